@@ -1,0 +1,54 @@
+"""Every error that unistream raises, sorted by what the caller must do.
+
+UnistreamError
+├── ConfigError            the user can fix it; never retried
+├── UserCodeError          from the user's own function or data; carries where, original as __cause__
+├── ProtocolError          a peer broke the rules; drop the connection
+│   └── CorruptSnapshot    a stored object is unreadable or does not match its checksum; never skipped
+├── Fenced                 a newer epoch exists; stop at once, never retry
+├── OutcomeUnknown         neither done nor not done; delete nothing, ask again
+└── Transient              safe to repeat with the same arguments
+    └── Unreachable        an external system did not answer in time
+"""
+
+from __future__ import annotations
+
+
+class UnistreamError(Exception):
+    """Root of the tree."""
+
+
+class ConfigError(UnistreamError):
+    """What the user gave cannot work; the text says what, where and what to do."""
+
+
+class UserCodeError(UnistreamError):
+    """A user function or a record failed.
+
+    Args:
+        message: One sentence naming operator, subtask and (if known) the row.
+    """
+
+
+class ProtocolError(UnistreamError):
+    """A peer (or our own code) broke the rules."""
+
+
+class CorruptSnapshot(ProtocolError):
+    """A stored object is missing, truncated, or does not match its checksum."""
+
+
+class Fenced(UnistreamError):
+    """A newer leader epoch or a newer attempt owns this; stop at once."""
+
+
+class OutcomeUnknown(UnistreamError):
+    """The outside system may or may not have done it; delete nothing, ask again."""
+
+
+class Transient(UnistreamError):
+    """Safe to repeat with the same arguments."""
+
+
+class Unreachable(Transient):
+    """An external system did not answer in time."""

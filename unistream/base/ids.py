@@ -1,0 +1,47 @@
+"""Identities as distinct types, so that one cannot be passed for another."""
+
+from __future__ import annotations
+
+from typing import NewType
+
+import msgspec
+
+JobId = NewType("JobId", str)
+"""32 hex digits, as Flink's JobID."""
+LineageId = NewType("LineageId", str)
+"""Names the chain of checkpoints that a job restores from; made once at a fresh start and carried
+by every checkpoint. Part of each commit's identity, so that a fresh start never collides."""
+VertexId = NewType("VertexId", str)
+"""32 hex digits, derived from the uid of the head operator."""
+EdgeId = NewType("EdgeId", str)
+OperatorUid = NewType("OperatorUid", str)
+TaskManagerId = NewType("TaskManagerId", str)
+AllocationId = NewType("AllocationId", str)
+CheckpointId = NewType("CheckpointId", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+
+
+class SubtaskId(msgspec.Struct, frozen=True, order=True):
+    """One parallel instance of a vertex; prints as ``vertex#index``."""
+
+    vertex: VertexId
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.vertex}#{self.index}"
+
+
+class AttemptId(msgspec.Struct, frozen=True, order=True):
+    """One execution attempt of a subtask. Messages of an older attempt are ignored (fencing)."""
+
+    job: JobId
+    vertex: VertexId
+    index: int
+    attempt: int
+
+    @property
+    def subtask(self) -> SubtaskId:
+        return SubtaskId(self.vertex, self.index)
+
+    def __str__(self) -> str:
+        return f"{self.job}/{self.vertex}#{self.index}.{self.attempt}"

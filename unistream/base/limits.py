@@ -1,0 +1,21 @@
+"""Limits, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+BATCH_ROWS_MAX: Final = 65_536  # large enough for vector kernels, small enough for the L2 cache
+EXCHANGE_CREDITS: Final = 8  # batches in flight per channel, as Flink's 2 exclusive + floating buffers
+LOCAL_QUEUE_BATCHES: Final = 8  # a producer is backpressured when one local consumer is this far behind
+FRAME_BYTES_MAX: Final = 16 * MIB  # one control message or one batch; a writer splits larger batches
+ARTIFACT_BYTES_MAX: Final = 512 * MIB  # user code of one job
+STATE_INLINE_BYTES_MAX: Final = 20 * KIB  # Flink's execution.checkpointing.data-inline-threshold
+PARALLELISM_MAX: Final = 4_096
+KEY_GROUPS_MAX: Final = 32_768  # as Flink
+VERTICES_MAX: Final = 10_000
+MIN_WATERMARK: Final = -(2**63)  # Long.MIN_VALUE
+MAX_WATERMARK: Final = 2**63 - 1  # Long.MAX_VALUE; sent once per input at the end of all data
+RPC_TIMEOUT_S: Final = 10.0  # pekko.ask.timeout

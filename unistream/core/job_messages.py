@@ -1,0 +1,357 @@
+"""What goes into a job's machine and what comes out: the contract between `core` and `master`.
+
+The shell (`unistream.master.job_master`) turns everything that happens into an `Event`, gives it to
+`unistream.core.job_machine.JobMachine.handle`, and performs the returned commands in order. A command
+that fails comes back as an event. Task reports (`ToJobManager` messages about an attempt) are events
+as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from unistream.base.ids import AllocationId, AttemptId, CheckpointId, TaskManagerId, VertexId
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import (
+    CheckpointAcked,
+    CheckpointDeclined,
+    EndOfDataReached,
+    Split,
+    SplitRequested,
+    TaskFailure,
+    TaskStateChanged,
+    ToTaskManager,
+)
+from unistream.model.snapshot import Manifest
+
+
+class TimerKind(Enum):
+    RESTART_DELAY = "restart delay"
+    SLOT_REQUEST = "slot request"
+    CHECKPOINT_INTERVAL = "checkpoint interval"
+    CHECKPOINT_TIMEOUT = "checkpoint timeout"  # `id` = checkpoint id
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """One timer at a time with the same (kind, id); setting it again replaces it."""
+
+    kind: TimerKind
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotRequest:
+    """One slot for one slice of a slot sharing group. `key`: unique within the job, e.g. "default/0"."""
+
+    key: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotLease:
+    """A slot that the ResourceManager has given to a request. `address`: Flight location of its worker."""
+
+    request: str
+    allocation: AllocationId
+    task_manager: TaskManagerId
+    address: str
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """First event: ask for slots, discover splits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsGranted:
+    """Leases for requests of `RequestSlots`; maybe some now and the others later."""
+
+    leases: tuple[SlotLease, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskManagerLost:
+    """Its process is gone or given up; all its leases and attempts are void."""
+
+    task_manager: TaskManagerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """A `Send` with this token was acknowledged."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undelivered:
+    """A `Send` with this token was refused, or the peer did not answer (then: unknown)."""
+
+    token: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitsDiscovered:
+    vertex: VertexId
+    splits: tuple[Split, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryFailed:
+    vertex: VertexId
+    failure: TaskFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryReady:
+    """Answer to `PrepareDirectory`."""
+
+    checkpoint_id: CheckpointId
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryFailed:
+    checkpoint_id: CheckpointId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestDurable:
+    """The manifest lies on the storage: the snapshot is complete and may be committed."""
+
+    checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFailed:
+    """`unknown`: it may be there; nothing of it may be deleted. `fenced`: another leader wrote it."""
+
+    checkpoint_id: CheckpointId
+    reason: str
+    unknown: bool = False
+    fenced: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    timer: Timer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRequested:
+    """A user asks for a savepoint (SAVEPOINT), a stop (SUSPEND) or a drain (TERMINATE), or for a
+    checkpoint now (CHECKPOINT). Answered by `AnswerRequest` with the same `request`."""
+
+    request: str
+    kind: SnapshotKind
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRequested:
+    """End the job without a snapshot."""
+
+
+Event = (
+    Started
+    | SlotsGranted
+    | TaskManagerLost
+    | Delivered
+    | Undelivered
+    | SplitsDiscovered
+    | DiscoveryFailed
+    | DirectoryReady
+    | DirectoryFailed
+    | ManifestDurable
+    | ManifestFailed
+    | TimerFired
+    | SnapshotRequested
+    | CancelRequested
+    | TaskStateChanged
+    | CheckpointAcked
+    | CheckpointDeclined
+    | EndOfDataReached
+    | SplitRequested
+)
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSlots:
+    """Give these slots to the job, as they come. Repeating a request with the same key is one request."""
+
+    requests: tuple[SlotRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseSlots:
+    """The job does not need these leases (or requests still open) any more. Empty = all of the job."""
+
+    requests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Send:
+    """One message to one worker; messages to the same worker are sent one after the other, in order.
+    With a `token` its fate comes back as `Delivered` or `Undelivered`."""
+
+    task_manager: TaskManagerId
+    message: ToTaskManager
+    token: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoverSplits:
+    """List the splits of a source, in the background -> `SplitsDiscovered` or `DiscoveryFailed`."""
+
+    vertex: VertexId
+    source: SourceInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTimer:
+    timer: Timer
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    timer: Timer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareDirectory:
+    """Name a directory for a snapshot -> `DirectoryReady`."""
+
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    target: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteManifest:
+    """Create `_metadata`, if absent -> `ManifestDurable` or `ManifestFailed`."""
+
+    directory: str
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class DiscardSnapshot:
+    """Remove a snapshot that nothing needs: superseded, or aborted before its manifest was tried."""
+
+    directory: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordJobState:
+    state: str
+    restarts: int
+    failure: TaskFailure | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordAttempt:
+    attempt: AttemptId
+    vertex_name: str
+    state: str
+    task_manager: TaskManagerId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordException:
+    failure: TaskFailure
+    attempt: AttemptId | None
+    task_manager: TaskManagerId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCheckpoint:
+    """`state`: triggered, completed or failed (with `reason`)."""
+
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    state: str
+    state_bytes: int = 0
+    path: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRequest:
+    """The answer to `SnapshotRequested`: for a stop only after every commit was acknowledged and the
+    job has ended. Exactly one of `path` and `error` is set."""
+
+    request: str
+    path: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnded:
+    """Last command: FINISHED, CANCELED or FAILED."""
+
+    state: str
+    failure: TaskFailure | None = None
+
+
+Command = (
+    RequestSlots
+    | ReleaseSlots
+    | Send
+    | DiscoverSplits
+    | SetTimer
+    | CancelTimer
+    | PrepareDirectory
+    | WriteManifest
+    | DiscardSnapshot
+    | RecordJobState
+    | RecordAttempt
+    | RecordException
+    | RecordCheckpoint
+    | AnswerRequest
+    | JobEnded
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointView:
+    """One checkpoint, for people and REST. Times in ms of the shell's wall clock are added by the shell."""
+
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    state: str
+    acked: int
+    expected: int
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    attempt: AttemptId
+    state: str
+    task_manager: TaskManagerId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A read-only picture of a machine; made on the machine's thread, safe to hand out."""
+
+    state: str
+    restarts: int
+    attempts: tuple[AttemptView, ...] = ()
+    checkpoints_completed: int = 0
+    checkpoints_failed: int = 0
+    latest_checkpoint: CheckpointView | None = None
+    in_progress: tuple[CheckpointView, ...] = ()
+    failure: TaskFailure | None = field(default=None)

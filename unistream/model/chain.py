@@ -1,0 +1,57 @@
+"""What a worker runs: the operators of one task and how they hang together.
+
+These objects hold the user's functions. They travel only inside the artifact (see `pack`), which a
+master stores and forwards as bytes and never opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from unistream.base.ids import EdgeId, OperatorUid, VertexId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOutput:
+    """Rows go to another operator of the same chain, by a call. `tag` None = the main output."""
+
+    target: int
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeOutput:
+    """Rows go to the exchange `edge`. `tag` None = the main output."""
+
+    edge: EdgeId
+    tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainNode:
+    """One operator of a chain: a node of a tree whose root is index 0.
+
+    Attributes:
+        operator: An un-opened `unistream.port.operator.Operator` (for index 0 of a source vertex:
+            a `unistream.port.operator.SourceOperatorSpec`). Picklable until set up.
+    """
+
+    uid: OperatorUid
+    name: str
+    operator: object
+    outputs: tuple[LocalOutput | EdgeOutput, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The operators of one vertex; a node's consumers have higher indices than the node."""
+
+    nodes: tuple[ChainNode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCode:
+    """Content of an artifact: the chain of every vertex."""
+
+    chains: Mapping[VertexId, Chain] = field(default_factory=dict)

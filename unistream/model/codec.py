@@ -1,0 +1,145 @@
+"""Bytes of control messages, in-band events and manifests. Closed types, size limits, no pickle."""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from unistream.base.errors import CorruptSnapshot, ProtocolError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import FRAME_BYTES_MAX
+from unistream.model import elements as el
+from unistream.model.messages import Answer, ToJobManager, ToTaskManager
+from unistream.model.snapshot import MANIFEST_FORMAT, Manifest
+
+T = TypeVar("T")
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_TO_TASK_MANAGER: Final[msgspec.msgpack.Decoder[ToTaskManager]] = msgspec.msgpack.Decoder(ToTaskManager)
+_TO_JOB_MANAGER: Final[msgspec.msgpack.Decoder[ToJobManager]] = msgspec.msgpack.Decoder(ToJobManager)
+_ANSWER: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(Answer)
+
+
+def encode(message: ToTaskManager | ToJobManager | Answer) -> bytes:
+    """Wire form of a control message."""
+    return _ENCODER.encode(message)
+
+
+def decode_to_task_manager(data: bytes) -> ToTaskManager:
+    """Raises ProtocolError for anything that is not one of these messages."""
+    return _decode(_TO_TASK_MANAGER, data)
+
+
+def decode_to_job_manager(data: bytes) -> ToJobManager:
+    """Raises ProtocolError for anything that is not one of these messages."""
+    return _decode(_TO_JOB_MANAGER, data)
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Raises ProtocolError; an artifact may be larger than a frame."""
+    try:
+        return _ANSWER.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"not an answer: {error}") from error
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+    if len(data) > FRAME_BYTES_MAX:
+        raise ProtocolError(f"message of {len(data)} B, limit {FRAME_BYTES_MAX} B")
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"not a control message: {error}") from error
+
+
+# --- events between batches -----------------------------------------------------------------------
+
+
+class _Event(msgspec.Struct, frozen=True, tag_field="t", tag=str.lower, array_like=True):
+    pass
+
+
+class _Watermark(_Event, frozen=True):
+    timestamp: int
+
+
+class _Status(_Event, frozen=True):
+    idle: bool
+
+
+class _Barrier(_Event, frozen=True):
+    checkpoint_id: int
+    timestamp_ms: int
+    kind: el.SnapshotKind
+
+
+class _Cancel(_Event, frozen=True):
+    checkpoint_id: int
+
+
+class _EndOfData(_Event, frozen=True):
+    drain: bool
+
+
+class _EndOfPartition(_Event, frozen=True):
+    pass
+
+
+_EVENT: Final = msgspec.msgpack.Decoder(
+    _Watermark | _Status | _Barrier | _Cancel | _EndOfData | _EndOfPartition
+)
+
+
+def encode_event(event: el.Event) -> bytes:
+    """Wire form of an in-band event."""
+    match event:
+        case el.Watermark(timestamp):
+            wire: _Event = _Watermark(timestamp)
+        case el.WatermarkStatus(idle):
+            wire = _Status(idle)
+        case el.CheckpointBarrier(checkpoint_id, timestamp_ms, kind):
+            wire = _Barrier(checkpoint_id, timestamp_ms, kind)
+        case el.CancelCheckpointMarker(checkpoint_id):
+            wire = _Cancel(checkpoint_id)
+        case el.EndOfData(drain):
+            wire = _EndOfData(drain)
+        case el.EndOfPartition():
+            wire = _EndOfPartition()
+    return _ENCODER.encode(wire)
+
+
+def decode_event(data: bytes) -> el.Event:
+    """Raises ProtocolError for anything else."""
+    match _decode(_EVENT, data):
+        case _Watermark(timestamp):
+            return el.Watermark(timestamp)
+        case _Status(idle):
+            return el.WatermarkStatus(idle)
+        case _Barrier(checkpoint_id, timestamp_ms, kind):
+            return el.CheckpointBarrier(CheckpointId(checkpoint_id), timestamp_ms, kind)
+        case _Cancel(checkpoint_id):
+            return el.CancelCheckpointMarker(CheckpointId(checkpoint_id))
+        case _EndOfData(drain):
+            return el.EndOfData(drain)
+        case _:
+            return el.EndOfPartition()
+
+
+# --- manifests ------------------------------------------------------------------------------------
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """JSON, so that a person and another program can read a savepoint; bytes are base64."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Raises CorruptSnapshot for anything that is not a manifest of a known format."""
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"not a manifest, or a truncated one: {error}") from error
+    if manifest.format != MANIFEST_FORMAT:
+        raise CorruptSnapshot(f"manifest format {manifest.format}, this version reads {MANIFEST_FORMAT}")
+    return manifest

@@ -1,0 +1,116 @@
+"""What flows between operators: batches of rows, and control events that keep their place between them.
+
+Order within a channel is the only order there is. A `Batch` is immutable and handed over by
+reference inside one process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import pyarrow as pa
+
+from unistream.base.ids import CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Rows of one schema with their event times.
+
+    Attributes:
+        records: n rows.
+        timestamps: int64 milliseconds since the epoch, length n and no nulls; None before event
+            times are assigned.
+    """
+
+    records: pa.RecordBatch
+    timestamps: pa.Int64Array | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.records.num_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the rows refer to, for accounting (slices count their share)."""
+        return int(self.records.nbytes) + (8 * self.num_rows if self.timestamps is not None else 0)
+
+    def take(self, indices: pa.Array) -> Batch:
+        """Rows at `indices`, in that order."""
+        timestamps = None if self.timestamps is None else self.timestamps.take(indices)
+        return Batch(self.records.take(indices), timestamps)
+
+    def filter(self, mask: pa.BooleanArray) -> Batch:
+        """Rows where `mask` is true (null counts as false)."""
+        timestamps = None if self.timestamps is None else self.timestamps.filter(mask)
+        return Batch(self.records.filter(mask), timestamps)
+
+    def slice(self, offset: int, length: int) -> Batch:
+        """Rows [offset, offset + length), without a copy."""
+        timestamps = None if self.timestamps is None else self.timestamps.slice(offset, length)
+        return Batch(self.records.slice(offset, length), timestamps)
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No row with an event time <= `timestamp` (ms) follows, save late ones."""
+
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkStatus:
+    """`idle`: this channel does not hold back the watermark until it is active again."""
+
+    idle: bool
+
+
+class SnapshotKind(Enum):
+    """What a barrier asks for. Values are the wire form."""
+
+    CHECKPOINT = "checkpoint"
+    SAVEPOINT = "savepoint"  # the job goes on
+    SUSPEND = "suspend"  # stop-with-savepoint
+    TERMINATE = "terminate"  # stop-with-savepoint --drain
+
+    @property
+    def is_savepoint(self) -> bool:
+        return self is not SnapshotKind.CHECKPOINT
+
+    @property
+    def is_synchronous(self) -> bool:
+        """The job ends with it, and no row may be processed behind its barrier."""
+        return self in (SnapshotKind.SUSPEND, SnapshotKind.TERMINATE)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBarrier:
+    """Divides the rows of snapshot `checkpoint_id` from those after it."""
+
+    checkpoint_id: CheckpointId
+    timestamp_ms: int
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT
+
+
+@dataclass(frozen=True, slots=True)
+class CancelCheckpointMarker:
+    """The barrier of `checkpoint_id` will not come on this channel."""
+
+    checkpoint_id: CheckpointId
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfData:
+    """No more rows. `drain` False: the job is suspended, not at its end (no endInput, no finish)."""
+
+    drain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfPartition:
+    """Nothing at all follows on this channel. Counts as every later barrier."""
+
+
+Event = Watermark | WatermarkStatus | CheckpointBarrier | CancelCheckpointMarker | EndOfData | EndOfPartition
+Element = Batch | Event

@@ -1,0 +1,113 @@
+"""The job as data: what a master may know of a pipeline. No user object is in here.
+
+The user's operators travel beside it, as an opaque artifact that only a worker opens
+(`unistream.model.chain`). Immutable; validated by `unistream.core.graph_check`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from unistream.base.ids import EdgeId, OperatorUid, VertexId
+
+
+class Ship(Enum):
+    """How rows of an edge find their consumer subtask."""
+
+    FORWARD = "forward"  # i -> i, equal parallelism
+    RESCALE = "rescale"  # pointwise, round robin inside the group
+    REBALANCE = "rebalance"  # round robin over all
+    HASH = "hash"  # by key group
+    BROADCAST = "broadcast"
+    GLOBAL = "global"  # all to subtask 0
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self in (Ship.FORWARD, Ship.RESCALE)
+
+
+class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the master knows of one operator of a chain.
+
+    Attributes:
+        uid: Stable identity; state is matched by it.
+        generated_uid: True when the user gave none; such state is lost when the graph changes.
+        stateful: It writes state into checkpoints.
+    """
+
+    uid: OperatorUid
+    name: str
+    generated_uid: bool = False
+    stateful: bool = False
+
+
+class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """How the master finds the splits of a source, as data.
+
+    Attributes:
+        connector: Name in the registry `unistream.connector.registry` ("kafka", "file", "datagen",
+            "static"); the master loads only installed connectors, never user code.
+        options: Options of that connector's discovery, JSON values only.
+        bounded: The source ends by itself.
+        pull: True: splits are given out on request, one by one (files); False: all splits are
+            assigned at once, split k to subtask hash(split id) mod parallelism (Kafka).
+    """
+
+    connector: str
+    options: dict[str, object]
+    bounded: bool
+    pull: bool
+
+
+class JobVertex(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain of operators that runs in one task. `operators[0]` is the head."""
+
+    id: VertexId
+    name: str
+    operators: tuple[OperatorInfo, ...]
+    parallelism: int
+    max_parallelism: int
+    slot_sharing_group: str = "default"
+    source: SourceInfo | None = None
+    inputs: int = 0
+    """Number of logical inputs of the head (0 for a source, 2 for a join). Several edges may feed one."""
+
+
+class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
+    """A pipelined exchange between two vertices.
+
+    Attributes:
+        input_index: Which logical input of the target's head it feeds.
+        key_columns: For `Ship.HASH`: columns of the rows, in order, that make the key.
+    """
+
+    id: EdgeId
+    source: VertexId
+    target: VertexId
+    ship: Ship
+    input_index: int = 0
+    key_columns: tuple[str, ...] = ()
+
+
+class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """Vertices in topological order, and the edges between them."""
+
+    name: str
+    vertices: tuple[JobVertex, ...]
+    edges: tuple[JobEdge, ...]
+    config: dict[str, str] = {}
+    """The job's own configuration, as text by key."""
+
+    def vertex(self, vertex_id: VertexId) -> JobVertex:
+        for vertex in self.vertices:
+            if vertex.id == vertex_id:
+                return vertex
+        raise KeyError(vertex_id)
+
+    def inputs_of(self, vertex_id: VertexId) -> tuple[JobEdge, ...]:
+        return tuple(e for e in self.edges if e.target == vertex_id)
+
+    def outputs_of(self, vertex_id: VertexId) -> tuple[JobEdge, ...]:
+        return tuple(e for e in self.edges if e.source == vertex_id)

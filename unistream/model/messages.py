@@ -1,0 +1,285 @@
+"""Control messages between a JobManager and its TaskManagers: closed, versioned, never pickled.
+
+Each is sent by one request (Flight DoAction) and answered with `Ack` or `Refused`. Delivery is at
+least once; every message names the attempt or TaskManager it is for, and a receiver ignores what is
+not its own. Messages from one sender to one receiver arrive in the order in which they were answered.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from unistream.base.ids import (
+    AttemptId,
+    CheckpointId,
+    EdgeId,
+    JobId,
+    LeaderEpoch,
+    LineageId,
+    TaskManagerId,
+)
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobVertex, Ship
+from unistream.model.snapshot import TaskRestore, TaskSnapshot
+
+PROTOCOL_VERSION = 1
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base: the class name is the tag on the wire."""
+
+
+# --- deployment ---------------------------------------------------------------------------------
+
+
+class Split(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a source (a Kafka partition, a row group). `data` belongs to the connector and holds
+    the position to start from; a reader's snapshot is a list of splits with newer positions."""
+
+    id: str
+    data: bytes
+
+
+class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """One subpartition that a consumer reads: `address` is the Flight location of its TaskManager."""
+
+    producer: AttemptId
+    edge: EdgeId
+    subpartition: int
+    task_manager: TaskManagerId
+    address: str
+
+
+class GateDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """All channels that feed one logical input."""
+
+    input_index: int
+    channels: tuple[ChannelDescriptor, ...]
+
+
+class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """A result partition that this task produces, one subpartition per consumer subtask it serves.
+
+    Attributes:
+        consumers: Indices of the consumer subtasks, in subpartition order.
+        consumer_parallelism, consumer_max_parallelism: For `Ship.HASH`: key group -> subtask.
+    """
+
+    edge: EdgeId
+    ship: Ship
+    consumers: tuple[int, ...]
+    consumer_parallelism: int
+    consumer_max_parallelism: int
+    key_columns: tuple[str, ...] = ()
+
+
+class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a TaskManager needs to run one attempt of one subtask.
+
+    Attributes:
+        artifact: SHA-256 (hex) of the user code; fetched by `FetchArtifact`.
+        checkpoint_root: fsspec URL under which the job's snapshots are written.
+        checkpointing: Checkpoints are enabled (decides how a task ends).
+        config: The job's configuration as text.
+    """
+
+    attempt: AttemptId
+    job_name: str
+    lineage: LineageId
+    epoch: LeaderEpoch
+    vertex: JobVertex
+    artifact: str
+    gates: tuple[GateDescriptor, ...] = ()
+    partitions: tuple[PartitionDescriptor, ...] = ()
+    restore: TaskRestore | None = None
+    checkpoint_root: str
+    checkpointing: bool
+    config: dict[str, str] = {}
+
+
+# --- JobManager -> TaskManager --------------------------------------------------------------------
+
+
+class DeployTask(_Message, frozen=True, kw_only=True):
+    deployment: TaskDeployment
+
+
+class CancelTask(_Message, frozen=True, kw_only=True):
+    attempt: AttemptId
+
+
+class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
+    """`directory`: fsspec URL of this snapshot's own directory; state goes below it."""
+
+    attempt: AttemptId
+    checkpoint_id: CheckpointId
+    timestamp_ms: int
+    kind: SnapshotKind
+    directory: str
+
+
+class CheckpointCompleted(_Message, frozen=True, kw_only=True):
+    """The manifest of `checkpoint_id` is durable, written by the leader of `epoch`: commit what it lists."""
+
+    attempt: AttemptId
+    checkpoint_id: CheckpointId
+    epoch: LeaderEpoch
+
+
+class CheckpointAborted(_Message, frozen=True, kw_only=True):
+    attempt: AttemptId
+    checkpoint_id: CheckpointId
+    latest_completed: CheckpointId | None
+
+
+class AssignSplits(_Message, frozen=True, kw_only=True):
+    """`no_more`: nothing follows for this subtask; a bounded reader ends when these are read."""
+
+    attempt: AttemptId
+    splits: tuple[Split, ...]
+    no_more: bool = False
+
+
+class ReleaseTaskManager(_Message, frozen=True, kw_only=True):
+    """Cancel everything and exit."""
+
+    task_manager: TaskManagerId
+    reason: str
+
+
+# --- TaskManager -> JobManager --------------------------------------------------------------------
+
+
+class RegisterTaskManager(_Message, frozen=True, kw_only=True):
+    """First message of a TaskManager. `address`: Flight location of its server."""
+
+    task_manager: TaskManagerId
+    address: str
+    slots: int
+    pid: int
+    host: str
+    protocol: int = PROTOCOL_VERSION
+
+
+class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters of one attempt since its start. `watermark` ms or None; `user`: named counters."""
+
+    records_in: int = 0
+    records_out: int = 0
+    busy_ms: int = 0
+    backpressured_ms: int = 0
+    idle_ms: int = 0
+    watermark: int | None = None
+    user: dict[str, int] = {}
+
+
+class Heartbeat(_Message, frozen=True, kw_only=True):
+    """Refused when the JobManager does not know (or has given up) this TaskManager: it must exit."""
+
+    task_manager: TaskManagerId
+    metrics: tuple[tuple[AttemptId, TaskMetrics], ...] = ()
+
+
+class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a task failed. `recoverable` False: restarting cannot help (a configuration error)."""
+
+    kind: str
+    message: str
+    traceback: str = ""
+    recoverable: bool = True
+
+
+class TaskStateChanged(_Message, frozen=True, kw_only=True):
+    """`state`: name of an `ExecutionState` the worker may report: INITIALIZING, RUNNING, FINISHED,
+    CANCELED, FAILED."""
+
+    attempt: AttemptId
+    state: str
+    failure: TaskFailure | None = None
+
+
+class CheckpointAcked(_Message, frozen=True, kw_only=True):
+    """The subtask's state is durable. Durations in ms, sizes in bytes."""
+
+    attempt: AttemptId
+    checkpoint_id: CheckpointId
+    snapshot: TaskSnapshot
+    sync_ms: int = 0
+    async_ms: int = 0
+    alignment_ms: int = 0
+    state_bytes: int = 0
+
+
+class CheckpointDeclined(_Message, frozen=True, kw_only=True):
+    attempt: AttemptId
+    checkpoint_id: CheckpointId
+    reason: str
+
+
+class EndOfDataReached(_Message, frozen=True, kw_only=True):
+    """All operators of the task have finished their logic; it now waits for its last checkpoint."""
+
+    attempt: AttemptId
+
+
+class SplitRequested(_Message, frozen=True, kw_only=True):
+    """A pulling source has room for one more split."""
+
+    attempt: AttemptId
+
+
+class CommitReported(_Message, frozen=True, kw_only=True):
+    """A sink made one checkpoint's output visible; for the catalogue, not for recovery."""
+
+    attempt: AttemptId
+    sink_uid: str
+    checkpoint_id: CheckpointId
+    rows: int
+    table_version: int | None = None
+
+
+class FetchArtifact(_Message, frozen=True, kw_only=True):
+    """Answered with `Artifact`."""
+
+    job: JobId
+    sha256: str
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+class Ack(_Message, frozen=True, kw_only=True):
+    """Received and will be acted on."""
+
+
+class Refused(_Message, frozen=True, kw_only=True):
+    """Not acted on, and asking again will not help."""
+
+    reason: str
+
+
+class Artifact(_Message, frozen=True, kw_only=True):
+    content: bytes
+
+
+ToTaskManager = (
+    DeployTask
+    | CancelTask
+    | TriggerCheckpoint
+    | CheckpointCompleted
+    | CheckpointAborted
+    | AssignSplits
+    | ReleaseTaskManager
+)
+ToJobManager = (
+    RegisterTaskManager
+    | Heartbeat
+    | TaskStateChanged
+    | CheckpointAcked
+    | CheckpointDeclined
+    | EndOfDataReached
+    | SplitRequested
+    | CommitReported
+    | FetchArtifact
+)
+Answer = Ack | Refused | Artifact

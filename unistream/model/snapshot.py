@@ -1,0 +1,200 @@
+"""State in motion: what an operator hands over, what is stored, and what a manifest says.
+
+OperatorSnapshot   in memory, by reference: Arrow tables and lists of bytes     (worker)
+  ── written by `unistream.state.snapshot_writer` ──►
+OperatorStateHandle   where each piece lies, its size and checksum             (ack, manifest)
+  ── `unistream.core.state_assignment` ──►
+OperatorRestore   which pieces, and which part of each, a new subtask reads     (deployment)
+  ── read by `unistream.state.snapshot_reader` ──►
+OperatorState   in memory again                                                (worker)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.model.elements import SnapshotKind
+
+KEY_GROUP_COLUMN = "__key_group"
+"""Column (uint16) that every keyed state table carries: the key group of the row's key."""
+
+MANIFEST_FORMAT = 1
+
+
+class ListMode(Enum):
+    """How a named list is dealt out on restore with another parallelism."""
+
+    SPLIT = "split"  # every element to one subtask
+    UNION = "union"  # all elements to all
+    BROADCAST = "broadcast"  # each subtask holds the same; one copy is restored
+
+
+@dataclass(frozen=True, slots=True)
+class ListState:
+    """Named operator state: opaque elements. Never pickle."""
+
+    mode: ListMode
+    items: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSnapshot:
+    """One operator's state at a barrier, by reference.
+
+    Attributes:
+        keyed: State name -> table with KEY_GROUP_COLUMN, in any row order (the writer sorts).
+        lists: State name -> list.
+    """
+
+    keyed: dict[str, pa.Table] = field(default_factory=dict)
+    lists: dict[str, ListState] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.keyed and not self.lists
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorState:
+    """What an operator restores from: its share, maybe from several old subtasks.
+
+    Attributes:
+        checkpoint_id: None = fresh start.
+        keyed: State name -> tables that hold only key groups of this subtask.
+        lists: State name -> elements dealt to this subtask, in order.
+    """
+
+    checkpoint_id: CheckpointId | None = None
+    keyed: dict[str, list[pa.Table]] = field(default_factory=dict)
+    lists: dict[str, list[bytes]] = field(default_factory=dict)
+
+    @property
+    def is_restored(self) -> bool:
+        return self.checkpoint_id is not None
+
+
+class FileRef(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored object. `path` is relative to the root of the checkpoint or savepoint, so that a
+    savepoint directory may be moved; `size` in bytes; `sha256` in hex."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """A keyed state table: an Arrow IPC file with one record batch for each key group that has rows.
+
+    `key_groups[i]` is the key group of record batch i, ascending.
+    """
+
+    name: str
+    file: FileRef
+    key_groups: tuple[int, ...]
+    rows: int
+
+
+class ListHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """A named list. Small ones are inlined in the manifest; otherwise `file` holds a msgpack list."""
+
+    name: str
+    mode: ListMode
+    count: int
+    inline: tuple[bytes, ...] | None = None
+    file: FileRef | None = None
+
+
+class OperatorStateHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything one operator of one subtask stored."""
+
+    keyed: tuple[KeyedHandle, ...] = ()
+    lists: tuple[ListHandle, ...] = ()
+
+
+class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What one subtask acknowledged, by operator uid.
+
+    Attributes:
+        finished: The subtask had sent EndOfData(drain) before the barrier: on restore a vertex whose
+            subtasks all say so is not run again.
+    """
+
+    operators: dict[OperatorUid, OperatorStateHandle] = {}
+    finished: bool = False
+
+
+class VertexSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """One vertex in a manifest. `subtasks[i]` is None when subtask i had nothing to say (finished
+    before the checkpoint began).
+
+    `coordinator`: state of its split assigner (msgpack), if a source.
+    """
+
+    vertex: VertexId
+    name: str
+    operators: tuple[OperatorUid, ...]
+    parallelism: int
+    max_parallelism: int
+    subtasks: tuple[TaskSnapshot | None, ...]
+    finished_subtasks: tuple[int, ...] = ()
+    coordinator: bytes | None = None
+
+    @property
+    def fully_finished(self) -> bool:
+        return len(self.finished_subtasks) == self.parallelism
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The `_metadata` of a checkpoint or savepoint; written last, by create-if-absent."""
+
+    format: int = MANIFEST_FORMAT
+    job: JobId
+    job_name: str
+    lineage: LineageId
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    timestamp_ms: int
+    vertices: tuple[VertexSnapshot, ...]
+
+
+class ListShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Elements [start, stop) of a stored list."""
+
+    handle: ListHandle
+    start: int
+    stop: int
+
+
+class KeyedShare(msgspec.Struct, frozen=True, kw_only=True):
+    """Record batches [start, stop) of a stored keyed table: just the key groups of this subtask."""
+
+    handle: KeyedHandle
+    start: int
+    stop: int
+
+
+class OperatorRestore(msgspec.Struct, frozen=True, kw_only=True):
+    """What one operator of a new subtask reads, relative to `TaskRestore.root`."""
+
+    keyed: tuple[KeyedShare, ...] = ()
+    lists: tuple[ListShare, ...] = ()
+
+
+class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a subtask starts from.
+
+    Attributes:
+        root: fsspec URL of the checkpoint or savepoint directory.
+        finished: All subtasks of the vertex had finished: run no user code, send only
+            MAX_WATERMARK and EndOfData.
+    """
+
+    root: str
+    checkpoint_id: CheckpointId
+    operators: dict[OperatorUid, OperatorRestore] = {}
+    finished: bool = False

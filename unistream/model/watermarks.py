@@ -1,0 +1,54 @@
+"""How event times and watermarks are made at a source; data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from unistream.base.config import parse_duration_ms
+from unistream.base.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatermarkStrategy:
+    """Event time of a row, and how far rows may be out of order, per split.
+
+    Attributes:
+        timestamp_column: int64 milliseconds or an Arrow timestamp/date; None: the time that the
+            source itself carries (Kafka record time), if any.
+        out_of_orderness_ms: The watermark is (largest event time seen) - this - 1; None: no
+            watermarks until the end of the data.
+        idle_ms: A split without rows for this long does not hold back the others; None: never idle.
+
+    >>> WatermarkStrategy.for_bounded_out_of_orderness("30 min").with_timestamp_column("at")
+    WatermarkStrategy(timestamp_column='at', out_of_orderness_ms=1800000, idle_ms=None)
+    """
+
+    timestamp_column: str | None = None
+    out_of_orderness_ms: int | None = None
+    idle_ms: int | None = None
+
+    @classmethod
+    def no_watermarks(cls) -> WatermarkStrategy:
+        """Only the final MAX_WATERMARK."""
+        return cls()
+
+    @classmethod
+    def for_monotonous_timestamps(cls) -> WatermarkStrategy:
+        """Event times never go back within a split."""
+        return cls(out_of_orderness_ms=0)
+
+    @classmethod
+    def for_bounded_out_of_orderness(cls, bound: str | int) -> WatermarkStrategy:
+        """Rows of a split are at most `bound` (``"5 s"`` or ms) behind the newest one."""
+        bound_ms = parse_duration_ms(str(bound))
+        return cls(out_of_orderness_ms=bound_ms)
+
+    def with_timestamp_column(self, column: str) -> WatermarkStrategy:
+        """Event time is in `column`."""
+        if not column:
+            raise ConfigError("the timestamp column needs a name")
+        return replace(self, timestamp_column=column)
+
+    def with_idleness(self, timeout: str | int) -> WatermarkStrategy:
+        """A split without rows for `timeout` is idle."""
+        return replace(self, idle_ms=parse_duration_ms(str(timeout)))

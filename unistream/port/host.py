@@ -1,0 +1,44 @@
+"""Where TaskManagers run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from unistream.base.ids import TaskManagerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskManagerSpec:
+    """What a new TaskManager process is told; JSON values only (it crosses into Spark).
+
+    Attributes:
+        master: Flight location of the JobManager.
+        slots: Number of task slots.
+        config: Configuration of the cluster as text.
+        log_dir: Local folder for its log file ("" = stderr).
+    """
+
+    id: TaskManagerId
+    master: str
+    slots: int
+    config: dict[str, str] = field(default_factory=dict)
+    log_dir: str = ""
+
+
+LostListener = Callable[[TaskManagerId, str], None]
+"""(which, why): called once, from any thread, when a worker has ended for any reason."""
+
+
+class WorkerHost(Protocol):
+    """Starts and stops TaskManager processes. A TaskManagerId is never used twice."""
+
+    def start(self, spec: TaskManagerSpec) -> None:
+        """Returns at once; the process registers with the master by itself."""
+
+    def stop(self, task_manager: TaskManagerId) -> None:
+        """Ends it (the backstop after `ReleaseTaskManager`); unknown ids are fine."""
+
+    def close(self) -> None:
+        """Ends all, waits for them, and leaves no process behind."""

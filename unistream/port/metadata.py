@@ -1,0 +1,101 @@
+"""History and catalogue of jobs; the truth that recovery needs is elsewhere (manifests)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId
+from unistream.model.elements import SnapshotKind
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One job. `version` grows with each write (compare-and-set)."""
+
+    job: JobId
+    name: str
+    lineage: LineageId
+    state: str
+    target: str
+    submitted_ms: int
+    ended_ms: int | None = None
+    restarts: int = 0
+    graph_json: str = ""
+    version: int = 0
+
+
+class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`state`: triggered, completed or failed. Durations in ms, sizes in bytes."""
+
+    job: JobId
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    state: str
+    triggered_ms: int
+    duration_ms: int | None = None
+    state_bytes: int = 0
+    path: str | None = None
+    reason: str | None = None
+
+
+class ExceptionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    job: JobId
+    at_ms: int
+    attempt: str | None
+    task_manager: str | None
+    kind: str
+    message: str
+    traceback: str = ""
+
+
+class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint of one sink became visible."""
+
+    job: JobId
+    sink_uid: str
+    checkpoint_id: CheckpointId
+    at_ms: int
+    rows: int
+    table_version: int | None = None
+
+
+class MetadataStore(Protocol):
+    """Every write to a job's row is a compare-and-set on (version, leader epoch)."""
+
+    def next_leader_epoch(self) -> LeaderEpoch:
+        """Larger than any ever given out by this database."""
+
+    def add_job(self, record: JobRecord, epoch: LeaderEpoch) -> None:
+        """Raises ConfigError if the id exists."""
+
+    def update_job(self, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
+        """Stores `record` if its version is the stored one and `epoch` is not older; returns it with
+        the new version. Raises Fenced otherwise."""
+
+    def job(self, job: JobId) -> JobRecord | None: ...
+
+    def jobs(self) -> Sequence[JobRecord]:
+        """Newest first."""
+
+    def record_attempt(
+        self, attempt: AttemptId, vertex_name: str, state: str, task_manager: str | None, at_ms: int
+    ) -> None:
+        """Upsert by attempt id."""
+
+    def record_checkpoint(self, record: CheckpointRecord) -> None:
+        """Upsert by (job, checkpoint id)."""
+
+    def checkpoints(self, job: JobId) -> Sequence[CheckpointRecord]: ...
+
+    def record_exception(self, record: ExceptionRecord) -> None: ...
+
+    def exceptions(self, job: JobId) -> Sequence[ExceptionRecord]: ...
+
+    def record_commit(self, record: CommitRecord) -> None:
+        """Upsert by (job, sink uid, checkpoint id)."""
+
+    def commits(self, job: JobId) -> Sequence[CommitRecord]: ...
+
+    def close(self) -> None: ...

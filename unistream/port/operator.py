@@ -1,0 +1,163 @@
+"""What a task asks of an operator, and what an operator may ask of its task.
+
+Calls come from the task's one thread, in Flink's order (tail -> head: initialize_state + open per
+operator; head -> tail: prepare_snapshot_pre_barrier, end_input + finish; tail -> head:
+snapshot_state, notify_*, close). An operator object is picklable until `setup`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from unistream.base.clock import Clock
+from unistream.base.ids import (
+    AttemptId,
+    CheckpointId,
+    JobId,
+    LeaderEpoch,
+    LineageId,
+    OperatorUid,
+)
+from unistream.model.elements import Batch
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.model.watermarks import WatermarkStrategy
+from unistream.port.metrics import Metrics
+from unistream.port.source import Source
+from unistream.port.state import StateBackend
+
+__all__ = [
+    "CommitPermit",
+    "Metrics",
+    "Operator",
+    "OperatorContext",
+    "Output",
+    "ProcessingTimers",
+    "SourceOperatorSpec",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitPermit:
+    """Proof that the manifest of `checkpoint_id` is durable and `epoch` owns it.
+
+    Made only by the worker, from `CheckpointCompleted` or from the checkpoint that it restored.
+    Everything that was prepared up to and including `checkpoint_id` may be committed, nothing else.
+    """
+
+    lineage: LineageId
+    checkpoint_id: CheckpointId
+    epoch: LeaderEpoch
+
+
+class Output(Protocol):
+    """Where an operator's rows go. Never blocks; may be called any number of times in one call."""
+
+    def emit(self, batch: Batch) -> None:
+        """Rows on the main output. Empty batches are dropped."""
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        """Rows on the side output `tag`; dropped when nobody reads it."""
+
+    def emit_watermark(self, timestamp: int) -> None:
+        """For operators that set watermarks of their own. Must not go back."""
+
+    def emit_watermark_status(self, idle: bool) -> None: ...
+
+
+class ProcessingTimers(Protocol):
+    """Timers on the clock of the task, fired on the task's thread between two elements."""
+
+    def now_ms(self) -> int:
+        """Wall clock, milliseconds."""
+
+    def register(self, at_ms: int, action: Callable[[int], None]) -> None:
+        """Calls `action(at_ms)` once the clock has reached `at_ms`. Not durable: an operator that
+        needs it after a restore registers it again in `open`. Never fires after `finish` began."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorContext:
+    """Where an operator runs.
+
+    Attributes:
+        key_groups: (first, last), inclusive: what this subtask owns of max_parallelism groups.
+        restored: Any operator of this task has restored state.
+        checkpointing: False: what is prepared is committed at the end of input.
+        state: Makes keyed state; one backend per operator.
+        report_commit: (checkpoint, rows, table version): tells the master what became visible.
+    """
+
+    job: JobId
+    job_name: str
+    lineage: LineageId
+    epoch: LeaderEpoch
+    attempt: AttemptId
+    uid: OperatorUid
+    name: str
+    index: int
+    parallelism: int
+    max_parallelism: int
+    key_groups: tuple[int, int]
+    restored: bool
+    checkpointing: bool
+    clock: Clock
+    timers: ProcessingTimers
+    metrics: Metrics
+    state: StateBackend
+    report_commit: Callable[[CheckpointId, int, int | None], None]
+    config: dict[str, str] = field(default_factory=dict)
+
+
+class Operator(Protocol):
+    """Rows in, rows out, state in between.
+
+    `unistream.operator.base.BaseOperator` gives every method a default; most operators override one
+    or two. The watermark that arrives in `process_watermark` is already the minimum over all inputs;
+    the task forwards it after the call, so rows emitted inside it precede it.
+    """
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        """First call. Keep the arguments; touch nothing outside."""
+
+    def initialize_state(self, state: OperatorState) -> None:
+        """Take over restored state (or none). A committer commits what was pending here."""
+
+    def open(self) -> None:
+        """Acquire resources; called before the first row."""
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        """N > 0 rows of one logical input."""
+
+    def process_watermark(self, timestamp: int) -> None:
+        """The combined watermark has advanced to `timestamp` (ms): fire event timers here."""
+
+    def end_input(self, input_index: int) -> None:
+        """No more rows on this input; MAX_WATERMARK of that input came before. May come again after
+        a restore (when the producer had finished), so it must be idempotent."""
+
+    def finish(self) -> None:
+        """All inputs have ended: emit what is left. No more data will be produced after it."""
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
+        """Rows emitted here precede the barrier."""
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        """State by reference; written in the background, so it must not be changed in place."""
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """All up to `permit.checkpoint_id` is durable. An exception fails the task."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None: ...
+
+    def close(self) -> None:
+        """Release resources; always called, also if `open` was not. Commits nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOperatorSpec:
+    """Head of a source vertex: the worker wraps it with its own source operator."""
+
+    source: Source
+    watermarks: WatermarkStrategy

@@ -1,0 +1,119 @@
+"""Sources after FLIP-27: splits are discovered and given out by the JobMaster, read by subtasks.
+
+    SplitDiscovery (master, I/O)  ->  core.split_assignment (pure)  ->  SourceReader (worker)
+
+Positions are state: a reader's snapshot is its splits, each with the position to read next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from unistream.base.ids import CheckpointId
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+from unistream.port.metrics import Metrics
+
+
+class SplitDiscovery(Protocol):
+    """Lists the splits of a source; runs in the master, made from `SourceInfo.options` alone."""
+
+    def discover(self) -> Sequence[Split]:
+        """All splits that exist now, each at its start position. The same id = the same split.
+
+        Raises:
+            ConfigError: the topic, path, … does not exist, named.
+            Unreachable: the system did not answer within its timeout.
+        """
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderContext:
+    """What a reader may ask.
+
+    Attributes:
+        wake: Thread-safe; call it when `poll` may now have something (after it returned `Idle`).
+        request_split: Ask the master for one more split (pulling sources only).
+    """
+
+    index: int
+    parallelism: int
+    wake: Callable[[], None]
+    request_split: Callable[[], None]
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one split, n > 0. `dead_letters`: rows that could not be decoded, for the side output
+    "dead-letters" (columns: topic/origin, partition, offset, reason, raw)."""
+
+    split_id: str
+    records: pa.RecordBatch
+    timestamps: pa.Int64Array | None = None  # ms, when the system carries one (Kafka record time)
+    dead_letters: pa.RecordBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing now. Ask again after `wake`, or in `retry_ms` at the latest (None = only after wake)."""
+
+    retry_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFinished:
+    """This split has been read to its end."""
+
+    split_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exhausted:
+    """All assigned splits are read and no more will come."""
+
+
+Polled = Rows | Idle | SplitFinished | Exhausted
+
+
+class SourceReader(Protocol):
+    """Reads the splits of one subtask; called from the task's thread only."""
+
+    def open(self, context: ReaderContext) -> None: ...
+
+    def add_splits(self, splits: Sequence[Split]) -> None: ...
+
+    def no_more_splits(self) -> None: ...
+
+    def poll(self) -> Polled:
+        """One bounded piece of work; blocks at most a few milliseconds."""
+
+    def snapshot(self) -> Sequence[Split]:
+        """Unfinished splits; each position is one past the last row returned by `poll`."""
+
+    def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """What a user gives to `Environment.from_source`. Picklable; holds configuration only."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that a reader returns. May touch the outside (a file's header) when asked for
+        the first time, on the client."""
+
+    def info(self) -> SourceInfo:
+        """How the master discovers the splits."""
+
+    def create_reader(self) -> SourceReader: ...

@@ -1,0 +1,81 @@
+"""Data and control between processes. `unistream.net` implements it with Arrow Flight.
+
+Data: a consumer opens one stream for each subpartition it reads and grants credits; one credit is
+one batch. Events cost no credit but keep their place. Control: one request, one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from unistream.model.elements import Element
+from unistream.model.messages import Answer, ChannelDescriptor, ToJobManager, ToTaskManager
+
+
+class SubpartitionView(Protocol):
+    """The producer's end of one channel, as the server that sends it sees it. Thread-safe."""
+
+    def poll(self) -> Element | None:
+        """Next element in order, or None: then `listener` is called when there is one."""
+
+    def release(self, error: BaseException | None) -> None:
+        """The consumer is gone (None: it has read EndOfPartition)."""
+
+
+class PartitionSource(Protocol):
+    """Finds what this process produces. Implemented by the worker."""
+
+    def open_subpartition(
+        self, channel: ChannelDescriptor, listener: Callable[[], None]
+    ) -> SubpartitionView | None:
+        """None: not (yet) there; the consumer asks again with backoff."""
+
+
+class InputSink(Protocol):
+    """The consumer's end of one remote channel. Implemented by the worker; called by net's thread."""
+
+    def on_element(self, element: Element) -> None: ...
+
+    def on_error(self, error: BaseException) -> None:
+        """The stream broke before EndOfPartition: the task fails."""
+
+
+class RemoteInput(Protocol):
+    """An open stream from another process."""
+
+    def grant(self, credits: int) -> None:
+        """The receiver has room for this many more batches."""
+
+    def close(self) -> None: ...
+
+
+class DataClient(Protocol):
+    def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:
+        """Returns at once; connects in the background, with backoff until
+        `taskmanager.network.partition-request-timeout`, then `sink.on_error`."""
+
+    def close(self) -> None: ...
+
+
+class ControlClient(Protocol):
+    """Requests to one peer. Answers come within RPC_TIMEOUT_S."""
+
+    def call(self, message: ToTaskManager | ToJobManager) -> Answer:
+        """Raises Unreachable (sent or not: unknown) or ProtocolError."""
+
+    def close(self) -> None: ...
+
+
+class Server(Protocol):
+    """Listens on one address for both kinds."""
+
+    @property
+    def address(self) -> str:
+        """Flight location that peers connect to."""
+
+    def close(self) -> None: ...
+
+
+ControlHandler = Callable[[bytes], bytes]
+"""Encoded request -> encoded answer; called on a server thread, must not block for long."""
