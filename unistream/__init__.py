@@ -1,1 +1,109 @@
+"""One Python pipeline, run as a batch job or as a stream, with one result.
+
+`import unistream as us` is enough: everything that a pipeline is written with is here. Names are
+resolved when they are first used, so that importing the package costs nothing, and connectors whose
+libraries are heavy are loaded only by those who use them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
 __version__ = "0.1.0"
+
+_HOMES: Final = {
+    "unistream.api.environment": ("Environment",),
+    "unistream.api.keyed": ("KeyedStream", "WindowedStream"),
+    "unistream.api.sinks": ("DataStreamSink",),
+    "unistream.api.stream": ("DataStream",),
+    "unistream.api.functions": ("col", "lit"),
+    "unistream.base.config": ("Configuration",),
+    "unistream.base.errors": ("ConfigError", "UnistreamError", "UserCodeError"),
+    "unistream.connector.blackhole": ("BlackholeSink",),
+    "unistream.connector.collect": ("CollectSink",),
+    "unistream.connector.datagen": ("DatagenSource",),
+    "unistream.connector.delta": ("DeltaSink",),
+    "unistream.connector.file": ("FileSource",),
+    "unistream.connector.kafka": ("KafkaSource",),
+    "unistream.connector.print_": ("PrintSink",),
+    "unistream.connector.static": ("StaticSource",),
+    "unistream.model.watermarks": ("WatermarkStrategy",),
+    "unistream.operator.aggregates": ("count", "max", "mean", "min", "sum"),
+    "unistream.operator.process": ("Collector", "KeyedProcessFunction", "ProcessContext"),
+    "unistream.operator.windows": ("SlidingEventTimeWindows", "TumblingEventTimeWindows"),
+}
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES: Final = {"datagen": "unistream.connector.datagen"}
+
+if TYPE_CHECKING:
+    from unistream.api.environment import Environment
+    from unistream.api.functions import col, lit
+    from unistream.api.keyed import KeyedStream, WindowedStream
+    from unistream.api.sinks import DataStreamSink
+    from unistream.api.stream import DataStream
+    from unistream.base.config import Configuration
+    from unistream.base.errors import ConfigError, UnistreamError, UserCodeError
+    from unistream.connector import datagen
+    from unistream.connector.blackhole import BlackholeSink
+    from unistream.connector.collect import CollectSink
+    from unistream.connector.datagen import DatagenSource
+    from unistream.connector.delta import DeltaSink
+    from unistream.connector.file import FileSource
+    from unistream.connector.kafka import KafkaSource
+    from unistream.connector.print_ import PrintSink
+    from unistream.connector.static import StaticSource
+    from unistream.model.watermarks import WatermarkStrategy
+    from unistream.operator.aggregates import count, max, mean, min, sum
+    from unistream.operator.process import Collector, KeyedProcessFunction, ProcessContext
+    from unistream.operator.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+
+__all__ = [
+    "BlackholeSink",
+    "CollectSink",
+    "Collector",
+    "ConfigError",
+    "Configuration",
+    "DataStream",
+    "DataStreamSink",
+    "DatagenSource",
+    "DeltaSink",
+    "Environment",
+    "FileSource",
+    "KafkaSource",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "PrintSink",
+    "ProcessContext",
+    "SlidingEventTimeWindows",
+    "StaticSource",
+    "TumblingEventTimeWindows",
+    "UnistreamError",
+    "UserCodeError",
+    "WatermarkStrategy",
+    "WindowedStream",
+    "__version__",
+    "col",
+    "count",
+    "datagen",
+    "lit",
+    "max",
+    "mean",
+    "min",
+    "sum",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'unistream' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

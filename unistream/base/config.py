@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from unistream.base.errors import ConfigError
+from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
 
 T = TypeVar("T")
 
@@ -27,7 +28,9 @@ _DURATION_MS: Final = {
     "d": 86_400_000,
 }
 _BYTES: Final = {"b": 1, "kb": 2**10, "k": 2**10, "mb": 2**20, "m": 2**20, "gb": 2**30, "g": 2**30}
-_NUMBER_UNIT: Final = re.compile(r"^\s*(\d+)\s*([a-zA-Z]*)\s*$")
+_NUMBER_UNIT: Final = re.compile(r"^\s*([0-9]+)\s*([a-zA-Z]*)\s*$")
+_WHOLE_NUMBER: Final = re.compile(r"^\s*[+-]?[0-9]+\s*$")
+_DIGITS_MAX: Final = 10  # 10^10 days in ms still fit into the 63 bits that timers and clocks have
 
 
 def parse_duration_ms(text: str) -> int:
@@ -47,12 +50,13 @@ def parse_bytes(text: str) -> int:
 def _with_unit(text: str, units: Mapping[str, int], default: str, wanted: str) -> int:
     found = _NUMBER_UNIT.match(text)
     unit = units.get(found[2].lower() or default) if found else None
-    if found is None or unit is None:
-        raise ConfigError(f"{text!r} is not {wanted}")
+    if found is None or unit is None or len(found[1]) > _DIGITS_MAX:
+        raise ConfigError(f"{text[:80]!r} is not {wanted}")
     return int(found[1]) * unit
 
 
 def parse_bool(text: str) -> bool:
+    """``true`` or ``false``, in any case."""
     match text.strip().lower():
         case "true":
             return True
@@ -62,19 +66,44 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a whole number") from None
+    """A whole number in decimal digits that fits into 64 bits."""
+    if _WHOLE_NUMBER.match(text) is None or len(text) > 24 or not -(2**63) <= int(text) < 2**63:
+        raise ConfigError(f"{text[:80]!r} is not a whole number")
+    return int(text)
 
 
-def one_of(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in allowed:
-            raise ConfigError(f"{text!r} is not one of {', '.join(allowed)}")
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Parses one of these words, as they are written."""
+
+    allowed: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        """The word. Raises ConfigError for any other."""
+        if text not in self.allowed:
+            raise ConfigError(f"{text!r} is not one of {', '.join(self.allowed)}")
         return text
 
-    return parse
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """Parses an integer from `least` to `most`; `unset`: one more value that stands for "derived"."""
+
+    least: int
+    most: int
+    unset: int | None = None
+
+    def __call__(self, text: str) -> int:
+        """The number. Raises ConfigError if it is not one or out of range."""
+        value = parse_int(text)
+        if not self.least <= value <= self.most and value != self.unset:
+            raise ConfigError(f"{value} is not between {self.least} and {self.most}")
+        return value
+
+
+def one_of(*allowed: str) -> OneOf:
+    """A parser of these words."""
+    return OneOf(allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +178,16 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 
 PARALLELISM: Final = ConfigOption(
-    "parallelism.default", parse_int, "1", "Parallelism of vertices that set none."
+    "parallelism.default",
+    WholeNumber(1, PARALLELISM_MAX),
+    "1",
+    "Parallelism of vertices that set none.",
 )
 MAX_PARALLELISM: Final = ConfigOption(
-    "pipeline.max-parallelism", parse_int, "-1", "Number of key groups; -1: derived from the parallelism."
+    "pipeline.max-parallelism",
+    WholeNumber(1, KEY_GROUPS_MAX, unset=-1),
+    "-1",
+    "Number of key groups; -1: derived from the parallelism.",
 )
 CHAINING: Final = ConfigOption(
     "pipeline.operator-chaining.enabled", parse_bool, "true", "Run neighbouring operators in one task."
@@ -186,12 +221,12 @@ CHECKPOINT_MIN_PAUSE: Final = ConfigOption(
 )
 CHECKPOINT_TOLERABLE_FAILURES: Final = ConfigOption(
     "execution.checkpointing.tolerable-failed-checkpoints",
-    parse_int,
+    WholeNumber(0, 2**31 - 1),
     "0",
     "Failed checkpoints in a row before the job restarts.",
 )
 CHECKPOINTS_RETAINED: Final = ConfigOption(
-    "execution.checkpointing.num-retained", parse_int, "1", "Completed checkpoints to keep."
+    "execution.checkpointing.num-retained", WholeNumber(1, 1_000), "1", "Completed checkpoints to keep."
 )
 CHECKPOINT_RETENTION: Final = ConfigOption(
     "execution.checkpointing.externalized-checkpoint-retention",
@@ -212,13 +247,16 @@ RESTART_STRATEGY: Final = ConfigOption(
     "Unset: fixed-delay if checkpointing is enabled, else none.",
 )
 RESTART_ATTEMPTS: Final = ConfigOption(
-    "restart-strategy.fixed-delay.attempts", parse_int, "10", "Restarts before the job fails."
+    "restart-strategy.fixed-delay.attempts",
+    WholeNumber(0, 2**31 - 1),
+    "10",
+    "Restarts before the job fails.",
 )
 RESTART_DELAY: Final = ConfigOption(
     "restart-strategy.fixed-delay.delay", parse_duration_ms, "1 s", "Wait before a restart."
 )
 TASK_SLOTS: Final = ConfigOption(
-    "taskmanager.numberOfTaskSlots", parse_int, "1", "Slots of one TaskManager process."
+    "taskmanager.numberOfTaskSlots", WholeNumber(1, PARALLELISM_MAX), "1", "Slots of one TaskManager process."
 )
 SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
     "slot.request.timeout", parse_duration_ms, "5 min", "Longest wait for slots."
@@ -242,7 +280,10 @@ PARTITION_REQUEST_TIMEOUT: Final = ConfigOption(
     "Longest wait for a producer's partition to appear.",
 )
 COMMITTER_RETRIES: Final = ConfigOption(
-    "sink.committer.retries", parse_int, "10", "How often a commit that asks for it is retried at once."
+    "sink.committer.retries",
+    WholeNumber(0, 1_000),
+    "10",
+    "How often a commit that asks for it is retried at once.",
 )
 REST_ADDRESS: Final = ConfigOption(
     "rest.address",
@@ -250,7 +291,9 @@ REST_ADDRESS: Final = ConfigOption(
     "127.0.0.1",
     "Where the REST API listens; only loopback until TLS and authentication are configured.",
 )
-REST_PORT: Final = ConfigOption("rest.port", parse_int, "0", "Port of the REST API; 0: a free one.")
+REST_PORT: Final = ConfigOption(
+    "rest.port", WholeNumber(0, 65_535), "0", "Port of the REST API; 0: a free one."
+)
 JOBMANAGER_BIND: Final = ConfigOption(
     "jobmanager.bind-host", str, "127.0.0.1", "Address of the JobManager's and the TaskManagers' servers."
 )

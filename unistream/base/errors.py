@@ -2,6 +2,8 @@
 
 UnistreamError
 ├── ConfigError            the user can fix it; never retried
+│   ├── NotFound           there is no such job, worker or request
+│   └── AlreadyEnded       the job has ended, so this can no longer be done
 ├── UserCodeError          from the user's own function or data; carries where, original as __cause__
 ├── ProtocolError          a peer broke the rules; drop the connection
 │   └── CorruptSnapshot    a stored object is unreadable or does not match its checksum; never skipped
@@ -20,6 +22,14 @@ class UnistreamError(Exception):
 
 class ConfigError(UnistreamError):
     """What the user gave cannot work; the text says what, where and what to do."""
+
+
+class NotFound(ConfigError):
+    """What was named does not exist here."""
+
+
+class AlreadyEnded(ConfigError):
+    """The job has ended; what was asked for needs a running one."""
 
 
 class UserCodeError(UnistreamError):

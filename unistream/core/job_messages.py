@@ -30,8 +30,9 @@ from unistream.model.snapshot import Manifest
 class TimerKind(Enum):
     RESTART_DELAY = "restart delay"
     SLOT_REQUEST = "slot request"
-    CHECKPOINT_INTERVAL = "checkpoint interval"
+    CHECKPOINT_INTERVAL = "checkpoint interval"  # `id` 0: the interval, 1: the least pause
     CHECKPOINT_TIMEOUT = "checkpoint timeout"  # `id` = checkpoint id
+    CANCELLATION = "cancellation"  # tasks that do not end: their workers are released
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +93,14 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undelivered:
-    """A `Send` with this token was refused, or the peer did not answer (then: unknown)."""
+    """A `Send` with this token was refused, or the peer did not answer (then: unknown).
+
+    `refused`: the peer answered `Refused`, so it is certain that it did not act.
+    """
 
     token: int
     reason: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +117,11 @@ class DiscoveryFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryReady:
-    """Answer to `PrepareDirectory`."""
+    """Answer to `PrepareDirectory`. `timestamp_ms`: wall clock now, the snapshot's time of trigger."""
 
     checkpoint_id: CheckpointId
     directory: str
+    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

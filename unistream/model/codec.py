@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final, TypeVar
 
 import msgspec
 
 from unistream.base.errors import CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import FRAME_BYTES_MAX
+from unistream.base.limits import ARTIFACT_BYTES_MAX, FRAME_BYTES_MAX
 from unistream.model import elements as el
 from unistream.model.messages import Answer, ToJobManager, ToTaskManager
 from unistream.model.snapshot import MANIFEST_FORMAT, Manifest
 
 T = TypeVar("T")
+
+# msgspec tells of bad UTF-8 by UnicodeDecodeError, of deep nesting by RecursionError
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_TASK_MANAGER: Final[msgspec.msgpack.Decoder[ToTaskManager]] = msgspec.msgpack.Decoder(ToTaskManager)
@@ -38,18 +42,15 @@ def decode_to_job_manager(data: bytes) -> ToJobManager:
 
 def decode_answer(data: bytes) -> Answer:
     """Raises ProtocolError; an artifact may be larger than a frame."""
-    try:
-        return _ANSWER.decode(data)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"not an answer: {error}") from error
+    return _decode(_ANSWER, data, ARTIFACT_BYTES_MAX + FRAME_BYTES_MAX)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
-    if len(data) > FRAME_BYTES_MAX:
-        raise ProtocolError(f"message of {len(data)} B, limit {FRAME_BYTES_MAX} B")
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> T:
+    if len(data) > bytes_max:
+        raise ProtocolError(f"message of {len(data)} B, limit {bytes_max} B")
     try:
         return decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise ProtocolError(f"not a control message: {error}") from error
 
 
@@ -72,6 +73,7 @@ class _Barrier(_Event, frozen=True):
     checkpoint_id: int
     timestamp_ms: int
     kind: el.SnapshotKind
+    directory: str = ""
 
 
 class _Cancel(_Event, frozen=True):
@@ -98,8 +100,8 @@ def encode_event(event: el.Event) -> bytes:
             wire: _Event = _Watermark(timestamp)
         case el.WatermarkStatus(idle):
             wire = _Status(idle)
-        case el.CheckpointBarrier(checkpoint_id, timestamp_ms, kind):
-            wire = _Barrier(checkpoint_id, timestamp_ms, kind)
+        case el.CheckpointBarrier(checkpoint_id, timestamp_ms, kind, directory):
+            wire = _Barrier(checkpoint_id, timestamp_ms, kind, directory)
         case el.CancelCheckpointMarker(checkpoint_id):
             wire = _Cancel(checkpoint_id)
         case el.EndOfData(drain):
@@ -116,8 +118,8 @@ def decode_event(data: bytes) -> el.Event:
             return el.Watermark(timestamp)
         case _Status(idle):
             return el.WatermarkStatus(idle)
-        case _Barrier(checkpoint_id, timestamp_ms, kind):
-            return el.CheckpointBarrier(CheckpointId(checkpoint_id), timestamp_ms, kind)
+        case _Barrier(checkpoint_id, timestamp_ms, kind, directory):
+            return el.CheckpointBarrier(CheckpointId(checkpoint_id), timestamp_ms, kind, directory)
         case _Cancel(checkpoint_id):
             return el.CancelCheckpointMarker(CheckpointId(checkpoint_id))
         case _EndOfData(drain):
@@ -129,17 +131,41 @@ def decode_event(data: bytes) -> el.Event:
 # --- manifests ------------------------------------------------------------------------------------
 
 
+class _Sealed(msgspec.Struct, frozen=True):
+    """The file: `sha256` (hex) is that of the bytes of `manifest` as they stand there."""
+
+    sha256: str
+    manifest: msgspec.Raw
+
+
+class _Format(msgspec.Struct, frozen=True):
+    format: int
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
-    """JSON, so that a person and another program can read a savepoint; bytes are base64."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    """JSON, so that a person and another program can read a savepoint; bytes are base64.
+
+    The manifest is the one thing that no other checksum covers, so it carries its own.
+    """
+    content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+    digest = hashlib.sha256(content).hexdigest()
+    return b'{"sha256": "%b",\n"manifest": %b}\n' % (digest.encode(), content)
 
 
 def decode_manifest(data: bytes) -> Manifest:
-    """Raises CorruptSnapshot for anything that is not a manifest of a known format."""
+    """Raises CorruptSnapshot for anything that is not a whole manifest of a known format."""
+    sealed = _read_json(data, _Sealed)
+    content = bytes(sealed.manifest)
+    found = _read_json(content, _Format).format
+    if found != MANIFEST_FORMAT:
+        raise CorruptSnapshot(f"manifest format {found}, this version reads {MANIFEST_FORMAT}")
+    if hashlib.sha256(content).hexdigest() != sealed.sha256:
+        raise CorruptSnapshot("the manifest does not match its checksum: it was changed after it was written")
+    return _read_json(content, Manifest)
+
+
+def _read_json(data: bytes, kind: type[T]) -> T:
     try:
-        manifest = msgspec.json.decode(data, type=Manifest)
-    except msgspec.MsgspecError as error:
+        return msgspec.json.decode(data, type=kind)
+    except _UNREADABLE as error:
         raise CorruptSnapshot(f"not a manifest, or a truncated one: {error}") from error
-    if manifest.format != MANIFEST_FORMAT:
-        raise CorruptSnapshot(f"manifest format {manifest.format}, this version reads {MANIFEST_FORMAT}")
-    return manifest

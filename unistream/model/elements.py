@@ -86,11 +86,13 @@ class SnapshotKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:
-    """Divides the rows of snapshot `checkpoint_id` from those after it."""
+    """Divides the rows of snapshot `checkpoint_id` from those after it. `directory`: fsspec URL of the
+    snapshot's own directory, so that a task which is reached only by barriers knows where to write."""
 
     checkpoint_id: CheckpointId
     timestamp_ms: int
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    directory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

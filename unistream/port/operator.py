@@ -86,7 +86,7 @@ class OperatorContext:
         restored: Any operator of this task has restored state.
         checkpointing: False: what is prepared is committed at the end of input.
         state: Makes keyed state; one backend per operator.
-        report_commit: (checkpoint, rows, table version): tells the master what became visible.
+        report_commit: (sink, checkpoint, rows, table version): tells the master what became visible.
     """
 
     job: JobId
@@ -106,7 +106,7 @@ class OperatorContext:
     timers: ProcessingTimers
     metrics: Metrics
     state: StateBackend
-    report_commit: Callable[[CheckpointId, int, int | None], None]
+    report_commit: Callable[[OperatorUid, CheckpointId, int, int | None], None]
     config: dict[str, str] = field(default_factory=dict)
 
 
@@ -132,6 +132,10 @@ class Operator(Protocol):
 
     def process_watermark(self, timestamp: int) -> None:
         """The combined watermark has advanced to `timestamp` (ms): fire event timers here."""
+
+    def process_watermark_status(self, idle: bool) -> None:
+        """All inputs are idle now, or one is active again; forwarded after the call. While they are idle
+        consumers go on without this task's watermark, so rows that are held back must leave here."""
 
     def end_input(self, input_index: int) -> None:
         """No more rows on this input; MAX_WATERMARK of that input came before. May come again after

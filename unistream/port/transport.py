@@ -51,6 +51,8 @@ class RemoteInput(Protocol):
 
 
 class DataClient(Protocol):
+    """Opens streams to partitions of other processes."""
+
     def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:
         """Returns at once; connects in the background, with backoff until
         `taskmanager.network.partition-request-timeout`, then `sink.on_error`."""

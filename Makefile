@@ -1,0 +1,45 @@
+# The one door: every command a person or CI needs.
+SHELL := /bin/bash
+CACHE := $(or $(UNISTREAM_CACHE),$(HOME)/.cache/unistream)
+UV := $(shell command -v uv 2>/dev/null || echo $(CACHE)/uv/bin/uv)
+RUN := $(UV) run --frozen --no-sync
+TARGET ?= spark
+REPEAT ?= 1
+export UNISTREAM_CACHE := $(CACHE)
+
+.PHONY: help prerequisites setup check format test test-fast golden demo bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+prerequisites:
+	@bash deployments/local/prerequisites.sh "$(CACHE)"
+
+setup: prerequisites  ## install what is missing, then the locked Python packages
+	@$(UV) sync --frozen --all-extras --all-groups --quiet
+
+check: setup  ## format, lint, types, layers
+	@$(RUN) ruff format --check .
+	@$(RUN) ruff check .
+	@$(RUN) mypy
+	@$(RUN) lint-imports --no-cache >/dev/null && echo "layers: kept"
+
+format: setup  ## rewrite the sources as `check` wants them
+	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
+
+test: setup  ## all tests, with a real Kafka, a real Spark and real kills
+	@$(RUN) pytest -q -n 2 --dist loadgroup tests/unit tests/conformance tests/contract tests/golden tests/tidy
+	@$(RUN) pytest -q tests/integration
+
+test-fast: setup  ## the tests that start no server
+	@$(RUN) pytest -q -n 2 --dist loadgroup tests/unit tests/conformance tests/contract tests/golden tests/tidy
+
+demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|local REPEAT=N KEEP=1
+	@$(RUN) python -m dagster_defs.demo --target $(TARGET) --repeat $(REPEAT) $(if $(KEEP),--keep)
+
+bench: setup  ## figures, one JSON line each
+	@$(RUN) python -m benchmarks.windowed_count
+	@$(RUN) python -m benchmarks.kafka_to_delta
+
+clean:  ## remove what the tools left in this folder
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -1,0 +1,152 @@
+"""How fast do batches cross from one process to another, with credits?
+
+A producer process serves one subpartition; this process reads it as a task would, granting one credit for
+each batch. Prints one JSON line for each case: rows of four int64 columns, by transport and batch size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
+from unistream.base.limits import EXCHANGE_CREDITS
+from unistream.model.codec import encode
+from unistream.model.elements import Batch, Element, EndOfPartition
+from unistream.model.messages import Ack, ChannelDescriptor
+from unistream.net.client import FlightDataClient, FlightStream
+from unistream.net.server import FlightServer
+
+ROWS = (16_384, 65_536)
+TIMEOUT_S = 120
+
+
+class Producer:
+    """The same batch over and over: an ideal upstream task. The subpartition is the number of batches."""
+
+    def __init__(self, rows: int) -> None:
+        columns = {name: np.arange(rows, dtype=np.int64) for name in "abcd"}
+        self.batch = Batch(pa.record_batch(columns))
+
+    def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> View:
+        return View(self.batch, channel.subpartition)
+
+
+class View:
+    def __init__(self, batch: Batch, count: int) -> None:
+        self.elements: Iterator[Element] = iter([batch] * count + [EndOfPartition()])
+
+    def poll(self) -> Element | None:
+        return next(self.elements, None)
+
+    def release(self, error: BaseException | None) -> None:
+        if error is not None:
+            print(f"stream ended with {error}", file=sys.stderr)
+
+
+class Consumer:
+    """Takes rows as they come and grants at once: an ideal downstream task."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self.seconds = 0.0
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+        self.ready = threading.Event()
+        self.stream: FlightStream | None = None
+        self.begun = 0.0
+
+    def on_element(self, element: Element) -> None:
+        self.ready.wait()
+        if isinstance(element, Batch):
+            if not self.begun:  # the first batch carries the cost of connecting
+                self.begun = time.perf_counter()
+            else:
+                self.rows += element.num_rows
+                self.bytes += element.nbytes
+            assert self.stream is not None
+            self.stream.grant(1)
+        else:
+            self.seconds = time.perf_counter() - self.begun
+            self.done.set()
+
+    def on_error(self, error: BaseException) -> None:
+        self.error = error
+        self.done.set()
+
+
+def serve(transport: str, rows: int) -> None:
+    """The producer's process: prints its address and lives until its stdin ends."""
+    server = FlightServer(
+        "127.0.0.1", control=lambda _: encode(Ack()), partitions=Producer(rows), unix=transport == "unix"
+    )
+    print(server.address, flush=True)
+    sys.stdin.read()
+    server.close()
+
+
+def measure(transport: str, rows: int, bytes_total: int) -> dict[str, object]:
+    command = [sys.executable, __file__, "--serve", transport, "--rows", str(rows)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    client, consumer = FlightDataClient(), Consumer()
+    try:
+        channel = ChannelDescriptor(
+            producer=AttemptId(JobId("bench"), VertexId("v"), 0, 1),
+            edge=EdgeId("e"),
+            subpartition=max(2, bytes_total // (32 * rows)),
+            task_manager=TaskManagerId("tm"),
+            address=process.stdout.readline().strip(),
+        )
+        consumer.stream = client.connect(channel, consumer, EXCHANGE_CREDITS)
+        consumer.ready.set()
+        if not consumer.done.wait(TIMEOUT_S) or consumer.error is not None:
+            raise SystemExit(f"exchange over {transport} failed: {consumer.error or 'timeout'}")
+    finally:
+        client.close()
+        process.stdin.close()
+        process.wait(TIMEOUT_S)
+    return {
+        "benchmark": "exchange",
+        "engine": "unistream",
+        "transport": transport,
+        "batch_rows": rows,
+        "columns": "4 x int64",
+        "rows": consumer.rows,
+        "credits": EXCHANGE_CREDITS,
+        "gb_per_s": round(consumer.bytes / consumer.seconds / 1e9, 2),
+        "rows_per_s": round(consumer.rows / consumer.seconds),
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "load_average": round(os.getloadavg()[0], 1),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gb", type=float, default=3.0, help="how much to send in each case")
+    parser.add_argument("--transport", choices=("unix", "tcp"), help="only this one")
+    parser.add_argument("--rows", type=int, help="rows of a batch; both usual sizes if not given")
+    parser.add_argument("--serve", choices=("unix", "tcp"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve:
+        serve(arguments.serve, arguments.rows)
+        return
+    for transport in (arguments.transport,) if arguments.transport else ("unix", "tcp"):
+        for rows in (arguments.rows,) if arguments.rows else ROWS:
+            print(json.dumps(measure(transport, rows, int(arguments.gb * 1e9))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

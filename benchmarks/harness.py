@@ -1,0 +1,105 @@
+"""Measures a command as a user would see it: whole process trees, by slope, peak memory included.
+
+Throughput by slope: the same job over N and over 4N rows; rows_per_s = 3N / (t(4N) - t(N)), so that what
+is paid once (imports, start of workers, deployment) does not count; startup_s is what is left of t(N).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+SAMPLE_S = 0.05
+CACHE = Path(os.environ.get("UNISTREAM_CACHE", Path.home() / ".cache/unistream")) / "benchmarks"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: wall seconds, and the largest sum of resident memory over its processes."""
+
+    seconds: float
+    peak_rss_mb: int
+    output: str
+
+
+def measure(module: Sequence[str], *, timeout_s: float = 900.0) -> Run:
+    """Runs ``python -m module…`` to its end.
+
+    Raises:
+        SystemExit: it failed; its output is printed.
+    """
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [sys.executable, "-m", *module], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    peak = _PeakMemory(process.pid)
+    peak.start()
+    try:
+        output, errors = process.communicate(timeout=timeout_s)
+    finally:
+        process.kill()
+        peak.stop()
+    seconds = time.monotonic() - started
+    if process.returncode != 0:
+        sys.stderr.write(errors[-4000:])
+        raise SystemExit(f"{' '.join(module)} ended with exit code {process.returncode}")
+    return Run(seconds, peak.mb, output)
+
+
+def by_slope(
+    module: Sequence[str], *, rows: int, key: str = "--rows", labels: Mapping[str, object]
+) -> dict[str, object]:
+    """Runs `module` with `key` N and 4N, and prints and returns one result line."""
+    small = measure([*module, key, str(rows)])
+    large = measure([*module, key, str(4 * rows)])
+    rate = 3 * rows / max(large.seconds - small.seconds, 1e-9)
+    result: dict[str, object] = {
+        **labels,
+        "rows": 4 * rows,
+        "rows_per_s": round(rate),
+        "startup_s": round(small.seconds - rows / rate, 2),
+        "peak_rss_mb": large.peak_rss_mb,
+        "peak_rss_mb_quarter": small.peak_rss_mb,
+    }
+    print(json.dumps(result), flush=True)
+    return result
+
+
+class _PeakMemory(threading.Thread):
+    """Samples the resident memory of a process and all its descendants."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._root = psutil.Process(pid)
+        self._stopped = threading.Event()
+        self._peak = 0
+
+    @property
+    def mb(self) -> int:
+        return self._peak // 2**20
+
+    def run(self) -> None:
+        while not self._stopped.wait(SAMPLE_S):
+            total = 0
+            try:
+                for process in (self._root, *self._root.children(recursive=True)):
+                    try:
+                        total += process.memory_info().rss
+                    except psutil.NoSuchProcess:
+                        continue  # it ended between the two looks
+            except psutil.NoSuchProcess:
+                return
+            self._peak = max(self._peak, total)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.join(timeout=5)

@@ -1,0 +1,43 @@
+"""Session fixtures: the real servers of the local stack.
+
+With pytest-xdist the workers share them: the first worker that needs one starts it and, at the end of
+its session, waits for the others before it stops it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unistream.testing.stack import KAFKA, ZOOKEEPER, shared_server
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
+    config.addinivalue_line(
+        "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
+    )
+
+
+@pytest.fixture(scope="session")
+def stack_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all workers of this test run."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "stack"
+
+
+@pytest.fixture(scope="session")
+def kafka(stack_dir: Path) -> Iterator[str]:
+    """Bootstrap address of a real broker: ``127.0.0.1:<port>``. Topics are not made by themselves."""
+    with shared_server(stack_dir / KAFKA, KAFKA) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def zookeeper(stack_dir: Path) -> Iterator[str]:
+    """Connect string of a real ZooKeeper server: ``127.0.0.1:<port>``."""
+    with shared_server(stack_dir / ZOOKEEPER, ZOOKEEPER) as address:
+        yield address

@@ -1,0 +1,295 @@
+"""What every metadata store promises; SQLite always, PostgreSQL where it is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from unistream.base.errors import ConfigError, Fenced
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, VertexId
+from unistream.metadata import migrate
+from unistream.metadata.records import AttemptRecord, SavepointRecord
+from unistream.metadata.store import SqlMetadataStore
+from unistream.model.elements import SnapshotKind
+from unistream.port.metadata import CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
+
+JOB = JobId("0123456789abcdef0123456789abcdef")
+VERTEX = VertexId("ab" * 16)
+ONE = LeaderEpoch(1)
+TWO = LeaderEpoch(2)
+
+
+def _postgres_bin() -> Path | None:
+    found = shutil.which("initdb")
+    candidates = [Path(found).resolve().parent] if found else []
+    candidates += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder for folder in candidates if (folder / "postgres").exists()), None)
+
+
+def _unprivileged() -> dict[str, object]:
+    """PostgreSQL refuses to run as root."""
+    return {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+@pytest.fixture(scope="session")
+def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server of our own on a free loopback port, ended with the session."""
+    binaries = _postgres_bin()
+    if binaries is None:
+        pytest.skip("PostgreSQL's server is not installed")
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("psycopg, the PostgreSQL driver, is not installed")
+    base = Path("/tmp") / f"unistream-pg-{os.getpid()}"  # the user nobody cannot enter pytest's own folders
+    base.mkdir(mode=0o755)
+    as_user = _unprivileged()
+    if as_user:
+        shutil.chown(base, "nobody", "nogroup")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    data = base / "data"
+    initdb = [binaries / "initdb", "-D", data, "-U", "unistream", "-A", "trust", "-N", "-E", "UTF8"]
+    subprocess.run(initdb, check=True, cwd=base, stdout=subprocess.DEVNULL, timeout=60, **as_user)  # type: ignore[call-overload]
+    ctl = [binaries / "pg_ctl", "-D", data, "-l", base / "log", "-w", "-t", "30"]
+    options = f"-p {port} -h 127.0.0.1 -k {base} -F"
+    subprocess.run(
+        [*ctl, "-o", options, "start"], check=True, cwd=base, stdout=subprocess.DEVNULL, timeout=60, **as_user
+    )  # type: ignore[call-overload]
+    try:
+        yield f"postgresql+psycopg://unistream@127.0.0.1:{port}/postgres"
+    finally:
+        stop = [*ctl, "-m", "immediate", "stop"]
+        subprocess.run(stop, check=True, cwd=base, stdout=subprocess.DEVNULL, timeout=60, **as_user)  # type: ignore[call-overload]
+        shutil.rmtree(base)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/metadata.db"
+        return
+    server = request.getfixturevalue("postgres_url")
+    yield server
+    migrate.downgrade(server, "base")
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[SqlMetadataStore]:
+    migrate.upgrade(url)
+    store = SqlMetadataStore(url)
+    yield store
+    store.close()
+
+
+def job(job_id: JobId = JOB, submitted_ms: int = 1_000) -> JobRecord:
+    return JobRecord(
+        job=job_id,
+        name='delays\' "per" hour; DROP TABLE unistream_jobs --',
+        lineage=LineageId("lineage"),
+        state="CREATED",
+        target="local",
+        submitted_ms=submitted_ms,
+        graph_json='{"vertices": []}',
+    )
+
+
+def checkpoint(
+    n: int, state: str = "triggered", kind: SnapshotKind = SnapshotKind.CHECKPOINT
+) -> CheckpointRecord:
+    return CheckpointRecord(
+        job=JOB, checkpoint_id=CheckpointId(n), kind=kind, state=state, triggered_ms=n * 10
+    )
+
+
+def test_a_job_reads_back_as_it_was_added(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+    assert store.job(JOB) == job()
+    assert store.job(JobId("f" * 32)) is None
+
+
+def test_a_job_id_is_added_once(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+    with pytest.raises(ConfigError, match=f"id {JOB} exists already"):
+        store.add_job(job(submitted_ms=2), TWO)
+    assert store.job(JOB) == job()
+
+
+def test_jobs_are_listed_newest_first(store: SqlMetadataStore) -> None:
+    for n in (2, 3, 1):
+        store.add_job(job(JobId(str(n) * 32), submitted_ms=n), ONE)
+    assert [found.submitted_ms for found in store.jobs()] == [3, 2, 1]
+
+
+def test_each_write_needs_the_version_that_is_stored(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+    running = msgspec.structs.replace(job(), state="RUNNING")
+    written = store.update_job(running, ONE)
+    assert written == msgspec.structs.replace(running, version=1)
+    assert store.job(JOB) == written
+    with pytest.raises(Fenced, match=r"stored are version 1 and epoch 1.*version 0 with epoch 1"):
+        store.update_job(running, ONE)
+    assert store.job(JOB) == written
+
+
+def test_a_deposed_leader_is_fenced_and_the_new_one_is_not(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+    by_new = store.update_job(job(), TWO)
+    with pytest.raises(Fenced):
+        store.update_job(by_new, ONE)
+    assert store.update_job(by_new, TWO).version == 2
+
+
+def test_a_job_that_is_not_there_cannot_be_updated(store: SqlMetadataStore) -> None:
+    with pytest.raises(Fenced, match="not in the metadata any more"):
+        store.update_job(job(), ONE)
+
+
+def test_of_many_writers_of_one_version_one_wins(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+
+    def write(n: int) -> int:
+        try:
+            store.update_job(msgspec.structs.replace(job(), restarts=n), ONE)
+        except Fenced:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sum(pool.map(write, range(12))) == 1
+
+
+def test_leader_epochs_grow_and_are_never_given_out_twice(store: SqlMetadataStore, url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        epochs = sorted(pool.map(lambda _: store.next_leader_epoch(), range(12)))
+    assert epochs == list(range(1, 13))
+    other = SqlMetadataStore(url)
+    assert other.next_leader_epoch() == 13
+    other.close()
+
+
+def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+    attempt = AttemptId(JOB, VERTEX, 1, 0)
+    store.record_attempt(attempt, "count", "SCHEDULED", None, 5)
+    store.record_attempt(attempt, "count", "DEPLOYING", "tm-1", 6)
+    store.record_attempt(attempt, "count", "RUNNING", None, 7)
+    store.record_attempt(AttemptId(JOB, VERTEX, 1, 1), "count", "SCHEDULED", None, 8)
+    assert store.attempts(JOB) == [
+        AttemptRecord(
+            attempt=attempt,
+            vertex_name="count",
+            state="RUNNING",
+            task_manager="tm-1",
+            started_ms=5,
+            updated_ms=7,
+        ),
+        AttemptRecord(
+            attempt=AttemptId(JOB, VERTEX, 1, 1),
+            vertex_name="count",
+            state="SCHEDULED",
+            task_manager=None,
+            started_ms=8,
+            updated_ms=8,
+        ),
+    ]
+
+
+def test_a_checkpoint_is_one_row_with_its_latest_state(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+    store.record_checkpoint(checkpoint(2))
+    store.record_checkpoint(checkpoint(1))
+    done = msgspec.structs.replace(
+        checkpoint(1, "completed"), duration_ms=3, state_bytes=2**40, path="/chk-1", reason=None
+    )
+    store.record_checkpoint(done)
+    assert store.checkpoints(JOB) == [done, checkpoint(2)]
+    assert store.savepoints() == []
+
+
+def test_a_completed_savepoint_is_listed_as_such(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+    store.record_checkpoint(checkpoint(1, kind=SnapshotKind.TERMINATE))
+    assert store.savepoints(JOB) == []
+    done = msgspec.structs.replace(checkpoint(1, "completed", SnapshotKind.TERMINATE), path="file:///sp")
+    store.record_checkpoint(done)
+    store.record_checkpoint(done)
+    assert store.checkpoints(JOB) == [done]
+    listed = SavepointRecord(
+        job=JOB,
+        job_name=job().name,
+        checkpoint_id=CheckpointId(1),
+        kind=SnapshotKind.TERMINATE,
+        path="file:///sp",
+        triggered_ms=10,
+    )
+    assert store.savepoints(JOB) == store.savepoints() == [listed]
+    assert store.savepoints(JobId("f" * 32)) == []
+
+
+def test_exceptions_are_listed_in_order_also_with_texts_that_databases_refuse(
+    store: SqlMetadataStore,
+) -> None:
+    store.add_job(job(), ONE)
+    odd = ExceptionRecord(
+        job=JOB,
+        at_ms=1,
+        attempt="a",
+        task_manager="tm",
+        kind="ValueError",
+        message="NUL \0 surrogate \ud800 ü",
+    )
+    plain = ExceptionRecord(job=JOB, at_ms=2, attempt=None, task_manager=None, kind="Lost", message="m")
+    store.record_exception(odd)
+    store.record_exception(plain)
+    first, second = store.exceptions(JOB)
+    assert first.message == "NUL \\0 surrogate \\ud800 ü"
+    assert second == plain
+
+
+def test_a_commit_is_one_row_for_each_sink_and_checkpoint(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+    for uid, n, rows in (("b", 1, 5), ("a", 2, 1), ("a", 1, 1), ("a", 1, 7)):
+        store.record_commit(
+            CommitRecord(
+                job=JOB, sink_uid=uid, checkpoint_id=CheckpointId(n), at_ms=n, rows=rows, table_version=n
+            )
+        )
+    assert [(c.sink_uid, c.checkpoint_id, c.rows) for c in store.commits(JOB)] == [
+        ("a", 1, 7),
+        ("b", 1, 5),
+        ("a", 2, 1),
+    ]
+
+
+def test_rows_of_an_unknown_job_are_refused_by_name(store: SqlMetadataStore) -> None:
+    with pytest.raises(ConfigError, match=f"no job {JOB}"):
+        store.record_checkpoint(checkpoint(1))
+
+
+def test_many_threads_write_and_read_at_once(store: SqlMetadataStore) -> None:
+    store.add_job(job(), ONE)
+
+    def work(n: int) -> int:
+        store.record_checkpoint(checkpoint(n, "completed"))
+        return len(store.checkpoints(JOB))
+
+    with ThreadPoolExecutor(6) as pool:
+        seen = list(pool.map(work, range(1, 31)))
+    assert max(seen) == 30
+    assert len(store.checkpoints(JOB)) == 30
+
+
+def test_writes_survive_a_new_store(store: SqlMetadataStore, url: str) -> None:
+    store.add_job(job(), ONE)
+    again = SqlMetadataStore(url)
+    assert again.jobs() == [job()]
+    again.close()

@@ -1,0 +1,340 @@
+"""What every sink with a committer has to do: nothing is seen before its commit, all of it once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.connector.collect import CollectSink, read_collected
+from unistream.connector.delta import DeltaSink
+from unistream.model.elements import Batch
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResult,
+    Committer,
+    Sink,
+    SinkContext,
+    SinkWriter,
+)
+
+LINEAGE = LineageId("lineage-1")
+
+
+class Counters:
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+
+    def add(self, name: str, amount: int) -> None:
+        self.values[name] = self.values.get(name, 0) + amount
+
+
+def context(
+    *, index: int = 0, attempt: int = 0, restored: int | None = None, lineage: LineageId = LINEAGE
+) -> SinkContext:
+    job = JobId("0" * 32)
+    return SinkContext(
+        job=job,
+        lineage=lineage,
+        sink_uid=OperatorUid("the sink"),
+        attempt=AttemptId(job, VertexId("1" * 32), index, attempt),
+        index=index,
+        parallelism=2,
+        restored=None if restored is None else CheckpointId(restored),
+        metrics=Counters(),
+    )
+
+
+def permit(checkpoint: int, lineage: LineageId = LINEAGE) -> CommitPermit:
+    return CommitPermit(lineage=lineage, checkpoint_id=CheckpointId(checkpoint), epoch=LeaderEpoch(1))
+
+
+def request(checkpoint: int, *committables: bytes) -> CommitRequest:
+    return CommitRequest(CheckpointId(checkpoint), committables)
+
+
+def batch(*ids: int) -> Batch:
+    names = pa.array([f"name {id % 3}" for id in ids])
+    return Batch(pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), names], names=["id", "name"]))
+
+
+@dataclass
+class Case:
+    """One sink on one empty place. `read`: ids that a reader sees."""
+
+    sink: Sink
+    read: Callable[[], list[int]]
+    files: Callable[[], int]
+
+    def writer(self, **where: int) -> SinkWriter:
+        writer = self.sink.create_writer()
+        writer.open(context(**where), ())
+        return writer
+
+    def committer(self, restored: int | None = None, lineage: LineageId = LINEAGE) -> Committer:
+        committer = self.sink.create_committer()
+        assert committer is not None
+        committer.open(context(restored=restored, lineage=lineage))
+        return committer
+
+    def stage(self, checkpoint: int, *ids: int, index: int = 0) -> list[bytes]:
+        writer = self.writer(index=index)
+        writer.write(batch(*ids))
+        writer.flush(end_of_input=False)
+        prepared = list(writer.prepare_commit(CheckpointId(checkpoint)))
+        writer.close()
+        return prepared
+
+
+def _delta(folder: Path, partition_by: tuple[str, ...]) -> Case:
+    def read() -> list[int]:
+        if not DeltaTable.is_deltatable(str(folder)):
+            return []
+        return sorted(DeltaTable(str(folder)).to_pyarrow_table().column("id").to_pylist())
+
+    sink = DeltaSink(str(folder), partition_by=partition_by)
+    return Case(sink, read, lambda: len(list(folder.rglob("*.parquet"))))
+
+
+def delta(folder: Path) -> Case:
+    return _delta(folder / "table", ())
+
+
+def delta_partitioned(folder: Path) -> Case:
+    return _delta(folder / "table", ("name",))
+
+
+def collect(folder: Path) -> Case:
+    def read() -> list[int]:
+        try:
+            return sorted(read_collected(str(folder)).column("id").to_pylist())
+        except ConfigError:
+            return []
+
+    return Case(CollectSink(str(folder)), read, lambda: len(list(folder.rglob("*.arrow"))))
+
+
+@pytest.fixture(params=[delta, delta_partitioned, collect], ids=lambda make: make.__name__)
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    made: Case = request.param(tmp_path)
+    made.sink.check(batch(1).records.schema)
+    return made
+
+
+def test_checking_writes_nothing(case: Case) -> None:
+    assert case.read() == []
+    assert case.files() == 0
+
+
+def test_a_sink_travels_to_its_workers(case: Case) -> None:
+    case.sink = cloudpickle.loads(cloudpickle.dumps(case.sink))
+    case.committer().commit(permit(1), request(1, *case.stage(1, 1)))
+    assert case.read() == [1]
+
+
+def test_nothing_is_visible_before_the_commit(case: Case) -> None:
+    prepared = case.stage(1, 1, 2, 3)
+    assert case.read() == []
+    result = case.committer().commit(permit(1), request(1, *prepared))
+    assert (result.outcome, result.rows) == (CommitOutcome.COMMITTED, 3)
+    assert case.read() == [1, 2, 3]
+
+
+def test_a_repeated_commit_changes_nothing(case: Case) -> None:
+    prepared = case.stage(1, 1, 2, 3)
+    committer = case.committer()
+    committer.commit(permit(1), request(1, *prepared))
+    again = committer.commit(permit(1), request(1, *prepared))
+    assert (again.outcome, again.rows) == (CommitOutcome.ALREADY_COMMITTED, 0)
+    assert case.read() == [1, 2, 3]
+
+
+def test_a_restored_committer_finds_what_was_committed(case: Case) -> None:
+    prepared = case.stage(1, 1, 2, 3)
+    case.committer().commit(permit(1), request(1, *prepared))
+    again = case.committer(restored=1).commit(permit(1), request(1, *prepared))
+    assert again.outcome is CommitOutcome.ALREADY_COMMITTED
+    assert case.read() == [1, 2, 3]
+
+
+def test_a_restored_committer_commits_what_was_not(case: Case) -> None:
+    prepared = case.stage(1, 1, 2, 3)
+    case.committer().close()
+    assert case.committer(restored=1).commit(permit(1), request(1, *prepared)).rows == 3
+    assert case.read() == [1, 2, 3]
+
+
+def test_a_later_permit_covers_earlier_checkpoints_in_order(case: Case) -> None:
+    first, second = case.stage(1, 1), case.stage(2, 2)
+    committer = case.committer()
+    outcomes = [
+        committer.commit(permit(2), request(n, *made)).outcome for n, made in ((1, first), (2, second))
+    ]
+    assert outcomes == [CommitOutcome.COMMITTED] * 2
+    assert case.read() == [1, 2]
+
+
+def test_all_writers_of_a_checkpoint_become_visible_together(case: Case) -> None:
+    prepared = case.stage(1, 1, 2) + case.stage(1, 3, 4, index=1)
+    assert case.committer().commit(permit(1), request(1, *prepared)).rows == 4
+    assert case.read() == [1, 2, 3, 4]
+
+
+def test_an_earlier_permit_covers_nothing_later(case: Case) -> None:
+    prepared = case.stage(2, 1)
+    with pytest.raises(ProtocolError):
+        case.committer().commit(permit(1), request(2, *prepared))
+    assert case.read() == []
+
+
+def test_the_permit_of_another_lineage_covers_nothing(case: Case) -> None:
+    prepared = case.stage(1, 1)
+    with pytest.raises(ProtocolError):
+        case.committer().commit(permit(1, LineageId("other")), request(1, *prepared))
+    assert case.read() == []
+
+
+def test_an_empty_checkpoint_prepares_nothing(case: Case) -> None:
+    writer = case.writer()
+    writer.flush(end_of_input=False)
+    assert list(writer.prepare_commit(CheckpointId(1))) == []
+    assert case.committer().commit(permit(1), request(1)) == CommitResult(CommitOutcome.COMMITTED)
+    writer.close()
+
+
+def test_a_checkpoint_holds_only_what_came_since_the_last(case: Case) -> None:
+    writer, committer = case.writer(), case.committer()
+    for checkpoint in (1, 2, 3):
+        writer.write(batch(checkpoint * 10, checkpoint * 10 + 1))
+        writer.flush(end_of_input=False)
+        prepared = writer.prepare_commit(CheckpointId(checkpoint))
+        assert committer.commit(permit(checkpoint), request(checkpoint, *prepared)).rows == 2
+    writer.close()
+    assert case.read() == [10, 11, 20, 21, 30, 31]
+
+
+def test_close_drops_what_was_not_prepared_and_nothing_else(case: Case) -> None:
+    prepared = case.stage(1, 1, 2, 3)
+    kept = case.files()
+    writer = case.writer(index=1)
+    writer.write(batch(4))
+    writer.flush(end_of_input=False)
+    writer.write(batch(5))
+    assert case.files() > kept
+    writer.close()
+    assert case.files() == kept
+    case.committer().commit(permit(1), request(1, *prepared))
+    assert case.read() == [1, 2, 3]
+
+
+def test_close_is_fine_before_open_and_twice(case: Case) -> None:
+    writer, committer = case.sink.create_writer(), case.sink.create_committer()
+    assert committer is not None
+    for _ in range(2):
+        writer.close()
+        committer.close()
+
+
+def test_a_fresh_start_adds_to_what_an_older_job_left(case: Case) -> None:
+    case.committer().commit(permit(5), request(5, *case.stage(5, 1)))
+    other = LineageId("lineage-2")
+    committer = case.committer(lineage=other)
+    assert committer.commit(permit(1, other), request(1, *case.stage(1, 2))).rows == 1
+    assert case.read() == [1, 2]
+
+
+def test_a_rewind_is_refused(case: Case) -> None:
+    case.committer().commit(permit(2), request(2, *case.stage(2, 1)))
+    with pytest.raises(ConfigError, match=r"checkpoint 2\b.*restored from checkpoint 1"):
+        case.committer(restored=1)
+    assert case.read() == [1]
+
+
+def test_a_damaged_committable_is_refused(case: Case) -> None:
+    with pytest.raises(CorruptSnapshot):
+        case.committer().commit(permit(1), request(1, b"\xc1"))
+    assert case.read() == []
+
+
+def test_a_missing_staged_file_is_named_and_nothing_is_committed(case: Case, tmp_path: Path) -> None:
+    prepared = case.stage(1, 1, 2, 3)
+    next(path for path in tmp_path.rglob("*") if path.suffix in (".parquet", ".arrow")).unlink()
+    with pytest.raises(CorruptSnapshot, match="missing"):
+        case.committer().commit(permit(1), request(1, *prepared))
+    assert case.read() == []
+
+
+@dataclass
+class Durable:
+    """What the last completed checkpoint holds: its id, the next row, and what was not yet committed."""
+
+    checkpoint: int = 0
+    position: int = 0
+    pending: tuple[CommitRequest, ...] = ()
+
+
+class Job:
+    """A source of rows 0, 1, 2, …, one writer and one committer, with checkpoints that complete or
+    abort, and crashes at any moment."""
+
+    def __init__(self, case: Case, rng: random.Random) -> None:
+        self.case, self.rng = case, rng
+        self.durable = Durable()
+        self.position, self.pending, self.next_id, self.attempt = 0, (), 1, 0
+        self.writer, self.committer = case.writer(), case.committer()
+
+    def write(self) -> None:
+        rows = self.rng.randint(1, 4)
+        self.writer.write(batch(*range(self.position, self.position + rows)))
+        self.position += rows
+
+    def checkpoint(self) -> None:
+        self.abort()
+        self.durable = Durable(self.next_id - 1, self.position, self.pending)
+
+    def abort(self) -> None:
+        """Prepared, but the checkpoint did not complete: it stays pending for the next one."""
+        self.writer.flush(end_of_input=False)
+        made = self.writer.prepare_commit(CheckpointId(self.next_id))
+        self.pending = (*self.pending, request(self.next_id, *made))
+        self.next_id += 1
+
+    def commit(self) -> None:
+        self.commit_again()
+        self.pending = tuple(one for one in self.pending if one.checkpoint_id > self.durable.checkpoint)
+
+    def commit_again(self) -> None:
+        """Without taking note of it, as if the process died right afterwards."""
+        for due in self.pending:
+            if due.checkpoint_id <= self.durable.checkpoint:
+                self.committer.commit(permit(self.durable.checkpoint), due)
+
+    def crash(self) -> None:
+        """A killed writer leaves its files; one that fails removes them."""
+        if self.rng.random() < 0.5:
+            self.writer.close()
+        self.attempt += 1
+        self.position, self.pending = self.durable.position, self.durable.pending
+        self.writer = self.case.writer(attempt=self.attempt)
+        self.committer = self.case.committer(restored=self.durable.checkpoint or None)
+        self.commit_again()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_order_of_crashes_and_repeats_commits_each_row_once(case: Case, seed: int) -> None:
+    job = Job(case, random.Random(seed))
+    steps = [job.write, job.write, job.checkpoint, job.abort, job.commit, job.commit_again, job.crash]
+    for _ in range(40):
+        job.rng.choice(steps)()
+    job.crash()
+    assert case.read() == list(range(job.durable.position))

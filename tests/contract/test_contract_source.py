@@ -1,0 +1,252 @@
+"""What every source has to do, whatever happens to its readers: each row once, in any restart."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import cloudpickle
+import msgspec
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.connector.datagen import Choice, DatagenSource, EventTime, RandomInt, Sequential
+from unistream.connector.file import FileSource
+from unistream.connector.registry import create_discovery
+from unistream.connector.static import StaticSource
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+from unistream.port.source import (
+    Exhausted,
+    Idle,
+    Polled,
+    ReaderContext,
+    Rows,
+    Source,
+    SourceReader,
+    SplitFinished,
+)
+
+ROWS = 5_000
+
+
+class Counters:
+    def __init__(self) -> None:
+        self.values: dict[str, int] = {}
+
+    def add(self, name: str, amount: int) -> None:
+        self.values[name] = self.values.get(name, 0) + amount
+
+
+class Driver:
+    """One subtask and the master's side of it; splits live in exactly one of the two."""
+
+    def __init__(self, source: Source, unassigned: list[Split]) -> None:
+        self.source = source
+        self.unassigned = unassigned
+        self.awake = threading.Event()
+        self.reader = self.start([])
+
+    def start(self, restored: list[Split]) -> SourceReader:
+        self.wanted = 0
+        self.told = False
+        reader = self.source.create_reader()
+        context = ReaderContext(
+            index=0, parallelism=1, wake=self.awake.set, request_split=self.request, metrics=Counters()
+        )
+        reader.open(context)
+        if restored:
+            reader.add_splits(restored)
+        if not self.source.info().pull:
+            reader.add_splits(self.unassigned)
+            self.unassigned = []
+            reader.no_more_splits()
+        return reader
+
+    def request(self) -> None:
+        self.wanted += 1
+
+    def poll(self) -> Polled:
+        """Never Idle, for bounded sources."""
+        while True:
+            polled = self.reader.poll()
+            while self.wanted:
+                self.wanted -= 1
+                self.assign()
+            if not isinstance(polled, Idle):
+                return polled
+            waited = 10 if polled.retry_ms is None else polled.retry_ms / 1000
+            assert self.awake.wait(waited) or polled.retry_ms is not None, "the reader never woke its task"
+            self.awake.clear()
+
+    def assign(self) -> None:
+        if self.unassigned:
+            self.reader.add_splits([self.unassigned.pop(0)])
+        elif not self.told:
+            self.told = True
+            self.reader.no_more_splits()
+
+    def restart(self) -> list[Split]:
+        """As after a checkpoint and a crash."""
+        snapshot = list(self.reader.snapshot())
+        self.reader.close()
+        self.reader = self.start(snapshot)
+        return snapshot
+
+
+def drive(source: Source, polls_between_restarts: int | None) -> tuple[list[pa.RecordBatch], int]:
+    """All rows and the number of restarts."""
+    driver = Driver(source, list(create_discovery(source.info()).discover()))
+    batches: list[pa.RecordBatch] = []
+    polls = restarts = 0
+    try:
+        while not isinstance(polled := driver.poll(), Exhausted):
+            if isinstance(polled, Rows):
+                assert 0 < polled.records.num_rows <= 65_536
+                batches.append(polled.records)
+            polls += 1
+            if polls_between_restarts and polls % polls_between_restarts == 0:
+                driver.restart()
+                restarts += 1
+        assert list(driver.reader.snapshot()) == []
+    finally:
+        driver.reader.close()
+    return batches, restarts
+
+
+def table() -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array(range(ROWS), pa.int64()),
+            "name": pa.array([f"row {i}" if i % 7 else None for i in range(ROWS)]),
+        }
+    )
+
+
+def parquet(folder: Path) -> Source:
+    for part in range(3):
+        pq.write_table(table().slice(part * 2000, 2000), folder / f"{part}.parquet", row_group_size=300)
+    return FileSource(str(folder), split_bytes=4000)
+
+
+def json_lines(folder: Path) -> Source:
+    with open(folder / "a.jsonl", "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in table().to_pylist())
+    return FileSource(
+        str(folder / "a.jsonl"), format="json", schema=table().schema, split_bytes=10_000, block_bytes=3_000
+    )
+
+
+def csv_whole(folder: Path) -> Source:
+    pa_csv.write_csv(table(), folder / "a.csv")
+    return FileSource(str(folder / "a.csv"), format="csv", block_bytes=4_000)
+
+
+def csv_ranges(folder: Path) -> Source:
+    pa_csv.write_csv(table(), folder / "a.csv")
+    return FileSource(str(folder / "*.csv"), format="csv", quoted_newlines=False, split_bytes=10_000)
+
+
+def datagen(_: Path) -> Source:
+    columns = {"id": Sequential(), "k": RandomInt(-3, 3), "c": Choice(("a", "b")), "at": EventTime(0, 5, 20)}
+    return DatagenSource(columns, rows=ROWS, seed=3, splits=3)
+
+
+def datagen_limited(_: Path) -> Source:
+    return DatagenSource({"id": Sequential()}, rows=ROWS, splits=2, rows_per_second=50_000)
+
+
+def static(_: Path) -> Source:
+    return StaticSource(table(), splits=4)
+
+
+MAKERS = [parquet, json_lines, csv_whole, csv_ranges, datagen, datagen_limited, static]
+
+
+@pytest.fixture(params=MAKERS, ids=lambda make: make.__name__)
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Source:
+    make: Callable[[Path], Source] = request.param
+    return make(tmp_path)
+
+
+@pytest.mark.parametrize("every", [None, 1, 2, 5], ids=lambda every: f"restart every {every}")
+def test_every_row_comes_exactly_once(source: Source, every: int | None) -> None:
+    batches, restarts = drive(source, every)
+    ids = sorted(id for batch in batches for id in batch.column("id").to_pylist())
+    assert ids == list(range(ROWS))
+    assert (restarts > 0) == (every is not None)
+
+
+def test_rows_have_the_schema_that_the_source_tells(source: Source) -> None:
+    batches, _ = drive(source, None)
+    assert all(batch.schema.equals(source.schema) for batch in batches)
+
+
+def test_rows_are_the_same_after_restarts(source: Source) -> None:
+    straight, _ = drive(source, None)
+    restarted, _ = drive(source, 1)
+    by_id = [pa.Table.from_batches(batches).sort_by("id") for batches in (straight, restarted)]
+    assert by_id[0].equals(by_id[1])
+
+
+def test_discovery_lists_the_same_splits_again(source: Source) -> None:
+    first = list(create_discovery(source.info()).discover())
+    assert first == list(create_discovery(source.info()).discover())
+    assert len({split.id for split in first}) == len(first)
+
+
+def test_the_id_of_a_split_does_not_change_as_it_is_read(source: Source) -> None:
+    splits = {split.id for split in create_discovery(source.info()).discover()}
+    driver = Driver(source, list(create_discovery(source.info()).discover()))
+    finished = set()
+    while not isinstance(polled := driver.poll(), Exhausted):
+        held = {split.id for split in driver.reader.snapshot()}
+        assert held <= splits
+        if isinstance(polled, SplitFinished):
+            finished.add(polled.split_id)
+            assert polled.split_id not in held
+    driver.reader.close()
+    assert finished == splits
+
+
+def test_options_are_json_and_enough_for_the_master(source: Source) -> None:
+    info = msgspec.json.decode(msgspec.json.encode(source.info()), type=SourceInfo)
+    assert list(create_discovery(info).discover()) == list(create_discovery(source.info()).discover())
+
+
+def test_unknown_options_are_refused(source: Source) -> None:
+    info = SourceInfo(connector=source.info().connector, options={"nonsense": 1}, bounded=True, pull=True)
+    with pytest.raises(ConfigError, match="options of a"):
+        create_discovery(info)
+
+
+def test_a_damaged_split_is_refused(source: Source) -> None:
+    reader = source.create_reader()
+    context = ReaderContext(
+        index=0, parallelism=1, wake=lambda: None, request_split=lambda: None, metrics=Counters()
+    )
+    reader.open(context)
+    try:
+        with pytest.raises(CorruptSnapshot, match="broken-split"):
+            reader.add_splits([Split(id="broken-split", data=b"\xc1")])
+    finally:
+        reader.close()
+
+
+def test_a_source_travels_to_its_workers(source: Source) -> None:
+    schema = source.schema
+    arrived: Source = cloudpickle.loads(cloudpickle.dumps(source))
+    assert (arrived.info(), arrived.schema) == (source.info(), schema)
+    batches, _ = drive(arrived, None)
+    assert sum(batch.num_rows for batch in batches) == ROWS
+
+
+def test_close_is_fine_before_open_and_twice(source: Source) -> None:
+    reader = source.create_reader()
+    reader.close()
+    reader.close()

@@ -1,0 +1,233 @@
+"""What every host of workers must do; held to it here: local processes and Spark tasks.
+
+The workers are real TaskManagers, which register with a real server.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.ids import TaskManagerId
+from unistream.host.local import LocalProcessHost
+from unistream.model.codec import decode_to_job_manager, encode
+from unistream.model.messages import Ack, Heartbeat, RegisterTaskManager
+from unistream.net.server import FlightServer
+from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
+
+START_S = 30
+NOTICE_S = 2.0
+STOP_S = 15
+
+MakeHost = Callable[[LostListener], WorkerHost]
+
+
+class Master:
+    """Records who registers and who sends heartbeats; refuses nobody."""
+
+    def __init__(self) -> None:
+        self.registered: queue.Queue[RegisterTaskManager] = queue.Queue()
+        self.heartbeats: queue.Queue[TaskManagerId] = queue.Queue()
+        self.server = FlightServer("127.0.0.1", control=self.handle, partitions=None)
+
+    def handle(self, body: bytes) -> bytes:
+        message = decode_to_job_manager(body)
+        if isinstance(message, RegisterTaskManager):
+            self.registered.put(message)
+        elif isinstance(message, Heartbeat):
+            self.heartbeats.put(message.task_manager)
+        return encode(Ack())
+
+    def await_workers(self, count: int) -> dict[TaskManagerId, int]:
+        """The next registrations: id and process."""
+        found = [self.registered.get(timeout=START_S) for _ in range(count)]
+        return {message.task_manager: message.pid for message in found}
+
+    def await_heartbeat(self, task_manager: TaskManagerId) -> None:
+        """A new one."""
+        while not self.heartbeats.empty():
+            self.heartbeats.get_nowait()
+        while self.heartbeats.get(timeout=START_S) != task_manager:
+            continue
+
+
+class Losses:
+    """What the host has reported."""
+
+    def __init__(self) -> None:
+        self.reported: queue.Queue[tuple[TaskManagerId, str, float]] = queue.Queue()
+
+    def __call__(self, task_manager: TaskManagerId, reason: str) -> None:
+        self.reported.put((task_manager, reason, time.monotonic()))
+
+    def next(self, timeout_s: float = STOP_S) -> tuple[TaskManagerId, str, float]:
+        return self.reported.get(timeout=timeout_s)
+
+
+@pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.spark)])
+def make_host(request: pytest.FixtureRequest) -> Iterator[MakeHost]:
+    if request.param == "local":
+        yield LocalProcessHost
+        return
+    from unistream.host.spark import SparkHost
+
+    def make(on_lost: LostListener) -> WorkerHost:
+        return SparkHost(on_lost, master="local[*]", workers_max=4, config={})
+
+    keeper = make(lambda *_: None)  # one Spark for all tests of this module
+    yield make
+    keeper.close()
+
+
+@pytest.fixture
+def master() -> Iterator[Master]:
+    master = Master()
+    yield master
+    master.server.close()
+
+
+@pytest.fixture
+def losses() -> Losses:
+    return Losses()
+
+
+@pytest.fixture
+def host(make_host: MakeHost, losses: Losses, master: Master) -> Iterator[WorkerHost]:
+    host = make_host(losses)
+    yield host
+    host.close()
+
+
+NUMBERS = itertools.count()
+
+
+@pytest.fixture
+def start(host: WorkerHost, master: Master, tmp_path: Path) -> Callable[[], TaskManagerSpec]:
+    def start() -> TaskManagerSpec:
+        spec = TaskManagerSpec(
+            id=TaskManagerId(f"tm-{os.getpid()}-{next(NUMBERS)}"),
+            master=master.server.address,
+            slots=1,
+            config={"heartbeat.interval": "100 ms", "heartbeat.timeout": "20 s"},
+            log_dir=str(tmp_path / "logs"),
+        )
+        host.start(spec)
+        return spec
+
+    return start
+
+
+StartWorker = Callable[[], TaskManagerSpec]
+
+
+def test_each_worker_registers_from_a_process_of_its_own(start: StartWorker, master: Master) -> None:
+    specs = [start(), start()]
+    workers = master.await_workers(2)
+    assert set(workers) == {spec.id for spec in specs}
+    assert len(set(workers.values()) | {os.getpid()}) == 3
+
+
+def test_a_killed_worker_is_reported_at_once_and_the_others_live(
+    start: StartWorker, master: Master, losses: Losses
+) -> None:
+    victim, other = start(), start()
+    workers = master.await_workers(2)
+    killed_at = time.monotonic()
+    os.kill(workers[victim.id], signal.SIGKILL)
+    lost, reason, noticed_at = losses.next()
+    assert lost == victim.id
+    assert "killed" in reason
+    assert noticed_at - killed_at < NOTICE_S
+    master.await_heartbeat(other.id)
+    assert losses.reported.empty()
+
+
+def test_a_killed_worker_can_be_replaced_at_once(start: StartWorker, master: Master, losses: Losses) -> None:
+    victim = start()
+    os.kill(master.await_workers(1)[victim.id], signal.SIGKILL)
+    losses.next()
+    replacement = start()
+    assert list(master.await_workers(1)) == [replacement.id]
+
+
+def test_a_stopped_worker_is_gone_and_reported_once(
+    host: WorkerHost, start: StartWorker, master: Master, losses: Losses
+) -> None:
+    spec = start()
+    process = psutil.Process(master.await_workers(1)[spec.id])
+    host.stop(spec.id)
+    host.stop(spec.id)
+    assert losses.next()[0] == spec.id
+    assert psutil.wait_procs([process], timeout=STOP_S)[1] == []
+    host.stop(spec.id)
+    host.close()
+    assert losses.reported.empty()
+
+
+def test_an_unknown_worker_can_be_stopped(host: WorkerHost, losses: Losses) -> None:
+    host.stop(TaskManagerId("nobody"))
+    assert losses.reported.empty()
+
+
+def test_close_ends_every_worker_and_reports_each_once(
+    host: WorkerHost, start: StartWorker, master: Master, losses: Losses
+) -> None:
+    specs = [start() for _ in range(3)]
+    processes = [psutil.Process(pid) for pid in master.await_workers(3).values()]
+    host.close()
+    assert psutil.wait_procs(processes, timeout=NOTICE_S)[1] == []
+    assert {losses.next()[0] for _ in specs} == {spec.id for spec in specs}
+    assert losses.reported.empty()
+
+
+def test_close_ends_a_worker_that_has_not_begun(
+    host: WorkerHost, start: StartWorker, master: Master, losses: Losses
+) -> None:
+    spec = start()
+    host.close()
+    assert losses.next()[0] == spec.id
+    with pytest.raises(queue.Empty):
+        master.registered.get(timeout=1)
+
+
+def test_an_id_is_never_used_twice(host: WorkerHost, start: StartWorker) -> None:
+    spec = start()
+    with pytest.raises(ConfigError, match="was used before"):
+        host.start(spec)
+
+
+def test_a_closed_host_starts_nothing(host: WorkerHost, start: StartWorker) -> None:
+    host.close()
+    with pytest.raises(Unreachable, match="closed"):
+        start()
+
+
+def test_a_worker_writes_its_log_where_it_was_told(start: StartWorker, master: Master) -> None:
+    spec = start()
+    master.await_workers(1)
+    assert (Path(spec.log_dir) / f"taskmanager-{spec.id}.log").is_file()
+
+
+def test_a_listener_that_fails_does_no_harm(make_host: MakeHost, master: Master) -> None:
+    losses = Losses()
+
+    def failing(task_manager: TaskManagerId, reason: str) -> None:
+        losses(task_manager, reason)
+        raise ValueError("listener")
+
+    host = make_host(failing)
+    host.start(
+        TaskManagerSpec(id=TaskManagerId(f"tm-f-{os.getpid()}"), master=master.server.address, slots=1)
+    )
+    master.await_workers(1)
+    host.close()
+    losses.next()

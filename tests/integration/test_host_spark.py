@@ -1,0 +1,123 @@
+"""A Spark of our own: what it is started with, and that nothing of it stays."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import TaskManagerId
+from unistream.model.codec import decode_to_job_manager, encode
+from unistream.model.messages import Ack, RegisterTaskManager
+from unistream.net.server import FlightServer
+from unistream.port.host import TaskManagerSpec
+
+pytestmark = pytest.mark.spark
+
+START_S = 60
+WAIT_S = 20
+
+
+class Master:
+    """Tells the processes that register."""
+
+    def __init__(self) -> None:
+        self.pids: queue.Queue[int] = queue.Queue()
+        self.server = FlightServer("127.0.0.1", control=self.handle, partitions=None)
+
+    def handle(self, body: bytes) -> bytes:
+        message = decode_to_job_manager(body)
+        if isinstance(message, RegisterTaskManager):
+            self.pids.put(message.pid)
+        return encode(Ack())
+
+
+def children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
+
+
+def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path: Path) -> None:
+    from unistream.host.spark import SparkHost
+
+    master, before = Master(), children()
+    for attempt in range(2):
+        losses: queue.Queue[tuple[TaskManagerId, str]] = queue.Queue()
+        host = SparkHost(
+            lambda *lost, told=losses: told.put(lost),
+            master="local[*]",
+            workers_max=2,
+            config={"spark.app.name": "host-test", "parallelism.default": "1"},
+        )
+        try:
+            for n in range(2):
+                name = TaskManagerId(f"tm-{attempt}-{n}")
+                host.start(TaskManagerSpec(id=name, master=master.server.address, slots=1))
+            started = {psutil.Process(master.pids.get(timeout=START_S)) for _ in range(2)}
+            assert started < children() - before
+        finally:
+            host.close()
+            host.close()
+        assert children() - before == set()
+        assert not any(process.is_running() for process in started)
+        assert losses.qsize() == 2
+    master.server.close()
+
+
+def test_no_worker_outlives_a_killed_driver(tmp_path: Path) -> None:
+    master = Master()
+    program = textwrap.dedent("""
+        import sys, threading
+        from unistream.host.spark import SparkHost
+        from unistream.port.host import TaskManagerSpec
+        host = SparkHost(lambda *_: None, master="local[*]", workers_max=1, config={})
+        host.start(TaskManagerSpec(id="tm-1", master=sys.argv[1], slots=1))
+        threading.Event().wait()
+    """)
+    driver = subprocess.Popen([sys.executable, "-c", program, master.server.address])
+    try:
+        master.pids.get(timeout=START_S)
+        tree = psutil.Process(driver.pid).children(recursive=True)
+        assert len(tree) >= 2
+    finally:
+        driver.kill()
+        driver.wait(WAIT_S)
+    assert psutil.wait_procs(tree, timeout=WAIT_S)[1] == []
+    master.server.close()
+
+
+def test_a_java_that_is_not_there_is_a_configuration_error_and_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from unistream.host.spark import SparkHost
+
+    before = children()
+    monkeypatch.setenv("JAVA_HOME", "/nowhere/java")
+    with pytest.raises(ConfigError, match="needs Java 17 or later: JAVA_HOME is /nowhere/java"):
+        SparkHost(lambda *_: None, master="local[*]", workers_max=1, config={})
+    assert children() - before == set()
+
+
+# pyspark leaves the pipe of a JVM that did not start to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_master_that_is_none_is_a_configuration_error_and_leaves_nothing() -> None:
+    from unistream.host.spark import SparkHost
+
+    before = children()
+    with pytest.raises(ConfigError, match="does not start with master 'moon://x'"):
+        SparkHost(lambda *_: None, master="moon://x", workers_max=1, config={})
+    gc.collect()
+    assert children() - before == set()
+
+
+def test_a_host_without_room_is_refused() -> None:
+    from unistream.host.spark import SparkHost
+
+    with pytest.raises(ConfigError, match="at least one worker, not 0"):
+        SparkHost(lambda *_: None, master="local[*]", workers_max=0, config={})

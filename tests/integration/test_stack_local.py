@@ -1,0 +1,138 @@
+"""The local stack: real servers start, answer, are found again and leave nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from typer.testing import CliRunner
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.cli.stack import app
+from unistream.testing import stack, stack_jars, stack_servers
+from unistream.testing.kafka_tools import broker_ids, create_topic, end_offsets, produce_values
+from unistream.testing.stack_process import ProcessId, process_id, wait_until_ended
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow]
+
+
+def _run(*arguments: str, folder: Path) -> str:
+    result = CliRunner().invoke(app, [*arguments, "--dir", str(folder)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_up_twice_status_logs_down_and_data_survive(tmp_path: Path):
+    try:
+        [broker, keeper] = json.loads(_run("up", "--json", folder=tmp_path))
+        assert (broker["state"], keeper["state"]) == ("running", "running")
+        create_topic(broker["address"], "kept", partitions=2)
+        produce_values(broker["address"], "kept", [b"1", b"2", b"3"], partitions=[0, 1, 1])
+        assert json.loads(_run("up", "--json", folder=tmp_path)) == [broker, keeper]
+        assert "Kafka Server started" in _run("logs", "kafka", "-n", "40", folder=tmp_path)
+
+        assert _run("down", folder=tmp_path).strip() == "stopped kafka, zookeeper"
+        assert process_id(broker["pid"]) is None
+        assert process_id(keeper["pid"]) is None
+        assert _run("down", folder=tmp_path).strip() == "nothing was running"
+        assert [s.state for s in stack.status(tmp_path)] == ["stopped", "stopped"]
+
+        [again] = json.loads(_run("up", "kafka", "--json", folder=tmp_path))[:1]
+        assert again["pid"] != broker["pid"]
+        assert again["address"] == broker["address"]
+        assert end_offsets(again["address"], "kept") == {0: 1, 1: 2}
+    finally:
+        stack.down(tmp_path)
+
+
+def test_fixtures_serve_real_clients(kafka: str, zookeeper: str):
+    assert broker_ids(kafka) == [1]
+    client = KazooClient(zookeeper)
+    client.start(timeout=10)
+    try:
+        client.create("/stack-test", b"x", ephemeral=True)
+        assert client.get("/stack-test")[0] == b"x"
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_servers_end_with_the_process_that_entered_the_stack(tmp_path: Path):
+    code = (
+        "import sys, time; from pathlib import Path; from unistream.testing.stack import LocalStack\n"
+        "with LocalStack(Path(sys.argv[1]), ['zookeeper']) as s:\n"
+        "    print(s.process('zookeeper').pid, flush=True); time.sleep(600)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert owner.stdout is not None
+        server = process_id(int(owner.stdout.readline()))
+        assert server is not None
+        owner.send_signal(signal.SIGKILL)
+        assert wait_until_ended(server, 10)
+    finally:
+        owner.kill()
+        owner.communicate()
+        stack.down(tmp_path)
+
+
+def test_down_leaves_a_process_alone_that_only_has_the_same_number(tmp_path: Path):
+    me = process_id(os.getpid())
+    assert me is not None
+    stranger = ProcessId(me.pid, me.start_ticks + 1)
+    record = stack.StackRecord(
+        servers={"kafka": stack.ServerRecord(process=stranger, ports=(1, 2), started_ms=0)}
+    )
+    (tmp_path / "stack.json").write_bytes(stack.msgspec.json.encode(record))
+    assert stack.down(tmp_path) == []
+    assert me.alive
+
+
+def test_a_server_that_cannot_start_shows_its_log_and_leaves_nothing(tmp_path: Path):
+    home = tmp_path / "zookeeper"
+    home.mkdir()
+    (home / "data").write_text("not a folder", encoding="utf-8")
+    with pytest.raises(Unreachable, match=r"(?s)zookeeper ended while it started; last lines of .*data"):
+        stack.up(tmp_path, ["zookeeper"])
+    assert [s.state for s in stack.status(tmp_path)] == ["stopped", "stopped"]
+
+
+def test_two_users_share_one_server_until_both_have_left(tmp_path: Path):
+    with stack.shared_server(tmp_path, "zookeeper") as first:
+        with stack.shared_server(tmp_path, "zookeeper") as second:
+            assert first == second
+        assert stack_servers.SERVERS["zookeeper"].serves(int(first.rpartition(":")[2])) is None
+    assert [s.state for s in stack.status(tmp_path)] == ["stopped", "stopped"]
+
+
+def test_missing_programs_and_unknown_servers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(ConfigError, match="no server 'redis' in the local stack; it has kafka, zookeeper"):
+        stack.up(tmp_path, ["redis"])
+    with pytest.raises(ConfigError, match="kafka was never started in"):
+        stack.log_tail(tmp_path, "kafka")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv(stack_jars.CACHE_VARIABLE, str(tmp_path / "cache"))
+    with pytest.raises(ConfigError, match="java is not on the path; install Java 17"):
+        stack_jars.java()
+    with pytest.raises(ConfigError, match=r"mvn is not on the path; install Maven"):
+        stack_jars.kafka_jars()
+
+
+def test_half_a_download_is_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    version = stack_jars.kafka_version(stack_jars.kafka_pom())
+    half = tmp_path / f"kafka-{version}"
+    half.mkdir()
+    (half / "kafka_2.13-broken.jar").write_bytes(b"")
+    monkeypatch.setenv(stack_jars.CACHE_VARIABLE, str(tmp_path))
+    jars = stack_jars.kafka_jars()
+    assert jars == half
+    assert not (half / "kafka_2.13-broken.jar").exists()
+    assert (half / f"kafka_2.13-{version}.jar").stat().st_size > 1_000_000
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"kafka-{version}", f"kafka-{version}.lock"]

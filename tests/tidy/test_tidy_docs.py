@@ -1,0 +1,42 @@
+"""Documents: links lead somewhere, the index is whole, contributing fits on a page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_inside_the_repository_lead_somewhere(page: Path) -> None:
+    targets = [match[1] for match in LINK.finditer(page.read_text(encoding="utf-8"))]
+    local = [target for target in targets if "://" not in target and not target.startswith("mailto:")]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_index_lists_every_page() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def test_a_decision_says_what_else_was_considered() -> None:
+    for page in (ROOT / "docs" / "decision").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        headings = set(re.findall(r"^## (.+)$", text, re.MULTILINE))
+        assert {"Question", "Decision", "Why", "What follows"} <= headings, page.name
+        assert "What else was considered" in headings or "considered, and why not" in text, page.name
+
+
+def test_contributing_fits_on_a_page() -> None:
+    lines = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 80
+
+
+def test_the_changes_have_a_section_for_the_next_release() -> None:
+    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -1,0 +1,222 @@
+"""Style that is not checked decays: sizes, forbidden words, docstrings and who may import what."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "unistream"
+PYTHON_FOLDERS = ("unistream", "tests", "benchmarks", "dagster_defs", "deployments", "migrations")
+TEXT_SUFFIXES = {
+    ".py", ".md", ".toml", ".yml", ".yaml", ".sh", ".xml", ".mako", ".json", ".txt", ".cfg", ".ini", ".css",
+    ".html", ".ts", ".tsx", ".js",
+}  # fmt: skip
+
+FILE_LINES_WARN = 400
+FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 50
+UNDOCUMENTED_LINES_MAX = 10  # outside of api and port, a function this short is read faster than described
+
+LONG_FUNCTIONS: dict[str, str] = {}
+"""``file.py::function`` -> why it is better in one piece."""
+
+OWNERS: dict[str, tuple[str, ...]] = {
+    "sqlalchemy": ("metadata/",),
+    "alembic": ("metadata/",),
+    "kazoo": ("ha/",),
+    "pyspark": ("host/",),
+    "kafka": ("connector/kafka", "testing/kafka"),
+    "deltalake": ("connector/delta",),
+    "pyiceberg": ("connector/iceberg",),
+    "pyarrow.flight": ("net/",),
+    "fastapi": ("rest/",),
+    "uvicorn": ("rest/",),
+    "dagster": ("dagster/",),
+    "cloudpickle": ("worker/artifact.py",),
+    "pickle": ("worker/artifact.py",),
+    "marshal": (),
+    "shelve": (),
+    "dill": (),
+}
+"""Library -> the only places below unistream/ that know it. Another place asks them."""
+
+
+@cache
+def python_files() -> tuple[Path, ...]:
+    return tuple(sorted(path for folder in PYTHON_FOLDERS for path in (ROOT / folder).rglob("*.py")))
+
+
+@cache
+def product_files() -> tuple[Path, ...]:
+    return tuple(path for path in python_files() if path.is_relative_to(PACKAGE))
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def shown(path: Path, node: ast.AST | None = None) -> str:
+    return f"{path.relative_to(ROOT)}" + (f":{node.lineno}" if node is not None else "")
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def lines_of(function: Function) -> int:
+    """From `def` to its end, without the docstring."""
+    end = function.end_lineno or function.lineno
+    doc = function.body[0] if ast.get_docstring(function) is not None else None
+    return end - function.lineno + 1 - ((doc.end_lineno or 0) - doc.lineno + 1 if doc else 0)
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(product_files()) > 50
+    assert len(python_files()) > len(product_files())
+
+
+def test_files_have_at_most_700_lines() -> None:
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
+    too_long = {shown(path): lines for path, lines in sizes.items() if lines > FILE_LINES_MAX}
+    growing = {
+        shown(path): lines
+        for path, lines in sizes.items()
+        if lines > FILE_LINES_WARN and path.is_relative_to(PACKAGE)
+    }
+    assert not too_long, f"split these: {too_long}; soon these: {growing}"
+
+
+def test_functions_have_at_most_50_lines() -> None:
+    long = {
+        f"{shown(path)}::{function.name}": lines_of(function)
+        for path in python_files()
+        if not path.is_relative_to(ROOT / "tests") and path.parent.name != "versions"  # a migration is a list
+        for function in ast.walk(parsed(path))
+        if isinstance(function, Function) and lines_of(function) > FUNCTION_LINES_MAX
+    }
+    excess = {name: lines for name, lines in long.items() if name not in LONG_FUNCTIONS}
+    assert not excess, f"split these, or give a reason in LONG_FUNCTIONS: {excess}"
+    assert set(LONG_FUNCTIONS) <= set(long), "these are short by now: take them off the list"
+
+
+def text_files() -> Iterator[Path]:
+    folders = [ROOT / name for name in (*PYTHON_FOLDERS, "docs", ".ci")]
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("*.toml"), ROOT / "Makefile"]:
+        if path.is_file():
+            yield path
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file() and (path.suffix in TEXT_SUFFIXES or path.suffix == ""):
+                yield path
+
+
+def found(pattern: re.Pattern[str]) -> list[str]:
+    hits = []
+    for path in text_files():
+        if path == Path(__file__).resolve() or "__pycache__" in path.parts:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if pattern.search(line):
+                hits.append(f"{shown(path)}:{number}: {line.strip()[:120]}")
+    return hits
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        pytest.param(r"\b(TODO|FIXME|XXX|HACK)\b", id="nothing is left to do later"),
+        pytest.param(r"\braise NotImplementedError\b", id="nothing is a stub"),
+        pytest.param(
+            r"(?<![\w}>/.~$-])/(work/|root/[.\w]|home/[a-z]\w*/|Users/[A-Za-z]|private/var)",
+            id="no path of one machine",
+        ),
+        pytest.param(r"\b\w+\.(internal|corp|lan|intranet)\b[:/]", id="no host of one network"),
+        pytest.param(r"^(<<<<<<<|>>>>>>>) ", id="no merge conflict"),
+    ],
+)
+def test_the_text_of_the_repository_has(pattern: str) -> None:
+    assert found(re.compile(pattern)) == []
+
+
+def test_locked_packages_come_from_the_public_index() -> None:
+    hosts = set(re.findall(r"https?://([^/\"\s]+)", (ROOT / "uv.lock").read_text(encoding="utf-8")))
+    assert hosts == {"pypi.org", "files.pythonhosted.org"}
+
+
+# --- docstrings -----------------------------------------------------------------------------------
+
+
+@cache
+def protocol_methods() -> frozenset[str]:
+    """What a Protocol describes, its implementations need not describe again."""
+    return frozenset(
+        member.name
+        for path in product_files()
+        for item in ast.walk(parsed(path))
+        if isinstance(item, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in item.bases)
+        for member in item.body
+        if isinstance(member, Function)
+    )
+
+
+def undocumented(path: Path) -> Iterator[str]:
+    if ast.get_docstring(parsed(path)) is None and path.name != "__init__.py":
+        yield f"{shown(path)}: the module"
+    strict = path.relative_to(PACKAGE).parts[0] == "api"
+    for item in parsed(path).body:
+        if isinstance(item, Function) and needs_docstring(item, strict=strict):
+            yield f"{shown(path, item)}: {item.name}"
+        if not isinstance(item, ast.ClassDef) or item.name.startswith("_"):
+            continue
+        methods = [member for member in item.body if isinstance(member, Function)]
+        if methods and ast.get_docstring(item) is None:  # a record without methods is told by its fields
+            yield f"{shown(path, item)}: {item.name}"
+        for method in methods:
+            described = method.name in protocol_methods() or "overload" in ast.dump(method)
+            if not described and needs_docstring(method, strict=strict):
+                yield f"{shown(path, method)}: {item.name}.{method.name}"
+
+
+def needs_docstring(function: Function, *, strict: bool) -> bool:
+    if function.name.startswith("_") or ast.get_docstring(function) is not None:
+        return False
+    return strict or lines_of(function) > UNDOCUMENTED_LINES_MAX
+
+
+def test_public_names_have_docstrings() -> None:
+    missing = [line for path in product_files() for line in undocumented(path)]
+    assert missing == []
+
+
+# --- imports --------------------------------------------------------------------------------------
+
+
+def imported(path: Path) -> Iterator[tuple[str, ast.AST]]:
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from ((f"{node.module}.{alias.name}", node) for alias in node.names)
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_libraries_are_imported_by_their_owner_only(library: str) -> None:
+    strangers = [
+        f"{shown(path, node)} imports {name}"
+        for path in product_files()
+        if not str(path.relative_to(PACKAGE)).startswith(OWNERS[library])
+        for name, node in imported(path)
+        if name == library or name.startswith(library + ".")
+    ]
+    assert strangers == [], f"only unistream/{OWNERS[library]} may import {library}"
+
+
+def test_every_owner_exists_or_is_planned() -> None:
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir()}
+    assert {place.split("/")[0] for places in OWNERS.values() for place in places} <= folders

@@ -1,0 +1,321 @@
+"""The API builds the right graph, and refuses what cannot work before anything starts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+import pytest
+
+import unistream as us
+from unistream.api.stream import DataStream
+from unistream.base.errors import ConfigError
+from unistream.model.graph import Ship
+
+FLIGHTS = pa.table(
+    {
+        "origin": ["JFK"],
+        "carrier": ["AA"],
+        "at": pa.array([1], pa.timestamp("ms")),
+        "delay": [1.5],
+        "seats": [5],
+    }
+)
+AIRLINES = pa.table({"carrier": ["AA"], "name": ["American"]})
+EVENT_TIME = us.WatermarkStrategy.for_bounded_out_of_orderness("5 s").with_timestamp_column("at")
+NO_TIME = us.WatermarkStrategy.no_watermarks()
+
+
+def flights(env: us.Environment | None = None, strategy: us.WatermarkStrategy = EVENT_TIME) -> DataStream:
+    return (env or us.Environment()).from_source(us.StaticSource(FLIGHTS), strategy, "flights")
+
+
+def hourly(stream: DataStream) -> DataStream:
+    windows = us.TumblingEventTimeWindows.of("1 h")
+    return stream.key_by("origin", "carrier").window(windows).aggregate(n=us.count(), avg=us.mean("delay"))
+
+
+def test_a_pipeline_becomes_chains_and_exchanges(tmp_path: Any) -> None:
+    env = us.Environment({"parallelism.default": "2"})
+    airlines = env.from_source(us.StaticSource(AIRLINES), NO_TIME, "airlines").uid("airlines")
+    flown = flights(env).uid("flights").side_output("cancelled", us.col("delay").is_null())
+    hours = hourly(flown.join(airlines, on="carrier").uid("join")).uid("hourly").name("hourly")
+    hours.sink_to(us.CollectSink(str(tmp_path))).uid("out")
+    flown.get_side_output("cancelled").print().name("show")
+    graph, code = env.job_graph("flights per hour")
+    assert graph.name == "flights per hour"
+    assert [[o.name for o in v.operators] for v in graph.vertices] == [
+        ["airlines"],
+        ["flights", "split cancelled", "show"],
+        ["inner join", "pre-aggregate"],
+        ["hourly", "collect"],
+        ["collect committer"],
+    ]
+    ships = {(edge.ship, edge.input_index, edge.key_columns) for edge in graph.edges}
+    assert ships == {
+        (Ship.FORWARD, 0, ()),
+        (Ship.BROADCAST, 1, ()),
+        (Ship.HASH, 0, ("origin", "carrier")),
+        (Ship.GLOBAL, 0, ()),
+    }
+    assert [v.parallelism for v in graph.vertices] == [2, 2, 2, 2, 1]
+    named = {o.uid for v in graph.vertices for o in v.operators if not o.generated_uid}
+    assert named == {"airlines", "flights", "join", "hourly", "out", "out-committer"}
+    stateful = {o.name for v in graph.vertices for o in v.operators if o.stateful}
+    assert "pre-aggregate" not in stateful
+    assert {"flights", "inner join", "hourly", "collect", "collect committer"} <= stateful
+    assert cloudpickle.loads(cloudpickle.dumps(code)).chains.keys() == code.chains.keys()
+
+
+def test_explain_shows_chains_and_where_rows_go() -> None:
+    env = us.Environment()
+    hourly(flights(env)).name("hourly").print()
+    assert env.explain().splitlines() == [
+        "1. flights -> pre-aggregate  (parallelism 1, max 128)",
+        "   hash by origin, carrier -> 2",
+        "2. hourly -> print  (parallelism 1, max 128)",
+    ]
+
+
+def test_schemas_are_followed_through_every_operator() -> None:
+    stream = flights()
+    assert stream.select("seats", late=us.col("delay") > 1).schema == pa.schema(
+        [("seats", pa.int64()), ("late", pa.bool_())]
+    )
+    assert stream.with_columns(seats=us.col("delay")).schema.field("seats").type == pa.float64()
+    assert stream.filter(us.col("seats") > 1).schema == stream.schema
+    assert stream.map(lambda row: row).schema is None
+    assert stream.map(lambda row: row, returns={"n": pa.int8()}).schema == pa.schema([("n", pa.int8())])
+    assert hourly(stream).schema == pa.schema(
+        [
+            ("origin", pa.string()),
+            ("carrier", pa.string()),
+            ("window_start", pa.timestamp("ms", "UTC")),
+            ("window_end", pa.timestamp("ms", "UTC")),
+            ("n", pa.int64()),
+            ("avg", pa.float64()),
+        ]
+    )
+    keyed = stream.key_by(lambda row: row["seats"] % 2, returns=pa.int64())
+    assert keyed.key_columns == ("key",)
+    assert keyed.schema is not None
+    assert keyed.schema.field("key").type == pa.int64()
+
+
+def test_columns_that_are_not_known_are_not_refused() -> None:
+    opaque = flights().map_batches(lambda records: records)
+    assert (
+        opaque.key_by("anything").window(us.TumblingEventTimeWindows.of(5)).aggregate(n=us.count()).schema
+        is None
+    )
+
+
+def with_env(build: Callable[[us.Environment], object]) -> Callable[[], object]:
+    return lambda: build(us.Environment())
+
+
+def dimension(env: us.Environment, table: pa.Table = AIRLINES, strategy: Any = NO_TIME) -> DataStream:
+    return env.from_source(us.StaticSource(table), strategy, "airlines")
+
+
+REFUSED = [
+    pytest.param(
+        lambda env: flights(env, us.WatermarkStrategy.no_watermarks().with_timestamp_column("when")),
+        "no timestamp column 'when' among origin, carrier, at",
+        id="timestamp column missing",
+    ),
+    pytest.param(
+        lambda env: flights(env, us.WatermarkStrategy.no_watermarks().with_timestamp_column("origin")),
+        "'origin' is string; event time is int64",
+        id="timestamp column is not a time",
+    ),
+    pytest.param(
+        lambda env: flights(env).key_by("orign"), "no column 'orign' among origin", id="unknown key"
+    ),
+    pytest.param(lambda env: flights(env).key_by(), "names of one or more columns", id="no key"),
+    pytest.param(lambda env: flights(env).key_by(len), "returns=pa.string", id="key function without type"),
+    pytest.param(lambda env: flights(env).select("x"), "select: there is no column 'x'", id="unknown column"),
+    pytest.param(
+        lambda env: flights(env).with_columns(x=us.col("y")),
+        "with_columns: x = y cannot be computed",
+        id="expression",
+    ),
+    pytest.param(
+        lambda env: flights(env).filter(us.col("seats") + 1), "int64, not a boolean", id="filter by number"
+    ),
+    pytest.param(
+        lambda env: hourly(flights(env).select("origin", "carrier")),
+        "no column 'delay'",
+        id="aggregate of nothing",
+    ),
+    pytest.param(
+        lambda env: (
+            flights(env)
+            .key_by("origin")
+            .window(us.TumblingEventTimeWindows.of(1))
+            .aggregate(s=us.sum("carrier"))
+        ),
+        "sum of a column of type string",
+        id="sum of text",
+    ),
+    pytest.param(lambda _: us.TumblingEventTimeWindows.of("0 s"), "must be positive", id="empty window"),
+    pytest.param(
+        lambda _: us.SlidingEventTimeWindows.of(5, 10), "would skip rows", id="gaps between windows"
+    ),
+    pytest.param(
+        lambda env: (flights(env).uid("a"), flights(env).uid("a")),
+        "uid 'a' is given to two operators",
+        id="duplicate uid",
+    ),
+    pytest.param(
+        lambda env: (flights(env).uid("out-committer"), flights(env).sink_to(us.CollectSink("x")).uid("out")),
+        "uid 'out-committer' is given to two",
+        id="duplicate uid of a committer",
+    ),
+    pytest.param(lambda env: flights(env).set_parallelism(0), "is not between 1 and", id="parallelism 0"),
+    pytest.param(
+        lambda env: flights(env).set_max_parallelism(4).set_parallelism(5),
+        "above the max parallelism 4",
+        id="above max",
+    ),
+    pytest.param(
+        lambda env: env.set_max_parallelism(2).set_parallelism(3),
+        "environment: parallelism 3 is above",
+        id="environment",
+    ),
+    pytest.param(
+        lambda _: us.Environment({"paralelism.default": "2"}), "did you mean", id="unknown key of config"
+    ),
+    pytest.param(
+        lambda env: flights(env).union(dimension(env)), "union needs streams with the same", id="union"
+    ),
+    pytest.param(
+        lambda env: flights(env).union(flights()),
+        "different environments cannot be combined",
+        id="environments",
+    ),
+    pytest.param(
+        lambda env: flights(env).union(flights(env)).uid("u"),
+        "union or an exchange, not an operator",
+        id="uid of a union",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(dimension(env), on="name"),
+        "join: there is no column 'name'",
+        id="join key",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(dimension(env), on={"seats": "carrier"}),
+        "key 'seats' is int64, that of the dimension is string",
+        id="join key types",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(flights(env, NO_TIME), on="carrier"),
+        "both sides have a column 'origin'",
+        id="columns",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(dimension(env, strategy=NO_TIME.with_idleness(5)), on="carrier"),
+        "has watermarks or idleness",
+        id="dimension with idleness",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(dimension(env).map(dict), on="carrier"),
+        "give the function before it returns=",
+        id="d",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(
+            env.from_source(
+                us.DatagenSource({"carrier": us.datagen.Sequential()}, rows=None, bounded=False), NO_TIME
+            ).select(carrier=us.col("carrier").cast("string")),
+            on="carrier",
+        ),
+        "never ends",
+        id="unbounded dimension",
+    ),
+    pytest.param(
+        lambda env: flights(env).join(dimension(env), on="carrier", how="outer"), "not 'inner' or", id="how"
+    ),
+    pytest.param(lambda env: env.explain(), "the pipeline is empty", id="empty"),
+]
+
+
+@pytest.mark.parametrize(("build", "text"), REFUSED)
+def test_what_cannot_work_is_refused_at_build_time(
+    build: Callable[[us.Environment], object], text: str
+) -> None:
+    with pytest.raises(ConfigError, match=text):
+        build(us.Environment())
+
+
+def test_pre_aggregation_takes_the_parallelism_of_its_producer_whenever_it_is_set() -> None:
+    env = us.Environment({"parallelism.default": "4"})
+    source = flights(env)
+    hourly(source).print()
+    source.set_parallelism(2)
+    graph, _ = env.job_graph()
+    assert [(v.parallelism, len(v.operators)) for v in graph.vertices] == [(2, 2), (4, 2)]
+
+
+def test_each_stream_of_a_union_is_pre_aggregated_where_it_is() -> None:
+    env = us.Environment()
+    hourly(flights(env).union(flights(env))).print()
+    graph, _ = env.job_graph()
+    assert [v.operators[-1].name for v in graph.vertices] == ["pre-aggregate", "pre-aggregate", "print"]
+
+
+def test_late_rows_as_a_side_output_have_the_schema_of_the_input() -> None:
+    stream = flights()
+    windows = (
+        stream.key_by("origin").window(us.TumblingEventTimeWindows.of("1 h")).side_output_late_data("late")
+    )
+    assert windows.aggregate(n=us.count()).get_side_output("late").schema == stream.schema
+
+
+def test_an_exchange_is_what_was_asked_for() -> None:
+    env = us.Environment({"parallelism.default": "2"})
+    stream = flights(env)
+    for ship in (
+        stream.rebalance(),
+        stream.rescale(),
+        stream.broadcast(),
+        stream.global_(),
+        stream.forward(),
+    ):
+        ship.print()
+    ships = [edge.ship for edge in env.stream_graph().edges]
+    assert ships == [Ship.REBALANCE, Ship.RESCALE, Ship.BROADCAST, Ship.GLOBAL, Ship.FORWARD]
+
+
+def test_a_slot_sharing_group_is_inherited() -> None:
+    env = us.Environment()
+    flights(env).slot_sharing_group("heavy").filter(us.col("seats") > 1).print()
+    assert {node.slot_sharing_group for node in env.stream_graph().nodes} == {"heavy"}
+
+
+def test_a_stream_graph_does_not_change_with_the_environment() -> None:
+    env = us.Environment()
+    stream = flights(env)
+    graph = env.stream_graph()
+    stream.uid("later").print()
+    assert (len(graph.nodes), graph.nodes[0].uid) == (1, None)
+
+
+def test_importing_unistream_loads_no_heavy_library() -> None:
+    heavy = "{'pyarrow', 'pyspark', 'numba', 'kafka', 'deltalake', 'sqlalchemy', 'fastapi', 'dagster'}"
+    script = f"import sys, unistream; print(sorted({heavy} & set(sys.modules)))"
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_every_public_name_resolves() -> None:
+    assert [name for name in us.__all__ if getattr(us, name) is None] == []
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        us.Nonsense  # noqa: B018

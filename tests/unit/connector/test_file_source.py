@@ -1,0 +1,447 @@
+"""The file source's own rules; what all sources have in common is in tests/contract."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.file import FileSource
+from unistream.connector.file_decode import Chunk, decode
+from unistream.connector.file_format import FileSpec, widens
+from unistream.connector.file_reader import READ_AHEAD_CHUNKS, ReadAhead
+from unistream.connector.file_split import FileSplit, decode_split
+from unistream.connector.registry import create_discovery
+from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
+
+
+class Counters:
+    def add(self, name: str, amount: int) -> None:
+        """Not looked at here."""
+
+
+def splits(source: Source) -> list[FileSplit]:
+    return [decode_split(split) for split in create_discovery(source.info()).discover()]
+
+
+def read(source: Source) -> pa.Table:
+    """All rows, in the order of the splits."""
+    awake = threading.Event()
+    reader = source.create_reader()
+    reader.open(
+        ReaderContext(index=0, parallelism=1, wake=awake.set, request_split=lambda: None, metrics=Counters())
+    )
+    try:
+        reader.add_splits(create_discovery(source.info()).discover())
+        reader.no_more_splits()
+        batches = []
+        while not isinstance(polled := reader.poll(), Exhausted):
+            if isinstance(polled, Rows):
+                batches.append(polled.records)
+            elif isinstance(polled, Idle):
+                assert awake.wait(10), "the reader never woke its task"
+                awake.clear()
+        return pa.Table.from_batches(batches, source.schema)
+    finally:
+        reader.close()
+
+
+def file(folder: Path, name: str, content: str) -> str:
+    (folder / name).write_text(content)
+    return str(folder / name)
+
+
+# --- listing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
+@pytest.mark.parametrize("name", ["none.parquet", "none/*.parquet", "none"])
+def test_a_path_that_is_not_there_is_named(tmp_path: Path, format: Any, name: str) -> None:
+    path = str(tmp_path / name)
+    source = FileSource(path, format=format)
+    with pytest.raises(ConfigError, match=name.replace("*", r"\*")):
+        create_discovery(source.info()).discover()
+    with pytest.raises(ConfigError, match=name.replace("*", r"\*")):
+        _ = source.schema
+
+
+def test_an_empty_folder_holds_no_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no files match"):
+        create_discovery(FileSource(str(tmp_path)).info()).discover()
+
+
+def test_a_folder_is_read_by_name_without_hidden_files(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "_tmp").mkdir()
+    for name in ("c.csv", "a.csv", "b/x.csv", ".hidden.csv", "_SUCCESS", "_tmp/x.csv"):
+        file(tmp_path, name, f"name\n{name}\n")
+    assert read(FileSource(str(tmp_path), format="csv")).column("name").to_pylist() == [
+        "a.csv",
+        "b/x.csv",
+        "c.csv",
+    ]
+
+
+def test_a_file_named_twice_is_read_once(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.csv", "n\n1\n")
+    assert len(splits(FileSource([path, str(tmp_path / "*.csv")], format="csv"))) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["http://x.org/a.csv", "https://x.org/a", "zip://a::http://x", "simplecache::s3://b/a", "ftp://h/a"],
+)
+def test_only_storage_systems_are_read(path: str) -> None:
+    with pytest.raises(ConfigError, match="files are read from"):
+        create_discovery(FileSource(path, format="csv").info()).discover()
+
+
+def test_compressed_text_is_refused(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.csv.gz", "n\n1\n")
+    with pytest.raises(ConfigError, match="decompress it first"):
+        splits(FileSource(path, format="csv"))
+
+
+@pytest.mark.parametrize("prefix", ["", "file://"])
+def test_local_paths_and_urls_read_the_same(tmp_path: Path, prefix: str) -> None:
+    path = file(tmp_path, "a.jsonl", '{"n": 1}\n{"n": 2}\n')
+    assert read(FileSource(prefix + path, format="json")).column("n").to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
+def test_any_fsspec_file_system_is_read(format: Any) -> None:
+    folder = f"memory://{uuid.uuid4().hex}"
+    with fsspec.open(f"{folder}/a", "wb") as target:
+        match format:
+            case "parquet":
+                pq.write_table(pa.table({"n": [1, 2]}), target)
+            case "csv":
+                target.write(b"n\n1\n2\n")
+            case "json":
+                target.write(b'{"n": 1}\n{"n": 2}\n')
+    assert read(FileSource(folder, format=format)).to_pylist() == [{"n": 1}, {"n": 2}]
+
+
+# --- splits ---------------------------------------------------------------------------------------
+
+
+def test_row_groups_are_joined_until_a_split_is_large_enough(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"n": range(1000)}), tmp_path / "a.parquet", row_group_size=100, compression="none"
+    )
+    whole = splits(FileSource(str(tmp_path)))
+    single = splits(FileSource(str(tmp_path), split_bytes=1))
+    pairs = splits(FileSource(str(tmp_path), split_bytes=1200))
+    assert [(one.start, one.stop) for one in whole] == [(0, 10)]
+    assert [(one.start, one.stop) for one in single] == [(i, i + 1) for i in range(10)]
+    assert all(one.stop - one.start >= 2 for one in pairs[:-1])
+    assert [one.stop for one in pairs[:-1]] == [one.start for one in pairs[1:]]
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"], ids=["LF", "CRLF"])
+@pytest.mark.parametrize("last", ["\n", ""], ids=["closed", "open"])
+@pytest.mark.parametrize("split_bytes", [1, 7, 16, 17, 18, 1000])
+def test_every_line_lies_in_one_split(tmp_path: Path, ending: str, last: str, split_bytes: int) -> None:
+    lines = [f'{{"n": {i}, "t": "{"x" * (i % 5)}"}}' for i in range(12)]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((ending.join(lines) + last).encode())
+    source = FileSource(str(path), format="json", split_bytes=split_bytes, block_bytes=20)
+    assert read(source).column("n").to_pylist() == list(range(12))
+
+
+@pytest.mark.parametrize("split_bytes", [1, 5, 1000])
+def test_the_header_of_a_divided_csv_file_is_no_row(tmp_path: Path, split_bytes: int) -> None:
+    path = file(tmp_path, "a.csv", "number,text\n" + "".join(f"{i},t{i}\n" for i in range(10)))
+    source = FileSource(path, format="csv", quoted_newlines=False, split_bytes=split_bytes, block_bytes=8)
+    assert read(source).to_pylist() == [{"number": i, "text": f"t{i}"} for i in range(10)]
+
+
+def test_csv_values_may_hold_line_breaks(tmp_path: Path) -> None:
+    rows = [(i, f"a\n{i}" if i % 2 else "b") for i in range(50)]
+    path = file(tmp_path, "a.csv", "n,t\n" + "".join(f'{n},"{t}"\n' for n, t in rows))
+    source = FileSource(path, format="csv", split_bytes=10, block_bytes=40)
+    assert [tuple(row.values()) for row in read(source).to_pylist()] == rows
+
+
+@pytest.mark.parametrize(
+    ("format", "content"), [("csv", "n,t\n"), ("json", ""), ("json", "\n\n"), ("csv", "")], ids=repr
+)
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_file_without_rows_has_none(tmp_path: Path, format: Any, content: str, quoted: bool) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    path = file(tmp_path, "a", content)
+    source = FileSource(path, format=format, schema=schema, quoted_newlines=quoted)
+    if content or format == "json" or quoted:
+        assert read(source).num_rows == 0
+    else:
+        with pytest.raises(ConfigError, match="has no column 'n'"):
+            read(source)
+
+
+def test_a_parquet_file_without_rows_has_no_splits(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": pa.array([], pa.int64())}), tmp_path / "a.parquet")
+    assert read(FileSource(str(tmp_path))).num_rows == 0
+
+
+def test_a_row_group_that_is_too_large_to_decode_at_once_is_read_in_pieces(tmp_path: Path) -> None:
+    rows = 150_000
+    table = pa.table({"n": range(rows), "t": pa.array(["x" * 1000]).take(pa.array([0] * rows))})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=rows, use_dictionary=False)
+    assert pq.read_metadata(tmp_path / "a.parquet").row_group(0).total_byte_size > 128 * 2**20
+    source = FileSource(str(tmp_path / "a.parquet"), columns=["n"])
+    spec = FileSpec(format="parquet", schema=source.schema, block_bytes=1, options={})
+    [split] = splits(source)
+    chunks = list(decode(split, spec))
+    assert [chunk.next.skip for chunk in chunks] == [65_536, 131_072, rows]
+    rest = [chunk.records.column("n")[0].as_py() for chunk in decode(chunks[0].next, spec)]
+    assert rest == [65_536, 131_072]
+
+
+# --- schema ---------------------------------------------------------------------------------------
+
+
+def test_the_schema_is_that_of_the_first_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": pa.array([1], pa.int32()), "t": ["x"]}), tmp_path / "a.parquet")
+    source = FileSource(str(tmp_path), columns=["t", "n"])
+    assert source.schema == pa.schema([("t", pa.string()), ("n", pa.int32())])
+    assert read(source).to_pylist() == [{"t": "x", "n": 1}]
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.csv", "n,t\n1,x\n")
+    with pytest.raises(ConfigError, match="no column 'other'; there are n, t"):
+        _ = FileSource(path, format="csv", columns=["other"]).schema
+
+
+@pytest.mark.parametrize("quoted", [True, False])
+def test_a_csv_file_without_a_column_is_named(tmp_path: Path, quoted: bool) -> None:
+    file(tmp_path, "a.csv", "n,t\n1,x\n")
+    file(tmp_path, "b.csv", "n\n1\n")
+    source = FileSource(str(tmp_path), format="csv", quoted_newlines=quoted)
+    with pytest.raises(ConfigError, match=r"b\.csv has no column 't'; its columns are n"):
+        read(source)
+
+
+def test_a_parquet_file_of_another_schema_is_named(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"n": ["one"]}), tmp_path / "b.parquet")
+    with pytest.raises(ConfigError, match=r"b\.parquet: column 'n' is string, wanted is int64"):
+        read(FileSource(str(tmp_path)))
+
+
+def test_a_json_field_that_is_missing_is_null_and_an_unknown_one_is_left_out(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.jsonl", '{"n": 1}\n{"t": "x", "other": [1, {"a": 2}]}\n')
+    schema = pa.schema([("n", pa.int64()), ("t", pa.string())])
+    assert read(FileSource(path, format="json", schema=schema)).to_pylist() == [
+        {"n": 1, "t": None},
+        {"n": None, "t": "x"},
+    ]
+
+
+def test_times_in_json_are_parsed(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.jsonl", '{"at": "2013-01-01T05:15:00Z"}\n')
+    schema = pa.schema([("at", pa.timestamp("ms", tz="UTC"))])
+    [row] = read(FileSource(path, format="json", schema=schema)).to_pylist()
+    assert row["at"] == dt.datetime(2013, 1, 1, 5, 15, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "fits"),
+    [
+        (pa.int32(), pa.int64(), True),
+        (pa.int64(), pa.int32(), False),
+        (pa.uint32(), pa.int64(), True),
+        (pa.uint64(), pa.int64(), False),
+        (pa.int32(), pa.uint64(), False),
+        (pa.float32(), pa.float64(), True),
+        (pa.int32(), pa.float64(), False),
+        (pa.timestamp("ms"), pa.timestamp("us"), True),
+        (pa.timestamp("us"), pa.timestamp("ms"), False),
+        (pa.timestamp("ms"), pa.timestamp("ms", tz="UTC"), False),
+        (pa.dictionary(pa.int32(), pa.string()), pa.string(), True),
+        (pa.large_string(), pa.string(), True),
+        (pa.string(), pa.binary(), False),
+        (pa.null(), pa.string(), True),
+    ],
+    ids=str,
+)
+def test_what_a_column_can_be_read_as(found: pa.DataType, wanted: pa.DataType, fits: bool) -> None:
+    assert widens(found, wanted) == fits
+
+
+def test_narrower_columns_are_widened(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
+    schema = pa.schema([("n", pa.int64())])
+    assert read(FileSource(str(tmp_path), schema=schema)).schema == schema
+
+
+# --- bad content ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block_bytes", [1, 50, 10_000])
+def test_a_bad_json_line_is_named(tmp_path: Path, block_bytes: int) -> None:
+    lines = [f'{{"n": {i}}}' for i in range(100)]
+    lines[63] = '{"n": oops}'
+    path = file(tmp_path, "a.jsonl", "\n".join(lines))
+    schema = pa.schema([("n", pa.int64())])
+    source = FileSource(path, format="json", schema=schema, split_bytes=200, block_bytes=block_bytes)
+    byte = sum(len(line) + 1 for line in lines[:63])
+    with pytest.raises(UserCodeError, match=rf"a\.jsonl, line 64 \(byte {byte}\): .*oops"):
+        read(source)
+
+
+def test_a_json_value_of_another_type_is_named(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.jsonl", '{"n": 1}\n{"n": "two"}\n')
+    schema = pa.schema([("n", pa.int64())])
+    with pytest.raises(UserCodeError, match=r"line 2 \(byte 9\): .*/n.*two"):
+        read(FileSource(path, format="json", schema=schema))
+
+
+def test_a_bad_csv_line_of_a_divided_file_is_named(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.csv", "n,t\n1,x\n2,x\nthree,x\n")
+    schema = pa.schema([("n", pa.int64()), ("t", pa.string())])
+    with pytest.raises(UserCodeError, match=r"a\.csv, line 4 \(byte 12\): .*three"):
+        read(FileSource(path, format="csv", schema=schema, quoted_newlines=False))
+
+
+def test_a_bad_csv_row_of_a_whole_file_is_named(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.csv", "n,t\n1,x\n2,x,extra\n")
+    schema = pa.schema([("n", pa.int64()), ("t", pa.string())])
+    with pytest.raises(UserCodeError, match=r"a\.csv, behind row 0: .*2,x,extra"):
+        read(FileSource(path, format="csv", schema=schema))
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with open(path, "wb") as target:
+        target.truncate(65 * 2**20)
+    with pytest.raises(UserCodeError, match="the line at byte 0 is longer than"):
+        read(FileSource(str(path), format="json", schema=pa.schema([("n", pa.int64())])))
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": range(10_000)}), path, compression="snappy")
+    source = FileSource(str(path))
+    assert source.schema.names == ["n"]
+    content = bytearray(path.read_bytes())
+    content[10:4000] = bytes(3990)
+    path.write_bytes(content)
+    with pytest.raises(UserCodeError, match=r"a\.parquet, row groups 0 to 0: unreadable Parquet"):
+        read(source)
+
+
+def test_what_is_no_parquet_file_is_refused(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.parquet", "n,t\n1,x\n")
+    with pytest.raises(ConfigError, match=r"a\.parquet"):
+        splits(FileSource(path))
+    with pytest.raises(ConfigError, match=r"a\.parquet"):
+        _ = FileSource(path).schema
+
+
+def test_a_file_that_changes_after_the_listing_is_an_error(tmp_path: Path) -> None:
+    path = file(tmp_path, "a.jsonl", '{"n": 1}\n')
+    source = FileSource(path, format="json", schema=pa.schema([("n", pa.int64())]))
+    [split] = splits(source)
+    file(tmp_path, "a.jsonl", '{"n": 1}\n{"n": 2}\n')
+    spec = FileSpec(format="json", schema=source.schema, block_bytes=100, options={})
+    with pytest.raises(ConfigError, match="had 9 B when the job listed it and has 18 B now"):
+        list(decode(split, spec))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"path": []}, "at least one path"),
+        ({"path": ""}, "at least one path"),
+        ({"path": "a", "format": "xml"}, "must be one of parquet, csv, json"),
+        ({"path": "a", "split_bytes": 0}, "above 0"),
+        ({"path": "a", "block_bytes": 0}, "above 0"),
+    ],
+    ids=str,
+)
+def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FileSource(**arguments)
+
+
+# --- reading ahead --------------------------------------------------------------------------------
+
+
+def _endless(split: FileSplit) -> Iterator[Chunk]:
+    records = pa.RecordBatch.from_pydict({"n": [1]})
+    while True:
+        yield Chunk(records, split)
+
+
+SPLIT = FileSplit(path="a", size=1, start=0, stop=1, unit=0)
+
+
+def test_reading_ahead_stops_when_enough_is_ready_and_ends_with_close() -> None:
+    produced = threading.Semaphore(0)
+
+    def work(split: FileSplit) -> Iterator[Chunk]:
+        for chunk in _endless(split):
+            yield chunk
+            produced.release()
+
+    woken = threading.Event()
+    ahead = ReadAhead(work, woken.set)
+    ahead.submit(SPLIT)
+    assert woken.wait(10)
+    for _ in range(READ_AHEAD_CHUNKS):
+        assert produced.acquire(timeout=10)
+    assert not produced.acquire(blocking=False)
+    assert isinstance(ahead.take(), Chunk)
+    assert produced.acquire(timeout=10)
+    ahead.close()
+    assert not any(thread.name == "file-read-ahead" and thread.is_alive() for thread in threading.enumerate())
+
+
+def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(tmp_path: Path) -> None:
+    for name in "ab":
+        file(tmp_path, name, '{"n": 1}\n')
+    source = FileSource(str(tmp_path), format="json", schema=pa.schema([("n", pa.int64())]))
+    first, second = create_discovery(source.info()).discover()
+    awake, requests = threading.Event(), []
+    reader = source.create_reader()
+    reader.open(
+        ReaderContext(
+            index=0,
+            parallelism=1,
+            wake=awake.set,
+            request_split=lambda: requests.append(1),
+            metrics=Counters(),
+        )
+    )
+
+    def next_polled() -> object:
+        while isinstance(polled := reader.poll(), Idle):
+            assert awake.wait(10)
+            awake.clear()
+        return polled
+
+    try:
+        assert isinstance(reader.poll(), Idle)
+        assert isinstance(reader.poll(), Idle)
+        assert len(requests) == 1
+        reader.add_splits([first])
+        assert isinstance(next_polled(), Rows)
+        assert isinstance(next_polled(), SplitFinished)
+        assert isinstance(reader.poll(), Idle)
+        assert len(requests) == 2
+        reader.add_splits([second])
+        reader.no_more_splits()
+        assert [type(next_polled()) for _ in range(3)] == [Rows, SplitFinished, Exhausted]
+        assert len(requests) == 2
+    finally:
+        reader.close()

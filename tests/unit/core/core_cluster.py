@@ -1,0 +1,452 @@
+"""A pretended cluster around one JobMachine: workers, slots, storage and splits, without time or threads.
+
+Everything that is under way waits in a list until `enabled()` actions are taken, one by one, in any order
+that the real system allows. Readers carry their splits through snapshots, so that a split that is lost or doubled
+shows in the manifest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from unistream.base.config import Configuration
+from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId
+from unistream.core import job_messages as jm
+from unistream.core.job_machine import JobMachine, JobSettings, RestorePoint
+from unistream.core.split_assignment import SplitAssigner
+from unistream.core.translate import translate
+from unistream.model import messages as msg
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobGraph, Ship, SourceInfo
+from unistream.model.snapshot import (
+    ListHandle,
+    ListMode,
+    Manifest,
+    OperatorStateHandle,
+    TaskRestore,
+    TaskSnapshot,
+)
+from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
+
+Action = tuple[str, Callable[[], None]]
+SPLITS = ("s-0", "s-1", "s-2")
+EVERY_2_S = {"execution.checkpointing.interval": "2 s"}
+
+
+def job_graph(*, bounded: bool = True, pull: bool = False, parallelism: int = 2) -> JobGraph:
+    """source (parallelism) -> hash -> count (parallelism) -> global -> sink (1)."""
+    info = SourceInfo(connector="static", options={}, bounded=bounded, pull=pull)
+    graph = StreamGraph(
+        name="count",
+        nodes=[
+            StreamNode(id=0, name="source", operator=None, uid="source", source=info),
+            StreamNode(id=1, name="count", operator=None, uid="count", stateful=True),
+            StreamNode(id=2, name="sink", operator=None, uid="sink", stateful=True, parallelism=1),
+        ],
+        edges=[
+            StreamEdge(source=0, target=1, ship=Ship.HASH, key_columns=("k",)),
+            StreamEdge(source=1, target=2, ship=Ship.GLOBAL),
+        ],
+    )
+    return translate(graph, parallelism=parallelism, max_parallelism=None, chaining=True, config={})[0]
+
+
+def settings(config: dict[str, str] | None = None, **fields: object) -> JobSettings:
+    return JobSettings.from_config(
+        Configuration(EVERY_2_S if config is None else config),
+        job=JobId("job"),
+        lineage=LineageId("line"),
+        epoch=LeaderEpoch(1),
+        artifact="sha",
+        checkpoint_root="memory://chk",
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@dataclass
+class Task:
+    """What a worker has of one attempt."""
+
+    deployment: msg.TaskDeployment
+    state: str = "DEPLOYED"
+    splits: list[str] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    no_more: bool = False
+    asked: bool = False
+    end_of_data: bool = False
+    ended_before: int | None = None  # no checkpoint below this id lets it finish
+    to_ack: dict[int, TaskSnapshot] = field(default_factory=dict)
+    acked: set[int] = field(default_factory=set)
+
+    @property
+    def attempt(self) -> AttemptId:
+        return self.deployment.attempt
+
+    @property
+    def is_source(self) -> bool:
+        return self.deployment.vertex.source is not None
+
+
+class Cluster:
+    def __init__(
+        self,
+        graph: JobGraph | None = None,
+        job_settings: JobSettings | None = None,
+        restore: RestorePoint | None = None,
+    ) -> None:
+        self.graph = graph or job_graph()
+        self.settings = job_settings or settings()
+        self.machine = JobMachine(self.graph, self.settings, restore)
+        self.commands: list[jm.Command] = []
+        self.wanted: dict[str, jm.SlotRequest] = {}
+        self.mail: dict[str, deque[jm.Send]] = {}  # by live worker
+        self.fates: dict[str, jm.Send] = {}  # delivered, not yet answered
+        self.tasks: dict[AttemptId, Task] = {}
+        self.where: dict[AttemptId, str] = {}
+        self.finished: set[AttemptId] = set()
+        self.jobs: list[jm.Command] = []  # PrepareDirectory, WriteManifest, DiscoverSplits under way
+        self.timers: dict[jm.Timer, int] = {}
+        self.stored: dict[str, Manifest] = {}
+        self.discarded: list[str] = []
+        self.answers: dict[str, jm.AnswerRequest] = {}
+        self.ended: jm.JobEnded | None = None
+        self.kinds: dict[int, SnapshotKind] = {}
+        self._next_worker = 0
+
+    # --- events and commands ----------------------------------------------------------------------
+
+    def handle(self, event: jm.Event) -> list[jm.Command]:
+        commands = self.machine.handle(event)
+        self.machine.validate()
+        assert not (self.ended and any(isinstance(c, jm.Send) for c in commands)), "a command after the end"
+        self.commands += commands
+        for command in commands:
+            self._perform(command)
+        return commands
+
+    def _perform(self, command: jm.Command) -> None:  # noqa: C901
+        match command:
+            case jm.RequestSlots(requests=requests):
+                self.wanted |= {request.key: request for request in requests}
+            case jm.ReleaseSlots():
+                self.wanted.clear()
+            case jm.Send(task_manager=worker):
+                if worker in self.mail:
+                    self.mail[worker].append(command)
+                elif command.token is not None:
+                    self.jobs.append(command)
+            case jm.PrepareDirectory() | jm.WriteManifest() | jm.DiscoverSplits():
+                self.jobs.append(command)
+            case jm.SetTimer(timer=timer, delay_ms=delay_ms):
+                self.timers[timer] = delay_ms
+            case jm.CancelTimer(timer):
+                self.timers.pop(timer, None)
+            case jm.DiscardSnapshot(directory):
+                self.discarded.append(directory)
+            case jm.AnswerRequest(request=request):
+                assert request not in self.answers, "answered twice"
+                self.answers[request] = command
+            case jm.JobEnded():
+                assert self.ended is None, "ended twice"
+                self.ended = command
+
+    @property
+    def state(self) -> str:
+        return self.machine.view().state
+
+    # --- what may happen next ---------------------------------------------------------------------
+
+    def enabled(self) -> list[Action]:
+        """All that goes well, in a fixed order."""
+        actions: list[Action] = []
+        if self.wanted:
+            actions.append(("grant", self.grant))
+        for job in self.jobs:
+            actions.append((f"io {type(job).__name__}", lambda job=job: self.io(job)))
+        for worker in self.mail:
+            if worker in self.fates:
+                actions.append((f"answer {worker}", lambda worker=worker: self.answer(worker)))
+            elif self.mail[worker]:
+                actions.append((f"deliver {worker}", lambda worker=worker: self.deliver(worker)))
+        for task in list(self.tasks.values()):
+            actions += self._task_actions(task)
+        return actions
+
+    def _task_actions(self, task: Task) -> list[Action]:
+        name = f"{task.deployment.vertex.name}/{task.attempt.index}"
+        if task.state in ("DEPLOYED", "INITIALIZING"):
+            return [(f"progress {name}", lambda: self.progress(task))]
+        if task.state == "CANCELING":
+            return [(f"cancelled {name}", lambda: self.report(task, "CANCELED"))]
+        actions: list[Action] = []
+        if task.splits and not task.end_of_data:
+            actions.append((f"read {name}", lambda: task.done.append(task.splits.pop(0))))
+        if self._pulls(task):
+            actions.append((f"ask {name}", lambda: self.ask(task)))
+        if self._may_end_data(task):
+            actions.append((f"end of data {name}", lambda: self.end_data(task)))
+        for checkpoint_id in [*task.to_ack, *self._barriers(task)]:
+            actions.append((f"ack {checkpoint_id} {name}", lambda n=checkpoint_id: self.ack(task, n)))
+        if task.end_of_data and not self.settings.checkpointing and task.ended_before is None:
+            actions.append((f"finish {name}", lambda: self.report(task, "FINISHED")))
+        return actions
+
+    def _pulls(self, task: Task) -> bool:
+        source = task.deployment.vertex.source
+        return bool(source and source.pull and not task.no_more and not task.asked and not task.splits)
+
+    def _may_end_data(self, task: Task) -> bool:
+        if task.end_of_data:
+            return False
+        if task.is_source:
+            restored = task.deployment.restore
+            done = task.no_more or (restored is not None and restored.finished)
+            return done and not task.splits
+        return all(
+            producer in self.finished or (producer in self.tasks and self.tasks[producer].end_of_data)
+            for producer in self._producers(task)
+        )
+
+    def _upstream(self, task: Task) -> list[Task]:
+        return [self.tasks[p] for p in self._producers(task) if p in self.tasks]
+
+    def _producers(self, task: Task) -> list[AttemptId]:
+        return [c.producer for gate in task.deployment.gates for c in gate.channels]
+
+    def _barriers(self, task: Task) -> list[int]:
+        """Checkpoints whose barrier has come on every input that still runs."""
+        upstream = self._upstream(task)
+        if task.is_source or not upstream:
+            return []
+        common = set.intersection(*(up.acked for up in upstream))
+        return sorted(n for n in common if n not in task.acked and n not in task.to_ack)
+
+    # --- actions ----------------------------------------------------------------------------------
+
+    def grant(self) -> None:
+        """A new worker for the oldest request that is open."""
+        key = next(iter(self.wanted))
+        del self.wanted[key]
+        worker = f"tm{self._next_worker}"
+        self._next_worker += 1
+        self.mail[worker] = deque()
+        lease = jm.SlotLease(
+            request=key, allocation=AllocationId(f"a-{worker}"), task_manager=worker, address=f"unix:{worker}"
+        )
+        self.handle(jm.SlotsGranted(leases=(lease,)))
+
+    def io(self, job: jm.Command) -> None:
+        self.jobs.remove(job)
+        match job:
+            case jm.PrepareDirectory(checkpoint_id=n, kind=kind):
+                self.kinds[n] = kind
+                directory = f"chk-{n}" if kind is SnapshotKind.CHECKPOINT else f"savepoint-{n}"
+                self.handle(jm.DirectoryReady(checkpoint_id=n, directory=directory, timestamp_ms=n))
+            case jm.WriteManifest(directory=directory, manifest=manifest):
+                self.store(directory, manifest)
+                self.handle(jm.ManifestDurable(checkpoint_id=manifest.checkpoint_id))
+            case jm.DiscoverSplits(vertex=vertex):
+                splits = tuple(msg.Split(id=name, data=b"") for name in SPLITS)
+                self.handle(jm.SplitsDiscovered(vertex=vertex, splits=splits))
+            case jm.Send(token=token):
+                assert token is not None
+                self.handle(jm.Undelivered(token=token, reason="gone"))
+
+    def store(self, directory: str, manifest: Manifest) -> None:
+        assert directory not in self.discarded, "written where it was discarded"
+        assert self.stored.get(directory, manifest) == manifest, "another manifest under the same name"
+        check_splits(self.graph, manifest)
+        self.stored[directory] = manifest
+
+    def deliver(self, worker: str) -> None:
+        """The worker acts on its oldest message; the answer is under way."""
+        send = self.mail[worker].popleft()
+        self._receive(worker, send.message)
+        if send.token is not None:
+            self.fates[worker] = send
+
+    def answer(self, worker: str) -> None:
+        token = self.fates.pop(worker).token
+        assert token is not None
+        self.handle(jm.Delivered(token=token))
+
+    def _receive(self, worker: str, message: msg.ToTaskManager) -> None:  # noqa: C901
+        if isinstance(message, msg.DeployTask):
+            attempt = message.deployment.attempt
+            rivals = [a for a, w in self.where.items() if w == worker and a.subtask == attempt.subtask]
+            assert not rivals, f"two attempts on one lease: {attempt} and {rivals}"
+            self.tasks[attempt] = restored_task(message.deployment)
+            self.where[attempt] = worker
+            return
+        if isinstance(message, msg.ReleaseTaskManager):
+            self.lose(worker)
+            return
+        task = self.tasks.get(message.attempt)
+        if task is None:
+            return
+        match message:
+            case msg.CancelTask():
+                task.state = "CANCELING"
+            case msg.AssignSplits(splits=splits, no_more=no_more):
+                task.splits += [split.id for split in splits]
+                task.no_more |= no_more
+                task.asked = False
+            case msg.TriggerCheckpoint(checkpoint_id=n, kind=kind):
+                if kind.is_synchronous:
+                    task.end_of_data = True
+                task.to_ack[n] = task_snapshot(task)
+            case msg.CheckpointCompleted(checkpoint_id=n):
+                if task.state == "RUNNING" and self._releases(task, n):
+                    self.report(task, "FINISHED")
+            case msg.CheckpointAborted(checkpoint_id=n):
+                task.to_ack.pop(n, None)
+
+    def _releases(self, task: Task, n: CheckpointId) -> bool:
+        if self.kinds[n].is_synchronous:
+            return True
+        return task.end_of_data and task.ended_before is not None and n >= task.ended_before
+
+    def progress(self, task: Task) -> None:
+        self.report(task, "INITIALIZING" if task.state == "DEPLOYED" else "RUNNING")
+
+    def report(self, task: Task, state: str, failure: msg.TaskFailure | None = None) -> None:
+        task.state = state
+        if state in ("FINISHED", "CANCELED", "FAILED"):
+            del self.tasks[task.attempt]
+            del self.where[task.attempt]
+        if state == "FINISHED":
+            self.finished.add(task.attempt)
+        self.handle(msg.TaskStateChanged(attempt=task.attempt, state=state, failure=failure))
+
+    def ask(self, task: Task) -> None:
+        task.asked = True
+        self.handle(msg.SplitRequested(attempt=task.attempt))
+
+    def end_data(self, task: Task) -> None:
+        task.end_of_data = True
+        if self.settings.checkpointing:
+            task.ended_before = max([0, *self.kinds, *task.acked, *task.to_ack]) + 1
+        self.handle(msg.EndOfDataReached(attempt=task.attempt))
+
+    def ack(self, task: Task, n: int) -> None:
+        snapshot = task.to_ack.pop(n, None) or task_snapshot(task)
+        task.acked.add(n)
+        if self.kinds[n].is_synchronous:
+            task.end_of_data = True
+        self.handle(
+            msg.CheckpointAcked(
+                attempt=task.attempt, checkpoint_id=CheckpointId(n), snapshot=snapshot, state_bytes=10
+            )
+        )
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def lose(self, worker: str) -> None:
+        """SIGKILL."""
+        for send in [*([self.fates.pop(worker)] if worker in self.fates else []), *self.mail.pop(worker)]:
+            if send.token is not None:
+                self.jobs.append(send)
+        for attempt in [a for a, w in self.where.items() if w == worker]:
+            del self.tasks[attempt], self.where[attempt]
+        self.handle(jm.TaskManagerLost(task_manager=worker, reason="killed"))
+
+    def drop(self, worker: str) -> None:
+        """The oldest message never arrives."""
+        token = self.mail[worker].popleft().token
+        if token is not None:
+            self.handle(jm.Undelivered(token=token, reason="no answer"))
+
+    def lose_answer(self, worker: str) -> None:
+        """It was acted on, but nobody hears of it."""
+        token = self.fates.pop(worker).token
+        assert token is not None
+        self.handle(jm.Undelivered(token=token, reason="no answer"))
+
+    def fail(self, task: Task, *, recoverable: bool = True) -> None:
+        failure = msg.TaskFailure(kind="Boom", message="boom", recoverable=recoverable)
+        self.report(task, "FAILED", failure)
+
+    def fire(self, timer: jm.Timer) -> None:
+        del self.timers[timer]
+        self.handle(jm.TimerFired(timer))
+
+    # --- driving ----------------------------------------------------------------------------------
+
+    def settle(self, steps: int = 2_000) -> None:
+        """Lets everything happen that goes well, until nothing is left to happen but time."""
+        for _ in range(steps):
+            actions = self.enabled()
+            if not actions:
+                return
+            actions[0][1]()
+        raise AssertionError(f"no rest after {steps} steps: {[name for name, _ in self.enabled()][:5]}")
+
+    def run_to_end(self, rounds: int = 200) -> None:
+        """Settles; then the timer with the shortest delay fires; until the job has ended."""
+        for _ in range(rounds):
+            self.settle()
+            if self.ended is not None:
+                return
+            assert self.timers, f"{self.state}: nothing will ever happen again"
+            self.fire(min(self.timers, key=lambda timer: (self.timers[timer], timer.kind.value, timer.id)))
+        raise AssertionError(f"{self.state} after {rounds} rounds")
+
+    def task(self, vertex: str, index: int) -> Task:
+        return next(
+            t for t in self.tasks.values() if t.deployment.vertex.name == vertex and t.attempt.index == index
+        )
+
+    def sent(self, kind: type) -> list[msg.ToTaskManager]:
+        return [c.message for c in self.commands if isinstance(c, jm.Send) and isinstance(c.message, kind)]
+
+    def sent_to(self, kind: type) -> list[str]:
+        return [
+            c.task_manager for c in self.commands if isinstance(c, jm.Send) and isinstance(c.message, kind)
+        ]
+
+    def of(self, kind: type) -> list[jm.Command]:
+        return [c for c in self.commands if isinstance(c, kind)]
+
+
+def task_snapshot(task: Task) -> TaskSnapshot:
+    names = [*(f"todo:{s}" for s in task.splits), *(f"done:{s}" for s in task.done)]
+    handle = ListHandle(
+        name="splits", mode=ListMode.SPLIT, count=len(names), inline=tuple(n.encode() for n in names)
+    )
+    operators = {task.deployment.vertex.operators[0].uid: OperatorStateHandle(lists=(handle,))}
+    return TaskSnapshot(operators=operators if task.is_source else {}, finished=task.end_of_data)
+
+
+def restored_task(deployment: msg.TaskDeployment) -> Task:
+    task = Task(deployment)
+    for name in restored_items(deployment.restore):
+        kind, _, split = name.partition(":")
+        (task.splits if kind == "todo" else task.done).append(split)
+    return task
+
+
+def restored_items(restore: TaskRestore | None) -> list[str]:
+    if restore is None:
+        return []
+    return [
+        (share.handle.inline or ())[place].decode()
+        for operator in restore.operators.values()
+        for share in operator.lists
+        for place in range(share.start, share.stop)
+    ]
+
+
+def check_splits(graph: JobGraph, manifest: Manifest) -> None:
+    """Every split that was discovered is in exactly one place (FLINK-21996)."""
+    for vertex in manifest.vertices:
+        source = graph.vertex(vertex.vertex).source
+        if source is None or vertex.coordinator is None or vertex.finished_subtasks:
+            continue
+        assigner = SplitAssigner.restore(source, vertex.parallelism, vertex.coordinator)
+        held = [split.id for split in assigner.unassigned]
+        for task in vertex.subtasks:
+            for operator in task.operators.values() if task else ():
+                held += [item.decode().partition(":")[2] for h in operator.lists for item in h.inline or ()]
+        assert sorted(held) == sorted(assigner.known), f"splits of {vertex.name} in {manifest.checkpoint_id}"

@@ -1,0 +1,473 @@
+"""The checkpoint coordinator: a table of behaviours, and any event in any order any number of times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from core_cluster import EVERY_2_S, Cluster, job_graph, settings
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from unistream.base.ids import CheckpointId, LeaderEpoch
+from unistream.core import job_messages as jm
+from unistream.core.checkpoint import CheckpointCoordinator
+from unistream.core.checkpoint_store import CompletedSnapshots
+from unistream.core.execution import ExecutionState
+from unistream.core.executions import Executions
+from unistream.core.job_settings import RestorePoint
+from unistream.core.outbox import Outbox
+from unistream.core.sources import Sources
+from unistream.model import messages as msg
+from unistream.model.elements import SnapshotKind
+from unistream.model.plan import ExecutionPlan, Place
+from unistream.model.snapshot import TaskSnapshot
+
+INTERVAL = jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL, 0)
+PAUSE = jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL, 1)
+
+
+class Rig:
+    """A coordinator over five running tasks on one worker; every handler answers with its commands."""
+
+    def __init__(self, config: dict[str, str] | None = None, restore: RestorePoint | None = None) -> None:
+        graph = job_graph(bounded=False)
+        self.settings = settings(EVERY_2_S | (config or {}))
+        self.outbox = Outbox()
+        plan = ExecutionPlan(graph)
+        self.executions = Executions(self.settings.job, plan, self.outbox)
+        self.executions.new_attempts("test")
+        for execution in self.executions:
+            execution.place = Place("tm", "unix:tm")  # type: ignore[arg-type]
+            for state in (ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING):
+                self.executions.move(execution, state, "test")
+        self.sources = Sources(graph, self.executions, self.outbox)
+        self.sources.reset(None, assign=True)
+        self.coordinator = CheckpointCoordinator(
+            settings=self.settings,
+            plan=plan,
+            executions=self.executions,
+            sources=self.sources,
+            completed=CompletedSnapshots(self.settings.checkpoints_retained, restore),
+            outbox=self.outbox,
+        )
+        self.outbox.take()
+        self.failures: list[msg.TaskFailure] = []
+        self.all: list[jm.Command] = []
+
+    def do(self, action: Callable[[CheckpointCoordinator], msg.TaskFailure | None]) -> list[jm.Command]:
+        failure = action(self.coordinator)
+        self.coordinator.validate()
+        if failure is not None:
+            self.failures.append(failure)
+        commands = self.outbox.take()
+        self.all += commands
+        return commands
+
+    @property
+    def attempts(self) -> list[msg.AttemptId]:
+        return [execution.attempt for execution in self.executions]
+
+    def ready(self, n: int) -> list[jm.Command]:
+        event = jm.DirectoryReady(checkpoint_id=CheckpointId(n), directory=f"chk-{n}", timestamp_ms=0)
+        return self.do(lambda c: c.directory_ready(event))
+
+    def ack(self, n: int, *which: int) -> list[jm.Command]:
+        commands = []
+        for place in which or range(5):
+            ack = msg.CheckpointAcked(
+                attempt=self.attempts[place], checkpoint_id=CheckpointId(n), snapshot=TaskSnapshot()
+            )
+            commands += self.do(lambda c, ack=ack: c.acked(ack))
+        return commands
+
+    def settle_triggers(self) -> None:
+        for command in list(self.all):
+            if isinstance(command, jm.Send) and isinstance(command.message, msg.TriggerCheckpoint):
+                token = command.token or 0
+                self.do(lambda c, token=token: c.trigger_settled(token, None))
+
+    def decline(self, n: int, reason: str = "disk full") -> list[jm.Command]:
+        message = msg.CheckpointDeclined(
+            attempt=self.attempts[0], checkpoint_id=CheckpointId(n), reason=reason
+        )
+        return self.do(lambda c: c.declined(message))
+
+    def durable(self, n: int) -> list[jm.Command]:
+        return self.do(lambda c: c.manifest_durable(CheckpointId(n)))
+
+    def fail_manifest(self, n: int, **how: bool) -> list[jm.Command]:
+        event = jm.ManifestFailed(checkpoint_id=CheckpointId(n), reason="oops", **how)
+        return self.do(lambda c: c.manifest_failed(event))
+
+    def fire(self, timer: jm.Timer) -> list[jm.Command]:
+        return self.do(lambda c: c.interval_elapsed(timer))
+
+    def expire(self, n: int) -> list[jm.Command]:
+        return self.do(lambda c: c.expired(CheckpointId(n)))
+
+    def ask(self, kind: SnapshotKind, request: str = "r") -> list[jm.Command]:
+        return self.do(lambda c: c.request(jm.SnapshotRequested(request=request, kind=kind)))
+
+    def start(self) -> list[jm.Command]:
+        return self.do(lambda c: c.activate())
+
+    def complete(self, n: int) -> list[jm.Command]:
+        self.ready(n)
+        self.ack(n)
+        self.settle_triggers()
+        return self.durable(n)
+
+    def suspend(self) -> None:
+        self.coordinator.suspend("test")
+        self.all += self.outbox.take()
+
+
+def kinds(commands: list[jm.Command]) -> list[str]:
+    """Commands in short, without what is only for people."""
+    names = []
+    for command in commands:
+        match command:
+            case jm.Send(message=message):
+                names.append(type(message).__name__)
+            case jm.RecordCheckpoint():
+                continue
+            case _:
+                names.append(type(command).__name__)
+    return names
+
+
+def test_the_phases_come_in_order() -> None:
+    rig = Rig()
+    assert kinds(rig.start()) == ["SetTimer", "SetTimer", "PrepareDirectory"]
+    assert kinds(rig.ready(1)) == ["TriggerCheckpoint"] * 2, "only the two sources start barriers"
+    assert kinds(rig.ack(1, 0, 1, 2, 3)) == []
+    assert kinds(rig.ack(1, 4)) == ["CancelTimer", "WriteManifest"], "manifest first"
+    assert kinds(rig.durable(1)) == ["CheckpointCompleted"] * 5, "notify later"
+
+
+@pytest.mark.parametrize(
+    ("given", "then"),
+    [
+        pytest.param(lambda r: r.fire(INTERVAL), [], id="only one checkpoint in flight"),
+        pytest.param(lambda r: r.ack(1, 0) + r.ack(1, 0), [], id="a repeated ack does not complete it"),
+        pytest.param(lambda r: r.ack(2), [], id="an ack of another checkpoint is ignored"),
+        pytest.param(lambda r: r.durable(1), [], id="a manifest that was not asked for is ignored"),
+        pytest.param(
+            lambda r: r.fail_manifest(1), [], id="a manifest failure that was not asked for is ignored"
+        ),
+        pytest.param(lambda r: r.expire(7), [], id="the timeout of another checkpoint is ignored"),
+        pytest.param(lambda r: r.ready(1), [], id="a repeated directory is ignored"),
+        pytest.param(
+            lambda r: r.ask(SnapshotKind.SAVEPOINT), [], id="a savepoint waits for the one in flight"
+        ),
+        pytest.param(
+            lambda r: [*r.ack(1), *r.expire(1)],
+            ["CancelTimer", "WriteManifest"],
+            id="the timeout after the last ack is too late",
+        ),
+        pytest.param(
+            lambda r: r.expire(1),
+            ["CancelTimer", *["CheckpointAborted"] * 5, "DiscardSnapshot"],
+            id="an expired one is aborted and discarded",
+        ),
+    ],
+)
+def test_a_triggered_checkpoint(given: Callable[[Rig], list[jm.Command]], then: list[str]) -> None:
+    rig = Rig()
+    rig.start()
+    rig.ready(1)
+    assert kinds(given(rig)) == then
+
+
+def test_ids_never_repeat_also_after_an_abort_and_a_restart() -> None:
+    rig = Rig({"execution.checkpointing.tolerable-failed-checkpoints": "9"})
+    rig.start()
+    rig.ready(1)
+    rig.expire(1)
+    rig.fire(INTERVAL)
+    rig.suspend()
+    rig.start()
+    ids = [c.checkpoint_id for c in rig.all if isinstance(c, jm.PrepareDirectory)]
+    assert ids == [1, 2, 3]
+
+
+def test_an_ack_after_expiry_is_ignored() -> None:
+    rig = Rig()
+    rig.start()
+    rig.ready(1)
+    rig.expire(1)
+    assert kinds(rig.ack(1)) == []
+
+
+def test_a_directory_that_comes_after_the_abort_is_discarded() -> None:
+    rig = Rig()
+    rig.start()
+    rig.expire(1)
+    assert rig.ready(1) == [jm.DiscardSnapshot("chk-1")]
+    assert rig.ready(1) == [], "once"
+
+
+def test_a_snapshot_starts_only_when_every_split_has_arrived_and_holds_back_the_others() -> None:
+    rig = Rig()
+    source = next(iter(rig.executions)).attempt.vertex
+    rig.sources.ready(rig.attempts[0].subtask)
+    rig.sources.discovered(source, (msg.Split(id="s-0", data=b""), msg.Split(id="s-1", data=b"")))
+    (assign,) = (c for c in rig.outbox.take() if isinstance(c, jm.Send))
+    rig.start()
+    assert kinds(rig.ready(1)) == [], "s-0 may be under way"
+    rig.sources.ready(rig.attempts[1].subtask)
+    assert rig.outbox.take() == [], "held back"
+    rig.sources.delivered(assign.token or 0)
+    triggers = rig.do(lambda c: c.splits_delivered())
+    assert kinds(triggers) == ["TriggerCheckpoint"] * 2
+    fates = []
+    for trigger in triggers:
+        token = trigger.token or 0  # type: ignore[union-attr]
+        fates += rig.do(lambda c, token=token: c.trigger_settled(token, None))
+    assert kinds(fates) == ["AssignSplits"], "s-1 follows behind the trigger"
+
+
+def test_a_task_that_refuses_the_trigger_aborts_without_counting() -> None:
+    rig = Rig()
+    rig.start()
+    (first, _) = rig.ready(1)[1:]
+    rig.do(lambda c: c.trigger_settled(first.token or 0, "not running"))  # type: ignore[union-attr]
+    assert rig.failures == []
+    assert kinds(rig.fire(INTERVAL))[-1] == "PrepareDirectory"
+
+
+@pytest.mark.parametrize("tolerable", [0, 1, 3])
+def test_one_failure_more_than_tolerable_fails_the_job(tolerable: int) -> None:
+    rig = Rig({"execution.checkpointing.tolerable-failed-checkpoints": str(tolerable)})
+    rig.start()
+    for n in range(1, tolerable + 2):
+        assert rig.failures == []
+        rig.ready(n)
+        rig.decline(n)
+        if not rig.failures:
+            rig.fire(INTERVAL)
+    assert len(rig.failures) == 1
+    assert "tolerable-failed-checkpoints" in rig.failures[0].message
+
+
+def test_a_task_that_is_not_ready_does_not_count() -> None:
+    rig = Rig()
+    rig.start()
+    rig.ready(1)
+    rig.decline(1, "CHECKPOINT_DECLINED_TASK_NOT_READY: still restoring")
+    assert rig.failures == []
+
+
+def test_the_first_checkpoint_waits_for_the_least_pause() -> None:
+    rig = Rig({"execution.checkpointing.min-pause": "5 s"})
+    assert kinds(rig.start()) == ["SetTimer"]
+    assert kinds(rig.fire(PAUSE)) == ["SetTimer", "SetTimer", "PrepareDirectory"]
+
+
+def test_a_checkpoint_waits_for_interval_and_pause() -> None:
+    rig = Rig({"execution.checkpointing.min-pause": "5 s"})
+    rig.start()
+    rig.fire(PAUSE)
+    rig.complete(1)
+    assert kinds(rig.fire(INTERVAL)) == []
+    assert kinds(rig.fire(PAUSE)) == ["SetTimer", "SetTimer", "PrepareDirectory"]
+
+
+def test_a_savepoint_ignores_the_pause_is_not_announced_and_supersedes_nothing() -> None:
+    rig = Rig({"execution.checkpointing.min-pause": "5 s"})
+    rig.start()
+    rig.fire(PAUSE)
+    rig.complete(1)
+    assert kinds(rig.ask(SnapshotKind.SAVEPOINT)) == ["SetTimer", "PrepareDirectory"]
+    assert kinds(rig.complete(2)) == ["AnswerRequest", "SetTimer"], "the pause begins again"
+    latest = rig.coordinator.completed.latest
+    assert latest is not None
+    assert latest.checkpoint_id == 1
+
+
+def test_a_failed_savepoint_is_the_askers_alone() -> None:
+    rig = Rig()
+    rig.start()
+    rig.complete(1)
+    rig.ask(SnapshotKind.SAVEPOINT)
+    rig.ready(2)
+    rig.decline(2)
+    assert rig.failures == []
+    answers = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    assert len(answers) == 1
+    assert "disk full" in (answers[0].error or "")
+
+
+@pytest.mark.parametrize("retained", [1, 2, 3])
+def test_superseded_checkpoints_go_only_when_the_newer_is_durable(retained: int) -> None:
+    rig = Rig({"execution.checkpointing.num-retained": str(retained)})
+    rig.start()
+    for n in range(1, 6):
+        gone = [c.directory for c in rig.complete(n) if isinstance(c, jm.DiscardSnapshot)]
+        assert gone == ([f"chk-{n - retained}"] if n > retained else [])
+        rig.fire(INTERVAL)
+
+
+def test_an_unknown_outcome_is_asked_for_again_and_nothing_is_deleted() -> None:
+    rig = Rig({"execution.checkpointing.tolerable-failed-checkpoints": "5"})
+    rig.start()
+    rig.ready(1)
+    rig.ack(1)
+    assert kinds(rig.fail_manifest(1, unknown=True)) == ["WriteManifest"]
+    assert kinds(rig.fail_manifest(1, unknown=True)) == ["WriteManifest"]
+    assert "DiscardSnapshot" not in kinds(rig.fail_manifest(1, unknown=True))
+    assert kinds(rig.durable(1)) == [], "too late"
+
+
+def test_a_fenced_leader_fails_the_job_for_good_and_deletes_nothing_any_more() -> None:
+    rig = Rig()
+    rig.start()
+    rig.complete(1)
+    rig.fire(INTERVAL)
+    rig.ready(2)
+    rig.ack(2)
+    assert "DiscardSnapshot" not in kinds(rig.fail_manifest(2, fenced=True))
+    assert [f.recoverable for f in rig.failures] == [False]
+
+
+def test_a_task_that_ends_without_its_ack_makes_way_for_another_checkpoint() -> None:
+    rig = Rig()
+    rig.start()
+    rig.ready(1)
+    rig.ack(1, 1, 2, 3, 4)
+    execution = next(iter(rig.executions))
+    rig.executions.move(execution, ExecutionState.FINISHED, "test")
+    commands = kinds(rig.do(lambda c: c.task_finished(execution)))
+    assert commands[-1] == "PrepareDirectory"
+    rig.settle_triggers()
+    assert kinds(rig.ready(2)) == ["TriggerCheckpoint"], "of the other source"
+
+
+def test_a_restored_job_goes_on_with_the_next_id_and_keeps_what_the_user_gave() -> None:
+    rig = Rig()
+    rig.start()
+    rig.complete(1)
+    latest = rig.coordinator.completed.latest
+    assert latest is not None
+    restored = Rig(restore=RestorePoint(directory="mine", manifest=latest.manifest, owned=False))
+    restored.start()
+    assert kinds(restored.complete(2)) == ["CheckpointCompleted"] * 5
+    restored.fire(INTERVAL)
+    assert restored.complete(3)[-1] == jm.DiscardSnapshot("chk-2")
+
+
+def test_ids_start_behind_what_an_earlier_leader_may_have_written() -> None:
+    cluster = Cluster(job_settings=settings(first_checkpoint_id=CheckpointId(8)))
+    cluster.handle(jm.Started())
+    cluster.run_to_end()
+    assert min(m.checkpoint_id for m in cluster.stored.values()) == 8
+
+
+def test_completion_carries_the_leaders_epoch() -> None:
+    rig = Rig()
+    rig.start()
+    sent = [c.message for c in rig.complete(1) if isinstance(c, jm.Send)]
+    assert {m.epoch for m in sent if isinstance(m, msg.CheckpointCompleted)} == {LeaderEpoch(1)}
+
+
+ids = st.integers(1, 6)
+places = st.integers(0, 4)
+
+
+class CoordinatorRules(RuleBasedStateMachine):
+    """Any event, any order, any number of times: late, repeated and invented ones too."""
+
+    @initialize()
+    def start(self) -> None:
+        self.rig = Rig({"execution.checkpointing.tolerable-failed-checkpoints": "2"})
+        self.acked: set[tuple[int, int]] = set()
+        self.requests = 0
+
+    @rule()
+    def activate(self) -> None:
+        if not self.rig.coordinator.is_active:
+            self.rig.start()
+
+    @rule(n=ids)
+    def directory(self, n: int) -> None:
+        self.rig.ready(n)
+
+    @rule(n=ids, place=places)
+    def ack(self, n: int, place: int) -> None:
+        self.acked.add((n, place))
+        self.rig.ack(n, place)
+
+    @rule(n=ids)
+    def all_ack(self, n: int) -> None:
+        for place in range(5):
+            self.ack(n, place)
+
+    @rule(n=ids)
+    def decline(self, n: int) -> None:
+        self.rig.decline(n)
+
+    @rule(n=ids, unknown=st.booleans(), durable=st.booleans())
+    def manifest(self, n: int, unknown: bool, durable: bool) -> None:
+        if durable:
+            self.rig.durable(n)
+        else:
+            self.rig.fail_manifest(n, unknown=unknown)
+
+    @rule()
+    def fates(self) -> None:
+        self.rig.settle_triggers()
+
+    @rule(n=ids)
+    def expire(self, n: int) -> None:
+        self.rig.expire(n)
+
+    @rule(timer=st.sampled_from([INTERVAL, PAUSE]))
+    def timer(self, timer: jm.Timer) -> None:
+        self.rig.fire(timer)
+
+    @rule(kind=st.sampled_from(SnapshotKind))
+    def ask(self, kind: SnapshotKind) -> None:
+        self.requests += 1
+        self.rig.ask(kind, f"r{self.requests}")
+
+    @rule()
+    def suspend(self) -> None:
+        self.rig.suspend()
+
+    @invariant()
+    def manifest_only_after_every_ack(self) -> None:
+        for command in self._of(jm.WriteManifest):
+            n = command.manifest.checkpoint_id
+            assert all((n, place) in self.acked for place in range(5))
+
+    @invariant()
+    def ids_strictly_grow(self) -> None:
+        started = [command.checkpoint_id for command in self._of(jm.PrepareDirectory)]
+        assert started == sorted(set(started))
+
+    @invariant()
+    def a_completed_checkpoint_goes_only_after_a_newer_one(self) -> None:
+        completed: list[str] = []
+        for command in self._of(object):
+            if isinstance(command, jm.RecordCheckpoint) and command.state == "completed":
+                if command.kind is SnapshotKind.CHECKPOINT:
+                    completed.append(command.path or "")
+            elif isinstance(command, jm.DiscardSnapshot):
+                assert command.directory not in completed[-1:], "the newest one was discarded"
+
+    @invariant()
+    def nobody_is_answered_twice(self) -> None:
+        answered = [command.request for command in self._of(jm.AnswerRequest)]
+        assert len(answered) == len(set(answered))
+
+    def _of(self, kind: type) -> list:  # type: ignore[type-arg]
+        return [c for c in self.rig.all if isinstance(c, kind)] if hasattr(self, "rig") else []
+
+
+def test_any_event_in_any_order() -> None:
+    run_state_machine_as_test(
+        CoordinatorRules,
+        settings=hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None),
+    )

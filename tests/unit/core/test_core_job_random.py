@@ -1,0 +1,167 @@
+"""A job among random faults: safe at every step, and at its end as soon as the faults stop."""
+
+from __future__ import annotations
+
+from core_cluster import EVERY_2_S, Action, Cluster, job_graph, settings
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from unistream.core import job_messages as jm
+from unistream.model import messages as msg
+from unistream.model.elements import SnapshotKind
+
+MANY = EVERY_2_S | {
+    "restart-strategy.fixed-delay.attempts": "1000",
+    "execution.checkpointing.tolerable-failed-checkpoints": "3",
+}
+
+
+def faults(cluster: Cluster) -> list[Action]:
+    """All that may go wrong now."""
+    actions: list[Action] = []
+    for worker in list(cluster.mail):
+        actions.append((f"lose {worker}", lambda w=worker: cluster.lose(w)))
+        if worker in cluster.fates:
+            actions.append((f"lose answer {worker}", lambda w=worker: cluster.lose_answer(w)))
+        elif cluster.mail[worker]:
+            actions.append((f"drop {worker}", lambda w=worker: cluster.drop(w)))
+    for task in list(cluster.tasks.values()):
+        if task.state in ("INITIALIZING", "RUNNING"):
+            actions.append((f"fail {task.attempt}", lambda t=task: cluster.fail(t)))
+        for n in task.to_ack:
+            decline = msg.CheckpointDeclined(attempt=task.attempt, checkpoint_id=n, reason="full")
+            actions.append((f"decline {n}", lambda d=decline: cluster.handle(d)))
+    for job in cluster.jobs:
+        actions += _io_faults(cluster, job)
+    for timer in list(cluster.timers):
+        actions.append((f"fire {timer}", lambda t=timer: cluster.fire(t)))
+    return actions
+
+
+def _io_faults(cluster: Cluster, job: jm.Command) -> list[Action]:
+    def fail(event: jm.Event, *, happened: bool = False) -> None:
+        cluster.jobs.remove(job)
+        if happened and isinstance(job, jm.WriteManifest):
+            cluster.store(job.directory, job.manifest)
+        cluster.handle(event)
+
+    match job:
+        case jm.PrepareDirectory(checkpoint_id=n):
+            return [("no directory", lambda: fail(jm.DirectoryFailed(checkpoint_id=n, reason="denied")))]
+        case jm.WriteManifest(manifest=manifest):
+            n = manifest.checkpoint_id
+            unknown = jm.ManifestFailed(checkpoint_id=n, reason="timed out", unknown=True)
+            return [
+                ("no manifest", lambda: fail(jm.ManifestFailed(checkpoint_id=n, reason="denied"))),
+                ("manifest unknown, there", lambda: fail(unknown, happened=True)),
+                ("manifest unknown, not there", lambda: fail(unknown)),
+            ]
+    return []
+
+
+def check_safety(cluster: Cluster) -> None:
+    """What holds after every event."""
+    latest = [c.manifest.checkpoint_id for c in cluster.commands if isinstance(c, jm.WriteManifest)]
+    started = [c.checkpoint_id for c in cluster.commands if isinstance(c, jm.PrepareDirectory)]
+    assert started == sorted(set(started)), "ids strictly grow"
+    assert latest == sorted(latest), "one manifest after the other"
+    acked = {a.checkpoint_id for a in cluster.sent(msg.CheckpointCompleted)}  # type: ignore[union-attr]
+    durable = {m.checkpoint_id for m in cluster.stored.values()}
+    assert acked <= durable, "announced before it was durable"
+    completed = {c.path for c in cluster.commands if _is_completed(c)}
+    kept = [d for d in completed if d not in cluster.discarded]
+    assert not completed or kept or cluster.ended, "the last completed checkpoint was discarded"
+    assert not any(d.startswith("savepoint") and d in completed for d in cluster.discarded)
+
+
+def _is_completed(command: jm.Command) -> bool:
+    return isinstance(command, jm.RecordCheckpoint) and command.state == "completed"
+
+
+class JobAmongFaults(RuleBasedStateMachine):
+    """Anything plausible, in any order; then the faults stop and the job has to end."""
+
+    @initialize(bounded=st.booleans(), pull=st.booleans(), checkpointing=st.booleans())
+    def start(self, bounded: bool, pull: bool, checkpointing: bool) -> None:
+        config = MANY if checkpointing else {"restart-strategy.type": "fixed-delay"}
+        self.bounded = bounded
+        self.cluster = Cluster(job_graph(bounded=bounded, pull=pull), settings(config))
+        self.cluster.handle(jm.Started())
+        self.requests = 0
+
+    @rule(choices=st.lists(st.integers(0, 50), min_size=5, max_size=40))
+    def go_on(self, choices: list[int]) -> None:
+        for choice in choices:
+            actions = self.cluster.enabled()
+            if actions:
+                actions[choice % len(actions)][1]()
+
+    @rule(choice=st.integers(0, 50))
+    def go_wrong(self, choice: int) -> None:
+        actions = faults(self.cluster)
+        if actions:
+            actions[choice % len(actions)][1]()
+
+    @rule()
+    def calm(self) -> None:
+        self.cluster.settle()
+
+    @precondition(lambda self: self.cluster.state == "RUNNING")
+    @rule(kind=st.sampled_from(SnapshotKind))
+    def ask(self, kind: SnapshotKind) -> None:
+        self.requests += 1
+        self.cluster.handle(jm.SnapshotRequested(request=f"r{self.requests}", kind=kind, target="sp"))
+
+    @invariant()
+    def safe(self) -> None:
+        if hasattr(self, "cluster"):
+            check_safety(self.cluster)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "cluster"):
+            return
+        cluster = self.cluster
+        cluster.settle()
+        if cluster.ended is None and not self.bounded:
+            cluster.handle(jm.CancelRequested())
+        cluster.run_to_end()
+        check_safety(cluster)
+        assert len(cluster.answers) == self.requests, "every request is answered once"
+        attempts = cluster.machine.view().attempts
+        assert all(a.state in ("FINISHED", "CANCELED", "FAILED") for a in attempts)
+        assert cluster.handle(jm.Started()) == [], "an ended job stays ended"
+
+
+def test_a_job_among_faults() -> None:
+    run_state_machine_as_test(
+        JobAmongFaults,
+        settings=hypothesis_settings(
+            max_examples=40,
+            stateful_step_count=30,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+@given(order=st.lists(st.integers(0, 100), max_size=200), pull=st.booleans())
+@hypothesis_settings(max_examples=25, deadline=None)
+def test_without_faults_every_order_ends_with_every_split_read_once(order: list[int], pull: bool) -> None:
+    cluster = Cluster(job_graph(pull=pull), settings())
+    cluster.handle(jm.Started())
+    for choice in order:
+        actions = cluster.enabled()
+        if actions:
+            actions[choice % len(actions)][1]()
+    cluster.run_to_end()
+    assert cluster.ended == jm.JobEnded(state="FINISHED")
+    assert cluster.machine.view().restarts == 0

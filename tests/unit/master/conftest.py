@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from unistream.base.clock import SystemClock
+from unistream.base.config import Configuration
+from unistream.base.ids import EdgeId, OperatorUid, VertexId
+from unistream.connector.registry import create_discovery
+from unistream.connector.static import StaticSource
+from unistream.master.dispatcher import ClusterServices, Dispatcher
+from unistream.master.job_setup import SubmitRequest
+from unistream.metadata.migrate import upgrade
+from unistream.metadata.store import SqlMetadataStore
+from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
+from unistream.storage.artifacts import FsArtifactStore
+from unistream.storage.fs import FsCheckpointStorage
+from unistream.testing.scripted_workers import ScriptedWorkers
+
+
+def vertex(name: str, parallelism: int, **more: object) -> JobVertex:
+    return JobVertex(
+        id=VertexId(hashlib.sha256(name.encode()).hexdigest()[:32]),
+        name=name,
+        operators=(OperatorInfo(uid=OperatorUid(name), name=name, stateful=True),),
+        parallelism=parallelism,
+        max_parallelism=128,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def graph(name: str = "numbers", parallelism: int = 2, **config: str) -> JobGraph:
+    """source -> sink, hash edge."""
+    info = StaticSource(pa.table({"k": [1, 2, 3]}), splits=parallelism).info()
+    source = vertex("source", parallelism, source=info)
+    sink = vertex("sink", parallelism, inputs=1)
+    edge = JobEdge(id=EdgeId("e"), source=source.id, target=sink.id, ship=Ship.HASH, key_columns=("k",))
+    return JobGraph(
+        name=name,
+        vertices=(source, sink),
+        edges=(edge,),
+        config={key.replace("__", "-").replace("_", "."): value for key, value in config.items()},
+    )
+
+
+CHECKPOINTED = {"execution.checkpointing.interval": "20 ms", "restart-strategy.fixed-delay.delay": "1 ms"}
+
+
+def request(graph_: JobGraph | None = None, **more: object) -> SubmitRequest:
+    return SubmitRequest(graph=graph_ or graph(), artifact=b"opaque", **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class Cluster:
+    """A dispatcher over scripted workers, real storage and a real database."""
+
+    root: Path
+    workers: ScriptedWorkers = field(default_factory=ScriptedWorkers)
+    config: dict[str, str] = field(default_factory=dict)
+    create_storage: Callable[[str], FsCheckpointStorage] = FsCheckpointStorage
+
+    def __post_init__(self) -> None:
+        self.url = f"sqlite:///{self.root / 'metadata.db'}"
+        upgrade(self.url)
+        self.artifacts = FsArtifactStore(str(self.root / "artifacts"))
+        self.dispatcher = Dispatcher(Configuration(self.config), self.services())
+
+    def services(self) -> ClusterServices:
+        return ClusterServices(
+            target="mini",
+            clock=SystemClock(),
+            create_host=self.workers.create_host,
+            create_server=self.workers.create_server,
+            connect=self.workers.connect,
+            metadata=SqlMetadataStore(self.url),
+            checkpoint_root=str(self.root / "checkpoints"),
+            savepoint_root=str(self.root / "savepoints"),
+            create_storage=self.create_storage,
+            put_artifact=self.artifacts.put,
+            get_artifact=self.artifacts.get,
+            discover=create_discovery,
+            new_id=lambda: uuid.uuid4().hex,
+        )
+
+    def store(self) -> SqlMetadataStore:
+        return SqlMetadataStore(self.url)
+
+
+@pytest.fixture
+def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    before = set(threading.enumerate())
+    made: list[Cluster] = []
+
+    def make(**more: object) -> Cluster:
+        root = tmp_path / str(len(made))
+        root.mkdir()
+        made.append(Cluster(root=root, **more))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for cluster in made:
+        cluster.dispatcher.close()
+    left = [t for t in threading.enumerate() if t not in before and t.is_alive() and "fsspec" not in t.name]
+    assert not left, f"threads are left: {left}"
+
+
+@pytest.fixture
+def job_graph() -> Callable[..., JobGraph]:
+    return graph
+
+
+@pytest.fixture
+def submission() -> Callable[..., SubmitRequest]:
+    return request
+
+
+@pytest.fixture
+def checkpointed() -> dict[str, str]:
+    """Configuration of a job that takes checkpoints and restarts quickly."""
+    return dict(CHECKPOINTED)

@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
+from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
+from unistream.model import messages as mm
+from unistream.model.codec import decode_answer, decode_manifest
+from unistream.testing.scripted_workers import ScriptedWorkers
+
+WAIT_S = 20.0
+Make = Callable[..., Any]
+
+
+def test_a_bounded_job_finishes_and_its_result_is_recorded(make_cluster: Make, submission: Make) -> None:
+    cluster = make_cluster()
+    job = cluster.dispatcher.submit(submission())
+    assert cluster.dispatcher.wait(job, WAIT_S)
+    info = cluster.dispatcher.job(job)
+    assert (info.state, info.restarts, info.failure) == ("FINISHED", 0, None)
+    assert [s.state for s in info.subtasks] == ["FINISHED"] * 4
+    store = cluster.store()
+    record = store.job(job)
+    store.close()
+    assert (record.state, record.name, record.lineage) == ("FINISHED", "numbers", info.lineage)
+    assert record.ended_ms is not None
+
+
+def test_slots_are_shared_by_the_slices_of_a_pipeline(make_cluster: Make, submission: Make) -> None:
+    cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+    job = cluster.dispatcher.submit(submission())
+    cluster.workers.await_message(mm.DeployTask, 4)
+    assert len(cluster.workers.registered) == 2
+    assert {w.id for w in cluster.dispatcher.task_managers()} == set(cluster.workers.registered)
+    assert {w.pid for w in cluster.dispatcher.job(job).task_managers} != {None}
+
+
+def test_workers_are_used_again_by_the_next_job(make_cluster: Make, submission: Make) -> None:
+    cluster = make_cluster()
+    for _ in range(3):
+        assert cluster.dispatcher.wait(cluster.dispatcher.submit(submission()), WAIT_S)
+    assert len(cluster.workers.registered) == 2
+    assert [job.state for job in cluster.dispatcher.jobs()] == ["FINISHED"] * 3
+
+
+def test_with_checkpoints_tasks_end_after_one_and_it_is_discarded(
+    make_cluster: Make, submission: Make, checkpointed: dict[str, str]
+) -> None:
+    cluster = make_cluster()
+    job = cluster.dispatcher.submit(submission(config=checkpointed))
+    assert cluster.dispatcher.wait(job, WAIT_S)
+    cluster.dispatcher.close()
+    info = cluster.dispatcher.job(job)
+    assert info.state == "FINISHED"
+    assert info.checkpoints_completed >= 1
+    assert not list((cluster.root / "checkpoints").rglob("_metadata"))
+
+
+class TestRefusals:
+    """Nothing is started, stored or recorded for a job that cannot work."""
+
+    @pytest.mark.parametrize(
+        ("change", "text"),
+        [
+            pytest.param(
+                lambda g: structs.replace(g, vertices=(), edges=()), "no operators", id="empty graph"
+            ),
+            pytest.param(
+                lambda g: structs.replace(g, vertices=(g.vertices[0], g.vertices[0])),
+                "same uid",
+                id="duplicate uid",
+            ),
+            pytest.param(
+                lambda g: structs.replace(
+                    g, vertices=(structs.replace(g.vertices[0], parallelism=129), g.vertices[1])
+                ),
+                "above max parallelism",
+                id="parallelism above max parallelism",
+            ),
+            pytest.param(
+                lambda g: structs.replace(g, config={"no.such.key": "1"}), "unknown", id="unknown key"
+            ),
+            pytest.param(
+                lambda g: structs.replace(g, config={"execution.checkpointing.interval": "soon"}),
+                "execution.checkpointing.interval: 'soon' is not a duration",
+                id="bad value",
+            ),
+            pytest.param(lambda g: structs.replace(g, name="a\nb"), "printable", id="job name"),
+        ],
+    )
+    def test_a_graph(
+        self, make_cluster: Make, submission: Make, job_graph: Make, change: Make, text: str
+    ) -> None:
+        cluster = make_cluster()
+        with pytest.raises(ConfigError, match=text):
+            cluster.dispatcher.submit(submission(change(job_graph())))
+        assert cluster.dispatcher.jobs() == []
+        assert list((cluster.root).glob("artifacts/*")) == []
+
+    def test_a_savepoint_that_does_not_exist(
+        self, make_cluster: Make, submission: Make, tmp_path: Path
+    ) -> None:
+        cluster = make_cluster()
+        with pytest.raises(ConfigError, match="nowhere"):
+            cluster.dispatcher.submit(submission(savepoint=str(tmp_path / "nowhere")))
+        assert cluster.dispatcher.jobs() == []
+
+    def test_a_truncated_savepoint(self, make_cluster: Make, submission: Make, checkpointed: dict) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission(config=checkpointed))
+        cluster.workers.await_message(mm.CheckpointCompleted)
+        path = cluster.dispatcher.stop(job, drain=False).result(WAIT_S)
+        manifest = Path(path.removeprefix("file://")) / "_metadata"
+        manifest.write_bytes(manifest.read_bytes()[:40])
+        with pytest.raises(CorruptSnapshot):
+            cluster.dispatcher.submit(submission(savepoint=path))
+        assert len(cluster.dispatcher.jobs()) == 1
+
+    def test_an_empty_artifact(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster()
+        with pytest.raises(ConfigError, match="artifact is empty"):
+            cluster.dispatcher.submit(structs.replace(submission(), artifact=b""))
+
+    def test_any_job_after_close(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster()
+        cluster.dispatcher.close()
+        with pytest.raises(ConfigError, match="shutting down"):
+            cluster.dispatcher.submit(submission())
+
+
+class TestIdempotentSubmission:
+    def test_the_same_request_id_is_one_job(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster()
+        jobs = {cluster.dispatcher.submit(submission(request_id="run 7")) for _ in range(3)}
+        assert len(jobs) == 1
+        assert len(cluster.dispatcher.jobs()) == 1
+
+    def test_it_is_also_one_job_for_the_next_dispatcher(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster()
+        job = cluster.dispatcher.submit(submission(request_id="run 7"))
+        assert cluster.dispatcher.wait(job, WAIT_S)
+        cluster.dispatcher.close()
+        after = make_cluster()
+        after.dispatcher._services.metadata.close()
+        from unistream.master.dispatcher import Dispatcher
+
+        cluster.workers = ScriptedWorkers()
+        second = Dispatcher(after.dispatcher.config, cluster.services())
+        try:
+            assert second.submit(submission(request_id="run 7")) == job
+            assert second.jobs() == []
+            assert second.job(job).state == "FINISHED"
+            assert second.wait(job, 0)
+            with pytest.raises(AlreadyEnded):
+                second.cancel(job)
+        finally:
+            second.close()
+
+    def test_other_ids_are_other_jobs(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster()
+        jobs = {cluster.dispatcher.submit(submission(request_id=id_)) for id_ in ("a", "b", None, None)}
+        assert len(jobs) == 4
+        assert all(len(job) == 32 and int(job, 16) >= 0 for job in jobs)
+
+
+class TestSnapshots:
+    def test_a_savepoint_leaves_the_job_running_and_lies_where_it_was_asked_for(
+        self, make_cluster: Make, submission: Make, tmp_path: Path
+    ) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        cluster.workers.await_message(mm.AssignSplits, 2)
+        path = cluster.dispatcher.savepoint(job, str(tmp_path / "mine")).result(WAIT_S)
+        assert str(tmp_path / "mine") in path
+        assert cluster.dispatcher.job(job).state == "RUNNING"
+        assert cluster.dispatcher.job(job).savepoint == path
+
+    @pytest.mark.parametrize("drain", [False, True], ids=["stop", "drain"])
+    def test_a_stopped_job_is_resumed_with_its_lineage(
+        self, make_cluster: Make, submission: Make, checkpointed: dict[str, str], drain: bool
+    ) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        first = cluster.dispatcher.submit(submission(config=checkpointed))
+        cluster.workers.await_message(mm.CheckpointCompleted)
+        path = cluster.dispatcher.stop(first, drain=drain).result(WAIT_S)
+        assert cluster.dispatcher.wait(first, WAIT_S)
+        info = cluster.dispatcher.job(first)
+        assert info.state == "FINISHED"
+        assert str(cluster.root / "savepoints") in path
+        with open(f"{path.removeprefix('file://')}/_metadata", "rb") as file:
+            manifest = decode_manifest(file.read())
+        second = cluster.dispatcher.submit(submission(savepoint=path))
+        resumed = cluster.dispatcher.job(second)
+        assert resumed.lineage == info.lineage == manifest.lineage
+        fresh = cluster.dispatcher.job(cluster.dispatcher.submit(submission()))
+        assert fresh.lineage != info.lineage
+
+    def test_a_job_that_has_ended_cannot_be_stopped(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster()
+        job = cluster.dispatcher.submit(submission())
+        assert cluster.dispatcher.wait(job, WAIT_S)
+        with pytest.raises(AlreadyEnded, match="FINISHED"):
+            cluster.dispatcher.stop(job, drain=False)
+        with pytest.raises(AlreadyEnded, match="cannot be cancelled"):
+            cluster.dispatcher.cancel(job)
+
+    def test_an_open_request_is_answered_when_the_job_ends(
+        self, make_cluster: Make, submission: Make
+    ) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        cluster.workers.await_message(mm.AssignSplits, 2)
+        cluster.workers.intercept = lambda _tm, m: mm.Ack() if isinstance(m, mm.TriggerCheckpoint) else None
+        future = cluster.dispatcher.savepoint(job)
+        cluster.dispatcher.cancel(job)
+        with pytest.raises(ConfigError):
+            future.result(WAIT_S)
+        assert cluster.dispatcher.wait(job, WAIT_S)
+
+
+class TestFailures:
+    def test_a_lost_worker_is_replaced_and_the_job_restarts(
+        self, make_cluster: Make, submission: Make, checkpointed: dict[str, str]
+    ) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission(config=checkpointed))
+        cluster.workers.await_message(mm.CheckpointCompleted, 4)
+        cluster.workers.lose(cluster.workers.registered[0], "killed by signal 9")
+        restored = cluster.workers.await_message(mm.DeployTask, 8)
+        assert restored.deployment.attempt.attempt == 1
+        assert restored.deployment.restore is not None
+        cluster.workers.await_message(mm.CheckpointCompleted, 12)
+        info = cluster.dispatcher.job(job)
+        assert (info.state, info.restarts) == ("RUNNING", 1)
+        assert len(cluster.workers.registered) == 3
+        assert "killed by signal 9" in info.exceptions[0].message
+
+    def test_without_checkpoints_a_failure_ends_the_job_and_says_why(
+        self, make_cluster: Make, submission: Make
+    ) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        deployed = cluster.workers.await_message(mm.DeployTask, 4).deployment.attempt
+        cluster.workers.await_message(mm.AssignSplits, 2)
+        failure = mm.TaskFailure(kind="UserCodeError", message="map: row 3 is bad", traceback="at map")
+        cluster.workers.call_master(mm.TaskStateChanged(attempt=deployed, state="FAILED", failure=failure))
+        assert cluster.dispatcher.wait(job, WAIT_S)
+        info = cluster.dispatcher.job(job)
+        assert info.state == "FAILED"
+        assert info.failure is not None
+        assert "row 3 is bad" in info.failure.message
+        assert info.exceptions[0].traceback == "at map"
+
+    def test_a_source_that_cannot_be_listed_fails_the_job(
+        self, make_cluster: Make, submission: Make, job_graph: Make
+    ) -> None:
+        cluster = make_cluster()
+        g = job_graph()
+        lost = structs.replace(g.vertices[0].source, connector="carrier-pigeon")
+        g = structs.replace(g, vertices=(structs.replace(g.vertices[0], source=lost), g.vertices[1]))
+        job = cluster.dispatcher.submit(submission(g))
+        assert cluster.dispatcher.wait(job, WAIT_S)
+        info = cluster.dispatcher.job(job)
+        assert info.state == "FAILED"
+        assert "carrier-pigeon" in info.failure.message
+
+    def test_a_report_that_makes_no_sense_fails_the_job_with_its_story(
+        self, make_cluster: Make, submission: Make
+    ) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        deployed = cluster.workers.await_message(mm.DeployTask, 4).deployment.attempt
+        future = cluster.dispatcher.savepoint(job)
+        cluster.workers.call_master(mm.TaskStateChanged(attempt=deployed, state="ON STRIKE"))
+        assert cluster.dispatcher.wait(job, WAIT_S)
+        info = cluster.dispatcher.job(job)
+        assert info.state == "FAILED"
+        assert info.failure.kind == "InternalError"
+        assert "ON STRIKE" in info.failure.message
+        cluster.workers.await_message(mm.CancelTask, 4)
+        assert future.done()
+
+    def test_a_database_that_is_gone_does_not_stop_a_job(
+        self, make_cluster: Make, submission: Make, checkpointed: dict[str, str]
+    ) -> None:
+        cluster = make_cluster()
+        (cluster.root / "metadata.db").rename(cluster.root / "moved.db")
+        (cluster.root / "metadata.db").mkdir()
+        cluster.dispatcher._services.metadata.close()
+        job = cluster.dispatcher.submit(submission(config=checkpointed))
+        assert cluster.dispatcher.wait(job, WAIT_S)
+        assert cluster.dispatcher.job(job).state == "FINISHED"
+        assert cluster.dispatcher._catalogue.failures > 0
+
+    def test_close_cancels_what_runs(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        cluster.workers.await_message(mm.AssignSplits, 2)
+        cluster.dispatcher.close()
+        assert cluster.dispatcher.job(job).state == "CANCELED"
+        assert cluster.workers.closed
+
+
+ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 0, 0)
+REFUSED = [
+    mm.RegisterTaskManager(
+        task_manager=TaskManagerId("stranger"), address="scripted://x", slots=1, pid=1, host="h"
+    ),
+    mm.Heartbeat(task_manager=TaskManagerId("stranger")),
+    mm.TaskStateChanged(attempt=ATTEMPT, state="RUNNING"),
+    mm.CommitReported(attempt=ATTEMPT, sink_uid="s", checkpoint_id=CheckpointId(1), rows=1),
+    mm.FetchArtifact(job=JobId("0" * 32), sha256="0" * 64),
+]
+
+
+class TestWorkersMessages:
+    @pytest.mark.parametrize("message", REFUSED, ids=lambda m: type(m).__name__)
+    def test_of_strangers_are_refused(self, make_cluster: Make, message: mm.ToJobManager) -> None:
+        assert isinstance(make_cluster().workers.call_master(message), mm.Refused)
+
+    @pytest.mark.parametrize("data", [b"", b"\x00", b"cbuiltins\neval\n(S'1'\ntR.", b"\xff" * 100])
+    def test_of_no_known_kind_are_refused(self, make_cluster: Make, data: bytes) -> None:
+        assert isinstance(decode_answer(make_cluster().dispatcher.handle(data)), mm.Refused)
+
+    def test_an_older_protocol_is_refused(self, make_cluster: Make) -> None:
+        answer = make_cluster().workers.call_master(structs.replace(REFUSED[0], protocol=0))
+        assert "protocol 0" in answer.reason
+
+    def test_an_artifact_is_given_for_its_own_job_only(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        sha256 = cluster.workers.await_message(mm.DeployTask).deployment.artifact
+        fetch = cluster.workers.call_master
+        assert fetch(mm.FetchArtifact(job=job, sha256=sha256)) == mm.Artifact(content=b"opaque")
+        assert isinstance(fetch(mm.FetchArtifact(job=job, sha256="f" * 64)), mm.Refused)
+
+    def test_a_worker_that_was_given_up_is_refused(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster()
+        assert cluster.dispatcher.wait(cluster.dispatcher.submit(submission()), WAIT_S)
+        worker = cluster.workers.registered[0]
+        assert cluster.workers.call_master(mm.Heartbeat(task_manager=worker)) == mm.Ack()
+        cluster.workers.lose(worker)
+        cluster.dispatcher.close()
+        assert isinstance(cluster.workers.call_master(mm.Heartbeat(task_manager=worker)), mm.Refused)
+
+    def test_commits_are_counted_once_and_recorded(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        attempt = cluster.workers.await_message(mm.DeployTask).deployment.attempt
+        for checkpoint_id, rows, version in [(1, 10, 0), (2, 5, 1), (2, 0, 1)]:
+            report = mm.CommitReported(
+                attempt=attempt,
+                sink_uid="out",
+                checkpoint_id=CheckpointId(checkpoint_id),
+                rows=rows,
+                table_version=version,
+            )
+            assert cluster.workers.call_master(report) == mm.Ack()
+        info = cluster.dispatcher.job(job)
+        assert (info.sinks["out"].rows, info.sinks["out"].commits, info.sinks["out"].table_version) == (
+            15,
+            2,
+            1,
+        )
+        assert info.metrics["rows_committed"] == 15
+        cluster.dispatcher.close()
+        store = cluster.store()
+        assert sum(commit.rows for commit in store.commits(job)) == 15
+        store.close()
+
+    def test_metrics_are_summed_over_the_current_attempts(self, make_cluster: Make, submission: Make) -> None:
+        cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+        job = cluster.dispatcher.submit(submission())
+        cluster.workers.await_message(mm.AssignSplits, 2)
+        attempts = [m.deployment.attempt for m in cluster.workers.messages(mm.DeployTask)]
+        metrics = tuple(
+            (a, mm.TaskMetrics(records_out=10 + i, watermark=100 * i, user={"late": 1}))
+            for i, a in enumerate(attempts)
+        )
+        worker = cluster.workers.registered[0]
+        cluster.workers.call_master(mm.Heartbeat(task_manager=worker, metrics=metrics))
+        info = cluster.dispatcher.job(job)
+        assert (info.metrics["records_out"], info.metrics["late"], info.metrics["watermark"]) == (46, 4, 0)
+
+
+def test_an_unknown_job_is_not_found(make_cluster: Make) -> None:
+    dispatcher = make_cluster().dispatcher
+    unknown = JobId("0" * 32)
+    for ask in (
+        lambda: dispatcher.job(unknown),
+        lambda: dispatcher.cancel(unknown),
+        lambda: dispatcher.savepoint(unknown),
+        lambda: dispatcher.wait(unknown, 0),
+        lambda: dispatcher.graph_json(unknown),
+    ):
+        with pytest.raises(NotFound, match="there is no job"):
+            ask()

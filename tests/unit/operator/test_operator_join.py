@@ -1,0 +1,155 @@
+"""The lookup join: facts wait for the dimension, precede the watermark, and survive a restore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import MAX_WATERMARK
+from unistream.model.elements import Batch, Watermark
+from unistream.model.snapshot import ListMode, OperatorState
+from unistream.operator.join import DIMENSION_STATE, WAITING_STATE, BroadcastLookupJoin, JoinKind
+from unistream.testing.harness import OperatorHarness, restore_state
+
+AIRLINES = pa.schema([("carrier", pa.string()), ("name", pa.string())])
+
+
+def join(how: str = "inner") -> BroadcastLookupJoin:
+    return BroadcastLookupJoin([("carrier", "carrier")], AIRLINES, JoinKind(how))
+
+
+def airlines(**names: str) -> Mapping[str, list[Any]]:
+    return {"carrier": list(names), "name": list(names.values())}
+
+
+def pairs(harness: OperatorHarness) -> list[tuple[Any, Any]]:
+    return [(row["n"], row["name"]) for row in harness.rows()]
+
+
+def facts(harness: OperatorHarness, *carriers: str | None, start: int = 0) -> None:
+    numbers = list(range(start, start + len(carriers)))
+    carrier = pa.array(carriers, pa.string())
+    harness.process(pa.RecordBatch.from_pydict({"n": numbers, "carrier": carrier}), numbers)
+
+
+@pytest.mark.parametrize(
+    ("how", "after"),
+    [
+        pytest.param("inner", [(0, "A"), (2, "B")], id="inner drops what has no match"),
+        pytest.param("left", [(0, "A"), (1, None), (2, "B"), (3, None)], id="left keeps it with nulls"),
+    ],
+)
+def test_facts_wait_until_their_key_is_known_or_the_dimension_ends(how: str, after: list[Any]) -> None:
+    with OperatorHarness(join(how)) as harness:
+        facts(harness, "a", "x", "b", None)
+        assert pairs(harness) == []
+        harness.process(airlines(a="A"), input_index=1)
+        assert pairs(harness) == [(0, "A")]
+        harness.process(airlines(b="B"), input_index=1)
+        assert pairs(harness) == [(0, "A"), (2, "B")]
+        harness.end_input(1, inputs=2)
+        assert sorted(pairs(harness)) == after
+        assert set(harness.timestamps()) == {n for n, _ in after}
+
+
+def test_released_facts_precede_the_watermark_that_the_end_of_the_dimension_lets_through() -> None:
+    """Order of calls as recorded of Flink: MAX_WATERMARK(1), combined watermark, endInput(1)."""
+    with OperatorHarness(join("left")) as harness:
+        facts(harness, "x")
+        harness.watermark(100, 0, inputs=2)
+        assert harness.output.elements == []
+        harness.watermark(MAX_WATERMARK, 1, inputs=2)
+        batch, watermark = harness.output.elements
+        assert isinstance(batch, Batch)
+        assert watermark == Watermark(100)
+        harness.operator.end_input(1)
+        assert len(harness.output.elements) == 2
+
+
+def test_without_a_watermark_the_end_of_the_dimension_releases() -> None:
+    with OperatorHarness(join("left")) as harness:
+        facts(harness, "x")
+        harness.end_input(1, inputs=2)
+        assert pairs(harness) == [(0, None)]
+
+
+def test_the_last_of_equal_dimension_keys_wins() -> None:
+    with OperatorHarness(join()) as harness:
+        harness.process({"carrier": ["a", "b", "a"], "name": ["old", "B", "new"]}, input_index=1)
+        harness.process(airlines(b="B2"), input_index=1)
+        facts(harness, "a", "b")
+        assert pairs(harness) == [(0, "new"), (1, "B2")]
+
+
+def test_the_schema_is_the_same_before_and_after_the_dimension_is_known() -> None:
+    with OperatorHarness(join("left")) as harness:
+        harness.end_input(1, inputs=2)
+        facts(harness, "a")
+        (batch,) = harness.batches()
+        assert batch.records.schema.field("name").type == pa.string()
+
+
+def test_keys_of_several_columns() -> None:
+    dimension = pa.schema([("x", pa.string()), ("y", pa.int64()), ("v", pa.int64())])
+    operator = BroadcastLookupJoin([("a", "x"), ("b", "y")], dimension, JoinKind.LEFT)
+    with OperatorHarness(operator) as harness:
+        harness.process({"x": ["p", "p", "q"], "y": [1, 2, 1], "v": [11, 12, 21]}, input_index=1)
+        harness.end_input(1, inputs=2)
+        harness.process(
+            pa.RecordBatch.from_pydict(
+                {"a": ["p", "q", "q", None, "p"], "b": pa.array([2, 1, 2, 1, None], pa.int32())}
+            )
+        )
+        assert [row["v"] for row in harness.rows()] == [12, 21, None, None, None]
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_waiting_facts_and_the_dimension_survive_a_restore(parallelism: int) -> None:
+    with OperatorHarness(join("left")) as before:
+        before.process(airlines(a="A"), input_index=1)
+        for start, carrier in enumerate(["x", "b", "y"]):
+            facts(before, carrier, start=start)
+        snapshot = before.snapshot(1)
+    assert snapshot.lists[WAITING_STATE].mode is ListMode.SPLIT
+    assert snapshot.lists[DIMENSION_STATE].mode is ListMode.BROADCAST
+    found = []
+    for index in range(parallelism):
+        state = restore_state([snapshot], 1, index=index, parallelism=parallelism)
+        with OperatorHarness(join("left"), state=state, index=index, parallelism=parallelism) as after:
+            after.process(airlines(b="B"), input_index=1)
+            after.end_input(1, inputs=2)
+            after.end_input(1, inputs=2)  # comes again when the producer had finished before
+            facts(after, "a", start=10 + index)
+            found += pairs(after)
+            assert after.timestamps() == [n for n, _ in pairs(after)]
+    assert sorted(found) == [(0, None), (1, "B"), (2, None), *((10 + i, "A") for i in range(parallelism))]
+
+
+def test_a_restored_dimension_with_other_columns_is_refused() -> None:
+    with OperatorHarness(join()) as before:
+        before.process(airlines(a="A"), input_index=1)
+        state = restore_state([before.snapshot(1)], 1)
+    other = BroadcastLookupJoin(
+        [("carrier", "carrier")], AIRLINES.append(pa.field("x", pa.int8())), JoinKind.INNER
+    )
+    with pytest.raises(ConfigError, match="give it another uid"):
+        OperatorHarness(other, state=state).open()
+
+
+def test_damaged_state_is_refused() -> None:
+    state = OperatorState(checkpoint_id=CheckpointId(1), lists={WAITING_STATE: [b"garbage"]})
+    with pytest.raises(CorruptSnapshot):
+        OperatorHarness(join(), state=state).open()
+
+
+def test_facts_without_the_key_are_named() -> None:
+    with (
+        OperatorHarness(join()) as harness,
+        pytest.raises(UserCodeError, match="no join key 'carrier' among n"),
+    ):
+        harness.process({"n": [1]})

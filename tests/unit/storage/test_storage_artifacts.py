@@ -1,0 +1,124 @@
+"""Content-addressed artifacts, and which checkpoints retention names."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from uuid import uuid4
+
+import fsspec
+import pytest
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
+from unistream.base.ids import CheckpointId, JobId, LineageId
+from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot import Manifest
+from unistream.port.storage import StoredSnapshot
+from unistream.storage import artifacts
+from unistream.storage.artifacts import FsArtifactStore
+from unistream.storage.durable_local import DurableLocalFileSystem
+from unistream.storage.retention import superseded
+from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind
+
+
+@pytest.fixture(params=["local", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(tmp_path / "artifacts") if request.param == "local" else f"memory://{uuid4().hex}"
+
+
+def test_an_artifact_is_named_by_its_content(root: str) -> None:
+    store = FsArtifactStore(root)
+    name = store.put(b"code")
+    assert name == hashlib.sha256(b"code").hexdigest()
+    assert store.put(b"code") == name
+    assert store.get(name) == b"code"
+    assert FsArtifactStore(root).get(name) == b"code"
+
+
+@pytest.mark.parametrize("name", ["", "..", "../" + "a" * 61, "A" * 64, "a" * 63, "a" * 65, "g" * 64])
+def test_only_checksums_are_names(root: str, name: str) -> None:
+    with pytest.raises(ConfigError, match="not an artifact's SHA-256"):
+        FsArtifactStore(root).get(name)
+
+
+def test_an_artifact_that_is_missing_is_named(root: str) -> None:
+    with pytest.raises(CorruptSnapshot, match="a" * 64 + " is missing"):
+        FsArtifactStore(root).get("a" * 64)
+
+
+@pytest.mark.parametrize("operation", ["pipe_file", "cat_file"])
+@pytest.mark.parametrize("kind", [FaultKind.TRUNCATE, FaultKind.BIT_FLIP])
+def test_a_damaged_artifact_is_never_returned(kind: FaultKind, operation: str) -> None:
+    fs = FaultFileSystem(fsspec.filesystem("memory"))
+    store = FsArtifactStore(f"memory://{uuid4().hex}", fs=fs)
+    fs.inject(Fault(kind=kind, operation=operation))
+    name = store.put(b"code")
+    with pytest.raises(CorruptSnapshot, match="checksum"):
+        store.get(name)
+
+
+def test_a_damaged_artifact_is_not_taken_for_the_same(tmp_path: Path) -> None:
+    store = FsArtifactStore(str(tmp_path))
+    name = store.put(b"code")
+    (tmp_path / name).write_bytes(b"evil")
+    with pytest.raises(CorruptSnapshot, match="checksum"):
+        store.put(b"code")
+
+
+def test_an_artifact_has_a_limit(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "ARTIFACT_BYTES_MAX", 3)
+    assert FsArtifactStore(root).put(b"123")
+    with pytest.raises(ConfigError, match="4 B, limit 3 B"):
+        FsArtifactStore(root).put(b"1234")
+
+
+def test_a_store_that_fails_says_whether_it_may_have_happened(tmp_path: Path) -> None:
+    def refuse(_handle: int) -> None:
+        raise OSError("full")
+
+    fs = DurableLocalFileSystem()
+    FsArtifactStore(str(tmp_path), fs=fs).put(b"makes the folder")
+    with pytest.raises(Transient, match="full"):
+        FsArtifactStore(str(tmp_path), fs=DurableLocalFileSystem(fsync=refuse)).put(b"code")
+    faulty = FaultFileSystem(fs)
+    faulty.inject(Fault(kind=FaultKind.APPLY_THEN_RAISE, operation="pipe_file"))
+    with pytest.raises(OutcomeUnknown, match="may or may not"):
+        FsArtifactStore(str(tmp_path), fs=faulty).put(b"code")
+
+
+def snapshot(n: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> StoredSnapshot:
+    stored = Manifest(
+        job=JobId("j"),
+        job_name="j",
+        lineage=LineageId("l"),
+        checkpoint_id=CheckpointId(n),
+        kind=kind,
+        timestamp_ms=0,
+        vertices=(),
+    )
+    return StoredSnapshot(f"/{n}", stored)
+
+
+@pytest.mark.parametrize(
+    ("given", "retained", "in_use", "then"),
+    [
+        pytest.param([], 1, (), [], id="nothing stored"),
+        pytest.param([1], 1, (), [], id="the newest stays"),
+        pytest.param([3, 1, 2], 1, (), [1, 2], id="all but the newest, oldest first"),
+        pytest.param([1, 2, 3], 2, (), [1], id="all but the newest two"),
+        pytest.param([1, 2, 3], 1, ("/1",), [2], id="what a job was restored from stays"),
+    ],
+)
+def test_superseded(given: list[int], retained: int, in_use: tuple[str, ...], then: list[int]) -> None:
+    found = superseded([snapshot(n) for n in given], retained, in_use)
+    assert [s.manifest.checkpoint_id for s in found] == then
+
+
+def test_savepoints_are_never_superseded() -> None:
+    savepoint = snapshot(1, SnapshotKind.SAVEPOINT)
+    assert superseded([savepoint, snapshot(2), snapshot(3)], 1) == [snapshot(2)]
+
+
+def test_nothing_cannot_be_retained() -> None:
+    with pytest.raises(ConfigError, match="at least 1"):
+        superseded([snapshot(1)], 0)

@@ -1,0 +1,162 @@
+"""The stream graph under construction, and what it knows beside the nodes: schemas and uids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import OperatorUid
+from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
+from unistream.model.graph import Ship
+from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
+from unistream.operator.event_time import AssignTimestampsAndWatermarks
+from unistream.port.operator import SourceOperatorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An output of a node: its main one or the side output `tag`. `ship` None: forward if possible."""
+
+    node: int
+    tag: str | None = None
+    ship: Ship | None = None
+
+
+@dataclass(slots=True)
+class GraphBuilder:
+    """Nodes and edges as the user adds them.
+
+    Attributes:
+        run: Executes what was built, under a name, and waits for its end.
+        follows: Node -> node whose parallelism it takes when the graph is read, so that the two chain.
+        side_schemas: (node, tag) -> schema of a side output, where it is known.
+    """
+
+    run: Callable[[str | None], object]
+    graph: StreamGraph = field(default_factory=StreamGraph)
+    follows: dict[int, int] = field(default_factory=dict)
+    side_schemas: dict[tuple[int, str], pa.Schema | None] = field(default_factory=dict)
+
+    def add(
+        self,
+        name: str,
+        operator: object,
+        inputs: Sequence[Sequence[Port]] = (),
+        *,
+        stateful: bool = False,
+        ship: Ship | None = None,
+        key_columns: Sequence[str] = (),
+    ) -> StreamNode:
+        """A node whose logical input i is fed by all ports of `inputs[i]`; `ship` replaces theirs."""
+        node = StreamNode(
+            id=len(self.graph.nodes),
+            name=name,
+            operator=operator,
+            inputs=len(inputs),
+            stateful=stateful,
+            slot_sharing_group=self._group(inputs),
+        )
+        self.graph.nodes.append(node)
+        for index, ports in enumerate(inputs):
+            for port in ports:
+                edge = StreamEdge(
+                    source=port.node,
+                    target=node.id,
+                    input_index=index,
+                    ship=ship or port.ship,
+                    key_columns=tuple(key_columns),
+                    tag=port.tag,
+                )
+                self.graph.edges.append(edge)
+        return node
+
+    def set_uid(self, node: StreamNode, uid: str) -> None:
+        """Raises ConfigError if another operator has it."""
+        if not uid or len(uid) > UID_LENGTH_MAX:
+            raise ConfigError(f"a uid has 1 to {UID_LENGTH_MAX} characters, not {len(uid)}")
+        for other in self.graph.nodes:
+            if other.uid == uid and other is not node:
+                raise ConfigError(
+                    f"uid {uid!r} is given to two operators, {other.name!r} and {node.name!r}; state is "
+                    "found by uid, so each must have its own"
+                )
+        node.uid = OperatorUid(uid)
+
+    def finished(self, name: str) -> StreamGraph:
+        """The graph as it is now; later changes do not show in it."""
+        nodes = [replace(node) for node in self.graph.nodes]
+        for follower, leader in sorted(self.follows.items()):
+            nodes[follower].parallelism = nodes[leader].parallelism
+            nodes[follower].max_parallelism = nodes[leader].max_parallelism
+        return StreamGraph(name=name, nodes=nodes, edges=list(self.graph.edges))
+
+    def check_complete_before_time(self, ports: Sequence[Port], what: str) -> None:
+        """A stream that others wait for: bounded, and without a watermark before its end.
+
+        Raises:
+            ConfigError: naming the source (or operator) that breaks it.
+        """
+        for node in self._upstream(ports):
+            operator = node.operator
+            if isinstance(operator, AssignTimestampsAndWatermarks):
+                raise ConfigError(f"{what}: {node.name!r} assigns watermarks; a dimension must have none")
+            if not isinstance(operator, SourceOperatorSpec):
+                continue
+            if node.source is not None and not node.source.bounded:
+                raise ConfigError(
+                    f"{what}: source {node.name!r} never ends, so rows without a match would wait for ever; "
+                    "only a bounded stream can be a dimension"
+                )
+            strategy = operator.watermarks
+            if strategy.out_of_orderness_ms is not None or strategy.idle_ms is not None:
+                raise ConfigError(
+                    f"{what}: source {node.name!r} of the dimension has watermarks or idleness; use "
+                    "WatermarkStrategy.no_watermarks(), so that time stands still until it is read"
+                )
+
+    def _upstream(self, ports: Sequence[Port]) -> list[StreamNode]:
+        found: dict[int, StreamNode] = {}
+        waiting = [port.node for port in ports]
+        while waiting:
+            node = waiting.pop()
+            if node not in found:
+                found[node] = self.graph.nodes[node]
+                waiting.extend(edge.source for edge in self.graph.edges if edge.target == node)
+        return [found[node] for node in sorted(found)]
+
+    def _group(self, inputs: Sequence[Sequence[Port]]) -> str:
+        groups = {self.graph.nodes[port.node].slot_sharing_group for ports in inputs for port in ports}
+        return groups.pop() if len(groups) == 1 else "default"
+
+
+UID_LENGTH_MAX = 512
+
+
+def check_parallelism(parallelism: int, max_parallelism: int | None, what: str) -> int:
+    """Raises ConfigError unless 1 <= parallelism <= max_parallelism and both are within the limits."""
+    if isinstance(parallelism, bool) or not isinstance(parallelism, int):
+        raise ConfigError(f"{what}: parallelism {parallelism!r} is not a whole number")
+    if not 1 <= parallelism <= PARALLELISM_MAX:
+        raise ConfigError(f"{what}: parallelism {parallelism} is not between 1 and {PARALLELISM_MAX}")
+    if max_parallelism is not None and parallelism > max_parallelism:
+        raise ConfigError(f"{what}: parallelism {parallelism} is above the max parallelism {max_parallelism}")
+    return parallelism
+
+
+def check_max_parallelism(max_parallelism: int, parallelism: int | None, what: str) -> int:
+    """Raises ConfigError unless parallelism <= max_parallelism <= number of key groups there can be."""
+    if not 1 <= max_parallelism <= KEY_GROUPS_MAX:
+        raise ConfigError(f"{what}: max parallelism {max_parallelism} is not between 1 and {KEY_GROUPS_MAX}")
+    if parallelism is not None and parallelism > max_parallelism:
+        raise ConfigError(f"{what}: max parallelism {max_parallelism} is below the parallelism {parallelism}")
+    return max_parallelism
+
+
+def check_columns(schema: pa.Schema | None, columns: Sequence[str], what: str) -> None:
+    """Raises ConfigError if the schema is known and a column is not in it."""
+    for column in columns:
+        if schema is not None and column not in schema.names:
+            raise ConfigError(f"{what}: there is no column {column!r} among {', '.join(schema.names)}")

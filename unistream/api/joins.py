@@ -1,0 +1,47 @@
+"""Checks of a join before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from unistream.api.graph import check_columns
+from unistream.base.errors import ConfigError
+
+
+def join_schema(
+    facts: pa.Schema | None, dimension: pa.Schema | None, on: Sequence[tuple[str, str]]
+) -> tuple[pa.Schema | None, pa.Schema]:
+    """Schema of the result (None if that of the facts is unknown), and of the dimension.
+
+    Raises:
+        ConfigError: the dimension's columns are unknown, a key is missing or of another type, or both
+            sides have a column of the same name.
+    """
+    if not on:
+        raise ConfigError("join: on= needs at least one key column")
+    if dimension is None:
+        raise ConfigError(
+            "join: the columns of the dimension are not known; give the function before it returns="
+        )
+    check_columns(dimension, [key for _, key in on], "join, dimension")
+    if facts is None:
+        return None, dimension
+    check_columns(facts, [key for key, _ in on], "join")
+    for left, right in on:
+        types = [_plain(facts.field(left).type), _plain(dimension.field(right).type)]
+        if not types[0].equals(types[1]) and not all(pa.types.is_integer(t) for t in types):
+            raise ConfigError(f"join: key {left!r} is {types[0]}, that of the dimension is {types[1]}")
+    keys = {key for _, key in on}
+    added = [field for field in dimension if field.name not in keys]
+    for field in added:
+        if field.name in facts.names:
+            raise ConfigError(
+                f"join: both sides have a column {field.name!r}; rename one with select(...) before the join"
+            )
+    return pa.schema([(f.name, f.type) for f in [*facts, *added]]), dimension
+
+
+def _plain(data_type: pa.DataType) -> pa.DataType:
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type

@@ -1,0 +1,143 @@
+"""Streams by key, and windows over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from unistream.api.graph import GraphBuilder, Port
+from unistream.api.stream import DataStream, as_schema
+from unistream.base.errors import ConfigError
+from unistream.model.graph import Ship
+from unistream.operator.aggregates import Aggregate, AggregatePlan
+from unistream.operator.process import KeyedProcessFunction, KeyedProcessOperator
+from unistream.operator.window import WINDOW_END, WINDOW_START, WindowAggregate
+from unistream.operator.window_local import LocalWindowAggregate
+from unistream.operator.windows import Windows
+
+
+class KeyedStream:
+    """Rows that meet by key; state, timers and windows belong to a key.
+
+    Attributes:
+        schema: Columns of the rows, or None where they are not known.
+        key_columns: What makes the key, in order.
+    """
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        ports: Sequence[Port],
+        schema: pa.Schema | None,
+        key_columns: tuple[str, ...],
+    ) -> None:
+        self._builder = builder
+        self._ports = tuple(ports)
+        self.schema = schema
+        self.key_columns = key_columns
+
+    def window(self, windows: Windows) -> WindowedStream:
+        """Divides event time, for instance by `TumblingEventTimeWindows.of("1 h")`."""
+        if not isinstance(windows, Windows):
+            raise ConfigError('window takes windows such as TumblingEventTimeWindows.of("1 h")')
+        return WindowedStream(self, windows)
+
+    def process(
+        self,
+        function: KeyedProcessFunction,
+        *,
+        returns: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    ) -> DataStream:
+        """Runs a function with keyed state and timers, row by row.
+
+        Args:
+            function: One object for all keys; what belongs to a key goes into its state.
+            returns: Columns of the rows it emits; None: inferred from the first ones, then fixed.
+        """
+        if not isinstance(function, KeyedProcessFunction):
+            raise ConfigError("process takes an object of a subclass of KeyedProcessFunction")
+        schema = as_schema(returns)
+        key_schema = None
+        if self.schema is not None:
+            key_schema = pa.schema([(key, self.schema.field(key).type) for key in self.key_columns])
+        operator = KeyedProcessOperator(function, self.key_columns, returns=schema, key_schema=key_schema)
+        return self._then(f"process {type(function).__name__}", operator, self._ports, schema)
+
+    def _then(
+        self, name: str, operator: object, ports: Sequence[Port], schema: pa.Schema | None
+    ) -> DataStream:
+        node = self._builder.add(
+            name, operator, [ports], stateful=True, ship=Ship.HASH, key_columns=self.key_columns
+        )
+        return DataStream(self._builder, (Port(node.id),), schema)
+
+
+class WindowedStream:
+    """A keyed stream in windows of event time."""
+
+    def __init__(self, keyed: KeyedStream, windows: Windows, late_tag: str | None = None) -> None:
+        self._keyed = keyed
+        self._windows = windows
+        self._late_tag = late_tag
+
+    def side_output_late_data(self, tag: str) -> WindowedStream:
+        """Rows whose windows have fired go to the side output `tag` of the result, as they came; without
+        it they are dropped and counted (`numLateRecordsDropped`). Costs the pre-aggregation."""
+        if not tag:
+            raise ConfigError("a side output needs a tag")
+        return WindowedStream(self._keyed, self._windows, tag)
+
+    def aggregate(self, **aggregates: Aggregate) -> DataStream:
+        """One row per key and window: the key's columns, `window_start` and `window_end` (timestamp[ms,
+        UTC], the end is exclusive), and one column for each aggregate. Its event time is the end - 1 ms.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> columns = {"user": us.datagen.RandomInt(0, 9), "at": us.datagen.Sequential()}
+        >>> source = us.DatagenSource(columns, rows=9)
+        >>> times = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
+        >>> clicks = env.from_source(source, times, "clicks")
+        >>> hours = clicks.key_by("user").window(us.TumblingEventTimeWindows.of("1 h"))
+        >>> hours.aggregate(clicks=us.count(), last=us.max("at")).schema.names
+        ['user', 'window_start', 'window_end', 'clicks', 'last']
+
+        Raises:
+            ConfigError: an unknown column, or one of a type that the aggregate does not take.
+        """
+        for name, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregate):
+                raise ConfigError(f"aggregate {name}: wanted us.count(), us.sum(column) or the like")
+            if name in (WINDOW_START, WINDOW_END):
+                raise ConfigError(f"aggregate {name}: the name is that of a column of the window; rename it")
+        plan = AggregatePlan(self._keyed.key_columns, aggregates)
+        schema = None if self._keyed.schema is None else self._result(plan.check(self._keyed.schema))
+        raw = self._late_tag is not None
+        ports = self._keyed._ports if raw else self._pre_aggregated(plan)
+        operator = WindowAggregate(plan, self._windows, pre_aggregated=not raw, late_tag=self._late_tag)
+        stream = self._keyed._then(self._name(), operator, ports, schema)
+        if self._late_tag is not None:
+            self._keyed._builder.side_schemas[stream._ports[0].node, self._late_tag] = self._keyed.schema
+        return stream
+
+    def _pre_aggregated(self, plan: AggregatePlan) -> list[Port]:
+        """One operator behind each of the streams that meet here, in the same task as its producer."""
+        builder = self._keyed._builder
+        ports = []
+        for port in self._keyed._ports:
+            node = builder.add(
+                "pre-aggregate", LocalWindowAggregate(plan, self._windows), [[Port(port.node, port.tag)]]
+            )
+            builder.follows[node.id] = port.node
+            ports.append(Port(node.id))
+        return ports
+
+    def _name(self) -> str:
+        kind = "sliding" if self._windows.overlap else "tumbling"
+        return f"{kind} window of {self._windows.size_ms} ms"
+
+    def _result(self, aggregated: pa.Schema) -> pa.Schema:
+        fields = [(field.name, field.type) for field in aggregated]
+        time = pa.timestamp("ms", tz="UTC")
+        keys = len(self._keyed.key_columns)
+        return pa.schema([*fields[:keys], (WINDOW_START, time), (WINDOW_END, time), *fields[keys:]])

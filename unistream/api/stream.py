@@ -1,0 +1,371 @@
+"""A stream of rows, and what can be done with it. Names are those of Flink's DataStream API."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.api.graph import GraphBuilder, Port, check_columns
+from unistream.api.joins import join_schema
+from unistream.api.settings import OperatorSettings
+from unistream.api.sinks import DataStreamSink
+from unistream.base.errors import ConfigError
+from unistream.model.graph import Ship
+from unistream.model.key_groups import key_groups
+from unistream.model.stream_graph import StreamNode
+from unistream.model.watermarks import WatermarkStrategy
+from unistream.operator.event_time import AssignTimestampsAndWatermarks, is_event_time
+from unistream.operator.expressions import check_expressions, describe, empty_rows
+from unistream.operator.join import BroadcastLookupJoin, JoinKind
+from unistream.operator.rows import (
+    FilterFunction,
+    FilterRows,
+    FlatMapFunction,
+    FlatMapRows,
+    KeyRows,
+    MapFunction,
+    MapRows,
+    Row,
+)
+from unistream.operator.stateless import (
+    BatchFunction,
+    FilterBatches,
+    MapBatches,
+    MaskFunction,
+    Predicate,
+    Project,
+    SideSplit,
+)
+from unistream.port.sink import Sink
+
+if TYPE_CHECKING:
+    from unistream.api.keyed import KeyedStream
+
+Columns = Mapping[str, pa.DataType]
+KEY_COLUMN = "key"
+
+
+class DataStream(OperatorSettings):
+    """Rows of one schema, with event times.
+
+    Every method that transforms returns a new stream; the methods that describe an operator (`uid`, `name`,
+    `set_parallelism`, …) change the operator that made this stream and return it.
+
+    Attributes:
+        schema: Columns of the rows, or None behind a function that does not declare what it returns.
+    """
+
+    def __init__(self, builder: GraphBuilder, ports: Sequence[Port], schema: pa.Schema | None) -> None:
+        self._builder = builder
+        self._ports = tuple(ports)
+        self.schema = schema
+
+    # --- rows in batches -------------------------------------------------------------------------
+
+    def map_batches(
+        self,
+        function: BatchFunction,
+        *,
+        returns: pa.Schema | Columns | None = None,
+        timestamp_column: str | None = None,
+    ) -> DataStream:
+        """Calls `function` with each `pyarrow.RecordBatch`; the fastest way to run Python.
+
+        Row i of the result takes the event time of row i, so as many rows must come back as went in, unless
+        there is a `timestamp_column`.
+
+        Args:
+            function: n rows in, m rows out.
+            timestamp_column: Column of the result to read event times from; then m may differ from n.
+            returns: Schema of the result; None: that of the first result, then fixed.
+        """
+        schema = as_schema(returns)
+        if timestamp_column is not None:
+            check_columns(schema, [timestamp_column], "map_batches")
+        operator = MapBatches(function, returns=schema, timestamp_column=timestamp_column)
+        return self._then(_named("map_batches", function), operator, schema)
+
+    def filter_batches(self, function: MaskFunction) -> DataStream:
+        """Keeps rows where the boolean array that `function` returns for a batch is true."""
+        return self._then(_named("filter_batches", function), FilterBatches(function), self.schema)
+
+    def select(self, *columns: str, **computed: str | pc.Expression) -> DataStream:
+        """Just these columns, in this order; a keyword renames a column or computes one.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=3)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> numbers.select("n", double=us.col("n") * 2).schema.names
+        ['n', 'double']
+
+        Raises:
+            ConfigError: an unknown column, or an expression that does not fit its types.
+        """
+        wanted: dict[str, str | pc.Expression] = {name: name for name in columns}
+        return self._project("select", {**wanted, **computed}, keep=False)
+
+    def with_columns(self, **computed: str | pc.Expression) -> DataStream:
+        """All columns, and these: added, or in place of the one that has the name."""
+        return self._project("with_columns", computed, keep=True)
+
+    def _project(self, what: str, columns: dict[str, str | pc.Expression], *, keep: bool) -> DataStream:
+        if not columns:
+            raise ConfigError(f"{what} needs at least one column")
+        schema = None
+        if self.schema is not None:
+            check_columns(self.schema, [c for c in columns.values() if isinstance(c, str)], what)
+            computed = {n: c for n, c in columns.items() if isinstance(c, pc.Expression)}
+            types = check_expressions(self.schema, computed, what)
+            fields = {field.name: field.type for field in self.schema} if keep else {}
+            for name, column in columns.items():
+                fields[name] = (
+                    self.schema.field(column).type if isinstance(column, str) else types.field(name).type
+                )
+            schema = pa.schema(list(fields.items()))
+        return self._then(what, Project(columns, keep=keep), schema)
+
+    # --- rows one by one -------------------------------------------------------------------------
+
+    def map(self, function: MapFunction, *, returns: pa.Schema | Columns | None = None) -> DataStream:
+        """One dict in, one dict out. A Python call per row: prefer `with_columns` or `map_batches`.
+
+        Args:
+            function: Row (column -> value) in, row out.
+            returns: Columns of the result; None: inferred from the first rows, then fixed.
+        """
+        schema = as_schema(returns)
+        return self._then(_named("map", function), MapRows(function, returns=schema), schema)
+
+    def flat_map(
+        self, function: FlatMapFunction, *, returns: pa.Schema | Columns | None = None
+    ) -> DataStream:
+        """One dict in, any number of dicts out; each takes the event time of the row it came from."""
+        schema = as_schema(returns)
+        return self._then(_named("flat_map", function), FlatMapRows(function, returns=schema), schema)
+
+    def filter(self, predicate: pc.Expression | FilterFunction) -> DataStream:
+        """Keeps rows where an expression is true (null counts as false), or a function of the row is.
+
+        Raises:
+            ConfigError: an unknown column, or an expression that is not boolean.
+        """
+        if isinstance(predicate, pc.Expression):
+            self._check_predicate(predicate, "filter")
+            return self._then("filter", FilterBatches(predicate), self.schema)
+        return self._then(_named("filter", predicate), FilterRows(predicate), self.schema)
+
+    def side_output(self, tag: str, predicate: Predicate) -> DataStream:
+        """Moves rows to the side output `tag`, where `predicate` (an expression, or a function from batch
+        to boolean array) is true; this stream goes on with the others.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=3)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> small = numbers.side_output("large", us.col("n") > 1)
+        >>> small.get_side_output("large").schema.names
+        ['n']
+        """
+        if not tag:
+            raise ConfigError("a side output needs a tag")
+        if isinstance(predicate, pc.Expression):
+            self._check_predicate(predicate, "side_output")
+        stream = self._then(f"split {tag}", SideSplit(tag, predicate), self.schema)
+        self._builder.side_schemas[stream._ports[0].node, tag] = self.schema
+        return stream
+
+    def get_side_output(self, tag: str) -> DataStream:
+        """Rows that the operator of this stream sent to its side output `tag`."""
+        node = self._node("get_side_output")
+        schema = self._builder.side_schemas.get((node.id, tag))
+        return DataStream(self._builder, (Port(node.id, tag),), schema)
+
+    # --- time and exchange -----------------------------------------------------------------------
+
+    def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy) -> DataStream:
+        """Event times and watermarks from here on, for a source that has none."""
+        operator = AssignTimestampsAndWatermarks(strategy)
+        column = strategy.timestamp_column or ""
+        check_columns(self.schema, [column], "assign_timestamps_and_watermarks")
+        if self.schema is not None and not is_event_time(self.schema.field(column).type):
+            raise ConfigError(f"timestamp column {column!r} is {self.schema.field(column).type}, not a time")
+        return self._then("timestamps and watermarks", operator, self.schema)
+
+    def forward(self) -> DataStream:
+        """Subtask i to subtask i; both sides need the same parallelism."""
+        return self._shipped(Ship.FORWARD)
+
+    def rescale(self) -> DataStream:
+        """Round robin over the nearest subtasks."""
+        return self._shipped(Ship.RESCALE)
+
+    def rebalance(self) -> DataStream:
+        """Round robin over all subtasks."""
+        return self._shipped(Ship.REBALANCE)
+
+    def broadcast(self) -> DataStream:
+        """All rows to every subtask."""
+        return self._shipped(Ship.BROADCAST)
+
+    def global_(self) -> DataStream:
+        """All rows to subtask 0."""
+        return self._shipped(Ship.GLOBAL)
+
+    # --- several streams -------------------------------------------------------------------------
+
+    def union(self, *others: DataStream) -> DataStream:
+        """Rows of this and the other streams, in any order.
+
+        Raises:
+            ConfigError: their columns differ.
+        """
+        for other in others:
+            self._check_same_environment(other)
+            mine, theirs = self.schema, other.schema
+            if mine is None or theirs is None:
+                continue
+            if mine.names != theirs.names or mine.types != theirs.types:
+                raise ConfigError(
+                    "union needs streams with the same columns in the same order; here "
+                    f"({describe(mine)}) and ({describe(theirs)})"
+                )
+        ports = [port for stream in (self, *others) for port in stream._ports]
+        return DataStream(self._builder, ports, self.schema)
+
+    def join(
+        self, dimension: DataStream, on: str | Sequence[str] | Mapping[str, str], *, how: str = "inner"
+    ) -> DataStream:
+        """Adds the columns of a bounded stream to each row with an equal key.
+
+        A row waits until its key is known or `dimension` has ended, so the result does not depend on
+        which is read faster. Every subtask holds all of `dimension`; of equal keys the last wins.
+
+        Args:
+            dimension: A bounded stream without watermarks.
+            on: Key column(s) that both have, or columns of this stream -> columns of `dimension`.
+            how: ``"inner"`` drops rows without a match, ``"left"`` keeps them with nulls.
+
+        Raises:
+            ConfigError: unknown or unlike key columns, columns of the same name on both sides, or a
+                dimension that never ends or has watermarks.
+        """
+        self._check_same_environment(dimension)
+        if how not in {kind.value for kind in JoinKind}:
+            raise ConfigError(f"join: how={how!r} is not 'inner' or 'left'")
+        pairs = _pairs(on)
+        schema, dimension_schema = join_schema(self.schema, dimension.schema, pairs)
+        self._builder.check_complete_before_time(dimension._ports, "join")
+        held = tuple(Port(port.node, port.tag, Ship.BROADCAST) for port in dimension._ports)
+        operator = BroadcastLookupJoin(pairs, dimension_schema, JoinKind(how))
+        node = self._builder.add(f"{how} join", operator, [self._ports, held], stateful=True)
+        return DataStream(self._builder, (Port(node.id),), schema)
+
+    def key_by(self, *columns: str | Callable[[Row], Any], returns: pa.DataType | None = None) -> KeyedStream:
+        """Rows with equal values in `columns` meet in one subtask.
+
+        A function of the row may be given instead of columns; it adds a column `key` of type `returns`.
+
+        Raises:
+            ConfigError: an unknown column, or one of a type that cannot be a key.
+        """
+        from unistream.api.keyed import KeyedStream
+
+        if len(columns) == 1 and not isinstance(columns[0], str):
+            if returns is None:
+                raise ConfigError("key_by with a function needs the type of the key: returns=pa.string()")
+            schema = None if self.schema is None else self.schema.append(pa.field(KEY_COLUMN, returns))
+            operator = KeyRows(columns[0], KEY_COLUMN, returns)
+            keyed = self._then(_named("key", columns[0]), operator, schema)
+            return KeyedStream(self._builder, keyed._ports, schema, (KEY_COLUMN,))
+        names = tuple(column for column in columns if isinstance(column, str))
+        if not names or len(names) != len(columns):
+            raise ConfigError("key_by takes the names of one or more columns, or one function")
+        check_columns(self.schema, names, "key_by")
+        if self.schema is not None:
+            key_groups(empty_rows(self.schema), names, 1)
+        return KeyedStream(self._builder, self._ports, self.schema, names)
+
+    # --- ends ------------------------------------------------------------------------------------
+
+    def sink_to(self, sink: Sink) -> DataStreamSink:
+        """Writes the rows.
+
+        Raises:
+            ConfigError: the sink cannot take these columns.
+        """
+        sink.check(self.schema)
+        return DataStreamSink(self._builder, self._ports, sink)
+
+    def print(self, prefix: str = "") -> DataStreamSink:
+        """Writes rows to the standard output of the workers, for looking at a stream."""
+        from unistream.connector.print_ import PrintSink
+
+        return self.sink_to(PrintSink(prefix))
+
+    def execute_and_collect(self, name: str | None = None) -> pa.Table:
+        """Runs the job, bounded, and returns this stream's rows; in no particular order.
+
+        The rows pass through a folder of this machine, so the workers must run on it.
+
+        Raises:
+            UnistreamError: the job failed; the text says why.
+        """
+        from unistream.connector.collect import CollectSink, read_collected
+
+        with tempfile.TemporaryDirectory(prefix="unistream-collect-") as folder:
+            self.sink_to(CollectSink(folder))
+            self._builder.run(name)
+            try:
+                return read_collected(folder)
+            except ConfigError:
+                if self.schema is None:
+                    raise
+                return self.schema.empty_table()  # no rows, hence no file that would know their types
+
+    # --- helpers ---------------------------------------------------------------------------------
+
+    def _then(self, name: str, operator: object, schema: pa.Schema | None) -> DataStream:
+        node = self._builder.add(name, operator, [self._ports])
+        return DataStream(self._builder, (Port(node.id),), schema)
+
+    def _shipped(self, ship: Ship) -> DataStream:
+        ports = [Port(port.node, port.tag, ship) for port in self._ports]
+        return DataStream(self._builder, ports, self.schema)
+
+    def _node(self, what: str) -> StreamNode:
+        if len(self._ports) != 1 or self._ports[0].ship is not None:
+            raise ConfigError(f"{what}: this stream is a union or an exchange, not an operator")
+        return self._builder.graph.nodes[self._ports[0].node]
+
+    def _check_predicate(self, predicate: pc.Expression, what: str) -> None:
+        if self.schema is None:
+            return
+        data_type = check_expressions(self.schema, {"predicate": predicate}, what).field(0).type
+        if not pa.types.is_boolean(data_type):
+            raise ConfigError(f"{what}: {predicate} is {data_type}, not a boolean")
+
+    def _check_same_environment(self, other: DataStream) -> None:
+        if other._builder is not self._builder:
+            raise ConfigError("streams of different environments cannot be combined")
+
+
+def as_schema(returns: pa.Schema | Columns | None) -> pa.Schema | None:
+    """A schema from a schema or from name -> type."""
+    if returns is None or isinstance(returns, pa.Schema):
+        return returns
+    return pa.schema(list(returns.items()))
+
+
+def _pairs(on: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:
+    if isinstance(on, str):
+        return [(on, on)]
+    return list(on.items()) if isinstance(on, Mapping) else [(name, name) for name in on]
+
+
+def _named(what: str, function: object) -> str:
+    return f"{what} {getattr(function, '__name__', type(function).__name__)}"

@@ -1,0 +1,65 @@
+"""Named places where a process can be made to die, for tests of recovery.
+
+A crash point is a no-op unless the environment names it:
+
+    UNISTREAM_CRASH_POINTS   comma separated ``name`` or ``name:n``: die (SIGKILL to itself) when the
+                             point is reached for the n-th time (default 1) in this process
+    UNISTREAM_CRASH_DIR      a folder: each point fires once for all processes that share the folder
+                             (it leaves a file with the point's name there before it dies)
+
+The points of the commit path, in order: on the master ``manifest.before_create``,
+``manifest.created``, ``notify.sent``; those of a worker are named where they are called.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from typing import Final
+
+from unistream.base.errors import ConfigError
+
+POINTS_VARIABLE: Final = "UNISTREAM_CRASH_POINTS"
+DIRECTORY_VARIABLE: Final = "UNISTREAM_CRASH_DIR"
+
+_lock = threading.Lock()
+_reached: Counter[str] = Counter()
+
+
+def crash_point(name: str) -> None:
+    """Dies here if the environment says so; returns at once otherwise."""
+    wanted = os.environ.get(POINTS_VARIABLE)
+    if not wanted:
+        return
+    target = _parse(wanted).get(name)
+    if target is None:
+        return
+    with _lock:
+        _reached[name] += 1
+        due = _reached[name] == target
+    if due and _first_anywhere(name):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _parse(text: str) -> dict[str, int]:
+    points: dict[str, int] = {}
+    for item in text.split(","):
+        name, _, count = item.strip().partition(":")
+        if not name or (count and not count.isdigit()):
+            raise ConfigError(f"{POINTS_VARIABLE}: {item!r} is not a name or name:n")
+        points[name] = int(count or "1")
+    return points
+
+
+def _first_anywhere(name: str) -> bool:
+    folder = os.environ.get(DIRECTORY_VARIABLE)
+    if not folder:
+        return True
+    try:
+        marker = os.open(os.path.join(folder, name), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return False
+    os.close(marker)
+    return True

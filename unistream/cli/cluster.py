@@ -1,0 +1,59 @@
+"""`unistream cluster start`: a session cluster in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from unistream.cli.logs import log_to_stderr
+from unistream.cli.options import AsJson, Defines, configuration
+from unistream.cli.output import console, print_json
+from unistream.client.hosts import DEFAULT_TARGET
+
+app = typer.Typer(no_args_is_help=True, help="Session clusters.")
+
+
+@app.callback()
+def _group() -> None:
+    """Session clusters: one master that takes jobs until it is ended."""
+
+
+@app.command()
+def start(
+    target: Annotated[str, typer.Option("-t", "--target", help="spark or local.")] = DEFAULT_TARGET,
+    workdir: Annotated[
+        str | None, typer.Option(help="Folder for logs, checkpoints, savepoints and metadata.")
+    ] = None,
+    defines: Defines = None,
+    as_json: AsJson = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
+) -> None:
+    """Start a cluster, print its REST address, run until SIGINT, SIGTERM or DELETE /cluster."""
+    from unistream.client.embedded import EmbeddedCluster
+
+    config = configuration(defines)
+    log_to_stderr(verbose)
+    over = threading.Event()
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        over.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with EmbeddedCluster(target, config, workdir=workdir, on_shutdown_request=over.set) as cluster:
+            if as_json:
+                print_json({"cluster": cluster.id, "url": cluster.rest_url, "workdir": str(cluster.workdir)})
+            else:
+                out = console()
+                out.print(f"cluster {cluster.id} ({target}) listens on {cluster.rest_url}")
+                out.print(f"its folder is {cluster.workdir}; end it with Ctrl-C")
+            over.wait()
+            if not as_json:
+                console().print("ending: jobs that still run are cancelled")
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,36 @@
+"""What a command's failure means for the shell: exit code and one sentence on stderr."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from unistream.base.errors import (
+    ConfigError,
+    CorruptSnapshot,
+    UnistreamError,
+    Unreachable,
+    UserCodeError,
+)
+
+OK: Final = 0
+JOB_FAILED: Final = 1
+BAD_INPUT: Final = 2
+UNREACHABLE: Final = 3
+INTERRUPTED: Final = 130  # 128 + SIGINT, as shells do
+
+
+def exit_code(error: UnistreamError) -> int:
+    """Sorted by what the user can do about it."""
+    match error:
+        case ConfigError() | CorruptSnapshot() | UserCodeError():
+            return BAD_INPUT
+        case Unreachable():
+            return UNREACHABLE
+    return JOB_FAILED
+
+
+def complain(text: str) -> None:
+    """One paragraph on stderr."""
+    sys.stderr.write(f"error: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,149 @@
+"""How commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from unistream.client.job_client import JobInfo, JobResult
+from unistream.client.lookup import Found
+from unistream.master.job_info import TERMINAL_STATES
+
+STATE_STYLES = {"RUNNING": "green", "FINISHED": "green", "FAILED": "red", "CANCELED": "yellow"}
+
+
+def console() -> Console:
+    """Wraps nothing when it is not a terminal, so that paths stay whole."""
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, soft_wrap=True, width=200)
+
+
+def print_json(payload: object) -> None:
+    """One JSON value on stdout, and nothing else."""
+    sys.stdout.write(msgspec.json.encode(payload).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_jobs(found: list[Found]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("JOB", "NAME", "STATE", "STARTED", "RESTARTS", "TASKS", "CLUSTER"):
+        table.add_column(heading, overflow="fold")
+    for item in found:
+        job = item.job
+        tasks = ", ".join(f"{count} {state.lower()}" for state, count in sorted(job.tasks.items()))
+        table.add_row(
+            job.job,
+            job.name,
+            _styled(job.state),
+            moment(job.submitted_ms),
+            str(job.restarts),
+            tasks,
+            item.cluster.url,
+        )
+    console().print(table)
+
+
+def print_info(info: JobInfo) -> None:
+    out = console()
+    for label, value in _facts(info):
+        out.print(f"[bold]{label:<13}[/bold] {value}")
+    if info.subtasks:
+        out.print(_subtasks(info))
+    if info.exceptions and info.state != "FINISHED":
+        latest = info.exceptions[0]
+        out.print(f"[bold]last failure[/bold]  {moment(latest.at_ms)} {latest.kind}: ", end="")
+        out.print(latest.message, markup=False)
+
+
+def _facts(info: JobInfo) -> list[tuple[str, str]]:
+    from rich.markup import escape
+
+    facts = [
+        ("job", info.job),
+        ("name", escape(info.name)),
+        ("state", _styled(info.state)),
+        ("target", info.target),
+        ("started", moment(info.submitted_ms)),
+    ]
+    if info.ended_ms is not None:
+        facts.append(
+            ("ended", f"{moment(info.ended_ms)} after {duration(info.ended_ms - info.submitted_ms)}")
+        )
+    facts += [
+        ("restarts", str(info.restarts)),
+        ("checkpoints", f"{info.checkpoints_completed} completed, {info.checkpoints_failed} failed"),
+    ]
+    if info.latest_checkpoint:
+        facts.append(("latest", escape(info.latest_checkpoint)))
+    if info.savepoint:
+        facts.append(("savepoint", escape(info.savepoint)))
+    for uid, sink in info.sinks.items():
+        version = "" if sink.table_version is None else f", table version {sink.table_version}"
+        facts.append(("sink", f"{escape(uid)}: {sink.rows:,} rows in {sink.commits} commits{version}"))
+    for worker in info.task_managers:
+        facts.append(("worker", f"{worker.id} pid {worker.pid} on {worker.host}"))
+    return facts
+
+
+def _subtasks(info: JobInfo) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("TASK", "ATTEMPT", "STATE", "IN", "OUT", "WORKER"):
+        table.add_column(heading, overflow="fold")
+    for subtask in info.subtasks:
+        table.add_row(
+            f"{subtask.vertex_name} ({subtask.index + 1})",
+            str(subtask.attempt),
+            _styled(subtask.state),
+            f"{subtask.metrics.records_in:,}",
+            f"{subtask.metrics.records_out:,}",
+            subtask.task_manager or "",
+        )
+    return table
+
+
+def print_result(result: JobResult) -> None:
+    out = console()
+    state = _styled(result.state)
+    took = duration(result.duration_ms)
+    out.print(f"job {result.job} {state} after {took}", end="")
+    out.print(f", {result.checkpoints} checkpoints, {result.restarts} restarts")
+    for uid, sink in result.sinks.items():
+        version = "" if sink.table_version is None else f", table version {sink.table_version}"
+        out.print(f"{uid}: {sink.rows:,} rows committed{version}", markup=False)
+    if result.savepoint:
+        out.print(f"savepoint: {result.savepoint}", markup=False)
+
+
+def moment(at_ms: int) -> str:
+    """Local time, to the second."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(ms: int) -> str:
+    """Two units at most.
+
+    >>> duration(500), duration(65_000), duration(7_260_000)
+    ('0.5 s', '1 min 5 s', '2 h 1 min')
+    """
+    seconds = ms / 1000
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, seconds = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def is_over(state: str) -> bool:
+    return state in TERMINAL_STATES
+
+
+def _styled(state: str) -> str:
+    style = STATE_STYLES.get(state, "cyan")
+    return f"[{style}]{state}[/{style}]"

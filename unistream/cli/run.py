@@ -1,0 +1,151 @@
+"""`unistream run`: builds a pipeline and runs it, attached to this terminal or not."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from unistream.base.config import PARALLELISM, Configuration, parse_assignments
+from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
+from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain
+from unistream.cli.jobs import absolute
+from unistream.cli.load import build, load_function
+from unistream.cli.logs import log_to_stderr
+from unistream.cli.options import AsJson, Defines
+from unistream.cli.output import console, print_json, print_result
+from unistream.client.hosts import DEFAULT_TARGET, TARGETS
+
+if TYPE_CHECKING:
+    from unistream.api.environment import Environment
+    from unistream.client.job_client import JobClient, JobResult
+
+POLL_S: Final = 0.5  # how often the progress line changes
+CANCEL_WAIT_S: Final = 20.0
+
+
+def run(  # noqa: PLR0917  # typer passes them by name
+    function: Annotated[
+        str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that takes an Environment.")
+    ],
+    target: Annotated[str, typer.Option("-t", "--target", help="spark, local or remote.")] = DEFAULT_TARGET,
+    parallelism: Annotated[
+        int | None, typer.Option("-p", "--parallelism", help="Of operators that set none.")
+    ] = None,
+    savepoint: Annotated[
+        str | None, typer.Option("-s", "--from-savepoint", metavar="DIR", help="Start from this snapshot.")
+    ] = None,
+    allow_non_restored: Annotated[
+        bool, typer.Option("--allow-non-restored-state", help="Drop state whose operator is gone.")
+    ] = False,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the job.")] = None,
+    defines: Defines = None,
+    detached: Annotated[
+        bool, typer.Option("--detached", "-d", help="Return when the job was accepted (remote only).")
+    ] = False,
+    as_json: AsJson = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
+) -> None:
+    """Run a pipeline."""
+    from unistream.client.submission import execute
+    from unistream.worker.artifact import pack
+
+    if target not in (*TARGETS, "remote"):
+        raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
+    if detached and target != "remote":
+        raise ConfigError(
+            "a detached job needs a cluster that outlives this command: "
+            f"run 'unistream cluster start -t {target}' and use -t remote"
+        )
+    log_to_stderr(verbose)
+    environment = _environment(function, target, parallelism, defines)
+    graph, code = environment.job_graph()
+    client = execute(
+        graph,
+        pack(code),
+        target=target,
+        config=environment.config,
+        savepoint=absolute(savepoint),
+        allow_non_restored=allow_non_restored,
+        name=name,
+    )
+    if detached:
+        with client:
+            _print_accepted(client, as_json)
+        return
+    with client:
+        _attach(client, as_json)
+
+
+def _environment(
+    function: str, target: str, parallelism: int | None, defines: list[str] | None
+) -> Environment:
+    from unistream.api import environment as api
+
+    values = parse_assignments(defines or ())
+    if parallelism is not None:
+        values[PARALLELISM.key] = str(parallelism)
+    environment = api.Environment(Configuration(values), target=target)
+    build(load_function(function), environment)
+    return environment
+
+
+def _print_accepted(client: JobClient, as_json: bool) -> None:
+    if as_json:
+        print_json({"job": client.job_id})
+    else:
+        console().print(f"job {client.job_id} was accepted")
+
+
+def _attach(client: JobClient, as_json: bool) -> None:
+    """Waits for the end. Ctrl-C and SIGTERM cancel the job; the exit code tells what became of it."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        if not as_json:
+            _print_accepted(client, as_json=False)
+        result = _wait(client, shows=sys.stdout.isatty() and not as_json)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _cancel(client)
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if as_json:
+        print_json(result)
+    else:
+        print_result(result)
+    if not result.is_success:
+        why = f": {result.failure.message}" if result.failure is not None else ""
+        complain(f"job {result.name!r} ended as {result.state}{why}")
+        raise typer.Exit(JOB_FAILED)
+
+
+def _wait(client: JobClient, *, shows: bool) -> JobResult:
+    if not shows:
+        return client.wait()
+    from unistream.cli.progress import Progress
+
+    with Progress(client.status()) as progress:
+        while True:
+            try:
+                return client.wait(POLL_S)
+            except TimeoutError:
+                progress.update(client.status())
+
+
+def _cancel(client: JobClient) -> None:
+    complain(f"interrupted; cancelling job {client.job_id}")
+    try:
+        client.cancel()
+        client.wait(CANCEL_WAIT_S)
+    except AlreadyEnded:
+        return
+    except (TimeoutError, Unreachable) as error:
+        complain(f"job {client.job_id} may still run: {error}")
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,86 @@
+"""``unistream stack``: Kafka and ZooKeeper on this machine, for development and demos."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Column, Table
+
+from unistream.testing import stack as local_stack
+from unistream.testing.stack_jars import cache_dir
+
+app = typer.Typer(
+    help="Start and stop a real Kafka broker and a real ZooKeeper server on this machine.",
+    no_args_is_help=True,
+)
+
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", help="Folder for data, logs and stack.json. Default: $UNISTREAM_STACK_DIR or the cache."
+    ),
+]
+Servers = Annotated[
+    list[str] | None,
+    typer.Argument(help="kafka and/or zookeeper; both when none is named.", show_default=False),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("up")
+def up(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) -> None:
+    """Start what does not run yet and wait until it answers."""
+    target = _folder(folder)
+    if as_json:
+        local_stack.up(target, _servers(servers))
+    else:
+        with Console(stderr=True).status(f"starting {', '.join(_servers(servers))} in {target}"):
+            local_stack.up(target, _servers(servers))
+    _show(target, as_json)
+
+
+@app.command("down")
+def down(servers: Servers = None, folder: Folder = None) -> None:
+    """Stop the servers; their data stay."""
+    stopped = local_stack.down(_folder(folder), _servers(servers))
+    typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+@app.command("status")
+def status(folder: Folder = None, as_json: AsJson = False) -> None:
+    """Show what runs, and where."""
+    _show(_folder(folder), as_json)
+
+
+@app.command("logs")
+def logs(
+    server: Annotated[str, typer.Argument(help="kafka or zookeeper")],
+    folder: Folder = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
+) -> None:
+    """Show the end of a server's log."""
+    typer.echo(local_stack.log_tail(_folder(folder), server, lines))
+
+
+def _folder(given: Path | None) -> Path:
+    return given or Path(os.environ.get("UNISTREAM_STACK_DIR") or cache_dir() / "stack")
+
+
+def _servers(given: list[str] | None) -> list[str]:
+    return given or [local_stack.KAFKA, local_stack.ZOOKEEPER]
+
+
+def _show(folder: Path, as_json: bool) -> None:
+    servers = local_stack.status(folder)
+    if as_json:
+        typer.echo(msgspec.json.encode(servers).decode())
+        return
+    table = Table("server", "state", "address", "pid", Column("log", overflow="fold"))
+    for server in servers:
+        table.add_row(server.name, server.state, server.address or "", str(server.pid or ""), server.log)
+    Console().print(table)

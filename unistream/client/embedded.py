@@ -1,0 +1,291 @@
+"""A cluster inside this process: master here, TaskManagers where the target says.
+
+It makes itself known (see `unistream.client.home`), so that `unistream list`, `stop` and so on in
+another terminal find it. The jobs' folder holds logs, checkpoints, savepoints and the metadata.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import shutil
+import threading
+import uuid
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from unistream.base.clock import SystemClock
+from unistream.base.config import (
+    CHECKPOINT_DIR,
+    JOBMANAGER_BIND,
+    METADATA_URL,
+    REST_ADDRESS,
+    REST_PORT,
+    SAVEPOINT_DIR,
+    Configuration,
+)
+from unistream.base.errors import ConfigError
+from unistream.base.ids import JobId
+from unistream.client import home
+from unistream.client.hosts import host_factory, workers_max
+from unistream.client.job_client import JobInfo, JobResult, checked, result_of
+from unistream.connector.registry import create_discovery
+from unistream.master.dispatcher import ClusterServices, Dispatcher
+from unistream.master.job_setup import SubmitRequest
+from unistream.master.resource_manager import HostFactory
+from unistream.metadata.migrate import upgrade
+from unistream.metadata.store import SqlMetadataStore
+from unistream.net.client import FlightControlClient
+from unistream.net.server import FlightServer
+from unistream.port.transport import ControlHandler, Server
+from unistream.rest.app import create_app
+from unistream.rest.server import RestServer
+from unistream.rest.triggers import Triggers
+from unistream.storage.artifacts import FsArtifactStore
+from unistream.storage.fs import FsCheckpointStorage
+
+SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
+
+LINGER_S: Final = 2.5  # whoever polls for a savepoint's outcome asks again within 2 s
+
+logger = logging.getLogger(__name__)
+
+
+class EmbeddedCluster:
+    """Dispatcher, REST API and workers, from construction until `close`.
+
+    Args:
+        target: "local" (child processes) or "spark".
+        config: Configuration of the cluster and, unless a job says otherwise, of its jobs.
+        workdir: Folder for logs, checkpoints, savepoints, metadata; None: one below
+            `$UNISTREAM_HOME/work`, removed at the end if nothing in it is needed.
+        create_host: Where workers run, instead of the target's host.
+        max_workers: Limit of workers at the same time; None: what the target can host.
+        rest: Serve the REST API and be found by other processes.
+        on_shutdown_request: Called when somebody asks over REST for the end of the cluster;
+            must return at once.
+
+    Raises:
+        ConfigError: the configuration cannot work; nothing is left behind.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        config: Configuration,
+        *,
+        workdir: str | Path | None = None,
+        create_host: HostFactory | None = None,
+        max_workers: int | None = None,
+        rest: bool = True,
+        on_shutdown_request: Callable[[], None] | None = None,
+    ) -> None:
+        self.id = uuid.uuid4().hex
+        self.target = target
+        self._close_lock = threading.Lock()
+        self._cleanups: list[Callable[[], None]] = []
+        self.shutdown_requested = threading.Event()
+        self._on_shutdown_request = on_shutdown_request
+        self._owns_workdir = workdir is None
+        self.workdir = Path(workdir) if workdir is not None else home.home() / "work" / self.id
+        self.rest_url: str | None = None
+        self._max_workers = workers_max(target) if max_workers is None else max_workers
+        factory = create_host or host_factory(target, config)
+        try:
+            self._prepare_workdir()
+            self.dispatcher = Dispatcher(config, self._services(target, config, factory))
+            self._cleanups.append(self.dispatcher.close)
+            if rest:
+                self._serve(config)
+        except BaseException:
+            self.close()
+            raise
+        _open_clusters.add(self)
+
+    def submit(self, request: SubmitRequest) -> EmbeddedJobClient:
+        """Starts a job on this cluster; its client does not own the cluster.
+
+        Raises:
+            ConfigError: see `Dispatcher.submit`.
+        """
+        return EmbeddedJobClient(self.dispatcher, self.dispatcher.submit(request))
+
+    def client(self, job: JobId) -> EmbeddedJobClient:
+        """Raises NotFound."""
+        self.dispatcher.job(job)
+        return EmbeddedJobClient(self.dispatcher, job)
+
+    def close(self) -> None:
+        """Cancels what runs, ends all workers and servers, removes the entry; safe to repeat."""
+        with self._close_lock:
+            cleanups, self._cleanups = self._cleanups[::-1], []
+            failure: Exception | None = None
+            for cleanup in cleanups:
+                try:
+                    cleanup()
+                except Exception as error:
+                    logger.exception("event=cluster_cleanup_failed step=%r", cleanup)
+                    failure = failure or error
+        _open_clusters.discard(self)
+        if failure is not None:
+            raise failure
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- parts ------------------------------------------------------------------------------------
+
+    def _prepare_workdir(self) -> None:
+        try:
+            for name in ("", "logs", "checkpoints", "savepoints", "artifacts"):
+                (self.workdir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"cannot use {self.workdir} as the cluster's folder: {error.strerror}"
+            ) from error
+        self._cleanups.append(self._clean_workdir)
+
+    def _services(self, target: str, config: Configuration, factory: HostFactory) -> ClusterServices:
+        url = config.find(METADATA_URL) or f"sqlite:///{self.workdir / 'metadata.db'}"
+        upgrade(url)
+        artifacts = FsArtifactStore(str(self.workdir / "artifacts"))
+        bind_host = config.get(JOBMANAGER_BIND)
+
+        def serve(control: ControlHandler) -> Server:
+            return FlightServer(bind_host, control=control, partitions=None)
+
+        return ClusterServices(
+            target=target,
+            clock=SystemClock(),
+            create_host=factory,
+            create_server=serve,
+            connect=FlightControlClient,
+            metadata=SqlMetadataStore(url),
+            checkpoint_root=config.find(CHECKPOINT_DIR) or str(self.workdir / "checkpoints"),
+            savepoint_root=config.find(SAVEPOINT_DIR) or str(self.workdir / "savepoints"),
+            create_storage=FsCheckpointStorage,
+            put_artifact=artifacts.put,
+            get_artifact=artifacts.get,
+            discover=create_discovery,
+            new_id=_new_id,
+            log_dir=str(self.workdir / "logs"),
+            max_workers=self._max_workers,
+        )
+
+    def _serve(self, config: Configuration) -> None:
+        triggers = Triggers(_new_id)
+        app = create_app(
+            self.dispatcher,
+            clock=SystemClock(),
+            version=version("unistream"),
+            triggers=triggers,
+            on_shutdown=self._request_shutdown,
+        )
+        server = RestServer(app, host=config.get(REST_ADDRESS), port=config.get(REST_PORT))
+        self._cleanups.append(server.close)
+        self.rest_url = server.url
+        entry = home.register(self.id, url=server.url, target=self.target, now_ms=SystemClock().wall_ms())
+        self._cleanups.append(lambda: home.unregister(entry))
+        self._cleanups.append(lambda: triggers.linger(LINGER_S))
+
+    def _request_shutdown(self) -> None:
+        self.shutdown_requested.set()
+        if self._on_shutdown_request is not None:
+            self._on_shutdown_request()
+
+    def _clean_workdir(self) -> None:
+        """Code is not needed any more; the folder stays if it is the user's or holds a snapshot or logs of
+        a job that failed."""
+        shutil.rmtree(self.workdir / "artifacts", ignore_errors=True)
+        if not self._owns_workdir:
+            return
+        holds_snapshot = next(self.workdir.rglob("_metadata"), None) is not None
+        dispatcher: Dispatcher | None = getattr(self, "dispatcher", None)
+        if not holds_snapshot and (dispatcher is None or dispatcher.counts["failed"] == 0):
+            shutil.rmtree(self.workdir, ignore_errors=True)
+
+
+class EmbeddedJobClient:
+    """A job of a cluster in this process. `owned`: a cluster that lives for this job only."""
+
+    def __init__(self, dispatcher: Dispatcher, job: JobId, *, owned: EmbeddedCluster | None = None) -> None:
+        self._dispatcher = dispatcher
+        self._job = job
+        self._owned = owned
+
+    @property
+    def job_id(self) -> JobId:
+        return self._job
+
+    @property
+    def rest_url(self) -> str | None:
+        """Of the cluster made for this job."""
+        return self._owned.rest_url if self._owned is not None else None
+
+    def status(self) -> JobInfo:
+        return self._dispatcher.job(self._job)
+
+    def wait(self, timeout_s: float | None = None) -> JobResult:
+        if not self._dispatcher.wait(self._job, timeout_s):
+            raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")
+        return result_of(self.status())
+
+    def result(self, timeout_s: float | None = None) -> JobResult:
+        return checked(self.wait(timeout_s))
+
+    def cancel(self) -> None:
+        self._dispatcher.cancel(self._job)
+
+    def savepoint(self, target: str | None = None) -> str:
+        return _directory(self._dispatcher.savepoint(self._job, target))
+
+    def stop(self, *, drain: bool = False, target: str | None = None) -> str:
+        return _directory(self._dispatcher.stop(self._job, drain=drain, target=target))
+
+    def close(self) -> None:
+        """Ends the cluster if it was made for this job, and with it the job."""
+        if self._owned is not None:
+            self._owned.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _directory(answer: Future[str]) -> str:
+    return answer.result(SNAPSHOT_TIMEOUT_S)
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
+
+
+_open_clusters: weakref.WeakSet[EmbeddedCluster] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_open_clusters() -> None:
+    """A cluster that nobody closed must not leave processes behind."""
+    for cluster in list(_open_clusters):
+        logger.warning("event=cluster_closed_at_exit cluster=%s", cluster.id)
+        cluster.close()

@@ -1,0 +1,111 @@
+"""Which clusters run on this machine for this user: one small file each, below `$UNISTREAM_HOME`.
+
+    <home>/clusters/<id>.json   0600; removed when the cluster ends
+    <home>/work/<id>/           a cluster's own folder, when it was given none
+
+`$UNISTREAM_HOME` is `~/.unistream` unless set. An entry whose process is gone is ignored and removed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+
+from unistream.base.errors import ConfigError
+
+HOME_VARIABLE = "UNISTREAM_HOME"
+
+logger = logging.getLogger(__name__)
+
+
+class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One running cluster. `started`: the start time of the process `pid` in clock ticks since boot
+    ("" where the system does not tell), so that a reused pid is not taken for it."""
+
+    id: str
+    url: str
+    pid: int
+    target: str
+    started_ms: int
+    started: str = ""
+
+
+def home() -> Path:
+    """Made when it is first needed, for this user only."""
+    folder = Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".unistream")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot make {folder}: {error.strerror}; set {HOME_VARIABLE} to a writable folder"
+        ) from error
+    return folder
+
+
+def register(id_: str, *, url: str, target: str, now_ms: int) -> Path:
+    """Makes this process's cluster findable; returns the entry's file."""
+    pid = os.getpid()
+    entry = ClusterEntry(
+        id=id_, url=url, pid=pid, target=target, started_ms=now_ms, started=_start_of(pid) or ""
+    )
+    folder = home() / "clusters"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"{id_}.json"
+    temporary = path.with_suffix(".tmp")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.encode(entry))
+    temporary.replace(path)
+    return path
+
+
+def unregister(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def clusters() -> list[ClusterEntry]:
+    """Running clusters, oldest first. Entries of processes that are gone are removed."""
+    found: list[ClusterEntry] = []
+    for path in sorted((home() / "clusters").glob("*.json")):
+        entry = _read(path)
+        if entry is not None and _is_alive(entry):
+            found.append(entry)
+        else:
+            unregister(path)
+    return sorted(found, key=lambda entry: entry.started_ms)
+
+
+def _read(path: Path) -> ClusterEntry | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ClusterEntry)
+    except (OSError, msgspec.MsgspecError) as error:
+        logger.warning("event=cluster_entry_unreadable path=%s reason=%r", path, error)
+        return None
+
+
+def _is_alive(entry: ClusterEntry) -> bool:
+    start = _start_of(entry.pid)
+    return start is not None and entry.started in ("", start)
+
+
+def _start_of(pid: int) -> str | None:
+    """Start time of a running process; "" where only its existence can be known; None: not running."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return "" if not Path("/proc/self").exists() and _exists(pid) else None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,142 @@
+"""One way to steer a job, wherever it runs."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from unistream.base.errors import ConfigError, UnistreamError, UserCodeError
+from unistream.base.ids import JobId
+from unistream.master.job_info import JobInfo, SinkInfo
+from unistream.model.messages import TaskFailure
+
+__all__ = ["JobClient", "JobInfo", "JobResult", "checked", "result_of"]
+
+
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job has ended.
+
+    Attributes:
+        state: FINISHED, CANCELED or FAILED.
+        metrics: See `JobInfo.metrics`; `rows_committed` is what became visible in sinks.
+        savepoint: Directory of the last savepoint, if any.
+    """
+
+    job: JobId
+    name: str
+    state: str
+    restarts: int = 0
+    checkpoints: int = 0
+    duration_ms: int = 0
+    metrics: dict[str, int] = {}
+    sinks: dict[str, SinkInfo] = {}
+    savepoint: str | None = None
+    latest_checkpoint: str | None = None
+    failure: TaskFailure | None = None
+
+    @property
+    def is_success(self) -> bool:
+        return self.state == "FINISHED"
+
+
+def result_of(info: JobInfo) -> JobResult:
+    """The result of a job that has ended."""
+    return JobResult(
+        job=info.job,
+        name=info.name,
+        state=info.state,
+        restarts=info.restarts,
+        checkpoints=info.checkpoints_completed,
+        duration_ms=(info.ended_ms or info.submitted_ms) - info.submitted_ms,
+        metrics=info.metrics,
+        sinks=info.sinks,
+        savepoint=info.savepoint,
+        latest_checkpoint=info.latest_checkpoint,
+        failure=info.failure,
+    )
+
+
+def checked(result: JobResult) -> JobResult:
+    """`result`, unless the job has failed.
+
+    Raises:
+        UserCodeError, ConfigError: that is why it failed.
+        UnistreamError: it failed for another reason, or was cancelled.
+    """
+    if result.is_success:
+        return result
+    failure = result.failure
+    why = f": {failure.message}" if failure is not None else ""
+    text = f"job {result.name!r} ({result.job}) ended as {result.state}{why}"
+    match failure.kind if failure is not None else "":
+        case "ConfigError":
+            raise ConfigError(text)
+        case "UserCodeError":
+            raise UserCodeError(text)
+    raise UnistreamError(text)
+
+
+class JobClient(Protocol):
+    """A submitted job. Usable from any thread; closing it gives up what it holds.
+
+    For an embedded cluster that was made for this one job, closing ends the cluster and with it the
+    job, if it still runs.
+    """
+
+    @property
+    def job_id(self) -> JobId: ...
+
+    def status(self) -> JobInfo:
+        """How it is now."""
+
+    def wait(self, timeout_s: float | None = None) -> JobResult:
+        """Waits for the end.
+
+        Raises:
+            TimeoutError: it still runs after `timeout_s`.
+            Unreachable: its cluster is gone.
+        """
+
+    def result(self, timeout_s: float | None = None) -> JobResult:
+        """As `wait`, but a job that did not finish is an error.
+
+        Raises:
+            UnistreamError: it failed or was cancelled; see `checked`.
+        """
+
+    def cancel(self) -> None:
+        """Asks for its end without a savepoint; returns at once.
+
+        Raises:
+            AlreadyEnded: it has finished or failed.
+        """
+
+    def savepoint(self, target: str | None = None) -> str:
+        """Takes a savepoint and returns its directory; the job goes on.
+
+        Raises:
+            ConfigError: it could not be taken, and why.
+        """
+
+    def stop(self, *, drain: bool = False, target: str | None = None) -> str:
+        """Ends the job with a savepoint and returns its directory, when the job has ended.
+
+        `drain`: as if all input had ended: windows fire, `finish` is called. Such a savepoint is not
+        meant to be resumed from.
+
+        Raises:
+            ConfigError: it could not be stopped, and why; it goes on.
+        """
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...

@@ -1,0 +1,249 @@
+"""The same over HTTP: clusters and jobs of another process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import httpx
+import msgspec
+
+from unistream.base.errors import (
+    AlreadyEnded,
+    ConfigError,
+    NotFound,
+    ProtocolError,
+    UnistreamError,
+    Unreachable,
+)
+from unistream.base.ids import JobId
+from unistream.client.job_client import JobInfo, JobResult, checked, result_of
+from unistream.master.job_info import JobSummary
+from unistream.master.job_setup import SubmitRequest
+
+TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large manifest
+POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # then every half second
+POLL_MAX_S: Final = 0.5
+SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # as embedded
+FAILED_POLLS_MAX: Final = 10  # in a row, before the cluster is taken for gone
+
+T = TypeVar("T")
+
+_JSON: Final = {"content-type": "application/json"}
+
+
+class _Jobs(msgspec.Struct):
+    jobs: list[JobSummary]
+
+
+class RestClient:
+    """One cluster.
+
+    Args:
+        url: ``http://127.0.0.1:8081``.
+
+    Raises:
+        Unreachable: from any method: it does not answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        if not self.url.startswith(("http://", "https://")):
+            raise ConfigError(f"{url!r} is not the address of a REST API, like http://127.0.0.1:8081")
+        # No proxy of the environment stands between this and the loopback interface.
+        self._http = httpx.Client(base_url=f"{self.url}/v1", timeout=TIMEOUT, trust_env=False)
+
+    def overview(self) -> dict[str, Any]:
+        """Counts of workers, slots and jobs."""
+        return self._json("GET", "/overview")
+
+    def jobs(self) -> list[JobSummary]:
+        """Newest first."""
+        return _decode(self._request("GET", "/unistream/jobs"), _Jobs).jobs
+
+    def submit(self, request: SubmitRequest) -> RestJobClient:
+        """Raises ConfigError when the cluster refuses it."""
+        content = msgspec.msgpack.encode(request)
+        headers = {"content-type": "application/msgpack"}
+        answer = self._request("POST", "/unistream/jobs", content=content, headers=headers)
+        return self.client(JobId(_field(answer, "jobid")))
+
+    def client(self, job: JobId) -> RestJobClient:
+        return RestJobClient(self, job)
+
+    def info(self, job: JobId) -> JobInfo:
+        """Raises NotFound."""
+        return _decode(self._request("GET", f"/unistream/jobs/{job}"), JobInfo)
+
+    def cancel(self, job: JobId) -> None:
+        self._request("PATCH", f"/jobs/{job}", params={"mode": "cancel"})
+
+    def savepoint(self, job: JobId, target: str | None) -> str:
+        return self._snapshot(job, "savepoints", {"target-directory": target, "cancel-job": False})
+
+    def stop(self, job: JobId, *, drain: bool, target: str | None) -> str:
+        return self._snapshot(job, "stop", {"targetDirectory": target, "drain": drain})
+
+    def shutdown(self) -> None:
+        """Asks the cluster to end."""
+        self._request("DELETE", "/cluster")
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- plumbing ---------------------------------------------------------------------------------
+
+    def _snapshot(self, job: JobId, action: str, body: Mapping[str, object]) -> str:
+        content = msgspec.json.encode(body)
+        answer = self._request("POST", f"/jobs/{job}/{action}", content=content, headers=_JSON)
+        trigger = _field(answer, "request-id")
+        poll = Poll(SNAPSHOT_TIMEOUT_S)
+        while poll.next():
+            status = self._json("GET", f"/jobs/{job}/savepoints/{trigger}")
+            if status["status"]["id"] == "COMPLETED":
+                return str(status["operation"]["location"])
+        raise Unreachable(f"{action} of job {job} has no result after {SNAPSHOT_TIMEOUT_S:.0f} s")
+
+    def _json(self, method: str, path: str) -> dict[str, Any]:
+        return _decode(self._request(method, path), dict[str, Any])
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        try:
+            answer = self._http.request(method, path, **arguments)
+        except httpx.HTTPError as error:
+            raise Unreachable(
+                f"the cluster at {self.url} does not answer: {error or type(error).__name__}"
+            ) from error
+        if answer.is_success:
+            return answer
+        raise _error_of(answer)
+
+
+class RestJobClient:
+    """A job of a remote cluster; see `unistream.client.job_client.JobClient`."""
+
+    def __init__(self, cluster: RestClient, job: JobId, *, owns_connection: bool = False) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._owns_connection = owns_connection
+
+    @property
+    def job_id(self) -> JobId:
+        return self._job
+
+    @property
+    def rest_url(self) -> str | None:
+        return self._cluster.url
+
+    def status(self) -> JobInfo:
+        return self._cluster.info(self._job)
+
+    def wait(self, timeout_s: float | None = None) -> JobResult:
+        poll = Poll(timeout_s)
+        failures = 0
+        while poll.next():
+            try:
+                info = self.status()
+            except Unreachable:
+                failures += 1
+                if failures >= FAILED_POLLS_MAX:
+                    raise
+                continue
+            failures = 0
+            if info.is_terminal:
+                return result_of(info)
+        raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")
+
+    def result(self, timeout_s: float | None = None) -> JobResult:
+        return checked(self.wait(timeout_s))
+
+    def cancel(self) -> None:
+        self._cluster.cancel(self._job)
+
+    def savepoint(self, target: str | None = None) -> str:
+        return self._cluster.savepoint(self._job, target)
+
+    def stop(self, *, drain: bool = False, target: str | None = None) -> str:
+        return self._cluster.stop(self._job, drain=drain, target=target)
+
+    def close(self) -> None:
+        """The job goes on; only the connection is closed, if it was made for this client."""
+        if self._owns_connection:
+            self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Poll:
+    """Pauses that grow: ``while poll.next(): ask()``; `next` is False once `timeout_s` is over."""
+
+    def __init__(self, timeout_s: float | None) -> None:
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._pauses = iter(POLL_S)
+        self._asked = False
+        self._never = threading.Event()
+
+    def next(self) -> bool:
+        if self._asked:
+            pause_s = next(self._pauses, POLL_MAX_S)
+            if self._deadline is not None:
+                left_s = self._deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                pause_s = min(pause_s, left_s)
+            self._never.wait(pause_s)
+        self._asked = True
+        return True
+
+
+def _decode(answer: httpx.Response, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"{answer.request.url} gave an answer that does not fit: {error}") from error
+
+
+def _field(answer: httpx.Response, name: str) -> str:
+    value = _decode(answer, dict[str, Any]).get(name)
+    if not isinstance(value, str):
+        raise ProtocolError(f"{answer.request.url} gave an answer without {name!r}")
+    return value
+
+
+def _error_of(answer: httpx.Response) -> UnistreamError:
+    try:
+        texts = msgspec.json.decode(answer.content, type=dict[str, list[str]])["errors"]
+    except (msgspec.MsgspecError, KeyError):
+        texts = [f"{answer.request.method} {answer.request.url}: status {answer.status_code}"]
+    text = "; ".join(texts)
+    match answer.status_code:
+        case 404:
+            return NotFound(text)
+        case 409:
+            return AlreadyEnded(text)
+        case 503:
+            return Unreachable(text)
+    return ConfigError(text)

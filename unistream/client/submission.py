@@ -1,0 +1,106 @@
+"""One call from a job graph to a running job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import structs
+
+from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.client import home
+from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.hosts import DEFAULT_TARGET
+from unistream.client.job_client import JobClient
+from unistream.client.rest_client import RestClient, RestJobClient
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.graph import JobGraph
+
+
+def execute(
+    graph: JobGraph,
+    artifact: bytes,
+    *,
+    target: str | None = None,
+    config: Configuration | Mapping[str, str],
+    savepoint: str | None = None,
+    allow_non_restored: bool = False,
+    name: str | None = None,
+    request_id: str | None = None,
+    workdir: str | Path | None = None,
+) -> JobClient:
+    """Starts a job and returns at once.
+
+    Args:
+        graph: What to run, as data.
+        artifact: Its code, packed.
+        target: "local" or "spark": a cluster of its own in this process, which ends when the client is
+            closed (or the process ends). "remote": the cluster at `rest.address`:`rest.port`, or the one
+            that runs on this machine. None: spark.
+        config: Options of the job (and of its own cluster).
+        savepoint: Directory to restore from.
+        allow_non_restored: State whose operator is gone is dropped instead of refused.
+        name: Of the job, instead of the graph's.
+        workdir: Folder of the job's own cluster; None: one below `$UNISTREAM_HOME`.
+        request_id: The same id submits the same job once (to clusters that share `metadata.url`).
+
+    Raises:
+        ConfigError: something in it cannot work; nothing was started.
+        Unreachable: there is no remote cluster.
+
+    Example:
+        >>> with execute(graph, artifact, target="local", config={}) as job:  # doctest: +SKIP
+        ...     print(job.wait().state)
+    """
+    configuration = config if isinstance(config, Configuration) else Configuration(config)
+    request = SubmitRequest(
+        graph=graph if name is None else structs.replace(graph, name=name),
+        artifact=artifact,
+        config=configuration.to_dict(),
+        savepoint=savepoint,
+        request_id=request_id,
+        allow_non_restored=allow_non_restored,
+    )
+    if target == "remote":
+        return _submit_remote(request, configuration)
+    cluster = EmbeddedCluster(target or DEFAULT_TARGET, configuration, workdir=workdir)
+    try:
+        job = cluster.dispatcher.submit(request)
+    except BaseException:
+        cluster.close()
+        raise
+    return EmbeddedJobClient(cluster.dispatcher, job, owned=cluster)
+
+
+def connect(config: Configuration) -> RestClient:
+    """The cluster that `rest.port` names, or the one that runs on this machine.
+
+    Raises:
+        Unreachable: there is none.
+        ConfigError: there are several.
+    """
+    port = config.get(REST_PORT)
+    if port:
+        host = config.get(REST_ADDRESS)
+        return RestClient(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+    found = home.clusters()
+    if not found:
+        raise Unreachable(
+            "no cluster runs here; start one with 'unistream cluster start', or name one with "
+            "-D rest.port=PORT"
+        )
+    if len(found) > 1:
+        urls = ", ".join(f"{entry.url} ({entry.target})" for entry in found)
+        raise ConfigError(f"several clusters run here: {urls}; choose one with -D rest.port=PORT")
+    return RestClient(found[0].url)
+
+
+def _submit_remote(request: SubmitRequest, config: Configuration) -> JobClient:
+    cluster = connect(config)
+    try:
+        job = cluster.submit(request).job_id
+    except BaseException:
+        cluster.close()
+        raise
+    return RestJobClient(cluster, job, owns_connection=True)

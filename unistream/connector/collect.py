@@ -1,0 +1,281 @@
+"""Collects the rows of a stream in a folder, exactly once, to be read by a program or a test.
+
+    <folder>/staged/<sink>-<subtask>-<attempt>-<random>.arrow    rows; not visible by themselves
+    <folder>/commits/<lineage>-<sink>-<checkpoint>.json          names the files of one checkpoint
+
+A commit file is made by create-if-absent (a hard link), so a checkpoint is committed once, whoever
+tries. `read_collected` reads what commit files name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
+from unistream.base.ids import CheckpointId
+from unistream.model.elements import Batch
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResult,
+    Committer,
+    SinkContext,
+    SinkWriter,
+)
+
+
+class _Committable(msgspec.Struct, frozen=True, kw_only=True):
+    file: str
+    rows: int
+    v: int = 1
+
+
+class _Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """`sequence`: how many commits there were before; orders those of different jobs."""
+
+    sequence: int
+    lineage: str
+    sink_uid: str
+    checkpoint_id: int
+    files: tuple[_Committable, ...]
+
+
+_COMMITTABLE: Final = msgspec.msgpack.Decoder(_Committable)
+_COMMIT: Final = msgspec.json.Decoder(_Commit)
+
+
+class CollectSink:
+    """Keeps the rows in `directory`, for `read_collected`.
+
+    Args:
+        directory: Local folder (a path or a ``file://`` URL); made if it does not exist.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = _local(directory)
+
+    @property
+    def name(self) -> str:
+        return "collect"
+
+    @property
+    def global_committer(self) -> bool:
+        return True
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """Raises ConfigError if the folder cannot be used."""
+        if os.path.exists(self._directory) and not os.path.isdir(self._directory):
+            raise ConfigError(f"collect sink: {self._directory} is not a folder")
+
+    def create_writer(self) -> SinkWriter:
+        return _CollectWriter(self._directory)
+
+    def create_committer(self) -> Committer | None:
+        return _CollectCommitter(self._directory)
+
+
+def read_collected(directory: str) -> pa.Table:
+    """All committed rows: by commit, then by subtask, then as they were written.
+
+    Raises:
+        ConfigError: nothing was ever committed there, so there is no schema.
+        CorruptSnapshot: a commit names a file that is missing or unreadable.
+    """
+    root = _local(directory)
+    commits = sorted(_read_commits(root), key=lambda commit: (commit.sequence, commit.checkpoint_id))
+    files = [file.file for commit in commits for file in commit.files]
+    if not files:
+        raise ConfigError(f"no rows were ever committed in {root}")
+    return pa.concat_tables([_read_staged(os.path.join(root, "staged", file)) for file in files])
+
+
+def _read_commits(root: str) -> list[_Commit]:
+    folder = os.path.join(root, "commits")
+    commits = []
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if not name.endswith(".json"):
+            continue
+        with open(os.path.join(folder, name), "rb") as file:
+            try:
+                commits.append(_COMMIT.decode(file.read()))
+            except msgspec.MsgspecError as error:
+                raise CorruptSnapshot(f"commit {name} in {folder} is unreadable: {error}") from error
+    return commits
+
+
+def _read_staged(path: str) -> pa.Table:
+    try:
+        with pa.OSFile(path) as file, pa.ipc.open_stream(file) as reader:
+            return reader.read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise CorruptSnapshot(f"committed rows in {path} are unreadable: {error}") from error
+
+
+class _CollectWriter:
+    def __init__(self, directory: str) -> None:
+        self._folder = os.path.join(directory, "staged")
+        self._context: SinkContext | None = None
+        self._name = ""
+        self._file: pa.OSFile | None = None
+        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
+        self._rows = 0
+        self._closed: list[_Committable] = []
+
+    def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
+        self._context = context
+        os.makedirs(self._folder, exist_ok=True)
+
+    def write(self, batch: Batch) -> None:
+        if self._stream is None:
+            self._start(batch.records.schema)
+        assert self._stream is not None, "a started file has a stream"
+        self._stream.write_batch(batch.records)
+        self._rows += batch.num_rows
+
+    def flush(self, end_of_input: bool) -> None:
+        if self._stream is None or self._file is None:
+            return
+        self._stream.close()
+        self._file.close()
+        _sync(os.path.join(self._folder, self._name))
+        _sync(self._folder)
+        self._closed.append(_Committable(file=self._name, rows=self._rows))
+        self._stream = self._file = None
+        self._rows = 0
+
+    def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        prepared = [msgspec.msgpack.encode(file) for file in self._closed]
+        self._closed = []
+        return prepared
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        return ()
+
+    def close(self) -> None:
+        unprepared = [file.file for file in self._closed]
+        if self._stream is not None and self._file is not None:
+            self._stream.close()
+            self._file.close()
+            unprepared.append(self._name)
+        for name in unprepared:
+            os.remove(os.path.join(self._folder, name))
+        self._stream = self._file = None
+        self._closed = []
+
+    def _start(self, schema: pa.Schema) -> None:
+        assert self._context is not None, "write before open"
+        uid = _file_name(self._context.sink_uid)
+        attempt = self._context.attempt.attempt
+        self._name = f"{uid}-{self._context.index}-{attempt}-{uuid.uuid4().hex}.arrow"
+        self._file = pa.OSFile(os.path.join(self._folder, self._name), "wb")
+        self._stream = pa.ipc.new_stream(self._file, schema)
+
+
+class _CollectCommitter:
+    def __init__(self, directory: str) -> None:
+        self._root = directory
+        self._folder = os.path.join(directory, "commits")
+        self._context: SinkContext | None = None
+
+    def open(self, context: SinkContext) -> None:
+        """Raises ConfigError if the folder holds later checkpoints of this job than it was restored from:
+        what follows would be taken for committed already."""
+        self._context = context
+        os.makedirs(self._folder, exist_ok=True)
+        restored = context.restored or 0
+        for commit in _read_commits(self._root):
+            ours = (commit.lineage, commit.sink_uid) == (context.lineage, context.sink_uid)
+            if ours and commit.checkpoint_id > restored:
+                raise ConfigError(
+                    f"collect sink: {self._root} holds checkpoint {commit.checkpoint_id} of this job, "
+                    f"which was restored from checkpoint {restored}; collect into another folder"
+                )
+
+    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        context = self._context
+        assert context is not None, "commit before open"
+        if permit.lineage != context.lineage or permit.checkpoint_id < request.checkpoint_id:
+            raise ProtocolError(f"checkpoint {request.checkpoint_id} is not covered by {permit}")
+        files = tuple(_decode(content) for content in request.committables)
+        if not files:
+            return CommitResult(CommitOutcome.COMMITTED)
+        name = f"{_file_name(context.lineage)}-{_file_name(context.sink_uid)}-{request.checkpoint_id:012d}"
+        final = os.path.join(self._folder, name + ".json")
+        if os.path.exists(final):
+            return CommitResult(CommitOutcome.ALREADY_COMMITTED)
+        self._check(files)
+        commit = _Commit(
+            sequence=len(_read_commits(self._root)),
+            lineage=context.lineage,
+            sink_uid=context.sink_uid,
+            checkpoint_id=request.checkpoint_id,
+            files=files,
+        )
+        if not _create(final, msgspec.json.encode(commit)):
+            return CommitResult(CommitOutcome.ALREADY_COMMITTED)
+        return CommitResult(CommitOutcome.COMMITTED, sum(file.rows for file in files))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _check(self, files: Sequence[_Committable]) -> None:
+        for file in files:
+            if not os.path.isfile(os.path.join(self._root, "staged", file.file)):
+                raise CorruptSnapshot(f"collect sink: staged file {file.file} is missing in {self._root}")
+
+
+def _decode(content: bytes) -> _Committable:
+    try:
+        committable = _COMMITTABLE.decode(content)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"a committable of a collect sink is unreadable: {error}") from error
+    if os.path.basename(committable.file) != committable.file:
+        raise CorruptSnapshot(f"a committable of a collect sink names {committable.file!r}")
+    return committable
+
+
+def _create(path: str, content: bytes) -> bool:
+    """Durable, whole and only if absent. False: it is there already."""
+    draft = f"{path}.{uuid.uuid4().hex}.draft"
+    with open(draft, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.remove(draft)
+    _sync(os.path.dirname(path))
+    return True
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "_", text)[:64]
+
+
+def _local(directory: str) -> str:
+    scheme, separator, rest = directory.partition("://")
+    if separator and scheme != "file":
+        raise ConfigError(f"a collect sink keeps its rows on a local disk, not on {scheme!r}")
+    path = rest if separator else directory
+    if not path:
+        raise ConfigError("a collect sink needs a folder")
+    return os.path.abspath(path)

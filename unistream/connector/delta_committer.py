@@ -1,0 +1,284 @@
+"""Makes staged files visible: one commit to the table for each checkpoint, exactly once.
+
+Identity: application id = ``unistream/<lineage>/<sink uid>``, version = checkpoint id, written into the
+table by the same commit that adds the files.
+
+    look     newest snapshot, last version under our id
+    done?    last version >= checkpoint  ->  already committed
+    check    the schema still fits, every file is there with its size
+    commit   on exactly the snapshot that was looked at
+    again    if someone else was faster, or the outcome is unknown: look again, it tells
+
+A rewind (a restore from a checkpoint older than the table's last) is refused, or begins a branch: the
+id gets a suffix ``~1``, ``~2``, … and committing starts over under it. A committer of an older branch
+is fenced.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import (
+    ConfigError,
+    CorruptSnapshot,
+    Fenced,
+    OutcomeUnknown,
+    ProtocolError,
+    Unreachable,
+)
+from unistream.connector.delta_schema import check_fits
+from unistream.connector.delta_stage import (
+    DeltaCommittable,
+    DeltaFile,
+    Stage,
+    decode_committable,
+    schema_from_bytes,
+)
+from unistream.connector.delta_table import (
+    CHECKPOINT_KEY,
+    LINEAGE_KEY,
+    SINK_KEY,
+    Conflict,
+    LakeTable,
+    TableCommit,
+    Unknown,
+)
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
+
+ATTEMPTS_MAX: Final = 20  # conflicts or unknown outcomes of one commit; each conflict is another's success
+BACKOFF_MAX_S: Final = 0.5
+BRANCHES_MAX: Final = 1000
+
+
+class DeltaCommitter:
+    """The one committer of a table sink.
+
+    Args:
+        create: Make the table at the first commit if there is none.
+        allow_rewind: Begin a branch where a rewind is found, instead of refusing.
+        storage_options: For deltalake.
+        stage: Looks staged files up.
+        tables: Opens and creates the table.
+        attempts: How often one commit is tried before its outcome is given up as unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        table_uri: str,
+        partition_by: tuple[str, ...],
+        create: bool,
+        allow_rewind: bool,
+        storage_options: Mapping[str, str],
+        stage: Stage,
+        tables: type[LakeTable] = LakeTable,
+        attempts: int = ATTEMPTS_MAX,
+    ) -> None:
+        self._uri = table_uri
+        self._partition_by = partition_by
+        self._create = create
+        self._allow_rewind = allow_rewind
+        self._options = storage_options
+        self._stage = stage
+        self._tables = tables
+        self._attempts = attempts
+        self._context: SinkContext | None = None
+        self._table: LakeTable | None = None
+        self._branch = 0
+        self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
+
+    def open(self, context: SinkContext) -> None:
+        """Raises ConfigError for a rewind, and for a missing table that must not be created."""
+        self._context = context
+        self._table = self._tables.open(self._uri, self._options)
+        if self._table is None:
+            if not self._create:
+                raise ConfigError(f"there is no table at {self._uri}, and the sink has create=False")
+            return
+        self._branch = self._newest_branch(self._table)
+        last = self._table.transaction_version(self._app_id(self._branch))
+        restored = context.restored or 0
+        if last is not None and last > restored:
+            if not self._allow_rewind:
+                raise ConfigError(_rewind_text(self._uri, self._table, context, last))
+            self._branch += 1
+
+    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        context = self._opened()
+        if permit.lineage != context.lineage or permit.checkpoint_id < request.checkpoint_id:
+            raise ProtocolError(
+                f"checkpoint {request.checkpoint_id} of lineage {context.lineage} is not covered by the "
+                f"permit for checkpoint {permit.checkpoint_id} of lineage {permit.lineage}"
+            )
+        staged = [self._decoded(content) for content in request.committables]
+        if not staged:
+            return CommitResult(CommitOutcome.COMMITTED)
+        return self._commit(permit, request, staged)
+
+    def close(self) -> None:
+        self._table = None
+
+    def _commit(
+        self, permit: CommitPermit, request: CommitRequest, staged: Sequence[DeltaCommittable]
+    ) -> CommitResult:
+        files = [file for committable in staged for file in committable.files]
+        schema = _common_schema(self._uri, staged)
+        failure: Exception | None = None  # of the last attempt, if its outcome is unknown
+        attempted = False
+        for attempt in range(self._attempts):
+            if attempt:
+                time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
+            try:
+                table = self._look(schema)
+            except Unreachable as error:
+                if not attempted:
+                    raise
+                failure = error
+                continue
+            if self._is_done(table, request, files):
+                outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
+                return CommitResult(outcome, _rows(files) if attempted else 0, table.version)
+            self._check(table, schema, files)
+            attempted, failure = True, None
+            try:
+                crash_point("delta.before_append")
+                table.append(self._table_commit(permit, request, files))
+                crash_point("delta.appended")
+            except Conflict:
+                continue
+            except Unknown as error:
+                failure = error
+                self._table = None  # it may hold half of an answer: load it anew
+                continue
+            return CommitResult(CommitOutcome.COMMITTED, _rows(files), self._version_after(table))
+        if failure is None:  # lost every race
+            return CommitResult(CommitOutcome.RETRY)
+        raise OutcomeUnknown(
+            f"table {self._uri}: whether checkpoint {request.checkpoint_id} was committed is unknown "
+            f"after {self._attempts} attempts: {failure}"
+        ) from failure
+
+    def _look(self, schema: pa.Schema) -> LakeTable:
+        """The newest snapshot; creates the table if there is none."""
+        if self._table is not None:
+            self._table.refresh()
+            return self._table
+        table = self._tables.open(self._uri, self._options)
+        if table is None:
+            if not self._create:
+                raise ConfigError(f"table {self._uri} does not exist any more")
+            table = self._tables.create(self._uri, self._options, schema, self._partition_by)
+        self._table = table
+        return table
+
+    def _is_done(self, table: LakeTable, request: CommitRequest, files: Sequence[DeltaFile]) -> bool:
+        """Raises Fenced if a newer branch has begun."""
+        if table.transaction_version(self._app_id(self._branch + 1)) is not None:
+            raise Fenced(
+                f"table {self._uri}: a job that was restored from an older checkpoint has taken over "
+                f"sink {self._opened().sink_uid!r}"
+            )
+        last = table.transaction_version(self._app_id(self._branch))
+        if last is not None:
+            return last >= request.checkpoint_id
+        restored = self._opened().restored or 0
+        if self._branch and request.checkpoint_id <= restored:
+            # what the older branch had committed already; paths, because its versions prove nothing here
+            return {file.path for file in files} <= table.active_paths()
+        return False
+
+    def _check(self, table: LakeTable, schema: pa.Schema, files: Sequence[DeltaFile]) -> None:
+        """Deltalake would accept any of this; readers would not."""
+        check_fits(table.shape, schema, self._partition_by)
+        for file in files:
+            size = self._stage.size(file.path)
+            if size != file.size:
+                found = "is missing" if size is None else f"has {size} B"
+                raise CorruptSnapshot(
+                    f"table {self._uri}: staged file {file.path} ({file.size} B, {file.rows} rows) {found}; "
+                    "was the table vacuumed with a retention shorter than the outage? "
+                    "Nothing of this checkpoint was committed"
+                )
+
+    def _table_commit(
+        self, permit: CommitPermit, request: CommitRequest, files: Sequence[DeltaFile]
+    ) -> TableCommit:
+        context = self._opened()
+        metadata = {
+            "unistream.job-id": str(context.job),
+            LINEAGE_KEY: str(context.lineage),
+            SINK_KEY: str(context.sink_uid),
+            CHECKPOINT_KEY: str(request.checkpoint_id),
+            "unistream.leader-epoch": str(permit.epoch),
+        }
+        return TableCommit(
+            files=files,
+            app_id=self._app_id(self._branch),
+            version=request.checkpoint_id,
+            committed_ms=max(file.modification_ms for file in files),
+            metadata=metadata,
+        )
+
+    def _version_after(self, table: LakeTable) -> int | None:
+        """A commit does not move the loaded snapshot. It is done, whatever happens here."""
+        try:
+            table.refresh()
+        except Unreachable:
+            self._table = None
+            return None
+        return table.version
+
+    def _newest_branch(self, table: LakeTable) -> int:
+        for branch in range(BRANCHES_MAX):
+            if table.transaction_version(self._app_id(branch + 1)) is None:
+                return branch
+        raise ConfigError(f"table {self._uri}: more than {BRANCHES_MAX} rewinds of one sink")
+
+    def _app_id(self, branch: int) -> str:
+        context = self._opened()
+        return f"unistream/{context.lineage}/{context.sink_uid}" + (f"~{branch}" if branch else "")
+
+    def _decoded(self, content: bytes) -> DeltaCommittable:
+        committable = decode_committable(content)
+        if committable.table_uri != self._uri:
+            raise ConfigError(
+                f"sink {self._opened().sink_uid!r} writes to {self._uri} now, but the restored checkpoint "
+                f"holds output for {committable.table_uri}: commit it with the former settings first"
+            )
+        return committable
+
+    def _opened(self) -> SinkContext:
+        assert self._context is not None, "the committer is not open"
+        return self._context
+
+
+def _rows(files: Sequence[DeltaFile]) -> int:
+    return sum(file.rows for file in files)
+
+
+def _common_schema(uri: str, staged: Sequence[DeltaCommittable]) -> pa.Schema:
+    first = schema_from_bytes(staged[0].schema)
+    if any(not schema_from_bytes(other.schema).equals(first) for other in staged[1:]):
+        raise ProtocolError(f"table {uri}: writers of one checkpoint staged different schemas")
+    return first
+
+
+def _rewind_text(uri: str, table: LakeTable, context: SinkContext, last: int) -> str:
+    restored = context.restored or 0
+    at = table.version_of(context.lineage, context.sink_uid, restored) if restored else None
+    back = f" (version {at})" if at is not None else ""
+    return (
+        f"table {uri} (version {table.version}) holds the output of sink {context.sink_uid!r} up to "
+        f"checkpoint {last}, but the job was restored from checkpoint {restored}: going on would write what "
+        f"follows it a second time. Restore from checkpoint {last} or a later one; or bring the table back "
+        f"to checkpoint {restored}{back} and set on_rewind='allow_duplicates'; or set that alone and accept "
+        "duplicates"
+    )

@@ -1,0 +1,170 @@
+"""How a stream's Arrow schema is stored in a Delta table, and whether it fits one that exists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+
+_STORED: Final = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
+_PLAIN: Final = frozenset(
+    {
+        pa.bool_(),
+        pa.int8(),
+        pa.int16(),
+        pa.int32(),
+        pa.int64(),
+        pa.float32(),
+        pa.float64(),
+        pa.string(),
+        pa.binary(),
+        pa.date32(),
+    }
+)
+_NAME_FORBIDDEN: Final = " ,;{}()\n\t="  # by Parquet and so by Delta, without column mapping
+
+
+def stored_schema(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
+    """The schema as the table holds it: Delta knows signed integers and microseconds only.
+
+    Raises:
+        ConfigError: a column has a name or a type that Delta does not know, or the partition columns
+            are not columns of the stream, or are all of them; named.
+    """
+    lowered = [name.lower() for name in schema.names]
+    for name in schema.names:
+        if not name or any(char in _NAME_FORBIDDEN for char in name):
+            raise ConfigError(f"column {name!r}: the name of a Delta column has none of ' ,;{{}}()='")
+        if lowered.count(name.lower()) > 1:
+            raise ConfigError(f"column {name!r} is there twice; Delta does not tell upper from lower case")
+    fields = [pa.field(f.name, _stored_type(f.name, f.type), f.nullable) for f in schema]
+    stored = pa.schema(fields)
+    _check_partition_columns(stored, partition_by)
+    return stored
+
+
+def _stored_type(column: str, kind: pa.DataType) -> pa.DataType:
+    if kind in _PLAIN or pa.types.is_decimal128(kind):
+        return kind
+    if kind in _STORED:
+        return _STORED[kind]
+    if pa.types.is_dictionary(kind):
+        return _stored_type(column, kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz="UTC" if kind.tz else None)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_stored_field("element", column, kind.value_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_stored_field(field.name, column, field) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_stored_type(column, kind.key_type), _stored_type(column, kind.item_type))
+    raise ConfigError(
+        f"column {column!r} is {kind}, which a Delta table cannot hold; cast it before the sink"
+    )
+
+
+def _stored_field(name: str, column: str, field: pa.Field) -> pa.Field:
+    return pa.field(name, _stored_type(column, field.type), field.nullable)
+
+
+def _check_partition_columns(stored: pa.Schema, partition_by: Sequence[str]) -> None:
+    for name in partition_by:
+        if name not in stored.names:
+            raise ConfigError(
+                f"partition column {name!r} is no column of the stream; there are {', '.join(stored.names)}"
+            )
+        kind = stored.field(name).type
+        if pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_binary(kind):
+            raise ConfigError(f"a Delta table cannot be partitioned by column {name!r}, which is {kind}")
+    if len(set(partition_by)) != len(partition_by):
+        raise ConfigError(f"a partition column is named twice: {', '.join(partition_by)}")
+    if partition_by and len(partition_by) == len(stored.names):
+        raise ConfigError("a table needs at least one column that it is not partitioned by")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableShape:
+    """What a table demands of the files that are added to it. `configuration`: its properties."""
+
+    table: str
+    schema: pa.Schema
+    partition_by: Sequence[str]
+    configuration: Mapping[str, str | None]
+
+
+def check_fits(shape: TableShape, wanted: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Can rows of `wanted` (a stored schema) be appended to the table?
+
+    The table may have more columns, if they are nullable: they are null in the new rows.
+
+    Raises:
+        ConfigError: no; names the column, and what was found and wanted.
+    """
+    table, found = shape.table, shape.schema
+    for field in wanted:
+        index = found.get_field_index(field.name)
+        if index < 0:
+            raise ConfigError(
+                f"table {table} has no column {field.name!r} ({field.type}); "
+                "add it, or drop it from the stream"
+            )
+        held = found.field(index)
+        if not _same(held.type, field.type):
+            raise ConfigError(
+                f"table {table}: column {field.name!r} is {held.type}, the stream's is {field.type}; cast it"
+            )
+        if field.nullable and not held.nullable:
+            raise ConfigError(
+                f"table {table}: column {field.name!r} must not be null, but the stream's may be; "
+                "declare it with nullable=False"
+            )
+    for held in found:
+        if held.name not in wanted.names and not held.nullable:
+            raise ConfigError(f"table {table}: column {held.name!r} must not be null and the stream has none")
+    if list(shape.partition_by) != list(partition_by):
+        raise ConfigError(
+            f"table {table} is partitioned by {_names(shape.partition_by)}, "
+            f"the sink by {_names(partition_by)}"
+        )
+    _check_configuration(table, shape.configuration)
+
+
+def _check_configuration(table: str, configuration: Mapping[str, str | None]) -> None:
+    """Rules that whoever adds files has to keep, and that this sink does not."""
+    mapping = configuration.get("delta.columnMapping.mode") or "none"
+    if mapping != "none":
+        raise ConfigError(f"table {table} uses column mapping ({mapping}), which this sink does not write")
+    for key in configuration:
+        if key.startswith("delta.constraints."):
+            raise ConfigError(f"table {table} has a constraint ({key}), which this sink does not check")
+
+
+def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Equal save for the names that Arrow gives to the inside of lists and maps."""
+    if pa.types.is_list(found) and pa.types.is_list(wanted):
+        return _same(found.value_type, wanted.value_type)
+    if pa.types.is_map(found) and pa.types.is_map(wanted):
+        return _same(found.key_type, wanted.key_type) and _same(found.item_type, wanted.item_type)
+    if pa.types.is_struct(found) and pa.types.is_struct(wanted):
+        names = [field.name for field in found] == [field.name for field in wanted]
+        return names and all(_same(a.type, b.type) for a, b in zip(found, wanted, strict=True))
+    return bool(found.equals(wanted))
+
+
+def _names(columns: Sequence[str]) -> str:
+    return ", ".join(columns) or "nothing"

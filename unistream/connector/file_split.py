@@ -1,0 +1,101 @@
+"""Parts of files: how a split is written down, and how a file is opened.
+
+A split is a range of one file: row groups of a Parquet file, bytes of a text file, or the whole of a CSV
+file whose values may hold line breaks. Its position is (unit, skip): the row group or byte offset to
+read from, and how many rows of it were already returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import fsspec
+import msgspec
+import pyarrow as pa
+from fsspec.implementations.local import LocalFileSystem
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.model.messages import Split
+
+SCHEMES: Final = frozenset(
+    {"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "hdfs", "oss"}
+)
+"""Storage systems only: a job's options must not make the master fetch web addresses."""
+
+
+class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """[start, stop) of a file of `size` bytes: row groups (Parquet) or bytes (text).
+
+    Text: it holds the lines whose first byte lies in the range. `whole`: a CSV file read from its
+    header to its end. `unit` and `skip`: see above.
+    """
+
+    path: str
+    size: int
+    start: int
+    stop: int
+    unit: int
+    skip: int = 0
+    whole: bool = False
+    v: int = 1
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(FileSplit)
+
+
+def encode_split(split: FileSplit) -> Split:
+    """The id names the range, so it is the same however far the split has been read."""
+    return Split(id=f"{split.path}:{split.start}-{split.stop}", data=msgspec.msgpack.encode(split))
+
+
+def decode_split(split: Split) -> FileSplit:
+    try:
+        return _DECODER.decode(split.data)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"split {split.id!r} of a file source is unreadable: {error}") from error
+
+
+def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    """(fsspec file system, path within it).
+
+    Raises:
+        ConfigError: no such scheme, or its package is not installed.
+    """
+    scheme = path.partition("://")[0] if "://" in path else "file"
+    if scheme not in SCHEMES or "::" in path:
+        raise ConfigError(f"{path}: files are read from {', '.join(sorted(SCHEMES))}, not from {scheme!r}")
+    try:
+        system, inner = fsspec.core.url_to_fs(path, **options)
+    except (ImportError, ValueError, TypeError) as error:
+        raise ConfigError(f"{path}: cannot use this file system: {error}") from error
+    return system, inner
+
+
+def open_file(path: str, options: Mapping[str, Any], size: int | None = None) -> pa.NativeFile:
+    """A seekable file; local ones without a detour through Python.
+
+    `size`: what the listing said; None: any.
+
+    Raises:
+        ConfigError: it does not exist, may not be read, or has another size by now.
+        Unreachable: the storage failed otherwise.
+    """
+    system, inner = file_system(path, options)
+    try:
+        local = isinstance(system, LocalFileSystem)
+        file = pa.OSFile(inner) if local else pa.PythonFile(system.open(inner, "rb"), "r")
+        found = file.size()
+    except FileNotFoundError as error:
+        raise ConfigError(f"file {path} does not exist (any more)") from error
+    except (PermissionError, IsADirectoryError) as error:
+        raise ConfigError(f"file {path} cannot be read: {error}") from error
+    except OSError as error:
+        raise Unreachable(f"file {path} could not be opened: {error}") from error
+    if size is not None and found != size:
+        file.close()
+        raise ConfigError(
+            f"file {path} had {size} B when the job listed it and has {found} B now: "
+            "a file source reads files that do not change"
+        )
+    return file

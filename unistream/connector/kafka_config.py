@@ -1,0 +1,145 @@
+"""What a Kafka source is told, checked and turned into a client's settings.
+
+Properties have the Java client's names ("security.protocol") or kafka-python's ("security_protocol").
+A value ``${env:NAME}`` or ``${file:PATH}`` is looked up where the client is made, so that a password
+need not be written into the pipeline, the job graph or a savepoint.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from unistream.base.config import parse_bool
+from unistream.base.errors import ConfigError
+
+CONNECT_TIMEOUT_MS: Final = 10_000
+REQUEST_TIMEOUT_MS: Final = 10_000
+GROUP_ID: Final = "group_id"
+
+# the reader decides these; a different value would break its promises
+OWNED: Final = frozenset(
+    {
+        "bootstrap_servers",
+        "auto_offset_reset",
+        "enable_auto_commit",
+        "key_deserializer",
+        "value_deserializer",
+        "max_poll_records",
+        "allow_auto_create_topics",
+        "consumer_timeout_ms",
+        "partition_assignment_strategy",
+        "default_offset_commit_callback",
+        "kafka_client",
+        "selector",
+        "metric_reporters",
+    }
+)
+_REFERENCE: Final = re.compile(r"^\$\{(env|file):([^}]+)\}$")
+_SECRET: Final = re.compile(r"password|secret|token|sasl.*key|jaas|plain_username", re.IGNORECASE)
+
+DEFAULTS: Final[dict[str, Any]] = {
+    "isolation_level": "read_committed",
+    "max_partition_fetch_bytes": 2 * 2**20,  # about ten thousand rows: one batch for the pipeline
+    "fetch_max_wait_ms": 100,
+    "request_timeout_ms": REQUEST_TIMEOUT_MS,
+    "bootstrap_timeout_ms": CONNECT_TIMEOUT_MS,
+    "reconnect_backoff_max_ms": 1_000,
+    "client_id": "unistream",
+    "metrics_enabled": False,
+}
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raises ConfigError: an unknown property (with the nearest known one), or a value of a wrong type."""
+    client_settings("checked:1", {k: v for k, v in properties.items() if not _is_reference(v)})
+    _names({k: "" for k, v in properties.items() if _is_reference(v)})
+
+
+def client_settings(bootstrap_servers: str, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of a consumer that assigns its partitions by itself and never commits by itself."""
+    known = _known()
+    given = {
+        name: _typed(name, _looked_up(name, properties[key]), known[name])
+        for key, name in _names(properties).items()
+    }
+    return {
+        **DEFAULTS,
+        **given,
+        "bootstrap_servers": [server.strip() for server in bootstrap_servers.split(",")],
+        "auto_offset_reset": "none",
+        "enable_auto_commit": False,
+        "allow_auto_create_topics": False,
+        "group_id": given.get(GROUP_ID),
+    }
+
+
+def group_id(properties: Mapping[str, str]) -> str | None:
+    """Where positions are reported for monitoring; None: nowhere."""
+    return properties.get("group.id", properties.get(GROUP_ID))
+
+
+def masked(properties: Mapping[str, str]) -> dict[str, str]:
+    """For people to read: secrets are replaced by stars; references stay."""
+    return {
+        k: v if _is_reference(v) or not _SECRET.search(k.replace(".", "_")) else "***"
+        for k, v in properties.items()
+    }
+
+
+def _known() -> Mapping[str, Any]:
+    from kafka import KafkaConsumer
+
+    return {name: default for name, default in KafkaConsumer.DEFAULT_CONFIG.items() if name not in OWNED}
+
+
+def _names(properties: Mapping[str, str]) -> dict[str, str]:
+    """Name as given -> kafka-python's name."""
+    known = _known()
+    names = {key: key.replace(".", "_") for key in properties}
+    for key, name in names.items():
+        if name in OWNED:
+            raise ConfigError(f"Kafka property {key!r} is decided by the source; remove it")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"; did you mean {near[0].replace('_', '.')!r}?" if near else ""
+            raise ConfigError(f"unknown Kafka property {key!r}{hint}")
+    return names
+
+
+def _typed(name: str, text: str, default: Any) -> Any:
+    """The text as the type of the setting's default."""
+    try:
+        if isinstance(default, bool):
+            return parse_bool(text)
+        if isinstance(default, int):
+            return int(text)
+    except (ValueError, ConfigError):
+        wanted = "true or false" if isinstance(default, bool) else "a whole number"
+        raise ConfigError(f"Kafka property {name.replace('_', '.')!r}: {text!r} is not {wanted}") from None
+    return text
+
+
+def _is_reference(value: str) -> bool:
+    return _REFERENCE.match(value) is not None
+
+
+def _looked_up(name: str, value: str) -> str:
+    found = _REFERENCE.match(value)
+    if found is None:
+        return value
+    kind, where = found.groups()
+    if kind == "env":
+        if where not in os.environ:
+            raise ConfigError(
+                f"Kafka property {name!r} refers to environment variable {where!r}, which is not set"
+            )
+        return os.environ[where]
+    try:
+        return Path(where).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"Kafka property {name!r} refers to file {where!r}: {error.strerror}") from error

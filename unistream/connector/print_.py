@@ -1,0 +1,86 @@
+"""Prints rows to standard output: ``<subtask>> column=value, …``, one line for each row."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.base.ids import CheckpointId
+from unistream.model.elements import Batch
+from unistream.port.sink import Committer, SinkContext, SinkWriter
+
+
+class PrintSink:
+    """For looking at a stream. At least once: rows since the last checkpoint are printed again after a
+    restart.
+
+    Args:
+        prefix: Printed before the subtask, to tell several sinks apart.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+
+    @property
+    def name(self) -> str:
+        return "print"
+
+    @property
+    def global_committer(self) -> bool:
+        return False
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """Any schema can be printed."""
+
+    def create_writer(self) -> SinkWriter:
+        return _PrintWriter(self._prefix)
+
+    def create_committer(self) -> Committer | None:
+        return None
+
+
+class _PrintWriter:
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+
+    def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
+        self._prefix = f"{self._prefix}:{context.index}" if self._prefix else str(context.index)
+
+    def write(self, batch: Batch) -> None:
+        lines = render_rows(batch.records)
+        head = f"{self._prefix}> "
+        sys.stdout.write(head + f"\n{head}".join(lines) + "\n")
+
+    def flush(self, end_of_input: bool) -> None:
+        sys.stdout.flush()
+
+    def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        return ()
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        return ()
+
+    def close(self) -> None:
+        sys.stdout.flush()
+
+
+def render_rows(records: pa.RecordBatch) -> list[str]:
+    """One ``a=1, b=x`` for each row; null is ``null``."""
+    if not records.schema.names:
+        return [""] * int(records.num_rows)
+    columns = [
+        pc.binary_join_element_wise(f"{field.name}=", _text(records.column(i)), "", null_handling="skip")
+        for i, field in enumerate(records.schema)
+    ]
+    return list(pc.binary_join_element_wise(*columns, ", ").to_pylist())
+
+
+def _text(column: pa.Array) -> pa.Array:
+    try:
+        text = column.cast(pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested values, or bytes that are no text
+        text = pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
+    return text.fill_null("null")

@@ -1,0 +1,133 @@
+"""One snapshot that is under way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from unistream.base.ids import AttemptId, CheckpointId, SubtaskId, VertexId
+from unistream.core.checkpoint_plan import CheckpointPlan
+from unistream.core.checkpoint_result import vertex_snapshot
+from unistream.core.executions import Executions
+from unistream.core.job_messages import CheckpointView
+from unistream.core.job_settings import JobSettings
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobGraph
+from unistream.model.messages import CheckpointAcked
+from unistream.model.snapshot import Manifest
+
+
+class Phase(Enum):
+    """How far a snapshot is. The value is for people."""
+
+    PREPARING = "preparing"  # its directory is being named
+    DELIVERING = "delivering"  # splits on their way to readers must arrive first
+    TRIGGERED = "triggered"  # tasks take it
+    FINALIZING = "finalizing"  # its manifest is being written: it may exist from here on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A user's wish for a snapshot."""
+
+    id: str
+    kind: SnapshotKind
+    target: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Pending:
+    """State of one snapshot.
+
+    Attributes:
+        participants: Attempts that take part; messages of any other are ignored.
+        restored_finished: Participants whose vertex had finished before the job was restored.
+        triggers: Tokens of `TriggerCheckpoint`s whose fate is open.
+        acks: By subtask.
+    """
+
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    request: Request | None
+    phase: Phase = Phase.PREPARING
+    directory: str | None = None
+    timestamp_ms: int = 0
+    participants: frozenset[AttemptId] = frozenset()
+    restored_finished: frozenset[SubtaskId] = frozenset()
+    finished: tuple[SubtaskId, ...] = ()
+    assigners: dict[VertexId, bytes] = field(default_factory=dict)
+    triggers: set[int] = field(default_factory=set)
+    acks: dict[SubtaskId, CheckpointAcked] = field(default_factory=dict)
+    manifest_tries: int = 1
+    _written: Manifest | None = None
+
+    def is_in(self, checkpoint_id: CheckpointId, phase: Phase) -> bool:
+        return self.checkpoint_id == checkpoint_id and self.phase is phase
+
+    def begin(self, plan: CheckpointPlan, assigners: dict[VertexId, bytes], executions: Executions) -> None:
+        """Fixes who takes part; the triggers follow."""
+        tasks = [executions[subtask] for subtask in plan.to_wait_for]
+        self.phase = Phase.TRIGGERED
+        self.participants = frozenset(execution.attempt for execution in tasks)
+        self.restored_finished = frozenset(
+            execution.attempt.subtask for execution in tasks if execution.restored_finished
+        )
+        self.finished = plan.finished
+        self.assigners = assigners
+
+    def waits_for(self, attempt: AttemptId) -> bool:
+        """It takes part and has not acknowledged yet."""
+        return attempt in self.participants and attempt.subtask not in self.acks
+
+    @property
+    def is_fully_acked(self) -> bool:
+        return len(self.acks) == len(self.participants)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(ack.state_bytes for ack in self.acks.values())
+
+    def waiting_text(self) -> str:
+        """Who has not acknowledged, for people."""
+        if not self.participants:
+            return f"still {self.phase.value}"
+        return "waiting for " + ", ".join(sorted(str(a) for a in self.participants if self.waits_for(a))[:5])
+
+    def manifest(self, settings: JobSettings, graph: JobGraph) -> Manifest:
+        """What the snapshot holds, when all have acknowledged.
+
+        Raises:
+            PartialFinishingNotSupported: see `vertex_snapshot`.
+        """
+        assert self.is_fully_acked, "a manifest before every acknowledgement"
+        acked = {subtask: ack.snapshot for subtask, ack in self.acks.items()}
+        ended = {*self.finished, *self.restored_finished}
+        self._written = Manifest(
+            job=settings.job,
+            job_name=graph.name,
+            lineage=settings.lineage,
+            checkpoint_id=self.checkpoint_id,
+            kind=self.kind,
+            timestamp_ms=self.timestamp_ms,
+            vertices=tuple(
+                vertex_snapshot(vertex, acked=acked, ended=ended, coordinator=self.assigners.get(vertex.id))
+                for vertex in graph.vertices
+            ),
+        )
+        return self._written
+
+    @property
+    def written(self) -> Manifest:
+        """The manifest that was given to the storage."""
+        assert self._written is not None, "no manifest yet"
+        return self._written
+
+    def view(self, state: str) -> CheckpointView:
+        return CheckpointView(
+            checkpoint_id=self.checkpoint_id,
+            kind=self.kind,
+            state=state,
+            acked=len(self.acks),
+            expected=len(self.participants),
+            path=self.directory,
+        )

@@ -1,0 +1,69 @@
+"""Who takes part in a checkpoint, given which tasks have finished (Flink's CheckpointPlan)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from unistream.base.ids import SubtaskId, VertexId
+from unistream.core.execution import ExecutionState
+from unistream.model.plan import ExecutionPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointPlan:
+    """All in the order of the graph.
+
+    Attributes:
+        to_trigger: Running tasks without running predecessors: they start the barriers.
+        to_wait_for: All running tasks; each acknowledges, and is told of completion.
+        finished: Tasks that have ended and have nothing to say.
+        fully_finished: Vertices all of whose tasks have ended.
+    """
+
+    to_trigger: tuple[SubtaskId, ...]
+    to_wait_for: tuple[SubtaskId, ...]
+    finished: tuple[SubtaskId, ...]
+    fully_finished: tuple[VertexId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotAllRunning:
+    """No checkpoint now: these tasks neither run nor have finished."""
+
+    tasks: tuple[SubtaskId, ...]
+
+
+def plan_checkpoint(
+    plan: ExecutionPlan, states: Mapping[SubtaskId, ExecutionState]
+) -> CheckpointPlan | NotAllRunning:
+    """`states`: of the current attempt of every subtask."""
+    fit = (ExecutionState.RUNNING, ExecutionState.FINISHED)
+    unfit = tuple(subtask for subtask in plan.subtasks if states[subtask] not in fit)
+    if unfit:
+        return NotAllRunning(unfit)
+    finished = tuple(s for s in plan.subtasks if states[s] is ExecutionState.FINISHED)
+    ended = frozenset(finished)
+    widths = {vertex.id: vertex.parallelism for vertex in plan.graph.vertices}
+    ended_count = dict.fromkeys(widths, 0)
+    for subtask in finished:
+        ended_count[subtask.vertex] += 1
+    fully = frozenset(vertex for vertex, width in widths.items() if ended_count[vertex] == width)
+
+    def starts_barriers(subtask: SubtaskId) -> bool:
+        return all(
+            edge.source in fully
+            or (
+                edge.ship.is_pointwise
+                and all(SubtaskId(edge.source, p) in ended for p in plan.producers(edge, subtask.index))
+            )
+            for edge in plan.input_edges(subtask.vertex)
+        )
+
+    running = tuple(subtask for subtask in plan.subtasks if subtask not in ended)
+    return CheckpointPlan(
+        to_trigger=tuple(subtask for subtask in running if starts_barriers(subtask)),
+        to_wait_for=running,
+        finished=finished,
+        fully_finished=tuple(vertex.id for vertex in plan.graph.vertices if vertex.id in fully),
+    )

@@ -1,0 +1,126 @@
+"""Everything about a job that is decided before it starts, parsed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from unistream.base import config as options
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError
+from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
+from unistream.core.restart import RestartPolicy
+from unistream.model.snapshot import Manifest
+
+FIRST_CHECKPOINT: Final = CheckpointId(1)
+CHECKPOINT_INTERVAL_MS_MIN: Final = 10  # as Flink; below it a job does nothing but checkpoints
+
+
+class Retention(Enum):
+    """What happens to a job's checkpoints at its end; a FINISHED job never keeps them."""
+
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"  # kept when cancelled or failed
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"  # kept when failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePoint:
+    """A snapshot to start from.
+
+    Attributes:
+        directory: fsspec URL; where it lies now.
+        owned: It is one of this job's own checkpoints (recovery), so retention applies to it.
+            False: the user's (a savepoint, another job's checkpoint); it is never deleted.
+    """
+
+    directory: str
+    manifest: Manifest
+    owned: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSettings:
+    """What `JobMachine` needs besides the graph. Durations in ms.
+
+    Attributes:
+        lineage: Made at a fresh start; must be the manifest's when there is a restore point.
+        artifact: SHA-256 (hex) of the user code.
+        checkpoint_root: fsspec URL of the checkpoint storage.
+        checkpoint_interval_ms: None = checkpointing is off (savepoints still work).
+        allow_non_restored: State whose operator is gone is dropped instead of refused.
+        first_checkpoint_id: No id below it is given out; one past the highest directory that is
+            known of an earlier leader.
+    """
+
+    job: JobId
+    lineage: LineageId
+    epoch: LeaderEpoch
+    artifact: str
+    checkpoint_root: str
+    restart: RestartPolicy
+    checkpoint_interval_ms: int | None
+    checkpoint_timeout_ms: int
+    checkpoint_min_pause_ms: int
+    tolerable_checkpoint_failures: int
+    checkpoints_retained: int
+    retention: Retention
+    slot_request_timeout_ms: int
+    cancellation_timeout_ms: int
+    allow_non_restored: bool = False
+    first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT
+
+    @classmethod
+    def from_config(
+        cls,
+        config: Configuration,
+        *,
+        job: JobId,
+        lineage: LineageId,
+        epoch: LeaderEpoch,
+        artifact: str,
+        checkpoint_root: str,
+        allow_non_restored: bool = False,
+        first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT,
+    ) -> JobSettings:
+        """Reads the job's options (cluster configuration with the job's own merged on top).
+
+        Raises:
+            ConfigError: a value is out of its range; names the key.
+        """
+        interval = config.find(options.CHECKPOINT_INTERVAL)
+        if interval is not None and interval < CHECKPOINT_INTERVAL_MS_MIN:
+            raise ConfigError(
+                f"{options.CHECKPOINT_INTERVAL.key}: {interval} ms, least {CHECKPOINT_INTERVAL_MS_MIN} ms"
+            )
+        return cls(
+            job=job,
+            lineage=lineage,
+            epoch=epoch,
+            artifact=artifact,
+            checkpoint_root=checkpoint_root,
+            restart=RestartPolicy.from_config(config),
+            checkpoint_interval_ms=interval,
+            checkpoint_timeout_ms=_at_least(config, options.CHECKPOINT_TIMEOUT, 1),
+            checkpoint_min_pause_ms=config.get(options.CHECKPOINT_MIN_PAUSE),
+            tolerable_checkpoint_failures=_at_least(config, options.CHECKPOINT_TOLERABLE_FAILURES, 0),
+            checkpoints_retained=_at_least(config, options.CHECKPOINTS_RETAINED, 1),
+            retention=Retention(config.get(options.CHECKPOINT_RETENTION)),
+            slot_request_timeout_ms=_at_least(config, options.SLOT_REQUEST_TIMEOUT, 1),
+            cancellation_timeout_ms=_at_least(config, options.CANCELLATION_TIMEOUT, 1),
+            allow_non_restored=allow_non_restored,
+            first_checkpoint_id=first_checkpoint_id,
+        )
+
+    @property
+    def checkpointing(self) -> bool:
+        """Periodic checkpoints are taken: decides how a task ends and when sinks commit."""
+        return self.checkpoint_interval_ms is not None
+
+
+def _at_least(config: Configuration, option: options.ConfigOption[int], least: int) -> int:
+    value = config.get(option)
+    if value < least:
+        raise ConfigError(f"{option.key}: {value} is less than {least}")
+    return value

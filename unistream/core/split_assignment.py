@@ -1,0 +1,164 @@
+"""Which subtask of a source reads which split. Pure; one `SplitAssigner` per source vertex.
+
+Wishes come in (a subtask is ready, a subtask asks for more, splits were found); `take` says what can be
+given out now. So whoever holds back assignments while a snapshot is being triggered (FLINK-21996) just does
+not call `take`, and a split is always in exactly one place: here, or (once taken) with its reader.
+
+Push: the split at position k of all ids ever seen goes to subtask k mod parallelism. Positions are given in
+the natural order of the ids of each discovery and never change, so that partition p of a topic goes to p mod
+parallelism and a restart deals them out alike. Pull: first asked, first served.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from unistream.base.errors import CorruptSnapshot
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+
+ASSIGNER_FORMAT = 1
+
+
+class _State(msgspec.Struct, frozen=True, kw_only=True):
+    """Wire form of an assigner. `known`: all ids, in order of position."""
+
+    format: int
+    known: tuple[str, ...]
+    unassigned: tuple[Split, ...]
+    discovered: bool
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(_State)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """Splits for subtask `index`; `no_more`: nothing follows for it."""
+
+    index: int
+    splits: tuple[Split, ...]
+    no_more: bool
+
+
+class SplitAssigner:
+    """The splits of one source that no reader has yet."""
+
+    def __init__(self, info: SourceInfo, parallelism: int) -> None:
+        self._info = info
+        self._parallelism = parallelism
+        self._positions: dict[str, int] = {}
+        self._unassigned: deque[Split] = deque()
+        self._discovered = False
+        self._ready: list[int] = []  # push: subtasks that run and were not told `no_more`
+        self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
+
+    @classmethod
+    def restore(cls, info: SourceInfo, parallelism: int, state: bytes) -> SplitAssigner:
+        """From `snapshot`, maybe for another parallelism. Splits that readers had are in their state.
+
+        Raises:
+            CorruptSnapshot: not the state of an assigner of this format.
+        """
+        try:
+            decoded = _DECODER.decode(state)
+        except msgspec.MsgspecError as error:
+            raise CorruptSnapshot(f"state of the split assigner of {info.connector!r}: {error}") from error
+        if decoded.format != ASSIGNER_FORMAT:
+            raise CorruptSnapshot(
+                f"state of a split assigner has format {decoded.format}, this version reads {ASSIGNER_FORMAT}"
+            )
+        assigner = cls(info, parallelism)
+        assigner._positions = {split_id: k for k, split_id in enumerate(decoded.known)}
+        assigner._unassigned = deque(decoded.unassigned)
+        assigner._discovered = decoded.discovered
+        return assigner
+
+    def snapshot(self) -> bytes:
+        """State without the splits that were taken."""
+        return _ENCODER.encode(
+            _State(
+                format=ASSIGNER_FORMAT,
+                known=self.known,
+                unassigned=self.unassigned,
+                discovered=self._discovered,
+            )
+        )
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Ids of all splits ever seen, in order of position."""
+        return tuple(self._positions)
+
+    @property
+    def unassigned(self) -> tuple[Split, ...]:
+        """Splits that no reader was given yet."""
+        return tuple(self._unassigned)
+
+    @property
+    def needs_discovery(self) -> bool:
+        """Nothing was discovered yet, or there may be more by now (an unbounded source after a restore)."""
+        return not self._discovered or not self._info.bounded
+
+    def discovered(self, splits: Iterable[Split]) -> None:
+        """All splits that exist now; those that are known already are not added again."""
+        for split in sorted(splits, key=lambda split: natural_key(split.id)):
+            if split.id not in self._positions:
+                self._positions[split.id] = len(self._positions)
+                self._unassigned.append(split)
+        self._discovered = True
+
+    def ready(self, index: int) -> None:
+        """Subtask `index` runs (a new attempt). A pulling one asks by itself."""
+        if not self._info.pull and index not in self._ready:
+            self._ready.append(index)
+
+    def request(self, index: int) -> None:
+        """Subtask `index` has room for one more split. A repeated request is one request."""
+        if self._info.pull and index not in self._waiting:
+            self._waiting.append(index)
+
+    def take(self) -> list[Assignment]:
+        """What can be given out now; it is the reader's from here on."""
+        if not self._discovered:
+            return []
+        return self._take_pulled() if self._info.pull else self._take_pushed()
+
+    def _take_pulled(self) -> list[Assignment]:
+        given = []
+        while self._waiting and (self._unassigned or self._info.bounded):
+            splits = (self._unassigned.popleft(),) if self._unassigned else ()
+            given.append(Assignment(index=self._waiting.popleft(), splits=splits, no_more=not splits))
+        return given
+
+    def _take_pushed(self) -> list[Assignment]:
+        given = []
+        for index in self._ready:
+            splits = tuple(split for split in self._unassigned if self._owner(split) == index)
+            if splits or self._info.bounded:
+                given.append(Assignment(index=index, splits=splits, no_more=self._info.bounded))
+        taken = {split.id for assignment in given for split in assignment.splits}
+        self._unassigned = deque(split for split in self._unassigned if split.id not in taken)
+        if self._info.bounded:
+            self._ready = []
+        return given
+
+    def _owner(self, split: Split) -> int:
+        return self._positions[split.id] % self._parallelism
+
+
+def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorts numbers inside a text by value.
+
+    >>> sorted(["t-10", "t-9", "s-1"], key=natural_key)
+    ['s-1', 't-9', 't-10']
+    """
+    return tuple(
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part
+    )

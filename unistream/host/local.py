@@ -1,0 +1,209 @@
+"""Workers as child processes of this one.
+
+Each has a thread of its own that starts it, waits for its end and reports it: so an end is noticed at
+once, and the kernel's parent-death signal, which follows the starting thread, comes only with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import IO, Final
+
+import msgspec
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.ids import TaskManagerId
+from unistream.host.logs import log_path
+from unistream.port.host import LostListener, TaskManagerSpec
+
+STOP_GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
+STDERR: Final = 2  # the file descriptor
+REAP_S: Final = 5.0  # a killed process is gone long before, unless it hangs in the kernel
+
+_LOG: Final = logging.getLogger("unistream.host")
+
+
+class LocalProcessHost:
+    """Runs each TaskManager as ``python -m unistream.worker`` in a process group of its own.
+
+    The spec goes to it as JSON on stdin; stdout and stderr go to `log_path(spec)`.
+
+    Args:
+        on_lost: Called once for each started worker, on that worker's thread.
+        python: The interpreter.
+        env: The environment of the workers; None: that of this process.
+        module: What is run as the worker.
+    """
+
+    def __init__(
+        self,
+        on_lost: LostListener,
+        *,
+        python: str = sys.executable,
+        env: Mapping[str, str] | None = None,
+        module: str = "unistream.worker",
+    ) -> None:
+        self._on_lost = on_lost
+        self._command = (python, "-m", "unistream.host.child", str(os.getpid()), module)
+        self._env = None if env is None else dict(env)
+        self._lock = threading.Lock()
+        self._workers: dict[TaskManagerId, _Worker] = {}
+        self._closed = False
+
+    def start(self, spec: TaskManagerSpec) -> None:
+        """Returns at once.
+
+        Raises:
+            ConfigError: this id was used before.
+            Unreachable: the host is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise Unreachable("this host is closed")
+            if spec.id in self._workers:
+                raise ConfigError(f"TaskManager id {spec.id} was used before")
+            worker = _Worker(spec, self._command, self._env, self._on_lost)
+            self._workers[spec.id] = worker
+        worker.start()
+
+    def stop(self, task_manager: TaskManagerId) -> None:
+        """SIGTERM now, SIGKILL after STOP_GRACE_S; returns at once."""
+        with self._lock:
+            worker = self._workers.get(task_manager)
+        if worker is not None:
+            worker.stop()
+
+    def close(self) -> None:
+        """Ends all workers and waits for them, at most STOP_GRACE_S + REAP_S."""
+        with self._lock:
+            self._closed = True
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join(STOP_GRACE_S + REAP_S)
+
+
+class _Worker:
+    """One process and the thread that waits for it."""
+
+    def __init__(
+        self,
+        spec: TaskManagerSpec,
+        command: tuple[str, ...],
+        env: dict[str, str] | None,
+        on_lost: LostListener,
+    ) -> None:
+        self._spec = spec
+        self._command = command
+        self._env = env
+        self._on_lost = on_lost
+        self._lock = threading.Lock()  # guards the three below; held for every signal that is sent
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ended = False
+        self._stopping = False
+        self._killer: threading.Timer | None = None
+        self._thread = threading.Thread(target=self._run, name=f"worker-{spec.id}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        if self._thread is threading.current_thread():
+            return
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            _LOG.error("event=worker_not_reaped task_manager=%s", self._spec.id)
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._stopping:
+                return
+            self._stopping = True
+            if self._process is None or self._ended:
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGTERM)
+            self._killer = threading.Timer(STOP_GRACE_S, self._kill)
+            self._killer.daemon = True
+            self._killer.start()
+
+    def _run(self) -> None:
+        reason = self._live()
+        _LOG.info("event=worker_ended task_manager=%s reason=%r", self._spec.id, reason)
+        try:
+            self._on_lost(self._spec.id, reason)
+        except Exception:
+            _LOG.exception("event=lost_listener_failed task_manager=%s", self._spec.id)
+
+    def _live(self) -> str:
+        """From the start of the process to its end; says how it ended."""
+        try:
+            process = self._spawn()
+        except OSError as error:
+            return f"no process could be started with {self._command[0]}: {error.strerror or error}"
+        if process is None:
+            return "it was stopped before it had begun"
+        _send_spec(process, self._spec)
+        # Without reaping: until then the kernel gives its number to no other process, so that the group
+        # (what user code may have left running) can be killed safely.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        self._kill()
+        with self._lock:
+            self._ended = True
+            code = process.wait()
+        if self._killer is not None:
+            self._killer.cancel()
+        return self._in_words(process.pid, code)
+
+    def _spawn(self) -> subprocess.Popen[bytes] | None:
+        with contextlib.ExitStack() as stack, self._lock:
+            if self._stopping:
+                return None
+            path = log_path(self._spec)
+            log: IO[bytes] | None = None
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                log = stack.enter_context(path.open("ab"))
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=log if log is not None else STDERR,
+                stderr=log,
+                env=self._env,
+                process_group=0,
+            )
+            return self._process
+
+    def _kill(self) -> None:
+        with self._lock:
+            if self._process is not None and not self._ended:
+                with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS: only a zombie is left
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _in_words(self, pid: int, code: int) -> str:
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        asked = " after it was told to stop" if self._stopping else ""
+        path = log_path(self._spec)
+        log = f"; its log is {path}" if path is not None else ""
+        return f"process {pid} {how}{asked}{log}"
+
+
+def _send_spec(process: subprocess.Popen[bytes], spec: TaskManagerSpec) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:  # broken: it has ended already
+        stdin.write(msgspec.json.encode(spec))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

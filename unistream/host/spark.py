@@ -1,0 +1,314 @@
+"""Workers inside Spark tasks: Spark is the resource provider, the ResourceManager the only authority.
+
+Each TaskManager is one Spark job with one task, in a job group of its own, so that it can be cancelled
+alone. It lives in the Python worker process of its task and has no children: Spark kills a Python worker,
+but not what that has started. When the process ends, the task fails, the job fails, and `on_lost` is
+called; Spark must not repeat the task (one failure is the limit, and a second attempt ends at once), since a
+TaskManager's id is never used twice.
+
+In local mode Spark's threads are places for workers, not cores. There are twice as many as workers, so
+that every worker can be replaced while the place of its predecessor is not free yet.
+
+For other masters unistream must be installed on the executors, with the same Python version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import InheritableThread, SparkConf, SparkContext, TaskContext
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.ids import TaskManagerId
+from unistream.host.child import die_with_parent
+from unistream.host.claims import Claims, claim
+from unistream.host.logs import log_path
+from unistream.host.processes import Processes, below
+from unistream.port.host import LostListener, TaskManagerSpec
+
+RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
+CANCEL_S: Final = 10.0  # Spark kills the Python worker of a cancelled task after a pause of its own
+CANCEL_REPEAT_S: Final = 0.5  # a group that is cancelled before its job is known to Spark runs all the same
+JVM_EXIT_S: Final = 10.0
+PROCESS_EXIT_S: Final = 0.5  # for a worker whose job has ended to end by itself, before it is killed
+WORKERS_EXIT_S: Final = 5.0  # they follow their JVM at once
+
+_LOG: Final = logging.getLogger("unistream.host")
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
+_LOCAL: Final = re.compile(r"^local(\[.*\])?$")
+
+_DEFAULTS: Final = {
+    "spark.app.name": "unistream",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "false",  # a TaskManager's process is never another one's
+    "spark.python.task.killTimeout": "500ms",
+    "spark.task.maxFailures": "1",
+}
+_LOCAL_DEFAULTS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",  # the JVM only relays a line of text for each worker
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parent}/log4j2.properties",
+}
+
+
+class SparkHost:
+    """Runs each TaskManager in a Spark task. Uses the SparkContext of this process, or makes one.
+
+    Args:
+        on_lost: Called once for each started worker, on that worker's thread.
+        master: A Spark master; `local` and `local[...]` are sized by `workers_max`.
+        workers_max: How many workers are asked for at the same time.
+        config: Its keys that begin with `spark.` go to Spark.
+
+    Raises:
+        ConfigError: Spark does not start (no Java, a master that is not there).
+    """
+
+    def __init__(
+        self, on_lost: LostListener, *, master: str, workers_max: int, config: Mapping[str, str]
+    ) -> None:
+        if workers_max < 1:
+            raise ConfigError(f"a host needs room for at least one worker, not {workers_max}")
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._workers: dict[TaskManagerId, _Worker] = {}
+        self._closed = False
+        self._owns_gateway = SparkContext._gateway is None
+        self._owns_context = SparkContext._active_spark_context is None
+        self._context = _context(master, workers_max, config, may_end_jvm=self._owns_gateway)
+        self._claims = Claims() if _LOCAL.match(master) else None
+
+    def start(self, spec: TaskManagerSpec) -> None:
+        """Returns at once.
+
+        Raises:
+            ConfigError: this id was used before.
+            Unreachable: the host is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise Unreachable("this host is closed")
+            if spec.id in self._workers:
+                raise ConfigError(f"TaskManager id {spec.id} was used before")
+            worker = _Worker(spec, self._context, self._claims, self._on_lost)
+            self._workers[spec.id] = worker
+        worker.start()
+
+    def stop(self, task_manager: TaskManagerId) -> None:
+        """Cancels its job, unless it ends within RELEASE_GRACE_S; returns at once."""
+        with self._lock:
+            worker = self._workers.get(task_manager)
+        if worker is not None:
+            worker.stop(RELEASE_GRACE_S)
+
+    def close(self) -> None:
+        """Cancels all jobs, waits for them, and ends the Spark context and its JVM if they are its own."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.stop(grace_s=0.0)
+        for worker in workers:
+            worker.join(CANCEL_S)
+        if self._claims is not None:
+            self._claims.close()
+        if self._owns_context:
+            workers_of_spark = Processes(below(_jvm_pid(self._context)))
+            self._context.stop()
+            if self._owns_gateway:
+                _end_jvm()
+                workers_of_spark.end(WORKERS_EXIT_S)
+
+
+class _Worker:
+    """One Spark job and the thread that waits for it."""
+
+    def __init__(
+        self, spec: TaskManagerSpec, context: SparkContext, claims: Claims | None, on_lost: LostListener
+    ) -> None:
+        self._spec = spec
+        self._context = context
+        self._claims = claims
+        self._on_lost = on_lost
+        self._group = f"unistream-{spec.id}"
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        # Inheritable: the job group is a property of the thread's own twin in the JVM.
+        self._thread = InheritableThread(target=self._run, name=f"worker-{spec.id}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, grace_s: float) -> None:
+        self._stopping.set()
+        threading.Thread(
+            target=self._cancel, args=(grace_s,), name=f"cancel-{self._spec.id}", daemon=True
+        ).start()
+
+    def join(self, timeout_s: float) -> None:
+        if self._thread is threading.current_thread():
+            return
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            _LOG.error("event=spark_job_not_ended task_manager=%s", self._spec.id)
+
+    def _cancel(self, grace_s: float) -> None:
+        self._ended.wait(grace_s)
+        for _ in range(int(CANCEL_S / CANCEL_REPEAT_S)):
+            if self._ended.is_set():
+                return
+            with contextlib.suppress(Py4JError, OSError):  # the JVM itself is gone: then so is the job
+                self._context.cancelJobGroup(self._group)
+            self._ended.wait(CANCEL_REPEAT_S)
+        _LOG.error("event=spark_cancel_timeout task_manager=%s", self._spec.id)
+
+    def _run(self) -> None:
+        reason = self._live()
+        self._ended.set()
+        _LOG.info("event=worker_ended task_manager=%s reason=%r", self._spec.id, reason)
+        try:
+            self._on_lost(self._spec.id, reason)
+        except Exception:
+            _LOG.exception("event=lost_listener_failed task_manager=%s", self._spec.id)
+
+    def _live(self) -> str:
+        """From the start of the job to the end of its process; says how it ended."""
+        if self._stopping.is_set():
+            return "it was stopped before it had begun"
+        folder = self._claims.offer(self._spec.id) if self._claims is not None else ""
+        order = WorkerOrder(spec=self._spec, claim_folder=folder)
+        reason = "its Spark job ended"
+        try:
+            self._context.setJobGroup(self._group, f"TaskManager {self._spec.id}", interruptOnCancel=True)
+            orders = self._context.parallelize([msgspec.json.encode(order).decode()], 1)
+            orders.foreachPartition(run_in_task)
+        except Exception as error:
+            reason = f"its Spark job failed: {_in_words(error)}"
+            if self._stopping.is_set():
+                reason = "its Spark job was cancelled after it was told to stop"
+        self._end_process()
+        return reason
+
+    def _end_process(self) -> None:
+        """Spark says that a job is cancelled seconds before it kills the process; this waits for no Spark."""
+        pid = self._claims.withdraw(self._spec.id) if self._claims is not None else None
+        if pid is not None and pid in below(_jvm_pid(self._context)):  # else: its number may be another's
+            Processes([pid]).end(PROCESS_EXIT_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOrder:
+    """What goes into a Spark task, as JSON. `claim_folder` "": there is nothing to claim."""
+
+    spec: TaskManagerSpec
+    claim_folder: str
+
+
+def run_in_task(orders: Iterator[str]) -> None:
+    """Runs in the Python worker of a Spark task: becomes the TaskManager until it is released."""
+    from unistream.worker.main import RELEASED, run_task_manager
+
+    task = TaskContext.get()
+    if task is not None and task.attemptNumber() > 0:
+        return  # the first attempt's id is spent; the ResourceManager asks for a new worker
+    order = msgspec.json.decode(next(orders), type=WorkerOrder)
+    die_with_parent(os.getppid())
+    if order.claim_folder and not claim(order.claim_folder):
+        return
+    path = log_path(order.spec)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        os.dup2(log, 1)  # this process serves no other task afterwards
+        os.dup2(log, 2)
+        os.close(log)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
+    code = run_task_manager(order.spec)
+    if code != RELEASED:
+        raise Unreachable(f"the TaskManager ended with code {code}; its log says why")
+
+
+# --- Spark itself ---------------------------------------------------------------------------------
+
+
+def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_end_jvm: bool) -> SparkContext:
+    _check_java()
+    local = _LOCAL.match(master) is not None
+    if local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark takes the system's python3
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        master = f"local[{2 * workers_max},1]"
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = _DEFAULTS | (_LOCAL_DEFAULTS if local else {})
+    settings |= {key: value for key, value in config.items() if key.startswith("spark.")}
+    settings["spark.master"] = master
+    try:
+        return SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    except Exception as error:
+        if may_end_jvm:
+            _end_jvm()
+        raise ConfigError(
+            f"Spark {pyspark.__version__} does not start with master {master!r}: {_in_words(error)}"
+        ) from error
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else "java"
+    if shutil.which(java) is None:
+        where = f"JAVA_HOME is {home}, but {java} is no program" if home else "there is no java on the PATH"
+        raise ConfigError(f"Spark needs Java 17 or later: {where}")
+
+
+def _jvm_pid(context: SparkContext) -> int:
+    return int(context._jvm.java.lang.ProcessHandle.current().pid())
+
+
+def _end_jvm() -> None:
+    """Ends the JVM that pyspark has started in this process, which otherwise lives as long as Python."""
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+    if process is None:
+        return
+    if process.stdin is not None:
+        process.stdin.close()  # the JVM ends at the end of its input
+    try:
+        process.wait(JVM_EXIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(JVM_EXIT_S)
+
+
+def _in_words(error: Exception) -> str:
+    """The one line of a Spark failure that a person needs."""
+    if not isinstance(error, Py4JJavaError):
+        return str(error).partition("\n")[0] or type(error).__name__
+    text = str(error.java_exception.getMessage())
+    if "Python worker exited unexpectedly" in text:
+        return "its Python worker process ended unexpectedly (crashed or killed)"
+    python = re.findall(r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)$", text, re.MULTILINE)
+    return str(python[-1]) if python else text.partition("\n")[0]

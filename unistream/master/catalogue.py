@@ -1,0 +1,101 @@
+"""Writes to the job metadata, in order and off everybody's thread; a failure is logged, never more.
+
+The catalogue is history for people. Recovery reads manifests, so a database that is down must not
+stop a job (it shows up in the log and in `failures`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from unistream.base.ids import AttemptId, JobId, LeaderEpoch
+from unistream.master.ordered import OrderedWorker
+from unistream.port.metadata import (
+    CheckpointRecord,
+    CommitRecord,
+    ExceptionRecord,
+    JobRecord,
+    MetadataStore,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Catalogue:
+    """The metadata store of one leader epoch, written by one thread."""
+
+    def __init__(self, store: MetadataStore, epoch: LeaderEpoch) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._worker = OrderedWorker("catalogue")
+        self._records: dict[JobId, JobRecord] = {}
+        self.failures = 0
+
+    def add_job(self, record: JobRecord) -> None:
+        def write() -> None:
+            self._store.add_job(record, self._epoch)
+            self._records[record.job] = record
+
+        self._submit("add_job", write)
+
+    def update_job(
+        self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
+    ) -> threading.Event:
+        """The event is set when it was tried."""
+        tried = threading.Event()
+
+        def write() -> None:
+            record = self._records.get(job)
+            if record is None:
+                return
+            changed = msgspec.structs.replace(
+                record, state=state, restarts=restarts, ended_ms=ended_ms or record.ended_ms
+            )
+            self._records[job] = self._store.update_job(changed, self._epoch)
+            if ended_ms is not None:
+                del self._records[job]
+
+        if not self._submit("update_job", write, tried.set):
+            tried.set()
+        return tried
+
+    def record_attempt(
+        self, attempt: AttemptId, vertex_name: str, state: str, task_manager: str | None, at_ms: int
+    ) -> None:
+        self._submit(
+            "record_attempt",
+            lambda: self._store.record_attempt(attempt, vertex_name, state, task_manager, at_ms),
+        )
+
+    def record_checkpoint(self, record: CheckpointRecord) -> None:
+        self._submit("record_checkpoint", lambda: self._store.record_checkpoint(record))
+
+    def record_exception(self, record: ExceptionRecord) -> None:
+        self._submit("record_exception", lambda: self._store.record_exception(record))
+
+    def record_commit(self, record: CommitRecord) -> None:
+        self._submit("record_commit", lambda: self._store.record_commit(record))
+
+    def close(self, timeout_s: float) -> None:
+        """Writes what is queued, then closes the store."""
+        if self._worker.close(timeout_s):
+            self._store.close()
+        else:
+            logger.error("event=catalogue_not_written reason='still busy after %.0f s'", timeout_s)
+
+    def _submit(self, what: str, write: Callable[[], None], after: Callable[[], None] | None = None) -> bool:
+        def guarded() -> None:
+            try:
+                write()
+            except Exception:
+                self.failures += 1
+                logger.exception("event=catalogue_write_failed write=%s", what)
+            finally:
+                if after is not None:
+                    after()
+
+        return self._worker.submit(guarded)

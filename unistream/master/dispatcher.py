@@ -1,0 +1,400 @@
+"""The master of one cluster: takes jobs, owns the control server, the workers and the JobMasters.
+
+It never loads user code: a job is a graph (data) and an artifact (opaque bytes, stored by SHA-256).
+A request is checked completely before a job exists: graph, configuration, and the savepoint's manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from unistream.base.clock import Clock
+from unistream.base.config import TASK_SLOTS, Configuration
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, ProtocolError
+from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
+from unistream.core import job_messages as jm
+from unistream.master.catalogue import Catalogue
+from unistream.master.history import info_from_records, summary_of
+from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
+from unistream.master.job_master import JobIdentity, JobMaster, JobServices
+from unistream.master.job_setup import JobSetup, SubmitRequest, create_resource_machine, prepare
+from unistream.master.journal import Journal
+from unistream.master.ordered import Pool
+from unistream.master.resource_manager import HostFactory, ResourceManager, WorkerSettings
+from unistream.master.senders import Connect, Senders
+from unistream.model import messages as mm
+from unistream.model.codec import decode_to_job_manager, encode
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import SourceInfo
+from unistream.port.metadata import JobRecord, MetadataStore
+from unistream.port.source import SplitDiscovery
+from unistream.port.storage import CheckpointStorage
+from unistream.port.transport import ControlHandler, Server
+
+JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
+JOBS_ENDED_KEPT_MAX: Final = 100  # pictures of older ones come from the catalogue
+IO_THREADS: Final = 4  # storage and discovery; none of it is on a loop's thread
+CANCEL_TIMEOUT_S: Final = 15.0  # at shutdown, for all jobs together
+ABANDON_TIMEOUT_S: Final = 5.0
+IO_TIMEOUT_S: Final = 30.0
+CATALOGUE_TIMEOUT_S: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterServices:
+    """The adapters of one cluster. The dispatcher owns and closes all that they make.
+
+    Attributes:
+        target: "spark", "local" or "mini"; shown to people.
+        checkpoint_root: fsspec URL for jobs whose configuration names none.
+        savepoint_root: The same for savepoints.
+        create_storage: Root URL -> storage.
+        put_artifact, get_artifact: Content-addressed store; `put_artifact` returns the SHA-256.
+        log_dir: Local folder for workers' logs ("" = stderr).
+        max_workers: Limit of workers at the same time; None: as many as the jobs need.
+    """
+
+    target: str
+    clock: Clock
+    create_host: HostFactory
+    create_server: Callable[[ControlHandler], Server]
+    connect: Connect
+    metadata: MetadataStore
+    checkpoint_root: str
+    savepoint_root: str
+    create_storage: Callable[[str], CheckpointStorage]
+    put_artifact: Callable[[bytes], str]
+    get_artifact: Callable[[str], bytes]
+    discover: Callable[[SourceInfo], SplitDiscovery]
+    new_id: Callable[[], str]
+    log_dir: str = ""
+    max_workers: int | None = None
+
+
+class Dispatcher:
+    """See the module. All public methods may be called from any thread.
+
+    Raises:
+        UnistreamError: the metadata store or the control server cannot be used.
+    """
+
+    def __init__(self, config: Configuration, services: ClusterServices) -> None:
+        self._config = config
+        self._services = services
+        self._clock = services.clock
+        self._epoch: LeaderEpoch = services.metadata.next_leader_epoch()
+        self._catalogue = Catalogue(services.metadata, self._epoch)
+        self._senders = Senders(services.connect)
+        self._io = Pool("master-io", IO_THREADS)
+        self._jobs: dict[JobId, JobMaster] = {}
+        self._artifacts: dict[JobId, str] = {}
+        self._jobs_lock = threading.Lock()
+        self._submit_lock = threading.Lock()
+        self._closed = False
+        self.started_ms = self._clock.wall_ms()
+        try:
+            self._server = services.create_server(self.handle)
+            self._resources = self._create_resource_manager()
+        except BaseException:
+            self._close_half_made()
+            raise
+        self._resources.start()
+
+    def _close_half_made(self) -> None:
+        server: Server | None = getattr(self, "_server", None)
+        if server is not None:
+            server.close()
+        self._senders.close()
+        self._io.close(IO_TIMEOUT_S)
+        self._catalogue.close(CATALOGUE_TIMEOUT_S)
+
+    def _create_resource_manager(self) -> ResourceManager:
+        return ResourceManager(
+            machine=create_resource_machine(self._config, self._services.new_id, self._services.max_workers),
+            create_host=self._services.create_host,
+            senders=self._senders,
+            jobs=self,
+            settings=WorkerSettings(
+                master=self._server.address,
+                config=self._config.to_dict(),
+                log_dir=self._services.log_dir,
+            ),
+            clock=self._clock,
+        )
+
+    # --- users ------------------------------------------------------------------------------------
+
+    def submit(self, request: SubmitRequest) -> JobId:
+        """Checks a job completely, then starts it. With a `request_id` the same request may come again.
+
+        Raises:
+            ConfigError: graph, configuration or savepoint cannot work; nothing was started.
+            CorruptSnapshot: the savepoint is damaged.
+        """
+        job = self._job_id(request.request_id)
+        with self._submit_lock:
+            if request.request_id is not None and self._exists(job):
+                return job
+            self._check_capacity()
+            setup = prepare(
+                request,
+                job=job,
+                cluster=self._config,
+                services=self._services,
+                epoch=self._epoch,
+            )
+            self._services.put_artifact(request.artifact)
+            self._start(setup)
+        logger.info("event=job_accepted job=%s name=%r lineage=%s", job, request.graph.name, setup.lineage)
+        return job
+
+    def job(self, job: JobId) -> JobInfo:
+        """Raises NotFound."""
+        master = self._jobs.get(job)
+        if master is not None:
+            return master.info(self._resources.workers())
+        record = self._services.metadata.job(job)
+        if record is None:
+            raise NotFound(f"there is no job {job}")
+        return info_from_records(record, self._services.metadata)
+
+    def graph_json(self, job: JobId) -> bytes:
+        """The job's graph as data. Raises NotFound."""
+        master = self._jobs.get(job)
+        if master is not None:
+            return msgspec.json.encode(master.identity.graph)
+        record = self._services.metadata.job(job)
+        if record is None:
+            raise NotFound(f"there is no job {job}")
+        return record.graph_json.encode()
+
+    def jobs(self) -> list[JobSummary]:
+        """Jobs of this cluster since it was started, newest first."""
+        workers = self._resources.workers()
+        with self._jobs_lock:
+            masters = list(self._jobs.values())
+        return [summary_of(master.info(workers)) for master in reversed(masters)]
+
+    def task_managers(self) -> tuple[TaskManagerInfo, ...]:
+        return self._resources.workers()
+
+    def cancel(self, job: JobId) -> None:
+        """Returns at once; a cancelled job may be cancelled again.
+
+        Raises:
+            NotFound, AlreadyEnded: it has finished or failed.
+        """
+        master = self._master(job)
+        if master.wait(0) and master.state != "CANCELED":
+            raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.state}")
+        master.cancel()
+
+    def savepoint(self, job: JobId, target: str | None = None) -> Future[str]:
+        """Directory of a savepoint; the job goes on. Raises NotFound, AlreadyEnded."""
+        return self._snapshot(job, SnapshotKind.SAVEPOINT, target)
+
+    def stop(self, job: JobId, *, drain: bool, target: str | None = None) -> Future[str]:
+        """Directory of the savepoint with which the job has ended; `drain`: as if all input had ended.
+
+        Raises:
+            NotFound, AlreadyEnded
+        """
+        return self._snapshot(job, SnapshotKind.TERMINATE if drain else SnapshotKind.SUSPEND, target)
+
+    def wait(self, job: JobId, timeout_s: float | None) -> bool:
+        """True once the job has ended and its result is recorded. Raises NotFound."""
+        master = self._jobs.get(job)
+        return self.job(job).is_terminal if master is None else master.wait(timeout_s)
+
+    def close(self) -> None:
+        """Cancels what runs, ends all workers, leaves nothing behind; bounded. Safe to repeat."""
+        with self._submit_lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._end_jobs()
+        self._resources.close()
+        self._server.close()
+        self._io.close(IO_TIMEOUT_S)
+        self._catalogue.close(CATALOGUE_TIMEOUT_S)
+
+    def _end_jobs(self) -> None:
+        with self._jobs_lock:
+            masters = list(self._jobs.values())
+        running = [master for master in masters if not master.wait(0)]
+        for master in running:
+            master.cancel()
+        deadline_ms = self._clock.monotonic_ms() + CANCEL_TIMEOUT_S * 1000
+        for master in running:
+            master.wait(max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000))
+        for master in running:
+            if not master.wait(0):
+                logger.error("event=job_abandoned job=%s", master.identity.job)
+                master.abandon("the cluster was shut down before its tasks had ended", ABANDON_TIMEOUT_S)
+        for master in masters:
+            master.join(ABANDON_TIMEOUT_S)
+
+    # --- starting a job ---------------------------------------------------------------------------
+
+    def _job_id(self, request_id: str | None) -> JobId:
+        """The same request id names the same job, also for another dispatcher on the same database."""
+        if request_id is None:
+            return JobId(self._services.new_id())
+        if not 0 < len(request_id) <= 200:
+            raise ConfigError("a request id has 1 to 200 characters")
+        return JobId(hashlib.sha256(f"unistream-request:{request_id}".encode()).hexdigest()[:32])
+
+    def _exists(self, job: JobId) -> bool:
+        return job in self._jobs or self._services.metadata.job(job) is not None
+
+    def _check_capacity(self) -> None:
+        if self._closed:
+            raise ConfigError("the cluster is shutting down and takes no more jobs")
+        with self._jobs_lock:
+            running = sum(not master.wait(0) for master in self._jobs.values())
+        if running >= JOBS_RUNNING_MAX:
+            raise ConfigError(f"{running} jobs are running, limit {JOBS_RUNNING_MAX}; wait for one to end")
+
+    def _start(self, setup: JobSetup) -> None:
+        job, graph = setup.job, setup.graph
+        journal = Journal(job, graph, self._catalogue, self._clock)
+        self._catalogue.add_job(
+            JobRecord(
+                job=job,
+                name=graph.name,
+                lineage=setup.lineage,
+                state="INITIALIZING",
+                target=self._services.target,
+                submitted_ms=journal.submitted_ms,
+                graph_json=msgspec.json.encode(graph).decode(),
+            )
+        )
+        master = JobMaster(
+            identity=JobIdentity(job=job, lineage=setup.lineage, target=self._services.target, graph=graph),
+            machine=setup.machine,
+            services=JobServices(
+                clock=self._clock,
+                io=self._io,
+                senders=self._senders,
+                storage=setup.storage,
+                savepoint_dir=setup.savepoint_dir,
+                discover=self._services.discover,
+                resources=self._resources.post,
+                on_ended=self._on_ended,
+            ),
+            journal=journal,
+        )
+        with self._jobs_lock:
+            self._jobs[job] = master
+            self._artifacts[job] = setup.artifact
+        master.start()
+
+    def _on_ended(self, job: JobId) -> None:
+        """Forgets the oldest of the jobs that have ended; the catalogue has them."""
+        with self._jobs_lock:
+            ended = [id_ for id_, master in self._jobs.items() if master.wait(0)]
+            for old in ended[: max(0, len(ended) - JOBS_ENDED_KEPT_MAX)]:
+                del self._jobs[old], self._artifacts[old]
+
+    def _master(self, job: JobId) -> JobMaster:
+        master = self._jobs.get(job)
+        if master is not None:
+            return master
+        record = self._services.metadata.job(job)
+        if record is None:
+            raise NotFound(f"there is no job {job}")
+        raise AlreadyEnded(f"job {job} does not run in this cluster; it was last seen {record.state}")
+
+    def _snapshot(self, job: JobId, kind: SnapshotKind, target: str | None) -> Future[str]:
+        master = self._master(job)
+        if master.wait(0):
+            raise AlreadyEnded(f"job {job} has already ended as {master.state}: no savepoint can be taken")
+        return master.request_snapshot(kind, target)
+
+    # --- the ResourceManager's view of jobs ---------------------------------------------------------
+
+    def slots_granted(self, job: JobId, leases: tuple[jm.SlotLease, ...]) -> None:
+        master = self._jobs.get(job)
+        if master is not None:
+            master.post(jm.SlotsGranted(leases=leases))
+
+    def worker_lost(self, job: JobId, task_manager: TaskManagerId, reason: str) -> None:
+        master = self._jobs.get(job)
+        if master is not None:
+            master.post(jm.TaskManagerLost(task_manager=task_manager, reason=reason))
+
+    # --- workers ----------------------------------------------------------------------------------
+
+    def handle(self, request: bytes) -> bytes:
+        """One control request of a worker -> its encoded answer; never raises for bad input."""
+        try:
+            message = decode_to_job_manager(request)
+        except ProtocolError as error:
+            return encode(mm.Refused(reason=str(error)))
+        return encode(self._route(message))
+
+    def _route(self, message: mm.ToJobManager) -> mm.Answer:
+        match message:
+            case mm.RegisterTaskManager():
+                return self._resources.register(message)
+            case mm.Heartbeat():
+                return self._heartbeat(message)
+            case mm.FetchArtifact():
+                return self._artifact(message)
+            case mm.CommitReported():
+                master = self._jobs.get(message.attempt.job)
+                if master is not None:
+                    master.journal.commit(message)
+            case _:
+                master = self._jobs.get(message.attempt.job)
+                if master is not None:
+                    master.post(message)
+        if master is None:
+            return mm.Refused(reason=f"there is no job {message.attempt.job} here")
+        return mm.Ack()
+
+    def _heartbeat(self, message: mm.Heartbeat) -> mm.Answer:
+        answer = self._resources.heartbeat(message)
+        if isinstance(answer, mm.Ack):
+            for attempt, metrics in message.metrics:
+                master = self._jobs.get(attempt.job)
+                if master is not None:
+                    master.journal.metrics(attempt, metrics)
+        return answer
+
+    def _artifact(self, message: mm.FetchArtifact) -> mm.Answer:
+        if self._artifacts.get(message.job) != message.sha256:
+            return mm.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
+        try:
+            return mm.Artifact(content=self._services.get_artifact(message.sha256))
+        except (ProtocolError, OSError) as error:
+            return mm.Refused(reason=f"the artifact of job {message.job} cannot be read: {error}")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Jobs by what became of them: running, finished, cancelled, failed."""
+        states = [summary.state for summary in self.jobs()]
+        return {
+            "running": sum(state not in TERMINAL_STATES for state in states),
+            "finished": states.count("FINISHED"),
+            "cancelled": states.count("CANCELED"),
+            "failed": states.count("FAILED"),
+        }
+
+    @property
+    def slots_per_worker(self) -> int:
+        return self._config.get(TASK_SLOTS)
+
+    @property
+    def config(self) -> Configuration:
+        return self._config

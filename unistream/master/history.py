@@ -1,0 +1,93 @@
+"""Pictures of jobs for people: from the catalogue when the job is no longer in memory, and in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unistream.master.job_info import (
+    CheckpointInfo,
+    ExceptionInfo,
+    JobInfo,
+    JobSummary,
+    SinkInfo,
+)
+from unistream.master.journal import CHECKPOINTS_KEPT_MAX, EXCEPTIONS_KEPT_MAX
+from unistream.port.metadata import CommitRecord, JobRecord, MetadataStore
+
+
+def summary_of(info: JobInfo) -> JobSummary:
+    """One line of a list."""
+    tasks: dict[str, int] = {}
+    for subtask in info.subtasks:
+        tasks[subtask.state] = tasks.get(subtask.state, 0) + 1
+    return JobSummary(
+        job=info.job,
+        name=info.name,
+        state=info.state,
+        submitted_ms=info.submitted_ms,
+        ended_ms=info.ended_ms,
+        restarts=info.restarts,
+        tasks=tasks,
+    )
+
+
+def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
+    """What the catalogue knows of a job that has left the memory."""
+    checkpoints = sorted(store.checkpoints(record.job), key=lambda c: c.checkpoint_id, reverse=True)
+    completed = [c for c in checkpoints if c.state == "completed"]
+    savepoints = [c for c in completed if c.kind.is_savepoint]
+    exceptions = sorted(store.exceptions(record.job), key=lambda e: e.at_ms, reverse=True)
+    sinks = _sinks(store.commits(record.job))
+    return JobInfo(
+        job=record.job,
+        name=record.name,
+        lineage=record.lineage,
+        state=record.state,
+        target=record.target,
+        submitted_ms=record.submitted_ms,
+        ended_ms=record.ended_ms,
+        restarts=record.restarts,
+        checkpoints_completed=len(completed),
+        checkpoints_failed=sum(c.state == "failed" for c in checkpoints),
+        latest_checkpoint=completed[0].path if completed else None,
+        savepoint=savepoints[0].path if savepoints else None,
+        checkpoints=tuple(
+            CheckpointInfo(
+                checkpoint_id=c.checkpoint_id,
+                kind=c.kind,
+                state=c.state,
+                triggered_ms=c.triggered_ms,
+                duration_ms=c.duration_ms,
+                state_bytes=c.state_bytes,
+                path=c.path,
+                reason=c.reason,
+            )
+            for c in checkpoints[:CHECKPOINTS_KEPT_MAX]
+        ),
+        exceptions=tuple(
+            ExceptionInfo(
+                at_ms=e.at_ms,
+                kind=e.kind,
+                message=e.message,
+                traceback=e.traceback,
+                attempt=e.attempt,
+                task_manager=e.task_manager,
+            )
+            for e in exceptions[:EXCEPTIONS_KEPT_MAX]
+        ),
+        sinks=sinks,
+        metrics={"rows_committed": sum(s.rows for s in sinks.values())} if sinks else {},
+    )
+
+
+def _sinks(commits: Sequence[CommitRecord]) -> dict[str, SinkInfo]:
+    sinks: dict[str, SinkInfo] = {}
+    for commit in sorted(commits, key=lambda c: c.checkpoint_id):
+        before = sinks.get(commit.sink_uid, SinkInfo())
+        sinks[commit.sink_uid] = SinkInfo(
+            rows=before.rows + commit.rows,
+            commits=before.commits + 1,
+            checkpoint_id=commit.checkpoint_id,
+            table_version=before.table_version if commit.table_version is None else commit.table_version,
+        )
+    return sinks

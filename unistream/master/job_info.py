@@ -1,0 +1,125 @@
+"""What a master tells about its jobs and workers: plain data, the same embedded and over REST.
+
+Times are wall-clock milliseconds since the epoch, durations milliseconds, sizes bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId, VertexId
+from unistream.model.elements import SnapshotKind
+from unistream.model.messages import TaskFailure, TaskMetrics
+
+TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
+"""Job states that never change again."""
+
+
+class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One snapshot. `state`: triggered, completed or failed (with `reason`)."""
+
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    state: str
+    triggered_ms: int
+    duration_ms: int | None = None
+    state_bytes: int = 0
+    path: str | None = None
+    reason: str | None = None
+
+
+class ExceptionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One failure of a job, with the attempt and worker where it happened (if any)."""
+
+    at_ms: int
+    kind: str
+    message: str
+    traceback: str = ""
+    attempt: str | None = None
+    task_manager: str | None = None
+
+
+class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The current attempt of one subtask."""
+
+    vertex: VertexId
+    vertex_name: str
+    index: int
+    attempt: int
+    state: str
+    task_manager: TaskManagerId | None = None
+    metrics: TaskMetrics = TaskMetrics()
+
+
+class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sink made visible: rows in total, and the newest commit."""
+
+    rows: int = 0
+    commits: int = 0
+    checkpoint_id: CheckpointId | None = None
+    table_version: int | None = None
+
+
+class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One worker process. `pid` and `address` are None until it has registered."""
+
+    id: TaskManagerId
+    slots: int
+    address: str | None = None
+    pid: int | None = None
+    host: str | None = None
+    heartbeat_ms: int | None = None
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture of one job.
+
+    Attributes:
+        state_times: First time at which the job was in a state.
+        latest_checkpoint: Directory of the newest completed checkpoint or savepoint.
+        savepoint: Directory of the newest completed savepoint, whichever way it was asked for.
+        metrics: Counters summed over the current attempts of all subtasks: `records_in`,
+            `records_out`, …, and user counters by name; `rows_committed` over all sinks;
+            `watermark` is the smallest one.
+        task_managers: The workers that the job's tasks run on.
+    """
+
+    job: JobId
+    name: str
+    lineage: LineageId
+    state: str
+    target: str
+    submitted_ms: int
+    ended_ms: int | None = None
+    state_times: dict[str, int] = {}
+    restarts: int = 0
+    checkpoints_completed: int = 0
+    checkpoints_failed: int = 0
+    latest_checkpoint: str | None = None
+    savepoint: str | None = None
+    checkpoints: tuple[CheckpointInfo, ...] = ()
+    exceptions: tuple[ExceptionInfo, ...] = ()
+    subtasks: tuple[SubtaskInfo, ...] = ()
+    sinks: dict[str, SinkInfo] = {}
+    metrics: dict[str, int] = {}
+    task_managers: tuple[TaskManagerInfo, ...] = ()
+    failure: TaskFailure | None = None
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL_STATES
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a list of jobs."""
+
+    job: JobId
+    name: str
+    state: str
+    submitted_ms: int
+    ended_ms: int | None = None
+    restarts: int = 0
+    tasks: dict[str, int] = {}
+    """Subtasks by state."""

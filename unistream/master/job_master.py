@@ -1,0 +1,472 @@
+"""The shell around one job's machine: one thread, one mailbox; the machine decides, this obeys.
+
+    events: workers' reports, slots, losses, timers, answers of the storage   ──►  machine.handle
+    commands, in order: sends (one ordered sender per worker), slots, timers, storage and source
+    discovery (in a small pool), facts for the catalogue                      ◄──
+
+Whatever fails comes back as an event. An exception inside the machine is a defect of ours: the job ends as
+FAILED with the story that led there, rather than hanging.
+
+End of a job: the result is recorded first, then waiting requests are answered, then snapshots that
+nothing needs are removed, then the dispatcher is told (a finished job must never come back).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import traceback
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from unistream.base.clock import Clock
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import AlreadyEnded, ConfigError, Fenced, Transient, UnistreamError, Unreachable
+from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId
+from unistream.core import job_messages as jm
+from unistream.core.resource_messages import SlotsReturned, SlotsWanted
+from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
+from unistream.master.journal import Journal, summed
+from unistream.master.ordered import Pool
+from unistream.master.senders import Failed, Senders
+from unistream.master.timers import Mailbox
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobGraph, SourceInfo
+from unistream.model.messages import CancelTask, TaskFailure
+from unistream.port.source import SplitDiscovery
+from unistream.port.storage import CheckpointStorage
+
+STORY_EVENTS: Final = 20  # how far back the story of a defect goes
+STORY_EVENT_CHARS: Final = 300
+WAIT_MS: Final = 60_000  # a bound for one wait of the loop; nothing depends on it
+VIEW_TIMEOUT_S: Final = 1.0  # a picture that the loop does not give in this time is an older one
+RESULT_TIMEOUT_S: Final = 10.0  # longest wait for the catalogue to take a result
+CLEANUP_TIMEOUT_S: Final = 30.0  # longest wait for superseded snapshots to be removed
+
+logger = logging.getLogger(__name__)
+
+
+class Machine(Protocol):
+    """`unistream.core.job_machine.JobMachine`, as the shell sees it."""
+
+    def handle(self, event: jm.Event) -> Sequence[jm.Command]: ...
+
+    def validate(self) -> None:
+        """Raises when an invariant does not hold."""
+
+    def view(self) -> jm.JobView: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobIdentity:
+    """What never changes about a job."""
+
+    job: JobId
+    lineage: LineageId
+    target: str
+    graph: JobGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobServices:
+    """What a JobMaster works with; owned by the dispatcher.
+
+    Attributes:
+        io: Pool for storage and discovery.
+        savepoint_dir: Where savepoints go whose request names no directory.
+        resources: Takes slot requests of any job.
+        on_ended: Called last, from the job's thread.
+    """
+
+    clock: Clock
+    io: Pool
+    senders: Senders
+    storage: CheckpointStorage
+    savepoint_dir: str
+    discover: Callable[[SourceInfo], SplitDiscovery]
+    resources: Callable[[SlotsWanted | SlotsReturned], None]
+    on_ended: Callable[[JobId], None]
+
+
+class JobMaster:
+    """Runs one job to its end. All public methods may be called from any thread."""
+
+    def __init__(
+        self, *, identity: JobIdentity, machine: Machine, services: JobServices, journal: Journal
+    ) -> None:
+        self.identity = identity
+        self.journal = journal
+        self._machine = machine
+        self._services = services
+        self._mailbox: Mailbox[jm.Event | _Abandon | _ViewWanted, jm.Timer] = Mailbox(services.clock)
+        self._addresses: dict[TaskManagerId, str] = {}
+        self._story: deque[str] = deque(maxlen=STORY_EVENTS)
+        self._requests: dict[str, Future[str]] = {}
+        self._requests_lock = threading.Lock()
+        self._accepts_requests = True
+        self._view = machine.view()
+        self._end: jm.JobEnded | None = None
+        self._ended = threading.Event()
+        self._ended_ms: int | None = None
+        self._thread = threading.Thread(target=self._run, name=f"job-{identity.job[:8]}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    # --- from other threads -----------------------------------------------------------------------
+
+    def post(self, event: jm.Event) -> None:
+        """Takes note of `event`; never blocks. After the end it is dropped."""
+        if not self._ended.is_set():
+            self._mailbox.post(event)
+
+    def request_snapshot(self, kind: SnapshotKind, target: str | None) -> Future[str]:
+        """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
+
+        The future raises ConfigError with the reason when it cannot be had, AlreadyEnded if it is too late.
+        """
+        answer: Future[str] = Future()
+        request = uuid.uuid4().hex
+        with self._requests_lock:
+            accepted = self._accepts_requests
+            if accepted:
+                self._requests[request] = answer
+        if accepted:
+            target = target or self._services.savepoint_dir
+            self._mailbox.post(jm.SnapshotRequested(request=request, kind=kind, target=target))
+        else:
+            answer.set_exception(AlreadyEnded(f"job {self.identity.job} has already ended: {self.state}"))
+        return answer
+
+    def cancel(self) -> None:
+        self.post(jm.CancelRequested())
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """True once the job has ended and its result is recorded."""
+        return self._ended.wait(timeout_s)
+
+    def abandon(self, reason: str, timeout_s: float) -> bool:
+        """Ends the job as FAILED without asking its tasks; the last resort of a shutdown."""
+        self._mailbox.post(_Abandon(reason))
+        return self._ended.wait(timeout_s)
+
+    def join(self, timeout_s: float) -> bool:
+        """Waits until its thread has ended, clean-up included."""
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def state(self) -> str:
+        """As last seen; exact once the job has ended."""
+        return self._view.state if self._end is None or self._ended_ms is None else self._end.state
+
+    def info(self, workers: Iterable[TaskManagerInfo]) -> JobInfo:
+        """A picture of the job; `workers`: those of the cluster."""
+        view = self._fresh_view()
+        subtasks = self.journal.subtasks(view)
+        sinks = self.journal.sinks
+        used = {s.task_manager for s in subtasks}
+        ended = self._end if self._ended_ms is not None else None
+        return JobInfo(
+            job=self.identity.job,
+            name=self.identity.graph.name,
+            lineage=self.identity.lineage,
+            state=view.state if ended is None else ended.state,
+            target=self.identity.target,
+            submitted_ms=self.journal.submitted_ms,
+            ended_ms=self._ended_ms,
+            state_times=self.journal.state_times,
+            restarts=view.restarts,
+            checkpoints_completed=view.checkpoints_completed,
+            checkpoints_failed=view.checkpoints_failed,
+            latest_checkpoint=self.journal.latest_checkpoint,
+            savepoint=self.journal.savepoint,
+            checkpoints=self.journal.checkpoints,
+            exceptions=self.journal.exceptions,
+            subtasks=subtasks,
+            sinks=sinks,
+            metrics=summed(subtasks, sinks),
+            task_managers=tuple(w for w in workers if w.id in used),
+            failure=ended.failure if ended else view.failure,
+        )
+
+    def _fresh_view(self) -> jm.JobView:
+        """What the machine looks like after all that was posted before."""
+        if self._end is None and threading.current_thread() is not self._thread:
+            wanted = _ViewWanted()
+            self._mailbox.post(wanted)
+            wanted.taken.wait(VIEW_TIMEOUT_S)
+        return self._view
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        final: Sequence[jm.Command] = ()
+        try:
+            final = self._feed(jm.Started())
+            while self._end is None:
+                final = self._step()
+        except Exception as error:
+            logger.exception("event=job_master_defect job=%s", self.identity.job)
+            final = self._give_up(_defect(error, self._story))
+        self._conclude(final)
+        self._answer_views()
+
+    def _answer_views(self) -> None:
+        """Whoever asked while the job ended gets its last picture."""
+        while not self._mailbox.is_empty:
+            event, _ = self._mailbox.take(0)
+            if isinstance(event, _ViewWanted):
+                event.taken.set()
+
+    def _step(self) -> Sequence[jm.Command]:
+        event, timer = self._mailbox.take(WAIT_MS)
+        if isinstance(event, _ViewWanted):
+            self._view = self._machine.view()
+            event.taken.set()
+            return ()
+        if isinstance(event, _Abandon):
+            failure = TaskFailure(kind="ClusterShutdown", message=event.reason, recoverable=False)
+            return self._give_up(failure)
+        if timer is not None:
+            event = jm.TimerFired(timer)
+        return () if event is None else self._feed(event)
+
+    def _feed(self, event: jm.Event) -> Sequence[jm.Command]:
+        """Lets the machine decide and performs it. Returns what has to wait for the job's result."""
+        self._story.append(repr(event)[:STORY_EVENT_CHARS])
+        if isinstance(event, jm.SlotsGranted):
+            self._addresses.update({lease.task_manager: lease.address for lease in event.leases})
+        commands = self._machine.handle(event)
+        self._machine.validate()
+        self._end = next((c for c in commands if isinstance(c, jm.JobEnded)), None)
+        final: list[jm.Command] = []
+        for command in commands:
+            if self._end is not None and isinstance(command, jm.AnswerRequest | jm.DiscardSnapshot):
+                final.append(command)
+            else:
+                self._perform(command)
+        if self._end is not None:
+            self._view = self._machine.view()
+        return final
+
+    def _perform(self, command: jm.Command) -> None:
+        job = self.identity.job
+        match command:
+            case jm.Send():
+                self._send(command)
+            case jm.RequestSlots(requests=requests):
+                self._services.resources(SlotsWanted(job=job, requests=requests))
+            case jm.ReleaseSlots(requests=keys):
+                self._services.resources(SlotsReturned(job=job, requests=keys))
+            case jm.SetTimer(timer=timer, delay_ms=delay_ms):
+                self._mailbox.set_timer(timer, delay_ms)
+            case jm.CancelTimer(timer=timer):
+                self._mailbox.cancel_timer(timer)
+            case jm.DiscoverSplits() | jm.PrepareDirectory() | jm.WriteManifest():
+                self._services.io.submit(self._in_background, command)
+            case jm.DiscardSnapshot(directory=directory):
+                self._services.io.submit(self._discard, directory)
+            case jm.AnswerRequest():
+                self._answer(command)
+            case _:
+                self._record(command)
+
+    def _record(
+        self,
+        command: jm.RecordJobState
+        | jm.RecordAttempt
+        | jm.RecordException
+        | jm.RecordCheckpoint
+        | jm.JobEnded,
+    ) -> None:
+        match command:
+            case jm.RecordJobState(state=state):
+                logger.info("event=job_state job=%s state=%s", self.identity.job, state)
+                if state not in TERMINAL_STATES:  # the result is recorded once, by `_conclude`
+                    self.journal.job_state(command)
+            case jm.RecordAttempt():
+                self.journal.attempt(command)
+            case jm.RecordException():
+                self.journal.exception(command)
+            case jm.RecordCheckpoint():
+                self.journal.checkpoint(command)
+            case jm.JobEnded():
+                pass  # kept by `_feed`, acted on by `_conclude`
+
+    def _send(self, command: jm.Send) -> None:
+        token = command.token
+
+        def fate(failed: Failed | None) -> None:
+            if token is not None and failed is None:
+                self.post(jm.Delivered(token=token))
+            elif token is not None and failed is not None:
+                self.post(jm.Undelivered(token=token, reason=failed.reason, refused=failed.refused))
+            elif failed is not None:
+                job = self.identity.job
+                logger.warning("event=message_undelivered job=%s reason=%r", job, failed.reason)
+
+        address = self._addresses.get(command.task_manager)
+        if address is None:
+            fate(Failed(f"{command.task_manager} has no slot of this job", refused=True))
+        else:
+            self._services.senders.send(command.task_manager, address, command.message, fate)
+
+    def _answer(self, command: jm.AnswerRequest) -> None:
+        with self._requests_lock:
+            answer = self._requests.pop(command.request, None)
+        if answer is None:
+            return
+        if command.path is not None:
+            _resolve(answer, command.path)
+        else:
+            _reject(answer, command.error or "no reason was given")
+
+    # --- in the pool ------------------------------------------------------------------------------
+
+    def _in_background(self, command: jm.DiscoverSplits | jm.PrepareDirectory | jm.WriteManifest) -> None:
+        match command:
+            case jm.DiscoverSplits():
+                self.post(self._discover(command))
+            case jm.PrepareDirectory():
+                self.post(self._prepare(command))
+            case jm.WriteManifest():
+                self.post(self._write(command))
+
+    def _discover(self, command: jm.DiscoverSplits) -> jm.Event:
+        try:
+            discovery = self._services.discover(command.source)
+            try:
+                splits = tuple(discovery.discover())
+            finally:
+                discovery.close()
+        except Exception as error:
+            failure = TaskFailure(
+                kind=type(error).__name__,
+                message=str(error),
+                traceback="" if isinstance(error, UnistreamError) else traceback.format_exc(),
+                recoverable=not isinstance(error, ConfigError),
+            )
+            return jm.DiscoveryFailed(vertex=command.vertex, failure=failure)
+        return jm.SplitsDiscovered(vertex=command.vertex, splits=splits)
+
+    def _prepare(self, command: jm.PrepareDirectory) -> jm.Event:
+        checkpoint_id = command.checkpoint_id
+        try:
+            directory = self._services.storage.directory(
+                self.identity.job, checkpoint_id, command.kind, command.target
+            )
+        except Exception as error:
+            return jm.DirectoryFailed(checkpoint_id=checkpoint_id, reason=_text(error))
+        timestamp_ms = self._services.clock.wall_ms()
+        return jm.DirectoryReady(checkpoint_id=checkpoint_id, directory=directory, timestamp_ms=timestamp_ms)
+
+    def _write(self, command: jm.WriteManifest) -> jm.Event:
+        checkpoint_id: CheckpointId = command.manifest.checkpoint_id
+        crash_point("manifest.before_create")
+        try:
+            self._services.storage.write_manifest(command.directory, command.manifest)
+        except Fenced as error:
+            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), fenced=True)
+        except Transient as error:
+            unknown = isinstance(error, Unreachable)  # other transient failures say: not written
+            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=unknown)
+        except Exception as error:  # OutcomeUnknown, and whatever else did not say "not written"
+            logger.warning("event=manifest_outcome_unknown directory=%s reason=%r", command.directory, error)
+            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=True)
+        crash_point("manifest.created")
+        return jm.ManifestDurable(checkpoint_id=checkpoint_id)
+
+    def _discard(self, directory: str) -> None:
+        try:
+            self._services.storage.discard(directory)
+        except Exception:
+            logger.exception("event=snapshot_not_discarded directory=%s", directory)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _give_up(self, failure: TaskFailure) -> Sequence[jm.Command]:
+        """The machine cannot go on: cancel what runs, give back all slots. Nothing is deleted."""
+        with contextlib.suppress(Exception):  # it is the machine's defect that brought us here
+            self._view = self._machine.view()
+        for attempt in self._view.attempts:
+            address = self._addresses.get(attempt.task_manager or TaskManagerId(""))
+            if attempt.task_manager and address and attempt.state not in TERMINAL_STATES:
+                message = CancelTask(attempt=attempt.attempt)
+                self._services.senders.send(attempt.task_manager, address, message)
+        self._services.resources(SlotsReturned(job=self.identity.job))
+        self.journal.failure(failure)
+        self._end = jm.JobEnded(state="FAILED", failure=failure)
+        return ()
+
+    def _conclude(self, final: Sequence[jm.Command]) -> None:
+        """Result first, then answers, then clean-up."""
+        assert self._end is not None
+        ended_ms = self._services.clock.wall_ms()
+        if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
+            logger.error("event=result_not_recorded job=%s state=%s", self.identity.job, self._end.state)
+        self._ended_ms = ended_ms
+        with self._requests_lock:
+            self._accepts_requests = False
+        for command in final:
+            if isinstance(command, jm.AnswerRequest):
+                self._answer(command)
+        with self._requests_lock:
+            open_requests, self._requests = list(self._requests.values()), {}
+        for request in open_requests:
+            reason = f": {self._end.failure.message}" if self._end.failure else ""
+            _reject(request, f"the job ended as {self._end.state} before the snapshot was complete{reason}")
+        self._ended.set()
+        discards = [
+            self._services.io.submit(self._discard, c.directory)
+            for c in final
+            if isinstance(c, jm.DiscardSnapshot)
+        ]
+        wait_for(discards, timeout=CLEANUP_TIMEOUT_S)
+        logger.info("event=job_ended job=%s state=%s", self.identity.job, self._end.state)
+        self._services.on_ended(self.identity.job)
+
+
+@dataclass(frozen=True, slots=True)
+class _Abandon:
+    reason: str
+
+
+class _ViewWanted:
+    def __init__(self) -> None:
+        self.taken = threading.Event()
+
+
+def _resolve(answer: Future[str], path: str) -> None:
+    try:
+        answer.set_result(path)
+    except InvalidStateError:  # whoever asked has cancelled the future
+        logger.debug("event=answer_not_wanted path=%s", path)
+
+
+def _reject(answer: Future[str], reason: str) -> None:
+    try:
+        answer.set_exception(ConfigError(reason))
+    except InvalidStateError:
+        logger.debug("event=answer_not_wanted reason=%s", reason)
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, UnistreamError) else f"{type(error).__name__}: {error}"
+
+
+def _defect(error: Exception, story: Iterable[str]) -> TaskFailure:
+    lines = "\n  ".join(story)
+    return TaskFailure(
+        kind="InternalError",
+        message=f"the job's machine failed: {type(error).__name__}: {error}; its last events:\n  {lines}",
+        traceback=traceback.format_exc(),
+        recoverable=False,
+    )

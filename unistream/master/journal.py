@@ -1,0 +1,240 @@
+"""What is remembered of one job: a bounded picture in memory, and every fact to the catalogue."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from typing import Final
+
+from unistream.base.clock import Clock
+from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
+from unistream.core.job_messages import (
+    JobView,
+    RecordAttempt,
+    RecordCheckpoint,
+    RecordException,
+    RecordJobState,
+)
+from unistream.master.catalogue import Catalogue
+from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
+from unistream.model.graph import JobGraph
+from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
+from unistream.port.metadata import CheckpointRecord, CommitRecord, ExceptionRecord
+
+CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
+EXCEPTIONS_KEPT_MAX: Final = 16  # jobmanager.execution.attempts-history-size
+COMMITS_KEPT_MAX: Final = 4_096  # a commit repeated after a restart is one of the newest
+
+
+class Journal:
+    """Facts of one job. Thread-safe: written by its master and the workers' reports, read by REST."""
+
+    def __init__(self, job: JobId, graph: JobGraph, catalogue: Catalogue, clock: Clock) -> None:
+        self._job = job
+        self._names = {vertex.id: vertex.name for vertex in graph.vertices}
+        self._catalogue = catalogue
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.submitted_ms = clock.wall_ms()
+        self._state_times: dict[str, int] = {"INITIALIZING": self.submitted_ms}
+        self._checkpoints: OrderedDict[CheckpointId, CheckpointInfo] = OrderedDict()
+        self._exceptions: deque[ExceptionInfo] = deque(maxlen=EXCEPTIONS_KEPT_MAX)
+        self._metrics: dict[SubtaskId, tuple[int, TaskMetrics]] = {}
+        self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
+        self._sinks: dict[str, SinkInfo] = {}
+        self._latest: str | None = None
+        self._savepoint: str | None = None
+
+    def job_state(self, command: RecordJobState) -> None:
+        with self._lock:
+            self._state_times.setdefault(command.state, self._clock.wall_ms())
+        self._catalogue.update_job(self._job, state=command.state, restarts=command.restarts)
+
+    def ended(self, state: str, restarts: int, ended_ms: int) -> threading.Event:
+        """Records the result; the event is set when that was tried."""
+        with self._lock:
+            self._state_times[state] = ended_ms
+        return self._catalogue.update_job(self._job, state=state, restarts=restarts, ended_ms=ended_ms)
+
+    def attempt(self, command: RecordAttempt) -> None:
+        self._catalogue.record_attempt(
+            command.attempt, command.vertex_name, command.state, command.task_manager, self._clock.wall_ms()
+        )
+
+    def exception(self, command: RecordException) -> None:
+        attempt = None if command.attempt is None else str(command.attempt)
+        self._add_exception(command.failure, attempt, command.task_manager)
+
+    def failure(self, failure: TaskFailure) -> None:
+        """A failure of the job as a whole."""
+        self._add_exception(failure, None, None)
+
+    def _add_exception(self, failure: TaskFailure, attempt: str | None, task_manager: str | None) -> None:
+        info = ExceptionInfo(
+            at_ms=self._clock.wall_ms(),
+            kind=failure.kind,
+            message=failure.message,
+            traceback=failure.traceback,
+            attempt=attempt,
+            task_manager=task_manager,
+        )
+        with self._lock:
+            self._exceptions.appendleft(info)
+        self._catalogue.record_exception(
+            ExceptionRecord(
+                job=self._job,
+                at_ms=info.at_ms,
+                attempt=attempt,
+                task_manager=task_manager,
+                kind=failure.kind,
+                message=failure.message,
+                traceback=failure.traceback,
+            )
+        )
+
+    def checkpoint(self, command: RecordCheckpoint) -> None:
+        now = self._clock.wall_ms()
+        with self._lock:
+            known = self._checkpoints.get(command.checkpoint_id)
+            triggered_ms = now if known is None else known.triggered_ms
+            info = CheckpointInfo(
+                checkpoint_id=command.checkpoint_id,
+                kind=command.kind,
+                state=command.state,
+                triggered_ms=triggered_ms,
+                duration_ms=None if command.state == "triggered" else now - triggered_ms,
+                state_bytes=command.state_bytes,
+                path=command.path,
+                reason=command.reason,
+            )
+            self._checkpoints[info.checkpoint_id] = info
+            while len(self._checkpoints) > CHECKPOINTS_KEPT_MAX:
+                self._checkpoints.popitem(last=False)
+            if info.state == "completed" and info.path is not None:
+                self._latest = info.path
+                self._savepoint = info.path if info.kind.is_savepoint else self._savepoint
+        self._catalogue.record_checkpoint(
+            CheckpointRecord(
+                job=self._job,
+                checkpoint_id=info.checkpoint_id,
+                kind=info.kind,
+                state=info.state,
+                triggered_ms=info.triggered_ms,
+                duration_ms=info.duration_ms,
+                state_bytes=info.state_bytes,
+                path=info.path,
+                reason=info.reason,
+            )
+        )
+
+    def commit(self, report: CommitReported) -> None:
+        """A commit that is reported again (after a restart) counts once; its rows are the larger number,
+        for a repeated commit finds nothing left to do."""
+        key = (report.sink_uid, report.checkpoint_id)
+        with self._lock:
+            before = self._commits.get(key)
+            rows = max(report.rows, before or 0)
+            self._commits[key] = rows
+            while len(self._commits) > COMMITS_KEPT_MAX:
+                self._commits.popitem(last=False)
+            sink = self._sinks.get(report.sink_uid, SinkInfo())
+            versions = [v for v in (sink.table_version, report.table_version) if v is not None]
+            self._sinks[report.sink_uid] = SinkInfo(
+                rows=sink.rows + rows - (before or 0),
+                commits=sink.commits + (before is None),
+                checkpoint_id=max(report.checkpoint_id, sink.checkpoint_id or report.checkpoint_id),
+                table_version=max(versions, default=None),
+            )
+        self._catalogue.record_commit(
+            CommitRecord(
+                job=self._job,
+                sink_uid=report.sink_uid,
+                checkpoint_id=report.checkpoint_id,
+                at_ms=self._clock.wall_ms(),
+                rows=rows,
+                table_version=report.table_version,
+            )
+        )
+
+    def metrics(self, attempt: AttemptId, metrics: TaskMetrics) -> None:
+        """Keeps those of the newest attempt of each subtask."""
+        with self._lock:
+            known = self._metrics.get(attempt.subtask)
+            if known is None or known[0] <= attempt.attempt:
+                self._metrics[attempt.subtask] = (attempt.attempt, metrics)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    @property
+    def state_times(self) -> dict[str, int]:
+        with self._lock:
+            return dict(self._state_times)
+
+    @property
+    def checkpoints(self) -> tuple[CheckpointInfo, ...]:
+        """Newest first."""
+        with self._lock:
+            return tuple(reversed(self._checkpoints.values()))
+
+    @property
+    def exceptions(self) -> tuple[ExceptionInfo, ...]:
+        """Newest first."""
+        with self._lock:
+            return tuple(self._exceptions)
+
+    @property
+    def sinks(self) -> dict[str, SinkInfo]:
+        with self._lock:
+            return dict(self._sinks)
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        return self._latest
+
+    @property
+    def savepoint(self) -> str | None:
+        return self._savepoint
+
+    def subtasks(self, view: JobView) -> tuple[SubtaskInfo, ...]:
+        """The attempts of `view` with what their workers last reported."""
+        with self._lock:
+            metrics = dict(self._metrics)
+        return tuple(
+            SubtaskInfo(
+                vertex=a.attempt.vertex,
+                vertex_name=self._names.get(a.attempt.vertex, a.attempt.vertex),
+                index=a.attempt.index,
+                attempt=a.attempt.attempt,
+                state=a.state,
+                task_manager=a.task_manager,
+                metrics=_of_attempt(metrics.get(a.attempt.subtask), a.attempt),
+            )
+            for a in view.attempts
+        )
+
+
+def _of_attempt(known: tuple[int, TaskMetrics] | None, attempt: AttemptId) -> TaskMetrics:
+    return TaskMetrics() if known is None or known[0] != attempt.attempt else known[1]
+
+
+def summed(subtasks: tuple[SubtaskInfo, ...], sinks: dict[str, SinkInfo]) -> dict[str, int]:
+    """Counters of a whole job, see `JobInfo.metrics`."""
+    totals: dict[str, int] = {}
+    for subtask in subtasks:
+        m = subtask.metrics
+        counters = {
+            "records_in": m.records_in,
+            "records_out": m.records_out,
+            "busy_ms": m.busy_ms,
+            "backpressured_ms": m.backpressured_ms,
+            "idle_ms": m.idle_ms,
+            **m.user,
+        }
+        for name, value in counters.items():
+            totals[name] = totals.get(name, 0) + value
+    watermarks = [s.metrics.watermark for s in subtasks if s.metrics.watermark is not None]
+    if watermarks:
+        totals["watermark"] = min(watermarks)
+    if sinks:
+        totals["rows_committed"] = sum(sink.rows for sink in sinks.values())
+    return totals

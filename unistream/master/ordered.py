@@ -1,0 +1,118 @@
+"""Threads that do what they are given: one in order (catalogue, messages to one worker), or a few at once.
+
+Not `concurrent.futures`' own pools: those refuse work as soon as the interpreter begins to exit, which is
+just when a cluster that was left open is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import ParamSpec
+
+Work = Callable[[], None]
+P = ParamSpec("P")
+
+logger = logging.getLogger(__name__)
+
+
+class OrderedWorker:
+    """Runs submitted work one after the other on a thread of its own.
+
+    Work handles its own failures; one that escapes is logged and the next one runs.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, work: Work) -> bool:
+        """False: closed, `work` will not run."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._queue.put(work)
+            return True
+
+    def flush(self, timeout_s: float) -> bool:
+        """Waits until all that was submitted before has run; False after `timeout_s`."""
+        done = threading.Event()
+        return not self.submit(done.set) or done.wait(timeout_s)
+
+    def close(self, timeout_s: float) -> bool:
+        """Accepts no more, runs what is queued, ends the thread; False if it still works after that."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._queue.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            try:
+                work()
+            except Exception:
+                logger.exception("event=background_work_failed thread=%s", self._thread.name)
+
+
+class Pool:
+    """A few threads that share a queue; `submit` never blocks."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{index}", daemon=True)
+            for index in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, work: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> Future[None]:
+        """Done when `work` has run; carries its exception. After `close`: cancelled, will not run."""
+        future: Future[None] = Future()
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                work(*args, **kwargs)
+            except Exception as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+
+        with self._lock:
+            if not self._closed:
+                self._queue.put(run)
+                return future
+        future.cancel()
+        future.set_running_or_notify_cancel()
+        return future
+
+    def close(self, timeout_s: float) -> bool:
+        """Runs what is queued, ends the threads; False if one still works after `timeout_s`."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                for _ in self._threads:
+                    self._queue.put(None)
+        deadline = threading.Event()
+        for thread in self._threads:
+            thread.join(timeout_s if not deadline.is_set() else 0)
+            if thread.is_alive():
+                deadline.set()
+        return not deadline.is_set()
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            work()

@@ -1,0 +1,131 @@
+"""Messages to workers: one connection and one ordered sender for each TaskManager."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import Unreachable
+from unistream.base.ids import TaskManagerId
+from unistream.master.ordered import OrderedWorker
+from unistream.model.messages import CheckpointCompleted, Refused, ToTaskManager
+from unistream.port.transport import ControlClient
+
+Connect = Callable[[str], ControlClient]
+"""Flight location -> client; returns at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Why a message was not acknowledged. `refused`: the peer certainly did not act on it."""
+
+    reason: str
+    refused: bool = False
+
+
+Fate = Callable[[Failed | None], None]
+"""Called once, from any thread, must not block: None = acknowledged."""
+
+CLOSE_TIMEOUT_S: Final = 2.0  # a call in flight may hold its thread for RPC_TIMEOUT_S; it is a daemon
+
+logger = logging.getLogger(__name__)
+
+
+class _Sender:
+    """One worker: its connection is used by its own thread only."""
+
+    def __init__(self, task_manager: TaskManagerId, address: str, connect: Connect) -> None:
+        self.task_manager = task_manager
+        self.address = address
+        self._connect = connect
+        self._client: ControlClient | None = None
+        self._worker = OrderedWorker(f"send-{task_manager}")
+        self._given_up: str | None = None
+
+    def send(self, message: ToTaskManager, fate: Fate) -> None:
+        if not self._worker.submit(lambda: fate(self._deliver(message))):
+            fate(Failed(self._given_up or "the sender is closed", refused=True))
+
+    def give_up(self, reason: str) -> None:
+        """What is queued gets `reason` as its fate, soon; nothing more is sent."""
+        self._given_up = reason
+        self._worker.submit(self._disconnect)
+        self._worker.close(0)
+
+    def close(self) -> None:
+        """Sends what is queued, waits a little."""
+        self._worker.submit(self._disconnect)
+        if not self._worker.close(CLOSE_TIMEOUT_S):
+            logger.warning("event=sender_busy_at_close task_manager=%s", self.task_manager)
+
+    def _deliver(self, message: ToTaskManager) -> Failed | None:
+        """Tries once: what may be repeated is decided by the job's machine."""
+        if self._given_up is not None:
+            return Failed(self._given_up, refused=True)
+        name = type(message).__name__
+        try:
+            if self._client is None:
+                self._client = self._connect(self.address)
+            answer = self._client.call(message)
+        except Unreachable as error:
+            return Failed(f"{self.task_manager} did not answer {name}: {error}")
+        except Exception as error:  # whatever a transport raises: the message's fate must be told
+            return Failed(f"{name} to {self.task_manager} failed: {error}")
+        if isinstance(answer, Refused):
+            return Failed(f"{self.task_manager} refused {name}: {answer.reason}", refused=True)
+        if isinstance(message, CheckpointCompleted):
+            crash_point("notify.sent")
+        return None
+
+    def _disconnect(self) -> None:
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+class Senders:
+    """All connections to workers of one cluster. Thread-safe; `send` never blocks."""
+
+    def __init__(self, connect: Connect) -> None:
+        self._connect = connect
+        self._lock = threading.Lock()
+        self._senders: dict[TaskManagerId, _Sender] = {}
+        self._closed = False
+
+    def send(
+        self, task_manager: TaskManagerId, address: str, message: ToTaskManager, fate: Fate | None = None
+    ) -> None:
+        """Queues `message` behind those already queued for this worker."""
+        with self._lock:
+            sender = self._senders.get(task_manager)
+            if sender is None and not self._closed:
+                sender = _Sender(task_manager, address, self._connect)
+                self._senders[task_manager] = sender
+        fate = fate or _log_failure
+        if sender is None:
+            fate(Failed("the cluster is shutting down", refused=True))
+            return
+        sender.send(message, fate)
+
+    def forget(self, task_manager: TaskManagerId, reason: str) -> None:
+        """The worker is gone: what is still queued for it fails with `reason`."""
+        with self._lock:
+            sender = self._senders.pop(task_manager, None)
+        if sender is not None:
+            sender.give_up(reason)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            senders, self._senders = list(self._senders.values()), {}
+        for sender in senders:
+            sender.close()
+
+
+def _log_failure(failed: Failed | None) -> None:
+    if failed is not None:
+        logger.warning("event=message_undelivered reason=%r", failed.reason)

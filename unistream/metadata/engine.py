@@ -1,0 +1,122 @@
+"""Connections to the metadata database, and what its errors mean to a caller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    NoSuchModuleError,
+    OperationalError,
+    ProgrammingError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from unistream.base.errors import ConfigError, Transient, Unreachable
+
+BUSY_TIMEOUT_MS: Final = 10_000  # SQLite: longest wait for another writer
+CONNECT_TIMEOUT_S: Final = 10
+POOL_TIMEOUT_S: Final = 10
+DIALECTS: Final = ("sqlite", "postgresql")
+OUTDATED: Final = "the schema of the metadata database is outdated: run `unistream db upgrade`"
+
+
+def parse_url(url: str) -> URL:
+    """A SQLAlchemy URL of a database that is supported.
+
+    Raises:
+        ConfigError: anything else, with the password left out of the text.
+    """
+    try:
+        parsed = make_url(url)
+        dialect = parsed.get_backend_name()
+    except (ArgumentError, NoSuchModuleError):
+        raise ConfigError(
+            "metadata.url is not a SQLAlchemy URL such as sqlite:////var/lib/unistream/metadata.db "
+            "or postgresql+psycopg://user:password@host/database"
+        ) from None
+    if dialect not in DIALECTS:
+        raise ConfigError(f"metadata.url: {dialect!r} is not one of {', '.join(DIALECTS)}")
+    if dialect == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise ConfigError("metadata.url: SQLite needs a file, such as sqlite:////tmp/metadata.db")
+    if dialect == "sqlite" and not Path(parsed.database or "").absolute().parent.is_dir():
+        raise ConfigError(f"metadata.url: the folder of {parsed.database!r} does not exist")
+    return parsed
+
+
+def open_engine(url: str) -> Engine:
+    """An engine with bounded waits; the caller disposes it. Contacts nothing.
+
+    Raises:
+        ConfigError: the URL cannot be used or its driver is not installed.
+    """
+    parsed = parse_url(url)
+    is_sqlite = parsed.get_backend_name() == "sqlite"
+    connect_args = (
+        {"timeout": BUSY_TIMEOUT_MS / 1000} if is_sqlite else {"connect_timeout": CONNECT_TIMEOUT_S}
+    )
+    try:
+        engine = create_engine(
+            parsed, pool_timeout=POOL_TIMEOUT_S, pool_pre_ping=not is_sqlite, connect_args=connect_args
+        )
+    except (ImportError, NoSuchModuleError, ArgumentError) as error:
+        raise ConfigError(
+            f"metadata.url: the driver of {parsed.drivername!r} is not installed: {error}"
+        ) from error
+    if is_sqlite:
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # transactions begin where SQLAlchemy says, below
+    cursor = connection.cursor()
+    for setting in (
+        "journal_mode=WAL",
+        "synchronous=NORMAL",
+        "foreign_keys=ON",
+        f"busy_timeout={BUSY_TIMEOUT_MS}",
+    ):
+        cursor.execute(f"PRAGMA {setting}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Any) -> None:
+    # A reader that turns writer fails at once when another one wrote in between; so writers say it first.
+    mode = "" if connection.get_execution_options().get("unistream_read") else " IMMEDIATE"
+    connection.exec_driver_sql(f"BEGIN{mode}")
+
+
+@contextmanager
+def database_errors(engine: Engine) -> Iterator[None]:
+    """Translates what SQLAlchemy raises: nobody above needs to know it.
+
+    Raises:
+        Unreachable: no connection, locked for too long, the server went away.
+        ConfigError: tables are missing.
+        Transient: anything else that the database refused.
+    """
+    where = engine.url.render_as_string(hide_password=True)
+    try:
+        yield
+    except IntegrityError:
+        raise  # a caller that can cause one knows what it means
+    except PoolTimeout as error:
+        raise Unreachable(f"no free connection to {where} within {POOL_TIMEOUT_S} s") from error
+    except DBAPIError as error:
+        text = str(error.orig)
+        if isinstance(error, ProgrammingError) or "no such table" in text or "no such column" in text:
+            raise ConfigError(f"{OUTDATED} ({where}: {text.splitlines()[0]})") from error
+        if "not a database" in text:
+            raise ConfigError(f"metadata.url: {where} is not a SQLite database") from error
+        if isinstance(error, OperationalError) or error.connection_invalidated:
+            raise Unreachable(f"the metadata database {where} did not answer: {text}") from error
+        raise Transient(f"the metadata database {where} refused: {text}") from error

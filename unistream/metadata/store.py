@@ -1,0 +1,254 @@
+"""Job metadata in SQL: `unistream.port.metadata.MetadataStore` on SQLite or PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import Connection, Row, Select, Table, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import IntegrityError
+
+from unistream.base.errors import ConfigError, Fenced
+from unistream.base.ids import AttemptId, JobId, LeaderEpoch, VertexId
+from unistream.metadata import tables as t
+from unistream.metadata.engine import database_errors, open_engine
+from unistream.metadata.records import AttemptRecord, SavepointRecord
+from unistream.model.elements import SnapshotKind
+from unistream.port.metadata import CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
+
+EPOCH_ROW: Final = "jobmanager"
+EXCEPTIONS_LISTED_MAX: Final = 1_000  # a job that restarts for weeks must not fill an answer
+
+
+class SqlMetadataStore:
+    """Thread-safe; each call is one short transaction on a pooled connection.
+
+    The schema is made by `unistream.metadata.migrate.upgrade`, never here.
+
+    Raises:
+        ConfigError: the URL cannot be used; from any method: the schema is missing or outdated.
+        Unreachable: from any method: the database did not answer in time.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = open_engine(url)
+        self._upsert_insert = sqlite.insert if self._engine.dialect.name == "sqlite" else postgresql.insert
+
+    def close(self) -> None:
+        """Closes all connections."""
+        self._engine.dispose()
+
+    def next_leader_epoch(self) -> LeaderEpoch:
+        """See the port. Atomic: two that ask at once get different epochs."""
+        first = self._upsert_insert(t.leaders).values(name=EPOCH_ROW, epoch=1)
+        counted = first.on_conflict_do_update(
+            index_elements=[t.leaders.c.name], set_={"epoch": t.leaders.c.epoch + 1}
+        )
+        with self._write() as connection:
+            epoch = connection.execute(counted.returning(t.leaders.c.epoch)).scalar_one()
+        return LeaderEpoch(int(epoch))
+
+    def add_job(self, record: JobRecord, epoch: LeaderEpoch) -> None:
+        """See the port.
+
+        Raises:
+            ConfigError: there is a job of this id.
+        """
+        try:
+            with self._write() as connection:
+                connection.execute(insert(t.jobs).values(**_fields(record), leader_epoch=epoch))
+        except IntegrityError as error:
+            raise ConfigError(f"a job with the id {record.job} exists already") from error
+
+    def update_job(self, record: JobRecord, epoch: LeaderEpoch) -> JobRecord:
+        """See the port.
+
+        Raises:
+            Fenced: another leader or another write was faster, or there is no such job.
+        """
+        stored = msgspec.structs.replace(record, version=record.version + 1)
+        mine = (
+            (t.jobs.c.job == record.job)
+            & (t.jobs.c.version == record.version)
+            & (t.jobs.c.leader_epoch <= epoch)
+        )
+        with self._write() as connection:
+            written = connection.execute(
+                update(t.jobs).where(mine).values(**_fields(stored), leader_epoch=epoch)
+            )
+            if written.rowcount != 1:
+                raise Fenced(_why_fenced(connection, record, epoch))
+        return stored
+
+    def job(self, job: JobId) -> JobRecord | None:
+        """The job of this id, or None."""
+        found = self._select(select(t.jobs).where(t.jobs.c.job == job))
+        return _job(found[0]) if found else None
+
+    def jobs(self) -> Sequence[JobRecord]:
+        """All jobs, newest first."""
+        newest_first = select(t.jobs).order_by(t.jobs.c.submitted_ms.desc(), t.jobs.c.job)
+        return [_job(row) for row in self._select(newest_first)]
+
+    def record_attempt(
+        self, attempt: AttemptId, vertex_name: str, state: str, task_manager: str | None, at_ms: int
+    ) -> None:
+        """See the port. An attempt keeps its TaskManager when a later state names none."""
+        key = {
+            "job": attempt.job,
+            "vertex": attempt.vertex,
+            "subtask": attempt.index,
+            "attempt": attempt.attempt,
+        }
+        changed: dict[str, Any] = {"state": state, "updated_ms": at_ms}
+        if task_manager is not None:
+            changed["task_manager"] = task_manager
+        with self._write(attempt.job) as connection:
+            self._upsert(
+                connection,
+                t.vertices,
+                {"job": attempt.job, "vertex": attempt.vertex},
+                {"name": _storable(vertex_name)},
+            )
+            self._upsert(
+                connection, t.attempts, key, changed, {"started_ms": at_ms, "task_manager": task_manager}
+            )
+
+    def attempts(self, job: JobId) -> Sequence[AttemptRecord]:
+        """All attempts of a job by vertex, subtask and attempt number."""
+        a, v = t.attempts, t.vertices
+        joined = select(a, v.c.name).join(v, (a.c.job == v.c.job) & (a.c.vertex == v.c.vertex))
+        ordered = joined.where(a.c.job == job).order_by(a.c.vertex, a.c.subtask, a.c.attempt)
+        return [_attempt(row) for row in self._select(ordered)]
+
+    def record_checkpoint(self, record: CheckpointRecord) -> None:
+        """See the port. A completed savepoint is listed as such, too."""
+        values = {**_fields(record), "kind": record.kind.value}
+        key = {"job": values.pop("job"), "checkpoint_id": values.pop("checkpoint_id")}
+        with self._write(record.job) as connection:
+            self._upsert(connection, t.checkpoints, key, values)
+            if record.kind.is_savepoint and record.state == "completed" and record.path is not None:
+                name = connection.execute(
+                    select(t.jobs.c.name).where(t.jobs.c.job == record.job)
+                ).scalar_one()
+                listed = {k: values[k] for k in ("kind", "path", "triggered_ms")}
+                self._upsert(connection, t.savepoints, key, {**listed, "job_name": name})
+
+    def checkpoints(self, job: JobId) -> Sequence[CheckpointRecord]:
+        """All snapshots of a job by id."""
+        c = t.checkpoints
+        found = self._select(select(c).where(c.c.job == job).order_by(c.c.checkpoint_id))
+        return [_checkpoint(row) for row in found]
+
+    def savepoints(self, job: JobId | None = None) -> Sequence[SavepointRecord]:
+        """Completed savepoints of one job or of all, newest first."""
+        wanted = select(t.savepoints).order_by(t.savepoints.c.triggered_ms.desc(), t.savepoints.c.id.desc())
+        if job is not None:
+            wanted = wanted.where(t.savepoints.c.job == job)
+        return [_savepoint(row) for row in self._select(wanted)]
+
+    def record_exception(self, record: ExceptionRecord) -> None:
+        """Adds one; the same exception may be recorded twice."""
+        with self._write(record.job) as connection:
+            connection.execute(insert(t.exceptions).values(**_fields(record)))
+
+    def exceptions(self, job: JobId) -> Sequence[ExceptionRecord]:
+        """The newest of a job (at most `EXCEPTIONS_LISTED_MAX`), oldest of them first."""
+        e = t.exceptions
+        newest = select(e).where(e.c.job == job).order_by(e.c.id.desc()).limit(EXCEPTIONS_LISTED_MAX)
+        return [ExceptionRecord(**_without(row, "id")) for row in reversed(self._select(newest))]
+
+    def record_commit(self, record: CommitRecord) -> None:
+        """See the port."""
+        values = _fields(record)
+        key = {name: values.pop(name) for name in ("job", "sink_uid", "checkpoint_id")}
+        with self._write(record.job) as connection:
+            self._upsert(connection, t.commits, key, values)
+
+    def commits(self, job: JobId) -> Sequence[CommitRecord]:
+        """All commits of a job by checkpoint and sink."""
+        c = t.commits
+        found = self._select(select(c).where(c.c.job == job).order_by(c.c.checkpoint_id, c.c.sink_uid))
+        return [CommitRecord(**row._mapping) for row in found]
+
+    @contextmanager
+    def _write(self, job: JobId | None = None) -> Iterator[Connection]:
+        """One transaction. With `job`: a row of an unknown job is refused by name."""
+        with database_errors(self._engine):
+            try:
+                with self._engine.begin() as connection:
+                    yield connection
+            except IntegrityError as error:
+                if job is None:
+                    raise
+                raise ConfigError(f"there is no job {job} in the metadata, or a value is missing") from error
+
+    def _select(self, statement: Select[Any]) -> Sequence[Row[Any]]:
+        with database_errors(self._engine), self._engine.connect() as connection:
+            reader = connection.execution_options(unistream_read=True)
+            return reader.execute(statement).all()
+
+    def _upsert(
+        self,
+        connection: Connection,
+        table: Table,
+        key: Mapping[str, Any],
+        changed: Mapping[str, Any],
+        first: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`first`: values that only a new row gets, unless `changed` has them."""
+        row = self._upsert_insert(table).values({**(first or {}), **key, **changed})
+        connection.execute(row.on_conflict_do_update(index_elements=list(key), set_=dict(changed)))
+
+
+def _fields(record: msgspec.Struct) -> dict[str, Any]:
+    return {name: _storable(getattr(record, name)) for name in record.__struct_fields__}
+
+
+def _storable(value: object) -> object:
+    """Texts of users may hold what a database refuses: NUL (PostgreSQL) and lone surrogates (all)."""
+    if not isinstance(value, str):
+        return value
+    return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
+
+
+def _without(row: Row[Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in row._mapping.items() if name not in names}
+
+
+def _job(row: Row[Any]) -> JobRecord:
+    return JobRecord(**_without(row, "leader_epoch"))
+
+
+def _attempt(row: Row[Any]) -> AttemptRecord:
+    return AttemptRecord(
+        attempt=AttemptId(JobId(row.job), VertexId(row.vertex), row.subtask, row.attempt),
+        vertex_name=row.name,
+        state=row.state,
+        task_manager=row.task_manager,
+        started_ms=row.started_ms,
+        updated_ms=row.updated_ms,
+    )
+
+
+def _checkpoint(row: Row[Any]) -> CheckpointRecord:
+    return CheckpointRecord(**_without(row, "kind"), kind=SnapshotKind(row.kind))
+
+
+def _savepoint(row: Row[Any]) -> SavepointRecord:
+    return SavepointRecord(**_without(row, "id", "kind"), kind=SnapshotKind(row.kind))
+
+
+def _why_fenced(connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> str:
+    stored = connection.execute(
+        select(t.jobs.c.version, t.jobs.c.leader_epoch).where(t.jobs.c.job == record.job)
+    ).one_or_none()
+    if stored is None:
+        return f"job {record.job} is not in the metadata any more"
+    return (
+        f"job {record.job}: stored are version {stored.version} and epoch {stored.leader_epoch}, "
+        f"refused was a write to version {record.version} with epoch {epoch}"
+    )

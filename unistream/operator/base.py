@@ -1,0 +1,97 @@
+"""Defaults for every method of `unistream.port.operator.Operator`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unistream.base.errors import UserCodeError
+from unistream.base.ids import CheckpointId
+from unistream.model.elements import Batch
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.port.operator import CommitPermit, OperatorContext, Output
+
+
+class BaseOperator:
+    """An operator that keeps nothing and passes rows on.
+
+    A subclass keeps its configuration in `__init__` (picklable) and makes everything else in `open` or
+    `initialize_state`.
+    """
+
+    _context: OperatorContext | None = None
+    _output: Output | None = None
+
+    @property
+    def context(self) -> OperatorContext:
+        """Where it runs; only after `setup`."""
+        assert self._context is not None, "setup comes first"
+        return self._context
+
+    @property
+    def output(self) -> Output:
+        """Where its rows go; only after `setup`."""
+        assert self._output is not None, "setup comes first"
+        return self._output
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        self._context = context
+        self._output = output
+
+    def initialize_state(self, state: OperatorState) -> None:
+        """Nothing to take over."""
+
+    def open(self) -> None:
+        """Nothing to acquire."""
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        self.output.emit(batch)
+
+    def process_watermark(self, timestamp: int) -> None:
+        """No event timers."""
+
+    def process_watermark_status(self, idle: bool) -> None:
+        """Nothing is held back."""
+
+    def end_input(self, input_index: int) -> None:
+        """Nothing is held back."""
+
+    def finish(self) -> None:
+        """Nothing is held back."""
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
+        """Nothing is held back."""
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        return OperatorSnapshot()
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """Nothing waits for it."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
+        """Nothing waits for it."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def user_error(self, what: str, error: BaseException | None, row: int | None = None) -> UserCodeError:
+        """The error to raise for a failure of user code.
+
+        Args:
+            what: Whose fault and what happened, e.g. ``"function 'parse'"``.
+            error: What was raised, if anything was.
+            row: Position in the batch of the first offending row, if it is known.
+        """
+        where = "" if row is None else f" at row {row} of the batch"
+        raised = "" if error is None else f" raised {type(error).__name__}: {error}"
+        name = self._context.name if self._context else type(self).__name__
+        index = self._context.index if self._context else 0
+        return UserCodeError(f"operator {name!r}, subtask {index}: {what}{raised}{where}")
+
+
+def function_name(function: Any) -> str:
+    """How a user's function is called in messages.
+
+    >>> function_name(len)
+    "function 'len'"
+    """
+    return f"function {getattr(function, '__name__', type(function).__name__)!r}"

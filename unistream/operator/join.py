@@ -1,0 +1,232 @@
+"""Enriches a stream with rows of a bounded dimension that every subtask holds whole.
+
+A fact is emitted as soon as its key is known, or when the dimension is complete; until then it waits.
+So the result does not depend on which side is faster.
+
+When is the dimension complete? The API lets only a bounded dimension without watermarks of its own in
+(no bound on disorder, no idleness), so its only watermark is MAX_WATERMARK, and that is its last element. The
+combined watermark, the minimum over both inputs, therefore stands still until the dimension is complete:
+facts that wait are never late. A task then forwards the combined watermark *before* it calls
+end_input(1) (that order is Flink's), and what is emitted behind it would be late. Hence whichever
+comes first ends the wait: the first process_watermark, inside which rows still precede the watermark, or
+end_input(1), if no fact had a watermark yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import CheckpointId
+from unistream.model.elements import Batch
+from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.operator.aggregates import decoded
+from unistream.operator.base import BaseOperator
+from unistream.operator.expressions import conform, describe, empty_rows
+
+FACTS: Final = 0
+DIMENSION: Final = 1
+WAITING_STATE: Final = "waiting-facts"
+DIMENSION_STATE: Final = "dimension"
+_TIMESTAMP: Final = "__timestamp"
+_ROW: Final = "__row"
+
+
+class JoinKind(Enum):
+    INNER = "inner"  # facts without a match are dropped
+    LEFT = "left"  # and here kept, with nulls
+
+
+class BroadcastLookupJoin(BaseOperator):
+    """Input 0: facts. Input 1: dimension rows, broadcast. Output: the columns of a fact, then those of its
+    dimension row without the key. Null keys match nothing; of equal dimension keys the last wins.
+
+    Args:
+        on: (fact column, dimension column) pairs.
+        dimension: Schema of the dimension's rows.
+    """
+
+    def __init__(self, on: Sequence[tuple[str, str]], dimension: pa.Schema, how: JoinKind) -> None:
+        self._fact_keys = [fact for fact, _ in on]
+        self._keys = [key for _, key in on]
+        self._added = [name for name in dimension.names if name not in self._keys]
+        self._how = how
+        self._schema = dimension
+        self._table = LookupTable(dimension, self._keys)
+        self._complete = False
+        self._waiting: list[Batch] = []
+        self._stored: tuple[bytes, ...] | None = None
+
+    def initialize_state(self, state: OperatorState) -> None:
+        self._waiting = [_decode_batch(item) for item in state.lists.get(WAITING_STATE, [])]
+        for item in state.lists.get(DIMENSION_STATE, []):
+            restored = _decode_batch(item).records
+            records = conform(restored, self._schema)
+            if records is None:
+                raise ConfigError(
+                    f"operator {self.context.name!r}: the restored dimension has columns "
+                    f"{describe(restored.schema)}, now {describe(self._schema)}; give it another uid"
+                )
+            self._table.add(records)
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        if input_index == DIMENSION:
+            self._table.add(self._conform(batch.records))
+            self._stored = None
+            self._release()
+        else:
+            self._join(batch)
+
+    def process_watermark(self, timestamp: int) -> None:
+        self._end_dimension()
+
+    def end_input(self, input_index: int) -> None:
+        if input_index == DIMENSION:
+            self._end_dimension()
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        if self._stored is None:
+            rows = self._table.rows()
+            self._stored = (_encode_batch(Batch(rows)),) if rows.num_rows else ()
+        lists = {DIMENSION_STATE: ListState(ListMode.BROADCAST, self._stored)}
+        if self._waiting:
+            waiting = tuple(_encode_batch(batch) for batch in self._waiting)
+            lists[WAITING_STATE] = ListState(ListMode.SPLIT, waiting)
+        return OperatorSnapshot(lists=lists)
+
+    def _end_dimension(self) -> None:
+        if not self._complete:
+            self._complete = True
+            self._release()
+
+    def _release(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for batch in waiting:
+            self._join(batch)
+
+    def _join(self, facts: Batch) -> None:
+        matches = self._table.find([self._column(facts, name) for name in self._fact_keys])
+        unknown = matches.null_count
+        if unknown and not self._complete:
+            self._waiting.append(facts.filter(matches.is_null()))
+        if unknown and not (self._complete and self._how is JoinKind.LEFT):
+            known = matches.is_valid()
+            facts, matches = facts.filter(known), matches.filter(known)
+        if facts.num_rows:
+            self.output.emit(self._widened(facts, matches))
+
+    def _widened(self, facts: Batch, matches: pa.Array) -> Batch:
+        rows = self._table.rows()
+        names = [*facts.records.schema.names, *self._added]
+        arrays = [*facts.records.columns, *(rows.column(name).take(matches) for name in self._added)]
+        return Batch(pa.RecordBatch.from_arrays(arrays, names=names), facts.timestamps)
+
+    def _column(self, facts: Batch, name: str) -> pa.Array:
+        try:
+            return decoded(facts.records.column(name))
+        except KeyError:
+            have = ", ".join(facts.records.schema.names)
+            raise self.user_error(f"there is no join key {name!r} among {have}", None) from None
+
+    def _conform(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        conformed = conform(records, self._schema)
+        if conformed is None:
+            raise self.user_error(
+                f"a dimension row has columns {describe(records.schema)}, wanted {describe(self._schema)}",
+                None,
+            )
+        return conformed
+
+
+class LookupTable:
+    """Rows by key; of equal keys the last one added."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
+        self._schema = schema
+        self._keys = list(keys)
+        self._parts: list[pa.RecordBatch] = []
+        self._rows: pa.RecordBatch | None = None
+        self._index: _KeyIndex | None = None
+
+    def add(self, records: pa.RecordBatch) -> None:
+        self._parts.append(records)
+        self._rows = self._index = None
+
+    def rows(self) -> pa.RecordBatch:
+        """One row for each key."""
+        if self._rows is None:
+            self._rows = self._distinct()
+            self._parts = [self._rows]
+        return self._rows
+
+    def find(self, keys: Sequence[pa.Array]) -> pa.Int32Array:
+        """Position in `rows()` for every key, null where there is none."""
+        if self._index is None:
+            self._index = _KeyIndex([decoded(self.rows().column(key)) for key in self._keys])
+        return self._index.find(keys)
+
+    def _distinct(self) -> pa.RecordBatch:
+        table = pa.Table.from_batches(self._parts, schema=self._schema).combine_chunks()
+        if not table.num_rows:
+            return empty_rows(self._schema)
+        keyed = pa.table(
+            [*(decoded(table.column(k).combine_chunks()) for k in self._keys), np.arange(table.num_rows)],
+            names=[*self._keys, _ROW],
+        )
+        last = keyed.group_by(self._keys, use_threads=False).aggregate([(_ROW, "max")])
+        kept = table.take(np.sort(last.column(f"{_ROW}_max").to_numpy()))
+        return kept.combine_chunks().to_batches()[0]
+
+
+class _KeyIndex:
+    """Finds keys of one or several columns by `index_in`.
+
+    Several columns become one: each value is replaced by its position among the distinct values of its
+    column, and the positions are read as digits of one number.
+    """
+
+    def __init__(self, columns: Sequence[pa.Array]) -> None:
+        self._digits = [pc.unique(column) for column in columns]
+        self._set = columns[0] if len(columns) == 1 else self._number(columns)
+
+    def find(self, columns: Sequence[pa.Array]) -> pa.Int32Array:
+        wanted = columns[0] if len(columns) == 1 else self._number(columns)
+        return pc.index_in(wanted, value_set=self._set.cast(wanted.type), skip_nulls=True)
+
+    def _number(self, columns: Sequence[pa.Array]) -> pa.Int64Array:
+        number = pa.scalar(0, pa.int64())
+        for column, digits in zip(columns, self._digits, strict=True):
+            digit = pc.index_in(column, value_set=digits.cast(column.type), skip_nulls=True)
+            number = pc.add(pc.multiply(number, max(1, len(digits))), digit.cast(pa.int64()))
+        return number
+
+
+def _encode_batch(batch: Batch) -> bytes:
+    records = batch.records
+    if batch.timestamps is not None:
+        records = pa.RecordBatch.from_arrays(
+            [*records.columns, batch.timestamps], names=[*records.schema.names, _TIMESTAMP]
+        )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, records.schema) as writer:
+        writer.write_batch(records)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def _decode_batch(payload: bytes) -> Batch:
+    try:
+        with pa.ipc.open_stream(payload) as reader:
+            records = reader.read_next_batch()
+    except (pa.ArrowException, StopIteration, OSError) as error:
+        raise CorruptSnapshot(f"restored rows of a join cannot be read: {error}") from error
+    if _TIMESTAMP not in records.schema.names:
+        return Batch(records)
+    timestamps = records.column(_TIMESTAMP)
+    return Batch(records.drop_columns([_TIMESTAMP]), timestamps)

@@ -1,0 +1,172 @@
+"""Operators without state over whole batches: map, filter, project, split.
+
+Event times stay with their rows. The per-record forms are in `unistream.operator.rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.model.elements import Batch
+from unistream.operator.base import BaseOperator, function_name
+from unistream.operator.event_time import timestamps_of
+from unistream.operator.expressions import Projection, conform, describe
+
+BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
+MaskFunction = Callable[[pa.RecordBatch], pa.BooleanArray]
+Predicate: TypeAlias = pc.Expression | MaskFunction
+
+_MASK = "mask"
+
+
+class MapBatches(BaseOperator):
+    """Calls `function` once per batch.
+
+    Args:
+        function: n rows in, m rows out.
+        returns: Schema of what it returns; None: that of its first result, then fixed.
+        timestamp_column: Re-read event times from this column of the result. Without it, a function
+            must return as many rows as it got, as row i of the result takes the time of row i.
+    """
+
+    def __init__(
+        self,
+        function: BatchFunction,
+        *,
+        returns: pa.Schema | None = None,
+        timestamp_column: str | None = None,
+    ) -> None:
+        self._function = function
+        self._returns = returns
+        self._timestamp_column = timestamp_column
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        what = function_name(self._function)
+        try:
+            records = self._function(batch.records)
+        except Exception as error:
+            raise self.user_error(what, error) from error
+        if not isinstance(records, pa.RecordBatch):
+            raise self.user_error(
+                f"{what} returned {type(records).__name__}, wanted pyarrow.RecordBatch", None
+            )
+        records = self._fixed(what, records)
+        self.output.emit(Batch(records, self._timestamps(what, batch, records)))
+
+    def _fixed(self, what: str, records: pa.RecordBatch) -> pa.RecordBatch:
+        if self._returns is None:
+            self._returns = records.schema
+        conformed = conform(records, self._returns)
+        if conformed is None:
+            raise self.user_error(
+                f"{what} returned columns ({describe(records.schema)}), wanted ({describe(self._returns)})",
+                None,
+            )
+        return conformed
+
+    def _timestamps(self, what: str, batch: Batch, records: pa.RecordBatch) -> pa.Int64Array | None:
+        if self._timestamp_column is not None:
+            return timestamps_of(self, records, self._timestamp_column)
+        if batch.timestamps is not None and records.num_rows != batch.num_rows:
+            raise self.user_error(
+                f"{what} returned {records.num_rows} rows for {batch.num_rows}, so their event times are "
+                "unknown; name the column that holds them (timestamp_column=) or use filter or flat_map",
+                None,
+            )
+        return batch.timestamps
+
+
+class _Masking(BaseOperator):
+    """Evaluates a predicate: an expression, or a function from batch to boolean array."""
+
+    def __init__(self, predicate: Predicate) -> None:
+        self._predicate = predicate
+        self._projection = Projection({_MASK: predicate}) if isinstance(predicate, pc.Expression) else None
+
+    def mask(self, batch: Batch) -> pa.BooleanArray:
+        """True, false or null for every row."""
+        try:
+            if self._projection is not None:
+                mask = self._projection.evaluate(batch.records)[_MASK]
+            else:
+                assert not isinstance(self._predicate, pc.Expression)
+                mask = self._predicate(batch.records)
+        except Exception as error:
+            raise self.user_error(self._what(), error) from error
+        if isinstance(mask, pa.ChunkedArray):
+            mask = mask.combine_chunks()
+        if not isinstance(mask, pa.BooleanArray) or len(mask) != batch.num_rows:
+            raise self.user_error(
+                f"{self._what()} must give one boolean for each of the {batch.num_rows} rows, "
+                f"not {getattr(mask, 'type', type(mask).__name__)} of length "
+                f"{len(mask) if hasattr(mask, '__len__') else '?'}",
+                None,
+            )
+        return mask
+
+    def _what(self) -> str:
+        if isinstance(self._predicate, pc.Expression):
+            return f"expression {self._predicate}"
+        return function_name(self._predicate)
+
+
+class FilterBatches(_Masking):
+    """Keeps the rows for which the predicate is true; false and null are dropped."""
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        mask = self.mask(batch)
+        kept = mask.true_count
+        if kept == batch.num_rows:
+            self.output.emit(batch)
+        elif kept:
+            self.output.emit(batch.filter(mask))
+
+
+class SideSplit(_Masking):
+    """Rows for which the predicate is true go to the side output `tag`, all others on."""
+
+    def __init__(self, tag: str, predicate: Predicate) -> None:
+        super().__init__(predicate)
+        self._tag = tag
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        mask = pc.fill_null(self.mask(batch), fill_value=False)
+        matched = mask.true_count
+        if matched:
+            self.output.emit_side(self._tag, batch if matched == batch.num_rows else batch.filter(mask))
+        if matched < batch.num_rows:
+            self.output.emit(batch if matched == 0 else batch.filter(pc.invert(mask)))
+
+
+class Project(BaseOperator):
+    """Columns picked or computed by name.
+
+    Args:
+        columns: Output column -> input column (by reference, no copy) or expression.
+        keep: True: all input columns come first, and `columns` replaces or adds some
+            (with_columns). False: just `columns`, in this order (select).
+    """
+
+    def __init__(self, columns: Mapping[str, str | pc.Expression], *, keep: bool) -> None:
+        self._columns = dict(columns)
+        self._keep = keep
+        computed = {name: c for name, c in self._columns.items() if isinstance(c, pc.Expression)}
+        self._projection = Projection(computed) if computed else None
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        records = batch.records
+        try:
+            computed = self._projection.evaluate(records) if self._projection is not None else {}
+            arrays: dict[str, pa.Array] = (
+                dict(zip(records.schema.names, records.columns, strict=True)) if self._keep else {}
+            )
+            for name, column in self._columns.items():
+                arrays[name] = records.column(column) if isinstance(column, str) else computed[name]
+        except (pa.ArrowException, KeyError) as error:
+            raise self.user_error("a column could not be computed; this", error) from error
+        projected = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+        self.output.emit(Batch(projected, batch.timestamps))

@@ -1,0 +1,108 @@
+"""Where windows begin and end: pure arithmetic on event times.
+
+A window is [start, end). Windows overlap when they slide; rows are then kept by *pane*, the largest
+piece that no window boundary divides, and a window is a run of panes. The panes of tumbling windows
+are the windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import gcd
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unistream.base.config import parse_duration_ms
+from unistream.base.errors import ConfigError
+
+Ends = NDArray[np.int64]
+"""Times in ms, one for each row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """Windows of `size_ms` that start every `slide_ms`, shifted by `offset_ms` from the epoch."""
+
+    size_ms: int
+    slide_ms: int
+    offset_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if self.size_ms < 1 or self.slide_ms < 1:
+            raise ConfigError(f"windows of {self.size_ms} ms every {self.slide_ms} ms: both must be positive")
+        if self.slide_ms > self.size_ms:
+            raise ConfigError("windows that slide further than their size would skip rows")
+
+    @property
+    def pane_ms(self) -> int:
+        """Length of a pane."""
+        return gcd(self.size_ms, self.slide_ms)
+
+    @property
+    def overlap(self) -> bool:
+        return self.slide_ms != self.size_ms
+
+    def pane_end(self, timestamp: int) -> int:
+        """End of the pane that holds `timestamp`; floor division is right for negative times too.
+
+        >>> Windows(size_ms=10, slide_ms=10).pane_end(-1), Windows(size_ms=10, slide_ms=10).pane_end(0)
+        (0, 10)
+        """
+        pane = self.pane_ms
+        return (timestamp - self.offset_ms) // pane * pane + self.offset_ms + pane
+
+    def pane_ends(self, timestamps: Ends) -> Ends:
+        """`pane_end` of every element."""
+        pane = self.pane_ms
+        ends: Ends = timestamps - self.offset_ms
+        np.floor_divide(ends, pane, out=ends)
+        ends *= pane
+        ends += self.offset_ms + pane
+        return ends
+
+    def last_end(self, pane_end: int) -> int:
+        """End of the last window that contains the pane which ends at `pane_end`."""
+        if not self.overlap:
+            return pane_end
+        pane_start = pane_end - self.pane_ms
+        return (pane_start - self.offset_ms) // self.slide_ms * self.slide_ms + self.offset_ms + self.size_ms
+
+    def ends_containing(self, pane_end: int) -> Iterator[int]:
+        """Ends of all windows that contain the pane, ascending."""
+        last = self.last_end(pane_end)
+        reach = (last - pane_end) // self.slide_ms
+        return iter(range(last - reach * self.slide_ms, last + 1, self.slide_ms))
+
+
+class TumblingEventTimeWindows:
+    """Windows that follow each other without a gap.
+
+    >>> TumblingEventTimeWindows.of("1 h")
+    Windows(size_ms=3600000, slide_ms=3600000, offset_ms=0)
+    """
+
+    @staticmethod
+    def of(size: str | int, offset: str | int = 0) -> Windows:
+        """`size` and `offset` are durations (``"10 s"``) or milliseconds."""
+        size_ms = parse_duration_ms(str(size))
+        return Windows(size_ms=size_ms, slide_ms=size_ms, offset_ms=_offset(offset))
+
+
+class SlidingEventTimeWindows:
+    """Windows of one size that start more often than they end.
+
+    >>> SlidingEventTimeWindows.of("1 h", "10 min").pane_ms
+    600000
+    """
+
+    @staticmethod
+    def of(size: str | int, slide: str | int, offset: str | int = 0) -> Windows:
+        """`size`, `slide` and `offset` are durations (``"10 s"``) or milliseconds."""
+        windows = TumblingEventTimeWindows.of(size, offset)
+        return replace(windows, slide_ms=parse_duration_ms(str(slide)))
+
+
+def _offset(offset: str | int) -> int:
+    return offset if isinstance(offset, int) else parse_duration_ms(offset)

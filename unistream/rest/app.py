@@ -1,0 +1,327 @@
+"""The REST API of a cluster: Flink's paths (so that its tools work), and our own below /unistream.
+
+Every path exists with and without the prefix /v1. Errors are ``{"errors": [text]}``. There is no login yet,
+hence it binds to loopback only (see `unistream.rest.server`), answers only requests that name a loopback host
+(so that a web page cannot reach it by a DNS name of its own) and takes changes only with a content type or
+method that browsers do not send to other origins unasked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from unistream.base.clock import Clock
+from unistream.base.errors import (
+    AlreadyEnded,
+    ConfigError,
+    CorruptSnapshot,
+    NotFound,
+    Transient,
+    UnistreamError,
+)
+from unistream.master.dispatcher import Dispatcher
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.graph import JobGraph
+from unistream.rest import flink_json
+from unistream.rest.body_limit import BodyLimit
+from unistream.rest.requests import (
+    SavepointBody,
+    StopBody,
+    body_of,
+    job_id,
+    target,
+    task_manager_id,
+    trigger_id,
+)
+from unistream.rest.triggers import SavepointFailed, Triggers
+
+LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
+JSON: Final = "application/json; charset=UTF-8"
+MSGPACK: Final = "application/msgpack"
+REFRESH_INTERVAL_MS: Final = 3_000
+SUBMISSION_PATH: Final = "/unistream/jobs"
+EXCEPTIONS_SHOWN_MAX: Final = 1_000
+
+B = TypeVar("B", SavepointBody, StopBody)
+
+logger = logging.getLogger(__name__)
+
+
+class _Api:
+    """The handlers. Plain functions: they run in a pool of threads and may wait briefly."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        *,
+        clock: Clock,
+        version: str,
+        triggers: Triggers,
+        on_shutdown: Callable[[], None],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._version = version
+        self._triggers = triggers
+        self._on_shutdown = on_shutdown
+
+    # --- the cluster ------------------------------------------------------------------------------
+
+    def overview(self) -> Response:
+        workers = self._dispatcher.task_managers()
+        used = self._used_slots()
+        counts = self._dispatcher.counts
+        total = sum(worker.slots for worker in workers)
+        return _json(
+            {
+                "taskmanagers": len(workers),
+                "slots-total": total,
+                "slots-available": max(0, total - sum(used.values())),
+                "jobs-running": counts["running"],
+                "jobs-finished": counts["finished"],
+                "jobs-cancelled": counts["cancelled"],
+                "jobs-failed": counts["failed"],
+                "flink-version": self._version,
+                "flink-commit": "unistream",
+            }
+        )
+
+    def config(self) -> Response:
+        features = {"web-submit": False, "web-cancel": False, "web-rescale": False, "web-history": False}
+        return _json(
+            {
+                "refresh-interval": REFRESH_INTERVAL_MS,
+                "timezone-name": "Coordinated Universal Time",
+                "timezone-offset": 0,
+                "flink-version": self._version,
+                "flink-revision": f"unistream {self._version}",
+                "features": features,
+            }
+        )
+
+    def task_managers(self) -> Response:
+        used = self._used_slots()
+        items = [flink_json.task_manager(w, used.get(w.id, 0)) for w in self._dispatcher.task_managers()]
+        return _json({"taskmanagers": items})
+
+    def task_manager(self, id_: str) -> Response:
+        wanted = task_manager_id(id_)
+        for worker in self._dispatcher.task_managers():
+            if worker.id == wanted:
+                return _json(flink_json.task_manager(worker, self._used_slots().get(worker.id, 0)))
+        raise NotFound(f"there is no task manager {wanted}")
+
+    def shutdown(self) -> Response:
+        self._on_shutdown()
+        return _json({}, 202)
+
+    def _used_slots(self) -> dict[str, int]:
+        """Slots in use by worker: distinct (job, subtask index) of tasks that have not ended."""
+        used: dict[str, set[tuple[str, int]]] = {}
+        for summary in self._dispatcher.jobs():
+            if summary.ended_ms is None:
+                for subtask in self._dispatcher.job(summary.job).subtasks:
+                    if subtask.task_manager is not None:
+                        used.setdefault(subtask.task_manager, set()).add((summary.job, subtask.index))
+        return {worker: len(slots) for worker, slots in used.items()}
+
+    # --- jobs, as Flink shows them ------------------------------------------------------------------
+
+    def jobs(self) -> Response:
+        return _json({"jobs": [{"id": job.job, "status": job.state} for job in self._dispatcher.jobs()]})
+
+    def jobs_overview(self) -> Response:
+        now_ms = self._clock.wall_ms()
+        return _json({"jobs": [flink_json.overview_item(job, now_ms) for job in self._dispatcher.jobs()]})
+
+    def job(self, id_: str) -> Response:
+        job = job_id(id_)
+        info = self._dispatcher.job(job)
+        return _json(flink_json.job_details(info, self._graph(id_), self._clock.wall_ms()))
+
+    def status(self, id_: str) -> Response:
+        return _json({"status": self._dispatcher.job(job_id(id_)).state})
+
+    def checkpoints(self, id_: str) -> Response:
+        return _json(flink_json.checkpoints(self._dispatcher.job(job_id(id_))))
+
+    def exceptions(self, id_: str, maxExceptions: int = 20) -> Response:  # Flink's spelling
+        limit = min(max(0, maxExceptions), EXCEPTIONS_SHOWN_MAX)
+        return _json(flink_json.exceptions(self._dispatcher.job(job_id(id_)), limit))
+
+    def plan(self, id_: str) -> Response:
+        info = self._dispatcher.job(job_id(id_))
+        return _json({"plan": flink_json.plan(info, self._graph(id_))})
+
+    def _graph(self, id_: str) -> JobGraph:
+        return msgspec.json.decode(self._dispatcher.graph_json(job_id(id_)), type=JobGraph)
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def cancel(self, id_: str, mode: str = "cancel") -> Response:
+        if mode != "cancel":
+            raise ConfigError(f"mode {mode[:80]!r} is not 'cancel'")
+        self._dispatcher.cancel(job_id(id_))
+        return _json({}, 202)
+
+    async def savepoint(self, id_: str, request: Request) -> Response:
+        body = await _body(request, SavepointBody)
+        return await run_in_threadpool(self._savepoint, id_, body)
+
+    def _savepoint(self, id_: str, body: SavepointBody) -> Response:
+        job, where = job_id(id_), target(body.target)
+        if body.cancel:
+            future = self._dispatcher.stop(job, drain=False, target=where)
+        else:
+            future = self._dispatcher.savepoint(job, where)
+        return _json({"request-id": self._triggers.add(job, future)}, 202)
+
+    async def stop(self, id_: str, request: Request) -> Response:
+        body = await _body(request, StopBody)
+        return await run_in_threadpool(self._stop, id_, body)
+
+    def _stop(self, id_: str, body: StopBody) -> Response:
+        job, where = job_id(id_), target(body.target)
+        future = self._dispatcher.stop(job, drain=bool(body.drain), target=where)
+        return _json({"request-id": self._triggers.add(job, future)}, 202)
+
+    def savepoint_status(self, id_: str, trigger: str) -> Response:
+        path = self._triggers.outcome(job_id(id_), trigger_id(trigger))
+        if path is None:
+            return _json({"status": {"id": "IN_PROGRESS"}, "operation": None})
+        return _json({"status": {"id": "COMPLETED"}, "operation": {"location": path}})
+
+    # --- our own ------------------------------------------------------------------------------------
+
+    def own_job(self, id_: str) -> Response:
+        """The whole `JobInfo`."""
+        return _json(self._dispatcher.job(job_id(id_)))
+
+    def own_jobs(self) -> Response:
+        return _json({"jobs": self._dispatcher.jobs()})
+
+    async def submit(self, request: Request) -> Response:
+        """Body: msgpack of `SubmitRequest`; the artifact in it stays opaque bytes here."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != MSGPACK:
+            raise ConfigError(f"a submission must be {MSGPACK}")
+        content = await request.body()
+        return await run_in_threadpool(self._submit, content)
+
+    def _submit(self, content: bytes) -> Response:
+        try:
+            submission = msgspec.msgpack.decode(content, type=SubmitRequest)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ConfigError(f"not a submission: {error}") from error
+        if submission.savepoint is not None:
+            target(submission.savepoint)
+        return _json({"jobid": self._dispatcher.submit(submission)}, 202)
+
+
+def create_app(
+    dispatcher: Dispatcher,
+    *,
+    clock: Clock,
+    version: str,
+    triggers: Triggers,
+    on_shutdown: Callable[[], None],
+) -> FastAPI:
+    """The ASGI application. `on_shutdown`: called for DELETE /cluster, must return at once."""
+    api = _Api(dispatcher, clock=clock, version=version, triggers=triggers, on_shutdown=on_shutdown)
+    app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None)
+    router = _routes(api)
+    app.include_router(router)
+    app.include_router(router, prefix="/v1", include_in_schema=False)
+    app.add_exception_handler(UnistreamError, _on_unistream_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(Exception, _on_defect)
+    app.add_middleware(BodyLimit, large_path=SUBMISSION_PATH)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_HOSTS), www_redirect=False)
+    return app
+
+
+def _routes(api: _Api) -> APIRouter:
+    router = APIRouter()
+    get, post = router.get, router.post
+    get("/overview")(api.overview)
+    get("/config")(api.config)
+    get("/taskmanagers")(api.task_managers)
+    get("/taskmanagers/{id_}")(api.task_manager)
+    router.delete("/cluster")(api.shutdown)
+    get("/jobs")(api.jobs)
+    get("/jobs/overview")(api.jobs_overview)
+    get("/jobs/{id_}")(api.job)
+    get("/jobs/{id_}/status")(api.status)
+    get("/jobs/{id_}/checkpoints")(api.checkpoints)
+    get("/jobs/{id_}/exceptions")(api.exceptions)
+    get("/jobs/{id_}/plan")(api.plan)
+    router.patch("/jobs/{id_}")(api.cancel)
+    post("/jobs/{id_}/savepoints")(api.savepoint)
+    post("/jobs/{id_}/stop")(api.stop)
+    get("/jobs/{id_}/savepoints/{trigger}")(api.savepoint_status)
+    get("/unistream/jobs")(api.own_jobs)
+    get("/unistream/jobs/{id_}")(api.own_job)
+    post(SUBMISSION_PATH)(api.submit)
+    return router
+
+
+# --- answers and errors ---------------------------------------------------------------------------
+
+
+def _json(payload: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(payload), status_code=status, media_type=JSON)
+
+
+def _errors(status: int, *texts: str) -> Response:
+    return _json({"errors": list(texts)}, status)
+
+
+def _status_of(error: UnistreamError) -> int:
+    match error:
+        case NotFound():
+            return 404
+        case AlreadyEnded():
+            return 409
+        case SavepointFailed():
+            return 500
+        case ConfigError() | CorruptSnapshot():
+            return 400
+        case Transient():
+            return 503
+    return 500
+
+
+async def _on_unistream_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, UnistreamError)
+    return _errors(_status_of(error), str(error))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code in (404, 405):
+        return _errors(404, f"Not found: {request.url.path}")
+    return _errors(error.status_code, str(error.detail))
+
+
+async def _on_invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    texts = [f"{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors()]
+    return _errors(400, *texts)
+
+
+async def _on_defect(request: Request, error: Exception) -> Response:
+    logger.error("event=rest_defect method=%s path=%s", request.method, request.url.path, exc_info=error)
+    return _errors(500, "Internal server error.", type(error).__name__)
+
+
+async def _body(request: Request, kind: type[B]) -> B:
+    return body_of(await request.body(), request.headers.get("content-type", ""), kind)

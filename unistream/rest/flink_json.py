@@ -1,0 +1,298 @@
+"""Pictures of jobs in the shapes of Flink's REST API (key spelling is Flink's, mixed on purpose).
+
+Times are epoch milliseconds, -1 or 0 where Flink says "not yet".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from unistream.master.job_info import (
+    CheckpointInfo,
+    ExceptionInfo,
+    JobInfo,
+    JobSummary,
+    SubtaskInfo,
+    TaskManagerInfo,
+)
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobGraph, JobVertex
+
+Json = dict[str, object]
+
+JOB_STATES: Final = (
+    "INITIALIZING",
+    "CREATED",
+    "RUNNING",
+    "FAILING",
+    "FAILED",
+    "CANCELLING",
+    "CANCELED",
+    "FINISHED",
+    "RESTARTING",
+    "SUSPENDED",
+    "RECONCILING",
+)
+EXECUTION_STATES: Final = (
+    "CREATED",
+    "SCHEDULED",
+    "DEPLOYING",
+    "INITIALIZING",
+    "RUNNING",
+    "FINISHED",
+    "CANCELING",
+    "CANCELED",
+    "FAILED",
+    "RECONCILING",
+)
+CHECKPOINT_HISTORY: Final = 10  # as Flink's page
+VERTEX_STATE_ORDER: Final = (
+    "FAILED",
+    "CANCELING",
+    "CANCELED",
+    "INITIALIZING",
+    "DEPLOYING",
+    "SCHEDULED",
+    "CREATED",
+    "RUNNING",
+    "FINISHED",
+)
+"""A vertex is in the first of these that one of its subtasks is in."""
+
+
+def overview_item(job: JobSummary, now_ms: int) -> Json:
+    """One element of /jobs/overview."""
+    tasks = {state.lower(): job.tasks.get(state, 0) for state in EXECUTION_STATES}
+    end_ms = job.ended_ms if job.ended_ms is not None else -1
+    return {
+        "jid": job.job,
+        "name": job.name,
+        "jobType": "STREAMING",
+        "schedulerType": "Default",
+        "start-time": job.submitted_ms,
+        "end-time": end_ms,
+        "duration": (job.ended_ms or now_ms) - job.submitted_ms,
+        "state": job.state,
+        "last-modification": job.ended_ms or now_ms,
+        "tasks": {"total": sum(job.tasks.values()), **tasks},
+        "pending-operators": 0,
+    }
+
+
+def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
+    """/jobs/{id}."""
+    counts = _state_counts(info.subtasks)
+    return {
+        "jid": info.job,
+        "name": info.name,
+        "isStoppable": False,
+        "state": info.state,
+        "job-type": "STREAMING",
+        "schedulerType": "Default",
+        "start-time": info.submitted_ms,
+        "end-time": info.ended_ms if info.ended_ms is not None else -1,
+        "duration": (info.ended_ms or now_ms) - info.submitted_ms,
+        "maxParallelism": -1,
+        "now": now_ms,
+        "timestamps": {state: info.state_times.get(state, 0) for state in JOB_STATES},
+        "vertices": [_vertex(vertex, info, now_ms) for vertex in graph.vertices],
+        "status-counts": counts,
+        "plan": plan(info, graph),
+        "pending-operators": 0,
+    }
+
+
+def _vertex(vertex: JobVertex, info: JobInfo, now_ms: int) -> Json:
+    subtasks = [s for s in info.subtasks if s.vertex == vertex.id]
+    counts = _state_counts(subtasks)
+    status = next((state for state in VERTEX_STATE_ORDER if counts[state]), "CREATED")
+    start_ms = info.state_times.get("RUNNING", info.submitted_ms)
+    end_ms = info.ended_ms if info.ended_ms is not None else -1
+    return {
+        "id": vertex.id,
+        "slotSharingGroupId": vertex.slot_sharing_group,
+        "name": vertex.name,
+        "maxParallelism": vertex.max_parallelism,
+        "parallelism": vertex.parallelism,
+        "status": status,
+        "start-time": start_ms,
+        "end-time": end_ms,
+        "duration": max(0, (info.ended_ms or now_ms) - start_ms),
+        "tasks": counts,
+        "metrics": _metrics(subtasks),
+    }
+
+
+def _metrics(subtasks: Sequence[SubtaskInfo]) -> Json:
+    return {
+        "read-bytes": 0,
+        "read-bytes-complete": False,
+        "write-bytes": 0,
+        "write-bytes-complete": False,
+        "read-records": sum(s.metrics.records_in for s in subtasks),
+        "read-records-complete": True,
+        "write-records": sum(s.metrics.records_out for s in subtasks),
+        "write-records-complete": True,
+        "accumulated-backpressured-time": sum(s.metrics.backpressured_ms for s in subtasks),
+        "accumulated-idle-time": sum(s.metrics.idle_ms for s in subtasks),
+        "accumulated-busy-time": sum(s.metrics.busy_ms for s in subtasks),
+    }
+
+
+def _state_counts(subtasks: Iterable[SubtaskInfo]) -> dict[str, int]:
+    counts = dict.fromkeys(EXECUTION_STATES, 0)
+    for subtask in subtasks:
+        counts[subtask.state] = counts.get(subtask.state, 0) + 1
+    return counts
+
+
+def plan(info: JobInfo, graph: JobGraph) -> Json:
+    """/jobs/{id}/plan, without its outer key."""
+    nodes = []
+    for vertex in graph.vertices:
+        inputs = [
+            {
+                "id": edge.source,
+                "num": edge.input_index,
+                "ship_strategy": edge.ship.name,
+                "exchange": "pipelined_bounded",
+            }
+            for edge in graph.inputs_of(vertex.id)
+        ]
+        node: Json = {
+            "id": vertex.id,
+            "operator": "",
+            "parallelism": vertex.parallelism,
+            "operator_strategy": "",
+            "description": "<br/>".join(operator.name for operator in vertex.operators) or vertex.name,
+            "optimizer_properties": {},
+        }
+        nodes.append({**node, "inputs": inputs} if inputs else node)
+    return {"jid": info.job, "name": info.name, "type": "STREAMING", "nodes": nodes}
+
+
+def exceptions(info: JobInfo, limit: int) -> Json:
+    """/jobs/{id}/exceptions, newest first."""
+    entries = [_exception(entry) for entry in info.exceptions]
+    return {"exceptionHistory": {"entries": entries[:limit], "truncated": len(entries) > limit}}
+
+
+def _exception(entry: ExceptionInfo) -> Json:
+    return {
+        "exceptionName": entry.kind,
+        "stacktrace": f"{entry.kind}: {entry.message}\n{entry.traceback}",
+        "timestamp": entry.at_ms,
+        "failureLabels": {},
+        "taskName": entry.attempt,
+        "endpoint": entry.task_manager,
+        "taskManagerId": entry.task_manager,
+        "concurrentExceptions": [],
+    }
+
+
+def checkpoints(info: JobInfo) -> Json:
+    """/jobs/{id}/checkpoints."""
+    known = info.checkpoints
+    completed = [c for c in known if c.state == "completed"]
+    in_progress = sum(c.state == "triggered" for c in known)
+    latest = {
+        "completed": next((c for c in completed if not c.kind.is_savepoint), None),
+        "savepoint": next((c for c in completed if c.kind.is_savepoint), None),
+        "failed": next((c for c in known if c.state == "failed"), None),
+    }
+    return {
+        "counts": {
+            "restored": info.restarts,
+            "total": info.checkpoints_completed + info.checkpoints_failed + in_progress,
+            "in_progress": in_progress,
+            "completed": info.checkpoints_completed,
+            "failed": info.checkpoints_failed,
+        },
+        "summary": {
+            "checkpointed_size": _summary([c.state_bytes for c in completed]),
+            "state_size": _summary([c.state_bytes for c in completed]),
+            "end_to_end_duration": _summary([c.duration_ms or 0 for c in completed]),
+            "alignment_buffered": _summary([]),
+            "processed_data": _summary([]),
+            "persisted_data": _summary([]),
+        },
+        "latest": {
+            **{name: None if c is None else _checkpoint(c) for name, c in latest.items()},
+            "restored": None,
+        },
+        "history": [_checkpoint(c) for c in known[:CHECKPOINT_HISTORY]],
+    }
+
+
+def _checkpoint(checkpoint: CheckpointInfo) -> Json:
+    name = {"triggered": "in_progress"}.get(checkpoint.state, checkpoint.state)
+    duration_ms = checkpoint.duration_ms or 0
+    item: Json = {
+        "className": name,
+        "id": checkpoint.checkpoint_id,
+        "status": name.upper(),
+        "is_savepoint": checkpoint.kind.is_savepoint,
+        "savepointFormat": "CANONICAL" if checkpoint.kind.is_savepoint else None,
+        "trigger_timestamp": checkpoint.triggered_ms,
+        "latest_ack_timestamp": checkpoint.triggered_ms + duration_ms,
+        "checkpointed_size": checkpoint.state_bytes,
+        "state_size": checkpoint.state_bytes,
+        "end_to_end_duration": duration_ms,
+        "alignment_buffered": 0,
+        "processed_data": 0,
+        "persisted_data": 0,
+        "num_subtasks": 0,
+        "num_acknowledged_subtasks": 0,
+        "checkpoint_type": _checkpoint_type(checkpoint.kind),
+        "tasks": {},
+    }
+    match checkpoint.state:
+        case "completed":
+            return {**item, "external_path": checkpoint.path, "discarded": False}
+        case "failed":
+            failed_ms = checkpoint.triggered_ms + duration_ms
+            return {**item, "failure_timestamp": failed_ms, "failure_message": checkpoint.reason}
+    return item
+
+
+def _checkpoint_type(kind: SnapshotKind) -> str:
+    if kind.is_synchronous:
+        return "SYNC_SAVEPOINT"
+    return "SAVEPOINT" if kind.is_savepoint else "CHECKPOINT"
+
+
+def _summary(values: Sequence[int]) -> Json:
+    ordered = sorted(values)
+    if not ordered:
+        nothing: Json = dict.fromkeys(("p50", "p90", "p95", "p99", "p999"), "NaN")
+        return {"min": 0, "max": 0, "avg": 0, **nothing}
+    at = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+    last = len(ordered) - 1
+    return {
+        "min": ordered[0],
+        "max": ordered[-1],
+        "avg": sum(ordered) // len(ordered),
+        **{name: float(ordered[round(last * share)]) for name, share in at.items()},
+    }
+
+
+def task_manager(worker: TaskManagerInfo, used_slots: int) -> Json:
+    """One element of /taskmanagers."""
+    return {
+        "id": worker.id,
+        "path": worker.address or "",
+        "dataPort": _port(worker.address),
+        "jmxPort": -1,
+        "timeSinceLastHeartbeat": worker.heartbeat_ms or 0,
+        "slotsNumber": worker.slots,
+        "freeSlots": max(0, worker.slots - used_slots),
+        "pid": worker.pid,
+        "host": worker.host,
+        "hardware": {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0},
+    }
+
+
+def _port(address: str | None) -> int:
+    port = (address or "").rpartition(":")[2]
+    return int(port) if port.isdigit() else -1

@@ -1,0 +1,94 @@
+"""Parses what comes over REST, once, into types that cannot be wrong."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, TypeVar
+
+import msgspec
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import JobId, TaskManagerId
+
+ID: Final = re.compile(r"^[0-9a-fA-F]{32}$")
+TASK_MANAGER: Final = re.compile(r"^[A-Za-z0-9._:-]{1,100}$")
+TARGET_CHARS_MAX: Final = 1_024
+TARGET_SCHEMES: Final = frozenset({"file", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "hdfs"})
+"""Where a caller may send a savepoint: stores, never a web address."""
+
+_SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)(?:://|:(?=/))")
+
+
+B = TypeVar("B", "SavepointBody", "StopBody")
+
+
+class SavepointBody(
+    msgspec.Struct, frozen=True, rename={"target": "target-directory", "cancel": "cancel-job"}
+):
+    """POST /jobs/{id}/savepoints. Unknown fields are ignored."""
+
+    target: str | None = None
+    cancel: bool | None = None
+
+
+class StopBody(msgspec.Struct, frozen=True, rename={"target": "targetDirectory"}):
+    """POST /jobs/{id}/stop."""
+
+    target: str | None = None
+    drain: bool | None = None
+
+
+def job_id(text: str) -> JobId:
+    """Raises ConfigError unless it is 32 hex digits."""
+    if ID.fullmatch(text) is None:
+        raise ConfigError(f"{text[:80]!r} is not a job id (32 hex digits)")
+    return JobId(text.lower())
+
+
+def trigger_id(text: str) -> str:
+    """Raises ConfigError unless it is 32 hex digits."""
+    if ID.fullmatch(text) is None:
+        raise ConfigError(f"{text[:80]!r} is not a trigger id (32 hex digits)")
+    return text.lower()
+
+
+def task_manager_id(text: str) -> TaskManagerId:
+    if TASK_MANAGER.fullmatch(text) is None:
+        raise ConfigError(f"{text[:80]!r} is not a task manager id")
+    return TaskManagerId(text)
+
+
+def target(text: str | None) -> str | None:
+    """Where a savepoint is to go: an absolute path or a URL of a known store, without `..`.
+
+    >>> target("/data/savepoints")
+    '/data/savepoints'
+    """
+    if text is None:
+        return None
+    scheme = _SCHEME.match(text)
+    where = f"savepoint directory {text[:200]!r}"
+    if not 0 < len(text) <= TARGET_CHARS_MAX or "\x00" in text or "\\" in text or "%" in text:
+        raise ConfigError(f"{where}: 1 to {TARGET_CHARS_MAX} characters, without NUL, backslash or %")
+    if scheme is None and not text.startswith("/"):
+        raise ConfigError(f"{where}: give an absolute path or a URL")
+    if scheme is not None and scheme[1].lower() not in TARGET_SCHEMES:
+        raise ConfigError(f"{where}: scheme {scheme[1]!r} is not one of {', '.join(sorted(TARGET_SCHEMES))}")
+    if ".." in text.split("/"):
+        raise ConfigError(f"{where}: must not contain '..'")
+    return text
+
+
+def body_of(content: bytes, content_type: str, kind: type[B]) -> B:
+    """Raises ConfigError for anything that is not JSON of that shape.
+
+    The content type is required: a web page cannot send it to another origin without being allowed to.
+    """
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise ConfigError(f"the body must be application/json, not {content_type[:80]!r}")
+    try:
+        return msgspec.json.decode(content or b"{}", type=kind)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"the body does not fit: {error}") from error
+    except RecursionError:
+        raise ConfigError("the body is nested too deeply") from None

@@ -1,0 +1,70 @@
+"""Asynchronous requests: a trigger id now, the outcome when it is asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final
+
+from unistream.base.errors import ConfigError, NotFound
+from unistream.base.ids import JobId
+
+TRIGGERS_KEPT_MAX: Final = 1_000  # outcomes are read within seconds; older ones are forgotten
+
+
+class SavepointFailed(ConfigError):
+    """The operation has ended without a savepoint."""
+
+
+class Triggers:
+    """Outcomes of savepoints and stops by (job, trigger id). Thread-safe."""
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self._new_id = new_id
+        self._lock = threading.Lock()
+        self._futures: OrderedDict[tuple[JobId, str], Future[str]] = OrderedDict()
+        self._unread: set[tuple[JobId, str]] = set()
+        self._all_read = threading.Condition(self._lock)
+
+    def add(self, job: JobId, future: Future[str]) -> str:
+        """The trigger id."""
+        trigger = self._new_id()
+        with self._lock:
+            self._futures[job, trigger] = future
+            self._unread.add((job, trigger))
+            while len(self._futures) > TRIGGERS_KEPT_MAX:
+                oldest, _ = self._futures.popitem(last=False)
+                self._unread.discard(oldest)
+        return trigger
+
+    def outcome(self, job: JobId, trigger: str) -> str | None:
+        """The savepoint's path; None while it is in progress.
+
+        Raises:
+            NotFound: there is no such trigger.
+            ConfigError: it failed, and why.
+        """
+        with self._lock:
+            future = self._futures.get((job, trigger))
+        if future is None:
+            raise NotFound(f"there is no savepoint operation {trigger} of job {job}")
+        if not future.done():
+            return None
+        with self._lock:
+            self._unread.discard((job, trigger))
+            self._all_read.notify_all()
+        error = future.exception()
+        if error is not None:
+            raise SavepointFailed(str(error))
+        return future.result()
+
+    def linger(self, timeout_s: float) -> None:
+        """Waits until every outcome that is known has been read: whoever stopped the last job of a cluster
+        is to learn where its savepoint is."""
+        with self._lock:
+            self._all_read.wait_for(self._known_are_read, timeout_s)
+
+    def _known_are_read(self) -> bool:
+        return not any(self._futures[key].done() for key in self._unread)

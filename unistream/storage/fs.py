@@ -1,0 +1,370 @@
+"""Checkpoints and savepoints as directories of any fsspec store.
+
+    <root>/<job id>/chk-<n>/            checkpoints, owned by the job
+        state-<hint>-<random>           state files: written first, by workers, each under a new name
+        _metadata                       the manifest: written last, by create-if-absent
+    <target>/savepoint-<job>-<random>/  savepoints, owned by the user
+
+A snapshot exists exactly if its manifest does. Everything it refers to lies in its own directory, so that the
+directory can be moved or copied. The exclusive creation that fences two leaders is as strong as the store's:
+atomic on local disks, in memory (one process) and on s3, gs and other stores whose fsspec client implements
+`pipe_file(mode="create")` as a conditional put; on the rest it is check-then-write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import Final
+
+import pyarrow as pa
+from fsspec import AbstractFileSystem
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Transient
+from unistream.base.ids import CheckpointId, JobId
+from unistream.base.limits import MIB
+from unistream.model.codec import decode_manifest, encode_manifest
+from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot import FileRef, Manifest
+from unistream.port.storage import Created, StoredSnapshot
+from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
+from unistream.storage.location import Location, Pause, confined, open_location
+
+MANIFEST_NAME: Final = "_metadata"
+MANIFEST_BYTES_MAX: Final = 256 * MIB  # 10,000 subtasks with 20 KiB of inline state each, and room
+HASH_ASIDE_BYTES_MIN: Final = 4 * MIB  # below it a second thread costs more than it hides
+
+_CHECKPOINT: Final = re.compile(r"^chk-([1-9][0-9]{0,18}|0)$")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_memory_create = threading.Lock()  # the memory store asks and then writes
+
+
+def _random_name() -> str:
+    return secrets.token_hex(6)
+
+
+class FsCheckpointStorage:
+    """`unistream.port.storage.CheckpointStorage` below one root. Thread-safe.
+
+    Args:
+        root_url: Local path or URL; created when it is first needed.
+        fs: The store itself, instead of the one that the URL names.
+        unique: Makes the random part of savepoint names.
+        pause: Waits some seconds before a read is tried again.
+
+    Raises:
+        ConfigError: the URL cannot be used.
+    """
+
+    def __init__(
+        self,
+        root_url: str,
+        *,
+        fs: AbstractFileSystem | None = None,
+        unique: Callable[[], str] = _random_name,
+        pause: Pause = time.sleep,
+    ) -> None:
+        self._fs = fs
+        self._pause = pause
+        self._root = open_location(root_url, fs, pause)
+        self._unique = unique
+        self._given_out: set[str] = set()
+
+    def directory(
+        self, job: JobId, checkpoint_id: CheckpointId, kind: SnapshotKind, target: str | None
+    ) -> str:
+        """Makes the directory of a new snapshot and returns its URL.
+
+        Without a `target`, savepoints lie in ``<root>/savepoints``. A checkpoint's directory may exist
+        (left by an attempt that failed) as long as it has no manifest.
+
+        Raises:
+            ConfigError: the target cannot be used.
+            Fenced: this checkpoint has been completed already, by another leader.
+            Transient: the store refused.
+        """
+        if kind.is_savepoint:
+            parent = self._open(target) if target else self._root.below("savepoints")
+            location = parent.below(f"savepoint-{job[:6]}-{self._unique()}")
+        else:
+            location = self._of_job(job).below(f"chk-{checkpoint_id}")
+            if location.below(MANIFEST_NAME).size() is not None:
+                raise Fenced(f"checkpoint {checkpoint_id} of job {job} was completed before: {location.url}")
+        try:
+            location.fs.makedirs(location.path, exist_ok=not kind.is_savepoint)
+        except OSError as error:
+            raise Transient(f"cannot make the snapshot directory {location.url}: {error}") from error
+        self._given_out.add(location.url)
+        return location.url
+
+    def write_manifest(self, directory: str, manifest: Manifest) -> Created:
+        """See the port. A create that failed is tried once more, which is also how it is asked about.
+
+        Raises:
+            Fenced: there is one with other bytes.
+            OutcomeUnknown: the store did not say; delete nothing.
+            Transient: it certainly was not written (disk full, directory gone).
+        """
+        target = self._open(directory).below(MANIFEST_NAME)
+        content = encode_manifest(manifest)
+        try:
+            return _create(target, content)
+        except Fenced:
+            raise
+        except NotWritten as error:
+            raise Transient(f"cannot write {target.url}: {error}") from error
+        except Exception:  # each store's client has errors of its own
+            return _ask_again(target, content)
+
+    def read_manifest(self, directory: str) -> Manifest:
+        """See the port. `directory` may come straight from a user.
+
+        Raises:
+            ConfigError: no such directory, or no snapshot in it.
+            CorruptSnapshot: truncated, or a state file is missing, of another size or outside.
+            Unreachable: the store does not answer.
+        """
+        location = self._open(directory)
+        size = location.below(MANIFEST_NAME).size()
+        if size is None:
+            raise ConfigError(_why_no_snapshot(location))
+        if size > MANIFEST_BYTES_MAX:
+            raise CorruptSnapshot(f"{location.url}/{MANIFEST_NAME}: {size} B, limit {MANIFEST_BYTES_MAX} B")
+        manifest = _read_manifest(location)
+        _check_files(location, manifest)
+        return manifest
+
+    def completed(self, job: JobId) -> Sequence[StoredSnapshot]:
+        """See the port. A checkpoint that cannot be read is an error, never skipped: falling back to an
+        older one would repeat output that was committed since (FLINK-22502).
+
+        Raises:
+            CorruptSnapshot: one of them is unreadable or is not what its directory says.
+        """
+        folder = self._of_job(job)
+        snapshots = [
+            snapshot for name in folder.names() for snapshot in self._completed_in(folder, job, name)
+        ]
+        return sorted(snapshots, key=lambda snapshot: snapshot.manifest.checkpoint_id)
+
+    def _completed_in(self, folder: Location, job: JobId, name: str) -> Iterator[StoredSnapshot]:
+        number = _CHECKPOINT.fullmatch(name)
+        if number is None or folder.below(name, MANIFEST_NAME).size() is None:
+            return
+        directory = folder.below(name).url
+        manifest = self.read_manifest(directory)
+        if (manifest.job, manifest.checkpoint_id) != (job, int(number[1])):
+            raise CorruptSnapshot(
+                f"{directory} holds checkpoint {manifest.checkpoint_id} of job {manifest.job}; put it back"
+            )
+        yield StoredSnapshot(directory, manifest)
+
+    def discard(self, directory: str) -> None:
+        """See the port. Only directories that this storage lays out are ever removed.
+
+        Raises:
+            ConfigError: it is neither a checkpoint below the root nor was it made by this object.
+            Transient: not all of it could be removed; the manifest is gone, so it is no snapshot any more.
+        """
+        location = self._open(directory)
+        if location.url not in self._given_out and not self._is_checkpoint(location):
+            raise ConfigError(f"refusing to remove {directory!r}: not a checkpoint below {self._root.url}")
+        try:
+            _remove(location)
+        except OSError as error:
+            raise Transient(f"cannot remove {location.url}: {error}") from error
+        self._given_out.discard(location.url)
+
+    def forget(self, job: JobId) -> None:
+        """Removes the job's own folder if no checkpoint is left in it; call it when the job has ended."""
+        folder = self._of_job(job)
+        if folder.is_local and folder.is_directory() and not folder.names():
+            folder.fs.rmdir(folder.path)
+
+    def _of_job(self, job: JobId) -> Location:
+        if "/" in job:
+            raise ConfigError(f"not a job id: {job!r}")
+        return self._root.below(job)
+
+    def _is_checkpoint(self, location: Location) -> bool:
+        prefix = self._root.path.rstrip("/") + "/"
+        parts = location.path.removeprefix(prefix).split("/")
+        named = location.path.startswith(prefix) and len(parts) == 2 and _CHECKPOINT.fullmatch(parts[1])
+        return bool(named) and self._root.contains(location)
+
+    def _open(self, url: str) -> Location:
+        return open_location(url, self._fs, self._pause)
+
+
+def _create(target: Location, content: bytes) -> Created:
+    """Creates one object, or finds out what is there. NotWritten: nothing; any other OSError: unknown."""
+    memory_only = _memory_create if target.is_memory else nullcontext()
+    try:
+        with memory_only:
+            target.fs.pipe_file(target.path, content, mode="create")
+    except FileExistsError:
+        if target.read() == content:
+            return Created.EXISTS
+        raise Fenced(f"{target.url} was written by another leader") from None
+    return Created.NEW
+
+
+def _ask_again(target: Location, content: bytes) -> Created:
+    """After a create whose outcome is unknown: creating again tells, for a name is given only once."""
+    try:
+        return _create(target, content)
+    except Fenced:
+        raise
+    except Exception as error:
+        raise OutcomeUnknown(f"{target.url} may or may not have been written: {error}") from error
+
+
+def _read_manifest(location: Location) -> Manifest:
+    target = location.below(MANIFEST_NAME)
+    try:
+        return decode_manifest(target.read())
+    except CorruptSnapshot as error:
+        raise CorruptSnapshot(f"{target.url}: {error}") from error
+
+
+def _check_files(location: Location, manifest: Manifest) -> None:
+    present = location.files()
+    for ref in referenced_files(manifest):
+        target = confined(location, ref.path)
+        size = present.get(ref.path)
+        if size is None:
+            raise CorruptSnapshot(f"{target.url} is missing: the snapshot cannot be restored")
+        if size != ref.size:
+            raise CorruptSnapshot(f"{target.url} has {size} B instead of {ref.size} B: it is truncated")
+
+
+def referenced_files(manifest: Manifest) -> Iterator[FileRef]:
+    """Every state file of a snapshot."""
+    for vertex in manifest.vertices:
+        for subtask in vertex.subtasks:
+            for handle in subtask.operators.values() if subtask else ():
+                yield from (keyed.file for keyed in handle.keyed)
+                yield from (stored.file for stored in handle.lists if stored.file)
+
+
+def _why_no_snapshot(location: Location) -> str:
+    if location.path.rstrip("/").endswith("/" + MANIFEST_NAME):
+        return f"{location.url}: name the directory of the snapshot, not its {MANIFEST_NAME} file"
+    if location.size() is not None:
+        return f"{location.url} is a file; name the directory of a checkpoint or savepoint"
+    if not location.is_directory():
+        return f"there is no checkpoint or savepoint at {location.url}: the directory does not exist"
+    inside = [name for name in location.names() if name.startswith(("chk-", "savepoint-"))]
+    hint = f"; it contains {', '.join(inside[:5])}: name one of these" if inside else ""
+    return f"{location.url} is not a completed checkpoint or savepoint: it has no {MANIFEST_NAME} file{hint}"
+
+
+def _remove(location: Location) -> None:
+    """The manifest first: a directory that is half removed is no snapshot."""
+    manifest = location.below(MANIFEST_NAME)
+    if manifest.size() is not None:
+        manifest.fs.rm_file(manifest.path)
+    if location.is_directory():
+        location.fs.rm(location.path, recursive=True)
+
+
+class FsStateWriter:
+    """`unistream.port.storage.StateWriter` below one snapshot's directory. Thread-safe.
+
+    The directory must exist (`FsCheckpointStorage.directory` made it): a late writer of an aborted
+    checkpoint then fails instead of leaving files that nobody removes.
+    """
+
+    def __init__(
+        self,
+        directory_url: str,
+        *,
+        fs: AbstractFileSystem | None = None,
+        unique: Callable[[], str] = _random_name,
+    ) -> None:
+        self._location = open_location(directory_url, fs)
+        self._unique = unique
+
+    def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
+        """See the port.
+
+        Raises:
+            Transient: it could not be written; the checkpoint must be declined.
+        """
+        hint = _NOT_IN_NAMES.sub("-", name_hint).strip("-")[:64]
+        target = self._location.below(f"state-{hint or 'x'}-{self._unique()}{self._unique()}")
+        view = memoryview(content).cast("B")
+        stored = view if self._location.is_local else bytes(view)
+        try:
+            digest = _hash_while(view, lambda: target.fs.pipe_file(target.path, stored, mode="create"))
+        except OSError as error:
+            raise Transient(f"cannot write the state file {target.url}: {error}") from error
+        return FileRef(path=target.path.rpartition("/")[2], size=len(view), sha256=digest)
+
+
+def _hash_while(content: memoryview, write: Callable[[], object]) -> str:
+    """SHA-256 in hex of what `write` writes, at the same time when that pays."""
+    if len(content) < HASH_ASIDE_BYTES_MIN:
+        write()
+        return hashlib.sha256(content).hexdigest()
+    with ThreadPoolExecutor(1, "state-hash") as pool:
+        digest = pool.submit(lambda: hashlib.sha256(content).hexdigest())
+        write()
+        return digest.result()
+
+
+class FsStateReader:
+    """`unistream.port.storage.StateReader` below one snapshot's directory. Thread-safe.
+
+    Both methods check size and checksum of the whole file before they return anything: state that is
+    silently wrong is worse than a slower restore.
+    """
+
+    def __init__(self, directory_url: str, *, fs: AbstractFileSystem | None = None) -> None:
+        self._location = open_location(directory_url, fs)
+
+    def read(self, ref: FileRef) -> bytes:
+        """All bytes. Raises CorruptSnapshot (missing, size, checksum) or Unreachable."""
+        target = confined(self._location, ref.path)
+        try:
+            content = target.read()
+        except FileNotFoundError:
+            raise CorruptSnapshot(f"{target.url} is missing: the snapshot cannot be restored") from None
+        _check(target, ref, memoryview(content))
+        return content
+
+    def open_range(self, ref: FileRef) -> pa.NativeFile:
+        """A seekable file for `pyarrow.ipc.open_file`; the caller closes it.
+
+        A local file is mapped, so that several subtasks share its pages and batches are not copied; from
+        other stores it is read whole (it has to be, for the checksum).
+        """
+        target = confined(self._location, ref.path)
+        if not isinstance(self._location.fs, DurableLocalFileSystem) or ref.size == 0:
+            return pa.BufferReader(self.read(ref))
+        try:
+            mapped = pa.memory_map(target.path)
+        except FileNotFoundError:
+            raise CorruptSnapshot(f"{target.url} is missing: the snapshot cannot be restored") from None
+        try:
+            _check(target, ref, memoryview(mapped.read_buffer()))
+            mapped.seek(0)
+        except BaseException:
+            mapped.close()
+            raise
+        return mapped
+
+
+def _check(target: Location, ref: FileRef, content: memoryview) -> None:
+    if len(content) != ref.size:
+        raise CorruptSnapshot(f"{target.url} has {len(content)} B instead of {ref.size} B: it is truncated")
+    if hashlib.sha256(content).hexdigest() != ref.sha256:
+        raise CorruptSnapshot(
+            f"{target.url} does not match its checksum: it was damaged after it was written"
+        )

@@ -1,0 +1,213 @@
+"""Faults of a file store, put where a test wants them. Real bytes behind it: nothing is mocked.
+
+`FaultFileSystem` wraps any fsspec store and misbehaves on the operations it was told to. `PowerCut` takes the
+place of `os.fsync` on a local directory and can then drop everything that was not synced, as LazyFS does.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from fsspec import AbstractFileSystem
+
+
+class FaultKind(Enum):
+    """What goes wrong."""
+
+    RAISE_BEFORE = "raise_before"  # it did not happen, and the caller is told so
+    APPLY_THEN_RAISE = "apply_then_raise"  # it happened, and the caller is told that it did not
+    TRUNCATE = "truncate"  # only the first half arrives
+    BIT_FLIP = "bit_flip"  # one bit in the middle is wrong
+    SLOW = "slow"  # `on_slow` is called first, for instance to advance a virtual clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        operation: Name of the fsspec method: pipe_file, cat_file, info, ls, find, rm_file, rm, makedirs, …;
+            "" = any.
+        path: It hits paths that contain this text.
+        skip: It lets this many operations that fit pass first.
+        times: How often it hits, for each `inject`.
+        error: What is raised.
+    """
+
+    kind: FaultKind
+    operation: str
+    path: str = ""
+    skip: int = 0
+    times: int = 1
+    error: Exception | None = None
+
+    def raised(self) -> Exception:
+        """The error to raise."""
+        return self.error or TimeoutError(f"fault: {self.kind.value} on {self.operation}")
+
+
+def _no_wait(_operation: str) -> None:
+    return
+
+
+class FaultFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
+    """Any store, with faults.
+
+    >>> import fsspec
+    >>> store = FaultFileSystem(fsspec.filesystem("memory"))
+    >>> store.inject(Fault(kind=FaultKind.RAISE_BEFORE, operation="cat_file"))
+    >>> store.cat_file("/anything")
+    Traceback (most recent call last):
+    TimeoutError: fault: raise_before on cat_file
+    """
+
+    cachable = False
+
+    def __init__(self, inner: AbstractFileSystem, on_slow: Callable[[str], None] = _no_wait) -> None:
+        super().__init__(skip_instance_cache=True)
+        self._inner = inner
+        self._on_slow = on_slow
+        self._faults: list[Fault] = []
+        self.protocol = inner.protocol
+        self.calls: list[tuple[str, str]] = []
+
+    def inject(self, *faults: Fault) -> None:
+        """Adds faults; of several that fit an operation the first one is taken."""
+        self._faults.extend(replace(fault, times=1) for fault in faults for _ in range(fault.times))
+
+    def _strip_protocol(self, path: Any) -> Any:  # an instance method here: the wrapped store decides
+        return self._inner._strip_protocol(path)
+
+    def unstrip_protocol(self, name: str) -> str:
+        """As the wrapped store does."""
+        return str(self._inner.unstrip_protocol(name))
+
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> Any:
+        """Writes; TRUNCATE and BIT_FLIP damage what is stored."""
+        fault = self._next("pipe_file", path)
+        content = _damaged(bytes(value), fault)
+        return self._apply(fault, lambda: self._inner.pipe_file(path, content, mode=mode, **options))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> Any:
+        """Reads; TRUNCATE and BIT_FLIP damage what is returned."""
+        fault = self._next("cat_file", path)
+        read = self._apply(fault, lambda: self._inner.cat_file(path, start=start, end=end, **options))
+        return _damaged(read, fault)
+
+    def info(self, path: str, **options: Any) -> Any:
+        """As the wrapped store, or a fault."""
+        return self._apply(self._next("info", path), lambda: self._inner.info(path, **options))
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        """As the wrapped store, or a fault."""
+        return self._apply(self._next("ls", path), lambda: self._inner.ls(path, detail=detail, **options))
+
+    def find(self, path: str, *args: Any, **options: Any) -> Any:
+        """As the wrapped store, or a fault."""
+        return self._apply(self._next("find", path), lambda: self._inner.find(path, *args, **options))
+
+    def rm_file(self, path: str) -> Any:
+        """As the wrapped store, or a fault."""
+        return self._apply(self._next("rm_file", path), lambda: self._inner.rm_file(path))
+
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> Any:
+        """As the wrapped store, or a fault."""
+        return self._apply(self._next("rm", path), lambda: self._inner.rm(path, recursive, maxdepth))
+
+    def rmdir(self, path: str) -> Any:
+        """As the wrapped store, or a fault."""
+        return self._apply(self._next("rmdir", path), lambda: self._inner.rmdir(path))
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> Any:
+        """As the wrapped store, or a fault."""
+        return self._apply(self._next("makedirs", path), lambda: self._inner.makedirs(path, exist_ok))
+
+    def _next(self, operation: str, path: str) -> Fault | None:
+        self.calls.append((operation, path))
+        for index, fault in enumerate(self._faults):
+            if fault.operation not in {"", operation} or fault.path not in path:
+                continue
+            if fault.skip == 0:
+                return self._faults.pop(index)
+            self._faults[index] = replace(fault, skip=fault.skip - 1)
+        return None
+
+    def _apply(self, fault: Fault | None, action: Callable[[], Any]) -> Any:
+        match fault.kind if fault else None:
+            case FaultKind.RAISE_BEFORE:
+                assert fault is not None
+                raise fault.raised()
+            case FaultKind.APPLY_THEN_RAISE:
+                assert fault is not None
+                action()
+                raise fault.raised()
+            case FaultKind.SLOW:
+                assert fault is not None
+                self._on_slow(fault.operation)
+        return action()
+
+
+def _damaged(content: bytes, fault: Fault | None) -> bytes:
+    match fault.kind if fault else None:
+        case FaultKind.TRUNCATE:
+            return content[: len(content) // 2]
+        case FaultKind.BIT_FLIP:
+            middle = len(content) // 2
+            return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    return content
+
+
+class PowerCut:
+    """Remembers what was synced below `root`, and can bring back exactly that.
+
+    Give `fsync` to `DurableLocalFileSystem`, work, then `cut()`: files come back with the bytes of their last
+    sync, directories with the names of theirs; whatever was never synced is gone. What lies below `root` when
+    this object is made counts as synced.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._contents: dict[int, bytes] = {}
+        self._names: dict[int, dict[str, int]] = {}
+        self._remember(root)
+        for path in root.rglob("*"):
+            self._remember(path)
+
+    def fsync(self, handle: int) -> None:
+        """Syncs for real, and remembers."""
+        os.fsync(handle)
+        status = os.fstat(handle)
+        if stat.S_ISDIR(status.st_mode):
+            self._names[status.st_ino] = {entry.name: entry.inode() for entry in os.scandir(handle)}
+        else:
+            with open(f"/proc/self/fd/{handle}", "rb") as content:
+                self._contents[status.st_ino] = content.read()
+
+    def cut(self) -> None:
+        """The power is gone and back: `root` holds what was synced."""
+        inode = self._root.stat().st_ino
+        for path in self._root.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self._restore(self._root, inode)
+
+    def _remember(self, path: Path) -> None:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            self.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _restore(self, directory: Path, inode: int) -> None:
+        for name, child in self._names.get(inode, {}).items():
+            if child in self._names:
+                (directory / name).mkdir()
+                self._restore(directory / name, child)
+            else:
+                (directory / name).write_bytes(self._contents.get(child, b""))

@@ -1,0 +1,306 @@
+"""Drives one operator as a task would, without a task: for tests of built-in and of users' operators.
+
+>>> import pyarrow as pa, pyarrow.compute as pc
+>>> from unistream.operator.stateless import FilterBatches
+>>> with OperatorHarness(FilterBatches(pc.field("n") > 1)) as harness:
+...     harness.process({"n": [1, 2, 3]}, timestamps=[10, 20, 30])
+...     harness.rows()
+[{'n': 2}, {'n': 3}]
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.elements import Batch, Watermark, WatermarkStatus
+from unistream.model.key_groups import key_group_range
+from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, OperatorSnapshot, OperatorState
+from unistream.port.operator import CommitPermit, Operator, OperatorContext
+from unistream.port.state import StateBackend, ValueState
+
+Rows: TypeAlias = pa.RecordBatch | Mapping[str, Sequence[Any]]
+Emitted = Batch | Watermark | WatermarkStatus
+
+
+class ManualClock:
+    """A clock that stands still until it is told otherwise."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self.now_ms = now_ms
+
+    def monotonic_ms(self) -> int:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+class ManualTimers:
+    """Processing timers of a `ManualClock`."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self._clock = clock
+        self._pending: list[tuple[int, int, Callable[[int], None]]] = []
+        self._count = 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms
+
+    def register(self, at_ms: int, action: Callable[[int], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._pending, (at_ms, self._count, action))
+
+    def advance(self, to_ms: int) -> None:
+        """Moves the clock; fires what is due, in order."""
+        while self._pending and self._pending[0][0] <= to_ms:
+            at_ms, _, action = heapq.heappop(self._pending)
+            self._clock.now_ms = max(self._clock.now_ms, at_ms)
+            action(at_ms)
+        self._clock.now_ms = max(self._clock.now_ms, to_ms)
+
+
+class CountingMetrics:
+    """Named counters."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def add(self, name: str, amount: int) -> None:
+        self.counts[name] += amount
+
+
+@dataclass(slots=True)
+class CollectedOutput:
+    """Everything that the operator emitted. `elements`: main output in order."""
+
+    elements: list[Emitted] = field(default_factory=list)
+    side: dict[str, list[Batch]] = field(default_factory=dict)
+
+    def emit(self, batch: Batch) -> None:
+        if batch.num_rows:
+            self.elements.append(batch)
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        if batch.num_rows:
+            self.side.setdefault(tag, []).append(batch)
+
+    def emit_watermark(self, timestamp: int) -> None:
+        self.elements.append(Watermark(timestamp))
+
+    def emit_watermark_status(self, idle: bool) -> None:
+        self.elements.append(WatermarkStatus(idle))
+
+
+class OperatorHarness:
+    """One subtask of one operator.
+
+    A context manager: enters with `open`, leaves with `close`. Watermarks are forwarded behind
+    whatever the operator emits, as a task does.
+
+    Args:
+        state: Of an earlier harness's `snapshot`, see `restore_state`.
+        index, parallelism, max_parallelism: Which subtask, of how many.
+        checkpointing: False: committers commit at the end of input.
+        backend: Keyed state of process functions; None: a hash map made when it is asked for.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        *,
+        state: OperatorState | None = None,
+        index: int = 0,
+        parallelism: int = 1,
+        max_parallelism: int = 128,
+        checkpointing: bool = True,
+        config: Mapping[str, str] | None = None,
+        lineage: str = "lineage",
+        name: str = "operator",
+        backend: StateBackend | None = None,
+    ) -> None:
+        self.operator = operator
+        self.output = CollectedOutput()
+        self.clock = ManualClock()
+        self.timers = ManualTimers(self.clock)
+        self.metrics = CountingMetrics()
+        self.commits: list[tuple[int, int, int | None]] = []
+        self._state = state or OperatorState()
+        self._watermarks: dict[int, int] = {}
+        self._combined = MIN_WATERMARK
+        self._lineage = LineageId(lineage)
+        self.context = OperatorContext(
+            job=JobId("0" * 32),
+            job_name="harness",
+            lineage=self._lineage,
+            epoch=LeaderEpoch(1),
+            attempt=AttemptId(JobId("0" * 32), VertexId("vertex"), index, 0),
+            uid=OperatorUid(name),
+            name=name,
+            index=index,
+            parallelism=parallelism,
+            max_parallelism=max_parallelism,
+            key_groups=key_group_range(max_parallelism, parallelism, index),
+            restored=self._state.is_restored,
+            checkpointing=checkpointing,
+            clock=self.clock,
+            timers=self.timers,
+            metrics=self.metrics,
+            state=backend if backend is not None else _OnDemand(max_parallelism),
+            report_commit=lambda _sink, checkpoint, rows, version: self.commits.append(
+                (checkpoint, rows, version)
+            ),
+            config=dict(config or {}),
+        )
+
+    def open(self) -> OperatorHarness:
+        """setup, initialize_state, open."""
+        self.operator.setup(self.context, self.output)
+        self.operator.initialize_state(self._state)
+        self.operator.open()
+        return self
+
+    def close(self) -> None:
+        """Closes the operator, then its keyed state."""
+        self.operator.close()
+        self.context.state.close()
+
+    def __enter__(self) -> OperatorHarness:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def process(self, rows: Rows, timestamps: Sequence[int] | None = None, input_index: int = 0) -> None:
+        """One batch; `rows` as a record batch or as columns, `timestamps` in ms."""
+        records = rows if isinstance(rows, pa.RecordBatch) else pa.RecordBatch.from_pydict(dict(rows))
+        times = None if timestamps is None else pa.array(timestamps, pa.int64())
+        self.operator.process_batch(Batch(records, times), input_index)
+
+    def watermark(self, timestamp: int, input_index: int = 0, *, inputs: int = 1) -> None:
+        """The watermark of one of `inputs` logical inputs; the operator sees the minimum of all."""
+        self._watermarks[input_index] = timestamp
+        combined = min(self._watermarks.get(i, MIN_WATERMARK) for i in range(inputs))
+        if combined > self._combined:
+            self._combined = combined
+            self.operator.process_watermark(combined)
+            self.output.emit_watermark(combined)
+
+    def idle(self, idle: bool = True) -> None:
+        """All inputs are idle now, or active again."""
+        self.operator.process_watermark_status(idle)
+        self.output.emit_watermark_status(idle)
+
+    def end_input(self, input_index: int = 0, *, inputs: int = 1) -> None:
+        """MAX_WATERMARK, then end_input."""
+        self.watermark(MAX_WATERMARK, input_index, inputs=inputs)
+        self.operator.end_input(input_index)
+
+    def end(self) -> None:
+        """End of the only input: MAX_WATERMARK, end_input, finish."""
+        self.end_input()
+        self.operator.finish()
+
+    def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
+        """prepare_snapshot_pre_barrier, then snapshot_state."""
+        checkpoint = CheckpointId(checkpoint_id)
+        self.operator.prepare_snapshot_pre_barrier(checkpoint)
+        return self.operator.snapshot_state(checkpoint)
+
+    def complete(self, checkpoint_id: int) -> None:
+        """The manifest of `checkpoint_id` is durable."""
+        self.operator.notify_checkpoint_complete(
+            CommitPermit(
+                lineage=self._lineage, checkpoint_id=CheckpointId(checkpoint_id), epoch=self.context.epoch
+            )
+        )
+
+    def batches(self) -> list[Batch]:
+        """Main output so far, without watermarks."""
+        return [element for element in self.output.elements if isinstance(element, Batch)]
+
+    def rows(self, tag: str | None = None) -> list[dict[str, Any]]:
+        """Rows of the main output, or of a side output, in order."""
+        batches = self.batches() if tag is None else self.output.side.get(tag, [])
+        return [row for batch in batches for row in batch.records.to_pylist()]
+
+    def timestamps(self) -> list[int]:
+        """Event times of `rows()`."""
+        return [t for b in self.batches() if b.timestamps is not None for t in b.timestamps.to_pylist()]
+
+    def clear(self) -> None:
+        """Forgets what was emitted."""
+        self.output.elements.clear()
+        self.output.side.clear()
+
+
+def restore_state(
+    snapshots: Sequence[OperatorSnapshot],
+    checkpoint_id: int,
+    *,
+    index: int = 0,
+    parallelism: int = 1,
+    max_parallelism: int = 128,
+) -> OperatorState:
+    """The share of subtask `index` of the snapshots of all former subtasks.
+
+    Keyed rows by key group; SPLIT lists in contiguous runs of which the first are one longer, UNION lists whole, BROADCAST lists from
+    one former subtask.
+    """
+    first, last = key_group_range(max_parallelism, parallelism, index)
+    keyed: dict[str, list[pa.Table]] = {}
+    lists: dict[str, list[bytes]] = {}
+    for name in {name for snapshot in snapshots for name in snapshot.keyed}:
+        tables = [snapshot.keyed[name] for snapshot in snapshots if name in snapshot.keyed]
+        groups = pc.field(KEY_GROUP_COLUMN)
+        keyed[name] = [t.filter((groups >= first) & (groups <= last)) for t in tables]
+    for name in {name for snapshot in snapshots for name in snapshot.lists}:
+        states = [snapshot.lists[name] for snapshot in snapshots if name in snapshot.lists]
+        items = [item for state in states for item in state.items]
+        if states[0].mode is ListMode.SPLIT:
+            each, more = divmod(len(items), parallelism)
+            start = index * each + min(index, more)
+            items = items[start : start + each + (index < more)]
+        elif states[0].mode is ListMode.BROADCAST:
+            items = list(states[index % len(states)].items)
+        lists[name] = items
+    return OperatorState(checkpoint_id=CheckpointId(checkpoint_id), keyed=keyed, lists=lists)
+
+
+class _OnDemand:
+    """A hash map backend, made when an operator first asks for keyed state."""
+
+    def __init__(self, max_parallelism: int) -> None:
+        self._max_parallelism = max_parallelism
+        self._made: StateBackend | None = None
+
+    def _backend(self) -> StateBackend:
+        if self._made is None:
+            from unistream.state.hashmap import HashMapStateBackend
+
+            self._made = HashMapStateBackend(self._max_parallelism)
+        return self._made
+
+    def value_state(self, name: str, key_schema: pa.Schema, value_type: pa.DataType) -> ValueState:
+        return self._backend().value_state(name, key_schema, value_type)
+
+    def snapshot(self) -> dict[str, pa.Table]:
+        return self._backend().snapshot()
+
+    def restore(self, tables: dict[str, list[pa.Table]]) -> None:
+        self._backend().restore(tables)
+
+    def close(self) -> None:
+        if self._made is not None:
+            self._made.close()

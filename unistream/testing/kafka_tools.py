@@ -1,0 +1,155 @@
+"""Small Kafka helpers for tests and demos: topics, records, offsets."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from unistream.base.errors import ConfigError, Unreachable
+
+TIMEOUT_S: Final = 30.0
+PACE_ROWS: Final = 256  # how many records are sent between two looks at the clock
+
+
+@contextlib.contextmanager
+def _admin(bootstrap: str, timeout_s: float) -> Iterator[Any]:
+    from kafka import KafkaAdminClient
+    from kafka.errors import KafkaError
+
+    try:
+        admin = KafkaAdminClient(
+            bootstrap_servers=bootstrap,
+            bootstrap_timeout_ms=int(timeout_s * 1000),
+            request_timeout_ms=int(timeout_s * 1000),
+        )
+    except KafkaError as error:
+        raise Unreachable(f"Kafka at {bootstrap} did not answer within {timeout_s:.0f} s: {error}") from error
+    try:
+        yield admin
+    finally:
+        admin.close()
+
+
+def broker_ids(bootstrap: str, timeout_s: float = TIMEOUT_S) -> list[int]:
+    """Brokers that the cluster knows; empty when it does not answer in time."""
+    from kafka.errors import KafkaError
+
+    try:
+        with _admin(bootstrap, timeout_s) as admin:
+            return [int(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
+    except (Unreachable, KafkaError):
+        return []
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, config: dict[str, str] | None = None
+) -> None:
+    """Makes a topic, and returns when every partition has a leader.
+
+    Raises:
+        ConfigError: it exists.
+        Unreachable: no leader within TIMEOUT_S.
+    """
+    from kafka.admin import NewTopic
+    from kafka.errors import TopicAlreadyExistsError
+
+    with _admin(bootstrap, TIMEOUT_S) as admin:
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=1, topic_configs=config or {})
+        try:
+            admin.create_topics([topic])
+        except TopicAlreadyExistsError:
+            raise ConfigError(f"topic {name!r} exists already") from None
+        deadline = time.monotonic() + TIMEOUT_S
+        while _leaders(admin, name) < partitions:
+            if time.monotonic() > deadline:
+                raise Unreachable(f"topic {name!r} has no leaders after {TIMEOUT_S:.0f} s")
+            time.sleep(0.02)
+
+
+def _leaders(admin: Any, topic: str) -> int:
+    [described] = admin.describe_topics([topic])
+    return sum(1 for p in described["partitions"] if p["error_code"] == 0 and p["leader_id"] >= 0)
+
+
+def delete_topic(bootstrap: str, name: str) -> None:
+    with _admin(bootstrap, TIMEOUT_S) as admin:
+        admin.delete_topics([name])
+
+
+def produce_values(
+    bootstrap: str,
+    topic: str,
+    values: Iterable[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    partitions: Sequence[int] | None = None,
+    timestamps_ms: Sequence[int] | None = None,
+    compression: str | None = None,
+    rate: float | None = None,
+) -> int:
+    """Sends values in order and waits until all are stored; how many.
+
+    `keys`, `partitions`, `timestamps_ms`: one per value, or None. `compression`: "gzip", "lz4", "zstd",
+    "snappy" or None. `rate`: values per second, None = as fast as it goes.
+
+    Raises:
+        Unreachable: not all were acknowledged within TIMEOUT_S after the last.
+    """
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(
+        bootstrap_servers=bootstrap, linger_ms=20, batch_size=1 << 18, compression_type=compression
+    )
+    count = 0
+    pending: list[Any] = []
+    started = time.monotonic()
+    try:
+        for count, value in enumerate(values, start=1):
+            i = count - 1
+            sent = producer.send(
+                topic,
+                value=value,
+                key=keys[i] if keys else None,
+                partition=partitions[i] if partitions else None,
+                timestamp_ms=timestamps_ms[i] if timestamps_ms else None,
+            )
+            pending.append(sent)
+            if count % PACE_ROWS == 0:
+                _keep_pace(started, count, rate)
+        producer.flush(timeout=TIMEOUT_S)
+        for sent in pending:
+            sent.get(timeout=TIMEOUT_S)
+    finally:
+        producer.close(timeout=TIMEOUT_S)
+    return count
+
+
+def _keep_pace(started: float, count: int, rate: float | None) -> None:
+    ahead_s = count / rate - (time.monotonic() - started) if rate else 0.0
+    if ahead_s > 0:
+        time.sleep(ahead_s)
+
+
+def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
+    """Partition -> one past its last record."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=None, enable_auto_commit=False)
+    try:
+        partitions = consumer.partitions_for_topic(topic)
+        if not partitions:
+            raise ConfigError(f"topic {topic!r} does not exist at {bootstrap}")
+        ends = consumer.end_offsets([TopicPartition(topic, p) for p in sorted(partitions)])
+        return {found.partition: int(offset) for found, offset in ends.items()}
+    finally:
+        consumer.close()
+
+
+def delete_records(bootstrap: str, topic: str, before: dict[int, int]) -> None:
+    """Truncates partitions: records before the given offsets are gone."""
+    from kafka import TopicPartition
+
+    with _admin(bootstrap, TIMEOUT_S) as admin:
+        admin.delete_records({TopicPartition(topic, p): offset for p, offset in before.items()})

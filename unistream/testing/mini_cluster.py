@@ -1,0 +1,264 @@
+"""A whole cluster in one process, for tests: real master, real network, TaskManagers as threads.
+
+with MiniCluster(task_managers=2, slots=1) as cluster:
+    job = cluster.execute(graph, code)
+    cluster.kill(cluster.task_managers()[0].id)
+    assert job.wait(30).state == "FINISHED"
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from msgspec import structs
+
+from unistream.base.config import TASK_SLOTS, Configuration
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.ids import TaskManagerId
+from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.master.dispatcher import Dispatcher
+from unistream.master.job_info import TaskManagerInfo
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.chain import JobCode
+from unistream.model.graph import JobGraph
+from unistream.model.messages import Answer, ToJobManager, ToTaskManager
+from unistream.port.host import LostListener, TaskManagerSpec
+from unistream.port.transport import ControlClient
+from unistream.worker.artifact import pack
+from unistream.worker.main import default_services
+from unistream.worker.task_manager import Services, TaskManager
+
+DEFAULTS: Final = {
+    "heartbeat.interval": "200 ms",  # metrics are fresh
+    "heartbeat.timeout": "30 s",
+    "restart-strategy.fixed-delay.delay": "10 ms",
+}
+JOIN_TIMEOUT_S: Final = 20.0
+
+logger = logging.getLogger(__name__)
+
+
+class MiniCluster:
+    """A cluster of this process.
+
+    Args:
+        task_managers: Most workers at the same time; they start when jobs need them.
+        slots: Of each worker.
+        config: On top of short heartbeats and restarts.
+        workdir: Where checkpoints lie; None: a temporary folder, removed at the end.
+    """
+
+    def __init__(
+        self,
+        task_managers: int = 1,
+        slots: int = 2,
+        config: Configuration | Mapping[str, str] | None = None,
+        *,
+        workdir: str | Path | None = None,
+    ) -> None:
+        own = config.to_dict() if isinstance(config, Configuration) else dict(config or {})
+        merged = Configuration({**DEFAULTS, TASK_SLOTS.key: str(slots), **own})
+        self._temporary = Path(tempfile.mkdtemp(prefix="unistream-mini-")) if workdir is None else None
+        self._host: ThreadHost | None = None
+        self._cluster = EmbeddedCluster(
+            "mini",
+            merged,
+            workdir=self._temporary or workdir,
+            create_host=self._create_host,
+            max_workers=task_managers,
+            rest=False,
+        )
+
+    def _create_host(self, on_lost: LostListener) -> ThreadHost:
+        self._host = ThreadHost(on_lost)
+        return self._host
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        return self._cluster.dispatcher
+
+    @property
+    def workdir(self) -> Path:
+        return self._cluster.workdir
+
+    def execute(
+        self,
+        graph: JobGraph,
+        code: JobCode | bytes,
+        *,
+        config: Mapping[str, str] | None = None,
+        savepoint: str | None = None,
+        name: str | None = None,
+        allow_non_restored: bool = False,
+    ) -> EmbeddedJobClient:
+        """Starts a job; `code` may be packed already.
+
+        Raises:
+            ConfigError: it cannot work.
+        """
+        return self._cluster.submit(
+            SubmitRequest(
+                graph=graph if name is None else structs.replace(graph, name=name),
+                artifact=code if isinstance(code, bytes) else pack(code),
+                config=dict(config or {}),
+                savepoint=savepoint,
+                allow_non_restored=allow_non_restored,
+            )
+        )
+
+    def task_managers(self) -> tuple[TaskManagerInfo, ...]:
+        """Workers that are up or starting."""
+        return self._cluster.dispatcher.task_managers()
+
+    def kill(self, task_manager: TaskManagerId) -> None:
+        """As if its process were killed: from now on the master hears nothing of it.
+
+        Raises:
+            ConfigError: there is no such worker.
+        """
+        assert self._host is not None, "the cluster has a host from its start"
+        self._host.kill(task_manager)
+
+    def close(self) -> None:
+        """Cancels what runs and waits until no thread of it is left."""
+        self._cluster.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class ThreadHost:
+    """A `WorkerHost` whose TaskManagers are threads of this process."""
+
+    def __init__(self, on_lost: LostListener) -> None:
+        self._on_lost = on_lost
+        self._lock = threading.Lock()
+        self._workers: dict[TaskManagerId, _Worker] = {}
+        self._closed = False
+
+    def start(self, spec: TaskManagerSpec) -> None:
+        with self._lock:
+            if self._closed:
+                raise Unreachable("this host is closed")
+            if spec.id in self._workers:
+                raise ConfigError(f"TaskManager id {spec.id} was used before")
+            worker = _Worker(spec, self._on_lost)
+            self._workers[spec.id] = worker
+        worker.thread.start()
+
+    def stop(self, task_manager: TaskManagerId) -> None:
+        worker = self._workers.get(task_manager)
+        if worker is not None:
+            worker.end("stopped by its host")
+
+    def kill(self, task_manager: TaskManagerId) -> None:
+        """Cuts its line to the master, tells of its loss, then ends it."""
+        worker = self._workers.get(task_manager)
+        if worker is None:
+            raise ConfigError(f"there is no TaskManager {task_manager}")
+        worker.line.cut.set()
+        worker.lost("killed")
+        worker.end("killed")
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            workers = list(self._workers.values())
+        for worker in workers:
+            worker.end("its host was closed")
+        for worker in workers:
+            worker.thread.join(JOIN_TIMEOUT_S)
+            if worker.thread.is_alive():
+                logger.error("event=thread_left task_manager=%s", worker.spec.id)
+
+
+class _Worker:
+    """One TaskManager and the thread that it lives in."""
+
+    def __init__(self, spec: TaskManagerSpec, on_lost: LostListener) -> None:
+        self.spec = spec
+        self.line = _Line()
+        self.thread = threading.Thread(target=self._run, name=f"worker-{spec.id}", daemon=True)
+        self._on_lost = on_lost
+        self._told = threading.Lock()
+        self._is_lost = False
+        self._end_reason: str | None = None
+        self._manager: TaskManager | None = None
+
+    def end(self, reason: str) -> None:
+        self._end_reason = reason
+        manager = self._manager
+        if manager is not None:
+            manager.release(reason)
+
+    def lost(self, reason: str) -> None:
+        """Tells the listener, once."""
+        with self._told:
+            first, self._is_lost = not self._is_lost, True
+        if first:
+            self._on_lost(self.spec.id, reason)
+
+    def _run(self) -> None:
+        reason = "ended"
+        try:
+            manager = TaskManager(self.spec, self.line.services())
+            self._manager = manager
+            try:
+                if self._end_reason is None:
+                    manager.start()
+                    manager.wait()
+                reason = manager.reason or reason
+            finally:
+                if not manager.close():
+                    logger.error("event=task_holds_on task_manager=%s", self.spec.id)
+        except Exception as error:
+            logger.exception("event=worker_failed task_manager=%s", self.spec.id)
+            reason = f"{type(error).__name__}: {error}"
+        finally:
+            self.lost(reason)
+
+
+class _Line:
+    """A worker's way to the master, which can be cut."""
+
+    def __init__(self) -> None:
+        self.cut = threading.Event()
+
+    def services(self) -> Services:
+        services = default_services()
+        connect = services.control_client
+        return replace(services, control_client=lambda address: _CutClient(connect(address), self.cut))
+
+
+class _CutClient:
+    """A `ControlClient` that reaches nobody once it is cut."""
+
+    def __init__(self, client: ControlClient, cut: threading.Event) -> None:
+        self._client = client
+        self._cut = cut
+
+    def call(self, message: ToTaskManager | ToJobManager) -> Answer:
+        if self._cut.is_set():
+            raise Unreachable("the line to the master is cut")
+        return self._client.call(message)
+
+    def close(self) -> None:
+        self._client.close()

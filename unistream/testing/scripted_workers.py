@@ -1,0 +1,254 @@
+"""Workers that only talk: they register, answer all control messages and report states, but run nothing.
+
+For tests of a master (its threads, its order of work, its recovery) without processes or operators. What
+they report is what real workers report for a pipeline whose splits are empty.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from unistream.base.errors import Unreachable
+from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId
+from unistream.model import messages as mm
+from unistream.model.codec import decode_answer, encode
+from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot import OperatorStateHandle, TaskSnapshot
+from unistream.port.host import LostListener, TaskManagerSpec
+from unistream.port.transport import ControlHandler
+
+M = TypeVar("M")
+
+Interceptor = Callable[[TaskManagerId, mm.ToTaskManager], mm.Answer | None]
+"""Sees each message before its worker does; an answer stands for the worker's."""
+
+
+class ScriptedWorkers:
+    """A host, the network to it, and all its workers.
+
+    Args:
+        ends: Sources end when they have got their last split; else they run until they are stopped.
+    """
+
+    def __init__(self, *, ends: bool = True) -> None:
+        self.ends = ends
+        self.intercept: Interceptor = lambda _task_manager, _message: None
+        self.received: list[tuple[TaskManagerId, mm.ToTaskManager]] = []
+        self.registered: list[TaskManagerId] = []
+        self.closed = False
+        self._lock = threading.RLock()
+        self._heard = threading.Condition()
+        self._master: ControlHandler | None = None
+        self._on_lost: LostListener | None = None
+        self._workers: dict[TaskManagerId, _Worker] = {}
+        self._barriers: set[tuple[JobId, CheckpointId]] = set()
+
+    # --- the ports --------------------------------------------------------------------------------
+
+    def create_server(self, handler: ControlHandler) -> ScriptedWorkers:
+        """The master's server: `call_master` goes to `handler`."""
+        self._master = handler
+        return self
+
+    @property
+    def address(self) -> str:
+        return "scripted://master"
+
+    def create_host(self, on_lost: LostListener) -> ScriptedWorkers:
+        self._on_lost = on_lost
+        return self
+
+    def start(self, spec: TaskManagerSpec) -> None:
+        with self._lock:
+            self._workers[spec.id] = _Worker(self, spec.id)
+        answer = self.call_master(
+            mm.RegisterTaskManager(
+                task_manager=spec.id,
+                address=f"scripted://{spec.id}",
+                slots=spec.slots,
+                pid=os.getpid(),
+                host="scripted",
+            )
+        )
+        if isinstance(answer, mm.Ack):
+            self.registered.append(spec.id)
+
+    def stop(self, task_manager: TaskManagerId) -> None:
+        self.lose(task_manager, "stopped")
+
+    def close(self) -> None:
+        """Of the host and of the server."""
+        self.closed = True
+        for task_manager in list(self._workers):
+            self.lose(task_manager, "the host was closed")
+
+    def connect(self, address: str) -> _Connection:
+        return _Connection(self, TaskManagerId(address.removeprefix("scripted://")))
+
+    # --- the script -------------------------------------------------------------------------------
+
+    def call_master(self, message: mm.ToJobManager) -> mm.Answer:
+        """As a worker would."""
+        assert self._master is not None, "create_server comes first"
+        return decode_answer(self._master(encode(message)))
+
+    def lose(self, task_manager: TaskManagerId, reason: str = "killed") -> None:
+        """Its process ends without a word; the host notices."""
+        with self._lock:
+            worker = self._workers.pop(task_manager, None)
+        if worker is not None and self._on_lost is not None:
+            self._on_lost(task_manager, reason)
+
+    def messages(self, kind: type[M]) -> list[M]:
+        """All of one type that were received, in order."""
+        return [message for _, message in self.received if isinstance(message, kind)]
+
+    def await_message(self, kind: type[M], count: int = 1, timeout_s: float = 20.0) -> M:
+        """The `count`-th message of a type. Raises TimeoutError."""
+        with self._heard:
+            if not self._heard.wait_for(lambda: len(self.messages(kind)) >= count, timeout_s):
+                raise TimeoutError(f"{len(self.messages(kind))} of {count} {kind.__name__} were received")
+            return self.messages(kind)[count - 1]
+
+    def call(self, task_manager: TaskManagerId, message: mm.ToTaskManager) -> mm.Answer:
+        with self._lock:
+            worker = self._workers.get(task_manager)
+            if worker is None:
+                raise Unreachable(f"{task_manager} is gone")
+            with self._heard:
+                self.received.append((task_manager, message))
+                self._heard.notify_all()
+            answer = self.intercept(task_manager, message)
+            return worker.handle(message) if answer is None else answer
+
+    def barrier(self, message: mm.TriggerCheckpoint) -> None:
+        """Goes through all tasks of the job, once."""
+        barrier = (message.attempt.job, message.checkpoint_id)
+        if barrier not in self._barriers:
+            self._barriers.add(barrier)
+            for task in self._tasks_of(message.attempt.job):
+                task.snapshot(message)
+
+    def settle(self, job: JobId) -> None:
+        """Once all sources have got all their splits, data ends everywhere."""
+        tasks = [t for t in self._tasks_of(job) if t.state in ("DEPLOYING", "RUNNING")]
+        if self.ends and all(task.has_all_splits for task in tasks):
+            for task in tasks:
+                task.reach_end_of_data()
+
+    def _tasks_of(self, job: JobId) -> list[_Task]:
+        return [task for w in self._workers.values() for task in w.tasks.values() if task.attempt.job == job]
+
+
+class _Connection:
+    """A `ControlClient`."""
+
+    def __init__(self, workers: ScriptedWorkers, task_manager: TaskManagerId) -> None:
+        self._workers = workers
+        self._task_manager = task_manager
+
+    def call(self, message: mm.ToTaskManager | mm.ToJobManager) -> mm.Answer:
+        return self._workers.call(self._task_manager, message)  # type: ignore[arg-type]
+
+    def close(self) -> None: ...
+
+
+class _Task:
+    """One attempt: what it has reported and what it waits for."""
+
+    def __init__(self, deployment: mm.TaskDeployment, workers: ScriptedWorkers) -> None:
+        self.attempt: AttemptId = deployment.attempt
+        self.deployment = deployment
+        self._workers = workers
+        self.has_all_splits = deployment.vertex.source is None
+        self.end_of_data = False
+        self.stops_with: CheckpointId | None = None
+        self.state = "DEPLOYING"
+
+    def start(self) -> None:
+        self.report("INITIALIZING")
+        self.report("RUNNING")
+        self.ask_for_split()
+
+    def report(self, state: str) -> None:
+        self.state = state
+        self._workers.call_master(mm.TaskStateChanged(attempt=self.attempt, state=state))
+
+    def assigned(self, message: mm.AssignSplits) -> None:
+        self.has_all_splits = message.no_more
+        if not message.no_more:
+            self.ask_for_split()
+
+    def ask_for_split(self) -> None:
+        source = self.deployment.vertex.source
+        if source is not None and source.pull:
+            self._workers.call_master(mm.SplitRequested(attempt=self.attempt))
+
+    def reach_end_of_data(self) -> None:
+        if not self.end_of_data and self.state == "RUNNING":
+            self.end_of_data = True
+            self._workers.call_master(mm.EndOfDataReached(attempt=self.attempt))
+            if not self.deployment.checkpointing and self.stops_with is None:
+                self.report("FINISHED")
+
+    def snapshot(self, message: mm.TriggerCheckpoint) -> None:
+        if message.kind.is_synchronous:
+            self.stops_with = message.checkpoint_id
+        if message.kind is SnapshotKind.TERMINATE:
+            self.reach_end_of_data()
+        operators = {o.uid: OperatorStateHandle() for o in self.deployment.vertex.operators}
+        snapshot = TaskSnapshot(operators=operators, finished=self.end_of_data)
+        self._workers.call_master(
+            mm.CheckpointAcked(attempt=self.attempt, checkpoint_id=message.checkpoint_id, snapshot=snapshot)
+        )
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        awaited = self.end_of_data if self.stops_with is None else self.stops_with == checkpoint_id
+        if self.state == "RUNNING" and awaited:
+            self.report("FINISHED")
+
+    def cancel(self) -> None:
+        if self.state in ("DEPLOYING", "RUNNING"):
+            self.report("CANCELED")
+
+
+class _Worker:
+    """One TaskManager. A barrier reaches all tasks of a job as soon as one of its sources is triggered."""
+
+    def __init__(self, workers: ScriptedWorkers, task_manager: TaskManagerId) -> None:
+        self._workers = workers
+        self._id = task_manager
+        self.tasks: dict[AttemptId, _Task] = {}
+
+    def handle(self, message: mm.ToTaskManager) -> mm.Answer:
+        if isinstance(message, mm.ReleaseTaskManager):
+            self._workers.lose(self._id, "released")
+            return mm.Ack()
+        if isinstance(message, mm.DeployTask):
+            task = _Task(message.deployment, self._workers)
+            self.tasks[task.attempt] = task
+            task.start()
+        else:
+            known = self.tasks.get(message.attempt)
+            if known is None:
+                return mm.Refused(reason=f"no attempt {message.attempt} here")
+            task = known
+            self._tell(task, message)
+        self._workers.settle(task.attempt.job)
+        return mm.Ack()
+
+    def _tell(self, task: _Task, message: mm.ToTaskManager) -> None:
+        match message:
+            case mm.AssignSplits():
+                task.assigned(message)
+            case mm.TriggerCheckpoint():
+                self._workers.barrier(message)
+            case mm.CheckpointCompleted(checkpoint_id=checkpoint_id):
+                task.completed(checkpoint_id)
+            case mm.CancelTask():
+                task.cancel()
+            case _:
+                pass  # an aborted checkpoint: nothing was kept for it

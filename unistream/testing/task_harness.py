@@ -1,0 +1,393 @@
+"""Real stream tasks of one job, stepped in turn by one thread, with memory for storage and a coordinator
+that does as it is told: deterministic tests of what happens between tasks.
+
+    job = TaskJob(graph, chains)
+    job.run()                                  # until nobody has anything to do
+    job.trigger(SnapshotKind.CHECKPOINT)       # barriers flow, acks are collected
+    job.run()                                  # ... all acked: tasks are told that it completed
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from unistream.base.errors import CorruptSnapshot, Unreachable
+from unistream.base.ids import (
+    AttemptId,
+    CheckpointId,
+    JobId,
+    LeaderEpoch,
+    LineageId,
+    SubtaskId,
+    TaskManagerId,
+    VertexId,
+)
+from unistream.model.chain import Chain
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobEdge, JobGraph, Ship
+from unistream.model.messages import (
+    AssignSplits,
+    ChannelDescriptor,
+    CheckpointAborted,
+    CheckpointAcked,
+    CheckpointCompleted,
+    CheckpointDeclined,
+    GateDescriptor,
+    PartitionDescriptor,
+    Split,
+    TaskDeployment,
+    TaskFailure,
+    TaskStateChanged,
+    ToJobManager,
+    TriggerCheckpoint,
+)
+from unistream.model.snapshot import (
+    FileRef,
+    KeyedShare,
+    ListShare,
+    OperatorRestore,
+    TaskRestore,
+    TaskSnapshot,
+)
+from unistream.port.transport import InputSink, RemoteInput
+from unistream.testing.harness import ManualClock
+from unistream.worker.mailbox import Mailbox
+from unistream.worker.partition_registry import PartitionRegistry
+from unistream.worker.task import StreamTask
+from unistream.worker.task_builder import TaskNetwork, build_task
+from unistream.worker.task_environment import TaskEnvironment
+from unistream.worker.task_state import Done, StepResult, TaskState, Waiting
+
+_JOB = JobId("0" * 32)
+_LINEAGE = LineageId("lineage")
+_EPOCH = LeaderEpoch(1)
+_HERE = TaskManagerId("here")
+
+
+class InlineExecutor(Executor):
+    """Runs what is submitted at once, on the caller's thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class MemoryStateStore:
+    """State files of any number of directories. `fail_writes`: raised by every writer while it is set."""
+
+    def __init__(self) -> None:
+        self.files: dict[tuple[str, str], bytes] = {}
+        self.fail_writes: Exception | None = None
+
+    def writer(self, directory: str) -> MemoryStateFiles:
+        if self.fail_writes is not None:
+            raise self.fail_writes
+        return MemoryStateFiles(self, directory)
+
+    def reader(self, directory: str) -> MemoryStateFiles:
+        return MemoryStateFiles(self, directory)
+
+
+@dataclass(frozen=True)
+class MemoryStateFiles:
+    """`port.storage.StateWriter` and `StateReader` of one directory."""
+
+    store: MemoryStateStore
+    directory: str
+
+    def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
+        data = bytes(content)
+        path = f"{name_hint}-{len(self.store.files)}"
+        self.store.files[self.directory, path] = data
+        return FileRef(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+    def read(self, ref: FileRef) -> bytes:
+        data = self.store.files.get((self.directory, ref.path))
+        if data is None or len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
+            raise CorruptSnapshot(f"{self.directory}/{ref.path} is missing or damaged")
+        return data
+
+    def open_range(self, ref: FileRef) -> object:
+        return pa.BufferReader(self.read(ref))
+
+
+class NoRemote:
+    """`port.transport.DataClient` of a process that knows no other."""
+
+    def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:
+        raise Unreachable(f"{channel.address}: there is no other process here")
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class Snapshot:
+    """One checkpoint or savepoint of the harness."""
+
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    expected: set[SubtaskId]
+    acked: dict[SubtaskId, TaskSnapshot] = field(default_factory=dict)
+    finished_before: frozenset[SubtaskId] = frozenset()
+    completed: bool = False
+
+    @property
+    def directory(self) -> str:
+        return f"chk-{self.checkpoint_id}"
+
+
+class TaskJob:
+    """All tasks of `graph` in one thread.
+
+    Args:
+        restore: A completed snapshot of an earlier job with the same parallelisms.
+        first_checkpoint: Id of the first snapshot.
+        order: Vertices in the order in which their tasks are stepped; None = that of the graph.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        chains: Mapping[VertexId, Chain],
+        *,
+        checkpointing: bool = True,
+        restore: Snapshot | None = None,
+        store: MemoryStateStore | None = None,
+        first_checkpoint: int = 1,
+        order: Sequence[VertexId] | None = None,
+        executor: Executor | None = None,
+    ) -> None:
+        self.graph = graph
+        self.clock = ManualClock()
+        self.store = store or MemoryStateStore()
+        self.reports: list[ToJobManager] = []
+        self.snapshots: dict[CheckpointId, Snapshot] = {}
+        self.failures: dict[SubtaskId, TaskFailure] = {}
+        self.completed: Snapshot | None = restore
+        self._next_id = first_checkpoint
+        self._checkpointing = checkpointing
+        self._restore = restore
+        self._chains = chains
+        environment = TaskEnvironment(
+            clock=self.clock,
+            report=self._on_report,
+            executor=executor or InlineExecutor(),
+            state_writer=self.store.writer,
+            state_reader=self.store.reader,
+            crash_point=lambda _name: None,
+        )
+        network = TaskNetwork(task_manager=_HERE, registry=PartitionRegistry(), data_client=NoRemote())
+        self.tasks: dict[SubtaskId, StreamTask] = {}
+        for vertex_id in order or [vertex.id for vertex in graph.vertices]:
+            for index in range(graph.vertex(vertex_id).parallelism):
+                self.tasks[SubtaskId(vertex_id, index)] = build_task(
+                    self._deployment(SubtaskId(vertex_id, index)),
+                    chains[vertex_id],
+                    environment=environment,
+                    network=network,
+                    mailbox=Mailbox(),
+                )
+
+    # --- driving ----------------------------------------------------------------------------------
+
+    def run(self, only: Iterable[SubtaskId] | None = None, *, steps_max: int = 100_000) -> None:
+        """Steps the tasks in turn until none has anything to do at the present time of the clock."""
+        chosen = list(self.tasks) if only is None else list(only)
+        for _ in range(steps_max):
+            results = [self._drain(self.tasks[subtask]) for subtask in chosen]
+            if not any(results):
+                return
+        raise AssertionError(f"tasks still have work after {steps_max} rounds")
+
+    def _drain(self, task: StreamTask) -> bool:
+        """Steps one task until it waits. True: it did something."""
+        did = False
+        while True:
+            result: StepResult = task.step()
+            if isinstance(result, Done | Waiting):
+                return did
+            did = True
+
+    def task(self, vertex: str, index: int = 0) -> StreamTask:
+        return self.tasks[SubtaskId(VertexId(vertex), index)]
+
+    def assign(self, vertex: str, splits: Sequence[Split], *, index: int = 0, no_more: bool = False) -> None:
+        """Gives splits to a source task."""
+        task = self.task(vertex, index)
+        task.mailbox.post(
+            AssignSplits(attempt=task.deployment.attempt, splits=tuple(splits), no_more=no_more)
+        )
+
+    def trigger(self, kind: SnapshotKind) -> Snapshot:
+        """Triggers sources that run and tasks whose producers have all finished."""
+        running = {s for s, task in self.tasks.items() if not task.state.is_terminal}
+        snapshot = Snapshot(
+            CheckpointId(self._next_id),
+            kind,
+            set(running),
+            finished_before=frozenset(set(self.tasks) - running),
+        )
+        self._next_id += 1
+        self.snapshots[snapshot.checkpoint_id] = snapshot
+        for subtask in running:
+            if all(producer not in running for producer in self._producers(subtask)):
+                self.tasks[subtask].mailbox.post(
+                    TriggerCheckpoint(
+                        attempt=self.tasks[subtask].deployment.attempt,
+                        checkpoint_id=snapshot.checkpoint_id,
+                        timestamp_ms=self.clock.wall_ms(),
+                        kind=kind,
+                        directory=snapshot.directory,
+                    )
+                )
+        return snapshot
+
+    def abort(self, checkpoint_id: CheckpointId) -> None:
+        """Tells all tasks that it will not complete."""
+        latest = self.completed.checkpoint_id if self.completed else None
+        for task in self.tasks.values():
+            task.mailbox.post(
+                CheckpointAborted(
+                    attempt=task.deployment.attempt, checkpoint_id=checkpoint_id, latest_completed=latest
+                )
+            )
+
+    def complete(self, checkpoint_id: CheckpointId) -> None:
+        """Tells all tasks that it is durable."""
+        for task in self.tasks.values():
+            task.mailbox.post(
+                CheckpointCompleted(
+                    attempt=task.deployment.attempt, checkpoint_id=checkpoint_id, epoch=_EPOCH
+                )
+            )
+
+    def cancel(self) -> None:
+        for task in self.tasks.values():
+            task.mailbox.cancel()
+
+    def states(self) -> dict[str, TaskState]:
+        return {str(subtask): task.state for subtask, task in self.tasks.items()}
+
+    # --- the master's side ------------------------------------------------------------------------
+
+    def _on_report(self, message: ToJobManager) -> None:
+        self.reports.append(message)
+        match message:
+            case CheckpointAcked(attempt=attempt, checkpoint_id=checkpoint_id, snapshot=state):
+                snapshot = self.snapshots[checkpoint_id]
+                snapshot.acked[attempt.subtask] = state
+                if snapshot.expected <= snapshot.acked.keys():
+                    self._on_complete(snapshot)
+            case CheckpointDeclined(checkpoint_id=checkpoint_id):
+                self.abort(checkpoint_id)
+            case TaskStateChanged(attempt=attempt, failure=TaskFailure() as failure):
+                self.failures[attempt.subtask] = failure
+            case _:
+                pass
+
+    def _on_complete(self, snapshot: Snapshot) -> None:
+        snapshot.completed = True
+        if snapshot.kind is SnapshotKind.SAVEPOINT:
+            return  # the job goes on and its next checkpoint commits
+        self.completed = snapshot
+        self.complete(snapshot.checkpoint_id)
+
+    # --- deployment -------------------------------------------------------------------------------
+
+    def _attempt(self, subtask: SubtaskId) -> AttemptId:
+        return AttemptId(_JOB, subtask.vertex, subtask.index, 0)
+
+    def _deployment(self, subtask: SubtaskId) -> TaskDeployment:
+        vertex = self.graph.vertex(subtask.vertex)
+        gates = []
+        for input_index in range(vertex.inputs):
+            edges = [e for e in self.graph.inputs_of(vertex.id) if e.input_index == input_index]
+            channels = [channel for edge in edges for channel in self._channels(edge, subtask.index)]
+            gates.append(GateDescriptor(input_index=input_index, channels=tuple(channels)))
+        return TaskDeployment(
+            attempt=self._attempt(subtask),
+            job_name=self.graph.name,
+            lineage=_LINEAGE,
+            epoch=_EPOCH,
+            vertex=vertex,
+            artifact="",
+            gates=tuple(gates),
+            partitions=tuple(self._partition(e, subtask.index) for e in self.graph.outputs_of(vertex.id)),
+            restore=self._task_restore(subtask),
+            checkpoint_root="memory",
+            checkpointing=self._checkpointing,
+            config=self.graph.config,
+        )
+
+    def _consumers(self, edge: JobEdge, producer: int) -> tuple[int, ...]:
+        if edge.ship is Ship.FORWARD:
+            return (producer,)
+        return tuple(range(self.graph.vertex(edge.target).parallelism))
+
+    def _partition(self, edge: JobEdge, producer: int) -> PartitionDescriptor:
+        target = self.graph.vertex(edge.target)
+        return PartitionDescriptor(
+            edge=edge.id,
+            ship=edge.ship,
+            consumers=self._consumers(edge, producer),
+            consumer_parallelism=target.parallelism,
+            consumer_max_parallelism=target.max_parallelism,
+            key_columns=edge.key_columns,
+        )
+
+    def _channels(self, edge: JobEdge, consumer: int) -> list[ChannelDescriptor]:
+        return [
+            ChannelDescriptor(
+                producer=self._attempt(SubtaskId(edge.source, producer)),
+                edge=edge.id,
+                subpartition=self._consumers(edge, producer).index(consumer),
+                task_manager=_HERE,
+                address="",
+            )
+            for producer in range(self.graph.vertex(edge.source).parallelism)
+            if consumer in self._consumers(edge, producer)
+        ]
+
+    def _producers(self, subtask: SubtaskId) -> set[SubtaskId]:
+        return {
+            channel.producer.subtask
+            for gate in self.tasks[subtask].deployment.gates
+            for channel in gate.channels
+        }
+
+    def _task_restore(self, subtask: SubtaskId) -> TaskRestore | None:
+        snapshot = self._restore
+        if snapshot is None:
+            return None
+        siblings = [
+            SubtaskId(subtask.vertex, i) for i in range(self.graph.vertex(subtask.vertex).parallelism)
+        ]
+        states = [snapshot.acked.get(sibling) for sibling in siblings]
+        finished = all(
+            sibling in snapshot.finished_before or (state is not None and state.finished)
+            for sibling, state in zip(siblings, states, strict=True)
+        )
+        own = states[subtask.index]
+        operators = {}
+        for uid, handle in (own.operators if own else {}).items():
+            operators[uid] = OperatorRestore(
+                keyed=tuple(KeyedShare(handle=k, start=0, stop=len(k.key_groups)) for k in handle.keyed),
+                lists=tuple(ListShare(handle=one, start=0, stop=one.count) for one in handle.lists),
+            )
+        return TaskRestore(
+            root=snapshot.directory,
+            checkpoint_id=snapshot.checkpoint_id,
+            operators={} if finished else operators,
+            finished=finished,
+        )

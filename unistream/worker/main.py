@@ -1,0 +1,95 @@
+"""A worker process: becomes the TaskManager that its spec describes, until it is released.
+
+    python -m unistream.worker '<spec as JSON>'      (or the JSON on stdin)
+
+Exit code 0: released; 1: it ended for another reason (the log says which); 2: it could not start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import Final
+
+import msgspec
+
+from unistream.base.config import PARTITION_REQUEST_TIMEOUT, Configuration
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError, UnistreamError
+from unistream.port.host import TaskManagerSpec
+from unistream.port.transport import ControlHandler, DataClient, PartitionSource, Server
+from unistream.worker.task_manager import Services, TaskManager
+
+RELEASED: Final = 0
+ENDED: Final = 1
+NOT_STARTED: Final = 2
+
+_LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
+_log = logging.getLogger(__name__)
+
+
+def default_services() -> Services:
+    """Arrow Flight and fsspec."""
+    from unistream.net.client import FlightControlClient, FlightDataClient
+    from unistream.net.server import FlightServer
+    from unistream.storage.fs import FsStateReader, FsStateWriter
+
+    def server(bind_host: str, control: ControlHandler, partitions: PartitionSource) -> Server:
+        return FlightServer(bind_host, control=control, partitions=partitions)
+
+    def data_client(config: Configuration) -> DataClient:
+        return FlightDataClient(config.get(PARTITION_REQUEST_TIMEOUT))
+
+    return Services(
+        server=server,
+        control_client=FlightControlClient,
+        data_client=data_client,
+        state_writer=FsStateWriter,
+        state_reader=FsStateReader,
+        crash_point=crash_point,
+    )
+
+
+def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) -> int:
+    """Blocks until the TaskManager is released or has to end; the exit code.
+
+    A task that cannot be stopped (user code that never returns) takes the process with it.
+
+    Raises:
+        ConfigError: the spec or its configuration cannot work.
+        Unreachable: the master did not answer.
+    """
+    manager = TaskManager(spec, services or default_services())
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda _signal, _frame: manager.release("SIGTERM"))
+    try:
+        manager.start()
+        manager.wait()
+    finally:
+        if not manager.close():
+            _log.error("event=task_holds_on task_manager=%s action=exit", spec.id)
+            logging.shutdown()
+            os._exit(ENDED)
+    return RELEASED if manager.was_released else ENDED
+
+
+def main(arguments: list[str]) -> int:
+    """`python -m unistream.worker`."""
+    logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
+    text = arguments[0] if arguments else sys.stdin.read()
+    try:
+        spec = _spec(text)
+        return run_task_manager(spec)
+    except UnistreamError as error:
+        print(f"unistream.worker: {error}", file=sys.stderr)
+        return NOT_STARTED
+
+
+def _spec(text: str) -> TaskManagerSpec:
+    try:
+        return msgspec.json.decode(text, type=TaskManagerSpec)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(f"a worker is started with its spec as JSON, which this is not: {error}") from error

@@ -1,0 +1,130 @@
+"""What each operator of a task is told, and the state that it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from unistream.base.config import PARTITION_REQUEST_TIMEOUT, Configuration
+from unistream.base.ids import CheckpointId, OperatorUid
+from unistream.model.key_groups import key_group_range
+from unistream.model.messages import CommitReported, TaskDeployment
+from unistream.model.snapshot import OperatorRestore, OperatorState
+from unistream.port.operator import OperatorContext
+from unistream.port.storage import StateReader
+from unistream.state.hashmap import HashMapStateBackend
+from unistream.state.snapshot_reader import read_operator_state
+from unistream.worker.channels import LocalInputChannel
+from unistream.worker.gates import InputGates
+from unistream.worker.task_environment import OperatorMetrics, TaskCounters, TaskEnvironment
+from unistream.worker.timers import TaskTimers
+
+
+class FencedTimers:
+    """`port.operator.ProcessingTimers` of one operator: what its actions raise names the operator."""
+
+    def __init__(self, timers: TaskTimers, call: Callable[[Callable[[], None]], None]) -> None:
+        self._timers = timers
+        self._call = call
+
+    def now_ms(self) -> int:
+        return self._timers.now_ms()
+
+    def register(self, at_ms: int, action: Callable[[int], None]) -> None:
+        self._timers.register(at_ms, lambda fired_ms: self._call(partial(action, fired_ms)))
+
+
+class ContextFactory:
+    """Contexts and restored state of the operators of one task."""
+
+    def __init__(
+        self, deployment: TaskDeployment, environment: TaskEnvironment, counters: TaskCounters
+    ) -> None:
+        self._deployment = deployment
+        self._environment = environment
+        self.counters = counters
+        self.timers = TaskTimers(environment.clock)
+        self._restored = _has_state(deployment)
+        self._reader: StateReader | None = None
+
+    def context_of(
+        self, uid: OperatorUid, name: str, call: Callable[[Callable[[], None]], None]
+    ) -> OperatorContext:
+        """The context of one operator. `call` runs a timer's action inside the operator's fence."""
+        deployment = self._deployment
+        vertex = deployment.vertex
+        index = deployment.attempt.index
+        return OperatorContext(
+            job=deployment.attempt.job,
+            job_name=deployment.job_name,
+            lineage=deployment.lineage,
+            epoch=deployment.epoch,
+            attempt=deployment.attempt,
+            uid=uid,
+            name=name,
+            index=index,
+            parallelism=vertex.parallelism,
+            max_parallelism=vertex.max_parallelism,
+            key_groups=key_group_range(vertex.max_parallelism, vertex.parallelism, index),
+            restored=self._restored,
+            checkpointing=deployment.checkpointing,
+            clock=self._environment.clock,
+            timers=FencedTimers(self.timers, call),
+            metrics=OperatorMetrics(self.counters, name),
+            state=HashMapStateBackend(vertex.max_parallelism),
+            report_commit=self._report_commit,
+            config=dict(deployment.config),
+        )
+
+    def state_of(self, uid: OperatorUid) -> OperatorState:
+        """What one operator restores from; reads its files.
+
+        Raises:
+            CorruptSnapshot: a file is missing or damaged.
+        """
+        restore = self._deployment.restore
+        if restore is None:
+            return OperatorState()
+        share = restore.operators.get(uid, OperatorRestore())
+        if self._reader is None:
+            self._reader = self._environment.state_reader(restore.root)
+        return read_operator_state(share, restore.checkpoint_id, self._reader)
+
+    def watch_partition_requests(self, inputs: InputGates) -> None:
+        """Fails the task when a producer in this process does not appear in time. (Channels to other
+        processes have the same limit in net.)"""
+        local = [channel for channel in inputs.channels if isinstance(channel, LocalInputChannel)]
+        if all(channel.is_attached for channel in local):
+            return
+        timeout_ms = Configuration(self._deployment.config).get(PARTITION_REQUEST_TIMEOUT)
+
+        def check(_at_ms: int) -> None:
+            for channel in local:
+                channel.require_attached()
+
+        self.timers.register(self.timers.now_ms() + timeout_ms, check)
+
+    def _report_commit(
+        self, sink_uid: OperatorUid, checkpoint_id: CheckpointId, rows: int, table_version: int | None
+    ) -> None:
+        self._environment.report(
+            CommitReported(
+                attempt=self._deployment.attempt,
+                sink_uid=sink_uid,
+                checkpoint_id=checkpoint_id,
+                rows=rows,
+                table_version=table_version,
+            )
+        )
+
+
+def _has_state(deployment: TaskDeployment) -> bool:
+    """Any operator of this task has something to restore."""
+    restore = deployment.restore
+    if restore is None:
+        return False
+    return any(
+        any(share.stop > share.start for share in operator.keyed)
+        or any(share.stop > share.start for share in operator.lists)
+        for operator in restore.operators.values()
+    )

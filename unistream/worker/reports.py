@@ -1,0 +1,121 @@
+"""What a TaskManager tells its master: one queue, one thread, one order.
+
+Each report is repeated, with growing pauses, until it is answered or the lease of the master has run
+out; then the worker gives up and exits. A repeated report is harmless: all carry their attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from unistream.base.clock import Clock
+from unistream.base.errors import ProtocolError, Unreachable
+from unistream.model.messages import (
+    Answer,
+    CheckpointAcked,
+    CheckpointDeclined,
+    Refused,
+    ToJobManager,
+)
+from unistream.port.transport import ControlClient
+
+RETRY_FIRST_S: Final = 0.05
+RETRY_LONGEST_S: Final = 2.0
+
+_log = logging.getLogger(__name__)
+
+
+class GaveUp(Unreachable):
+    """The master did not answer for as long as its lease."""
+
+
+def call_patiently(
+    client: ControlClient, message: ToJobManager, *, clock: Clock, patience_ms: int, stop: threading.Event
+) -> Answer:
+    """One request, repeated while the master does not answer.
+
+    Raises:
+        GaveUp: no answer for `patience_ms`, or `stop` was set meanwhile.
+        ProtocolError: the message cannot be sent.
+    """
+    began_ms = clock.monotonic_ms()
+    pause_s = RETRY_FIRST_S
+    while True:
+        try:
+            return client.call(message)
+        except Unreachable as error:
+            silent_ms = clock.monotonic_ms() - began_ms
+            if silent_ms >= patience_ms or stop.wait(pause_s):
+                raise GaveUp(f"the master did not answer for {silent_ms} ms: {error}") from error
+            pause_s = min(2 * pause_s, RETRY_LONGEST_S)
+
+
+class ReportSender:
+    """Sends in the order of `post`, on a thread of its own.
+
+    Args:
+        on_answer: The master is alive.
+        on_give_up: It is not; nothing is sent any more.
+    """
+
+    def __init__(
+        self,
+        client: ControlClient,
+        *,
+        clock: Clock,
+        patience_ms: int,
+        on_answer: Callable[[], None],
+        on_give_up: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._patience_ms = patience_ms
+        self._on_answer = on_answer
+        self._on_give_up = on_give_up
+        self._queue: queue.SimpleQueue[ToJobManager | None] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reports", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def post(self, message: ToJobManager) -> None:
+        """From any thread; never blocks."""
+        self._queue.put(message)
+
+    def close(self, timeout_s: float) -> None:
+        """Sends what was posted, as far as that is possible in `timeout_s`."""
+        self._queue.put(None)
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        self._stop.set()
+
+    def _run(self) -> None:
+        while (message := self._queue.get()) is not None:
+            try:
+                self._send(message)
+            except GaveUp as error:
+                self._on_give_up(str(error))
+                return
+
+    def _send(self, message: ToJobManager) -> None:
+        try:
+            answer = call_patiently(
+                self._client, message, clock=self._clock, patience_ms=self._patience_ms, stop=self._stop
+            )
+        except ProtocolError as error:
+            _log.exception("event=report_not_sent message=%s", type(message).__name__)
+            if isinstance(message, CheckpointAcked):  # too much inline state for one message, say
+                self._send(
+                    CheckpointDeclined(
+                        attempt=message.attempt, checkpoint_id=message.checkpoint_id, reason=str(error)
+                    )
+                )
+            return
+        self._on_answer()
+        if isinstance(answer, Refused):
+            _log.info("event=report_refused message=%s reason=%s", type(message).__name__, answer.reason)

@@ -1,0 +1,80 @@
+"""Watermarks of one source subtask, made per split and combined: no I/O, no clock of its own.
+
+A split that lags behind holds back the others (its rows are not late), unless it has been idle for
+longer than the strategy allows. A split that is read to its end leaves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unistream.base.limits import MIN_WATERMARK
+from unistream.model.elements import Watermark, WatermarkStatus
+from unistream.model.watermarks import WatermarkStrategy
+
+
+@dataclass(slots=True)
+class _Split:
+    newest: int | None
+    active_ms: int
+    idle: bool = False
+
+
+class SplitWatermarks:
+    """Event times in, watermarks out. Times called `now_ms` are monotonic."""
+
+    def __init__(self, strategy: WatermarkStrategy) -> None:
+        self._strategy = strategy
+        self._splits: dict[str, _Split] = {}
+        self._watermark = MIN_WATERMARK
+        self._idle = False
+
+    @property
+    def watermark(self) -> int:
+        """The last one that came out."""
+        return self._watermark
+
+    def add(self, split_id: str, now_ms: int) -> None:
+        """A split was assigned: it counts from now on."""
+        self._splits.setdefault(split_id, _Split(None, now_ms))
+
+    def remove(self, split_id: str) -> None:
+        """A split was read to its end."""
+        self._splits.pop(split_id, None)
+
+    def on_rows(self, split_id: str, newest: int, now_ms: int) -> list[WatermarkStatus]:
+        """Rows of a split whose largest event time is `newest` (ms). They make an idle source active at
+        once, so that the status precedes the rows."""
+        split = self._splits.setdefault(split_id, _Split(None, now_ms))
+        split.newest = newest if split.newest is None else max(split.newest, newest)
+        split.active_ms = now_ms
+        split.idle = False
+        if not self._idle:
+            return []
+        self._idle = False
+        return [WatermarkStatus(idle=False)]
+
+    def on_interval(self, now_ms: int) -> list[Watermark | WatermarkStatus]:
+        """What is to be said now: a watermark if it advanced, then idleness if it changed."""
+        idle_ms = self._strategy.idle_ms
+        if idle_ms is not None:
+            for split in self._splits.values():
+                split.idle = split.idle or now_ms - split.active_ms >= idle_ms
+        active = [s for s in self._splits.values() if not s.idle]
+        out: list[Watermark | WatermarkStatus] = []
+        reached = self._reached(active or list(self._splits.values()), furthest=not active)
+        if reached > self._watermark:
+            self._watermark = reached
+            out.append(Watermark(reached))
+        idle = bool(self._splits) and not active
+        if idle != self._idle:
+            self._idle = idle
+            out.append(WatermarkStatus(idle))
+        return out
+
+    def _reached(self, splits: list[_Split], *, furthest: bool) -> int:
+        bound = self._strategy.out_of_orderness_ms
+        if bound is None or not splits:
+            return MIN_WATERMARK
+        times = [MIN_WATERMARK if s.newest is None else s.newest - bound - 1 for s in splits]
+        return max(times) if furthest else min(times)

@@ -1,0 +1,381 @@
+"""StreamTask: one subtask of a vertex as a steppable machine.
+
+    CREATED ─► INITIALIZING ─► RUNNING ─────────────────────────────► FINISHED
+                   │              │  reading … data ended … final        │
+                   └──────────────┴───────────► FAILED, CANCELED ◄───────┘ (close raises)
+
+`step` does one bounded piece of work on the caller's thread: one mail, one timer, or one element of
+input. A thread drives it in production, a loop in tests. Mail comes first, then timers, then input;
+no input is taken while an output is full. All that touches the task's state happens inside `step`;
+`Mailbox` is the only way in from other threads.
+
+The end: after the last row the operators finish (drain) or just stop (suspend), EndOfData is sent, and
+the task stays RUNNING until the checkpoint that covers its last output has completed and all inputs
+have sent EndOfPartition; then it closes and sends EndOfPartition itself. Without checkpointing
+nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from unistream.base.errors import ProtocolError
+from unistream.base.limits import MAX_WATERMARK
+from unistream.core.alignment import Abort, Action
+from unistream.model.elements import (
+    Batch,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    Event,
+    SnapshotKind,
+    Watermark,
+    WatermarkStatus,
+)
+from unistream.model.messages import (
+    AssignSplits,
+    CheckpointAborted,
+    CheckpointCompleted,
+    EndOfDataReached,
+    TaskDeployment,
+    TaskMetrics,
+    TaskStateChanged,
+    TriggerCheckpoint,
+)
+from unistream.worker.failures import task_failure
+from unistream.worker.finished_chain import TaskChain
+from unistream.worker.gates import InputGates
+from unistream.worker.mailbox import Mail, Mailbox, SnapshotNotStored, SnapshotStored
+from unistream.worker.operator_context import ContextFactory
+from unistream.worker.partition import ResultPartition
+from unistream.worker.source_operator import SourceOperator
+from unistream.worker.task_environment import TaskEnvironment
+from unistream.worker.task_snapshots import TaskSnapshots
+from unistream.worker.task_state import Done, Progressed, StepResult, TaskState, Waiting
+
+_log = logging.getLogger(__name__)
+
+_PROGRESSED = Progressed()
+_DONE = Done()
+
+
+class StreamTask:
+    """One attempt of one subtask. Made by `unistream.worker.task_builder.build_task`."""
+
+    def __init__(
+        self,
+        deployment: TaskDeployment,
+        *,
+        chain: TaskChain,
+        source: SourceOperator | None,
+        inputs: InputGates,
+        partitions: Sequence[ResultPartition],
+        contexts: ContextFactory,
+        environment: TaskEnvironment,
+        mailbox: Mailbox,
+    ) -> None:
+        self._deployment = deployment
+        self._chain = chain
+        self._source = source
+        self._inputs = inputs
+        self._partitions = partitions
+        self._contexts = contexts
+        self._timers = contexts.timers
+        self.counters = contexts.counters
+        self._environment = environment
+        self._mailbox = mailbox
+        self._snapshots = TaskSnapshots(deployment, chain, environment, mailbox, self._broadcast)
+        self._state = TaskState.CREATED
+        self._data_ended = False
+        self._drained = False
+        self._barrier: CheckpointBarrier | None = None
+        self._aligning_since_ms = 0
+        self._triggers: list[TriggerCheckpoint] = []
+
+    @property
+    def deployment(self) -> TaskDeployment:
+        return self._deployment
+
+    @property
+    def state(self) -> TaskState:
+        return self._state
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """The way in from other threads."""
+        return self._mailbox
+
+    @property
+    def partitions(self) -> Sequence[ResultPartition]:
+        """What it produces, one for each edge."""
+        return self._partitions
+
+    def metrics(self) -> TaskMetrics:
+        """Counters since the start; may be called from any thread."""
+        return self.counters.to_metrics(sum(p.rows_out for p in self._partitions))
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    def step(self) -> StepResult:
+        """Does one bounded piece of work. Never raises for what operators or channels do."""
+        if self._state.is_terminal:
+            return _DONE
+        try:
+            if self._mailbox.is_cancelled:
+                return self._end_cancelled()
+            return self._advance()
+        except Exception as error:
+            return self._end_failed(error)
+
+    def _advance(self) -> StepResult:
+        if self._state is TaskState.CREATED:
+            self._initialize()
+            return _PROGRESSED
+        mail = self._mailbox.take()
+        if mail is not None:
+            self._on_mail(mail)
+            return _PROGRESSED
+        if self._timers.fire_due():
+            return _PROGRESSED
+        if self._may_close():
+            return self._end_finished()
+        flush_at_ms = self._flush_due()
+        if not all(p.has_room for p in self._partitions):
+            return Waiting(_earliest(self._timers.next_monotonic_ms, flush_at_ms), backpressured=True)
+        if self._read():
+            return _PROGRESSED
+        resume_at_ms = self._source.resume_at_ms if self._source and not self._data_ended else None
+        return Waiting(_earliest(self._timers.next_monotonic_ms, flush_at_ms, resume_at_ms))
+
+    def _flush_due(self) -> int | None:
+        """Sends gathered rows whose time has come; when the next are due."""
+        deadline: int | None = None
+        for partition in self._partitions:
+            if partition.flush_at_ms is None:
+                continue
+            if partition.flush_at_ms <= self._environment.clock.monotonic_ms():
+                partition.flush()
+            else:
+                deadline = _earliest(deadline, partition.flush_at_ms)
+        return deadline
+
+    def _initialize(self) -> None:
+        self._enter(TaskState.INITIALIZING)
+        self._chain.setup(self._contexts.context_of)
+        self._chain.open(self._contexts.state_of)
+        self._inputs.open()
+        self._contexts.watch_partition_requests(self._inputs)
+        self._enter(TaskState.RUNNING)
+
+    def _enter(self, state: TaskState) -> None:
+        self._state = state
+        self._environment.report(TaskStateChanged(attempt=self._deployment.attempt, state=state.value))
+
+    def _broadcast(self, event: Event) -> None:
+        for partition in self._partitions:
+            partition.broadcast(event)
+
+    # --- rows and events --------------------------------------------------------------------------
+
+    @property
+    def _is_source_vertex(self) -> bool:
+        return self._deployment.vertex.source is not None
+
+    def _read(self) -> bool:
+        """One element of input. False: there is none."""
+        if self._is_source_vertex:
+            return self._read_source()
+        polled = self._inputs.poll()
+        if polled is None:
+            return False
+        self._on_element(*polled)
+        return True
+
+    def _read_source(self) -> bool:
+        if self._data_ended:
+            return False
+        if self._source is None:  # restored as finished
+            self._end_of_data(drain=True)
+            return True
+        if self._chain.poll(self._source):
+            return True
+        if self._source.is_exhausted:
+            self._end_of_data(drain=True)
+            return True
+        return False
+
+    def _on_element(self, channel: int, element: Element) -> None:
+        match element:
+            case Batch():
+                self.counters.records_in += element.num_rows
+                self._chain.process_batch(element, self._inputs.input_of(channel))
+                self._environment.crash_point("task.batch")
+            case Watermark() | WatermarkStatus():
+                self._on_watermark(channel, element)
+            case CheckpointBarrier():
+                if self._inputs.aligning is None:
+                    self._aligning_since_ms = self._environment.clock.monotonic_ms()
+                if self._barrier is None or element.checkpoint_id > self._barrier.checkpoint_id:
+                    self._barrier = element
+                self._on_actions(self._inputs.on_barrier(channel, element))
+            case CancelCheckpointMarker():
+                self._on_actions(self._inputs.on_barrier(channel, element))
+            case EndOfData():
+                self._on_end_of_data(channel, element)
+            case EndOfPartition():
+                self._on_actions(self._inputs.on_end_of_partition(channel))
+                self._on_triggers()
+
+    def _on_watermark(self, channel: int, element: Watermark | WatermarkStatus) -> None:
+        for signal in self._inputs.on_watermark(channel, element):
+            if isinstance(signal, Watermark):
+                self.counters.watermark = signal.timestamp
+                self._chain.process_watermark(signal.timestamp)
+            else:
+                self._chain.process_watermark_status(signal.idle)
+
+    def _on_end_of_data(self, channel: int, element: EndOfData) -> None:
+        if not self._inputs.on_end_of_data(channel, element):
+            return
+        input_index = self._inputs.input_of(channel)
+        if self._inputs.is_drained(input_index):
+            self._chain.end_input(input_index)
+        if self._inputs.data_ended:
+            self._end_of_data(drain=self._inputs.all_drained)
+
+    def _end_of_data(self, *, drain: bool) -> None:
+        """No more rows: finishes the operators (or not), and says so."""
+        assert not self._data_ended, "data ends once"
+        if drain and self._is_source_vertex:
+            self._chain.process_watermark(MAX_WATERMARK)
+        self._timers.quiesce()
+        if drain:
+            self._chain.finish()
+        self._data_ended = True
+        self._drained = drain
+        self._broadcast(EndOfData(drain))
+        self._snapshots.on_end_of_data()
+        if drain:
+            self._environment.report(EndOfDataReached(attempt=self._deployment.attempt))
+
+    # --- mail -------------------------------------------------------------------------------------
+
+    def _on_mail(self, mail: Mail) -> None:
+        match mail:
+            case TriggerCheckpoint():
+                self._triggers.append(mail)
+                self._on_triggers()
+            case CheckpointCompleted():
+                self._snapshots.on_completed(mail)
+            case CheckpointAborted():
+                self._on_aborted(mail)
+            case SnapshotStored():
+                self._snapshots.on_stored(mail)
+            case SnapshotNotStored():
+                self._snapshots.on_not_stored(mail)
+            case AssignSplits():
+                self._on_splits(mail)
+
+    def _on_splits(self, mail: AssignSplits) -> None:
+        if self._source is None or self._data_ended:
+            # splits given out behind the barrier of a stop are still the master's in that savepoint
+            if mail.splits and not self._snapshots.is_stopping:
+                raise ProtocolError(f"splits for {self._deployment.attempt}, which has stopped reading")
+            return
+        if mail.splits:
+            self._source.add_splits(list(mail.splits))
+        if mail.no_more:
+            self._source.no_more_splits()
+
+    def _on_aborted(self, mail: CheckpointAborted) -> None:
+        if not self._is_source_vertex and self._inputs.give_up(mail.checkpoint_id):
+            self._broadcast(CancelCheckpointMarker(mail.checkpoint_id))
+        self._triggers = [t for t in self._triggers if t.checkpoint_id != mail.checkpoint_id]
+        self._snapshots.on_aborted(mail)
+
+    # --- checkpoints ------------------------------------------------------------------------------
+
+    def _on_triggers(self) -> None:
+        """Sources, and tasks whose inputs have all ended, are triggered by the master. Its message may
+        overtake the last EndOfPartition, which is then waited for."""
+        if not self._is_source_vertex and not self._inputs.all_ended:
+            return
+        triggers, self._triggers = self._triggers, []
+        for trigger in triggers:
+            barrier = CheckpointBarrier(
+                trigger.checkpoint_id, trigger.timestamp_ms, trigger.kind, trigger.directory
+            )
+            self._checkpoint(barrier, alignment_ms=0)
+
+    def _on_actions(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Abort):
+                self._broadcast(CancelCheckpointMarker(action.checkpoint_id))
+                self._snapshots.decline(action.checkpoint_id, action.reason.value)
+            else:
+                assert self._barrier is not None, "an alignment begins with a barrier"
+                assert self._barrier.checkpoint_id == action.checkpoint_id, "the newest one is aligned"
+                waited_ms = self._environment.clock.monotonic_ms() - self._aligning_since_ms
+                self._checkpoint(self._barrier, alignment_ms=waited_ms)
+
+    def _checkpoint(self, barrier: CheckpointBarrier, *, alignment_ms: int) -> None:
+        if not self._snapshots.begin(barrier):
+            return
+        if barrier.kind.is_synchronous and not self._data_ended:
+            if not self._is_source_vertex:
+                raise ProtocolError(f"the barrier of {barrier} came before the end of data")
+            self._end_of_data(drain=barrier.kind is SnapshotKind.TERMINATE)
+        self._snapshots.take(barrier, finished=self._drained, alignment_ms=alignment_ms)
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def _may_close(self) -> bool:
+        if not self._data_ended or self._snapshots.is_storing:
+            return False
+        if not self._is_source_vertex and not self._inputs.all_ended:
+            return False
+        waits = self._deployment.checkpointing or self._snapshots.is_stopping
+        return self._snapshots.final_completed or not waits
+
+    def _end_finished(self) -> StepResult:
+        self._chain.close()
+        self._broadcast(EndOfPartition())
+        self._inputs.close()
+        self._enter(TaskState.FINISHED)
+        return _DONE
+
+    def _end_cancelled(self) -> StepResult:
+        self._release()
+        self._enter(TaskState.CANCELED)
+        self._abandon_partitions()
+        return _DONE
+
+    def _end_failed(self, error: Exception) -> StepResult:
+        self._release()
+        failure = task_failure(error)
+        _log.error("event=task_failed attempt=%s", self._deployment.attempt, exc_info=error)
+        self._state = TaskState.FAILED
+        self._environment.report(
+            TaskStateChanged(attempt=self._deployment.attempt, state=TaskState.FAILED.value, failure=failure)
+        )
+        self._abandon_partitions()
+        return _DONE
+
+    def _release(self) -> None:
+        """Close only: no finish, no end of data. What close raises is logged, everything is closed."""
+        for what, release in (("operators", self._chain.close), ("inputs", self._inputs.close)):
+            try:
+                release()
+            except Exception:
+                _log.exception("event=close_failed attempt=%s what=%s", self._deployment.attempt, what)
+
+    def _abandon_partitions(self) -> None:
+        for partition in self._partitions:
+            partition.abandon()
+
+
+def _earliest(*deadlines: int | None) -> int | None:
+    return min((d for d in deadlines if d is not None), default=None)

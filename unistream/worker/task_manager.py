@@ -1,0 +1,332 @@
+"""TaskManager: the tasks of one worker process, its server, and its line to the master.
+
+Threads: one per task, one that sends reports, one that keeps the lease (heartbeats, parent watch,
+overdue cancellations), a pool for the background part of snapshots, and those of the server. Control
+messages arrive on the server's threads, are put into mailboxes and answered at once.
+
+It ends when the master releases or refuses it, when the master is silent for `heartbeat.timeout` (its
+lease: whoever may have replaced it must not find it alive), when its parent process is gone, or when
+a task does not end `task.cancellation.timeout` after it was cancelled.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from unistream.base.clock import Clock, SystemClock
+from unistream.base.config import (
+    CANCELLATION_TIMEOUT,
+    HEARTBEAT_INTERVAL,
+    HEARTBEAT_TIMEOUT,
+    JOBMANAGER_BIND,
+    Configuration,
+)
+from unistream.base.errors import UnistreamError
+from unistream.base.ids import AttemptId, TaskManagerId
+from unistream.model.codec import decode_to_task_manager, encode
+from unistream.model.messages import (
+    Ack,
+    Answer,
+    AssignSplits,
+    CancelTask,
+    CheckpointAborted,
+    CheckpointCompleted,
+    DeployTask,
+    FetchArtifact,
+    Heartbeat,
+    Refused,
+    RegisterTaskManager,
+    ReleaseTaskManager,
+    TaskDeployment,
+    TaskMetrics,
+    ToTaskManager,
+    TriggerCheckpoint,
+)
+from unistream.port.host import TaskManagerSpec
+from unistream.port.storage import StateReader, StateWriter
+from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
+from unistream.worker.artifact_cache import ArtifactCache
+from unistream.worker.lease import Lease
+from unistream.worker.mailbox import Mail, Mailbox
+from unistream.worker.partition_registry import PartitionRegistry
+from unistream.worker.reports import ReportSender, call_patiently
+from unistream.worker.task import StreamTask
+from unistream.worker.task_builder import TaskNetwork, build_task
+from unistream.worker.task_environment import TaskEnvironment
+from unistream.worker.task_registry import TaskRegistry
+from unistream.worker.task_state import TaskState
+from unistream.worker.task_thread import TaskThread
+
+SNAPSHOT_THREADS: Final = 4  # uploads wait for the store, not for a core
+CLOSE_TIMEOUT_S: Final = 10.0  # for tasks to end by themselves, and for their last reports
+
+_log = logging.getLogger(__name__)
+
+
+def _no_crash(name: str) -> None:
+    """Crash points are for tests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The adapters that a TaskManager runs on.
+
+    Attributes:
+        server: (bind host, control handler, partitions) -> a listening server.
+        control_client: Flight location -> requests to it.
+        data_client: Configuration -> streams from other processes.
+        state_writer, state_reader: fsspec URL of a snapshot's directory -> its files.
+    """
+
+    server: Callable[[str, ControlHandler, PartitionSource], Server]
+    control_client: Callable[[str], ControlClient]
+    data_client: Callable[[Configuration], DataClient]
+    state_writer: Callable[[str], StateWriter]
+    state_reader: Callable[[str], StateReader]
+    clock: Clock = field(default_factory=SystemClock)
+    crash_point: Callable[[str], None] = _no_crash
+
+
+class TaskManager:
+    """One worker. `start`, then `wait` until it shall end, then `close` (always)."""
+
+    def __init__(self, spec: TaskManagerSpec, services: Services) -> None:
+        self._spec = spec
+        self._services = services
+        self._config = Configuration(spec.config)
+        self._clock = services.clock
+        self._released = threading.Event()
+        self._reason = ""
+        self._was_released = False
+        self._tasks = TaskRegistry()
+        self._final_metrics: list[tuple[AttemptId, TaskMetrics]] = []
+        self._partitions = PartitionRegistry()
+        self._patience_ms = self._config.get(HEARTBEAT_TIMEOUT)
+        self._data = services.data_client(self._config)
+        self._reporting = services.control_client(spec.master)
+        self._fetching = services.control_client(spec.master)
+        self._beating = services.control_client(spec.master)
+        self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="snapshot")
+        self._artifacts = ArtifactCache(self._fetch_artifact)
+        self._lease = Lease(
+            clock=self._clock,
+            interval_ms=self._config.get(HEARTBEAT_INTERVAL),
+            timeout_ms=self._patience_ms,
+            beat=self._beat,
+            check=self._check_cancellations,
+            on_lost=self._exit,
+        )
+        self._reports = ReportSender(
+            self._reporting,
+            clock=self._clock,
+            patience_ms=self._patience_ms,
+            on_answer=self._lease.renew,
+            on_give_up=self._exit,
+        )
+        self._server: Server | None = None
+
+    # --- life -------------------------------------------------------------------------------------
+
+    @property
+    def id(self) -> TaskManagerId:
+        return self._spec.id
+
+    @property
+    def address(self) -> str:
+        """Flight location of its server; after `start`."""
+        assert self._server is not None, "start comes first"
+        return self._server.address
+
+    @property
+    def reason(self) -> str:
+        """Why it shall end."""
+        return self._reason
+
+    def start(self) -> None:
+        """Listens and registers.
+
+        Raises:
+            ConfigError: it cannot listen.
+            Unreachable: the master did not answer for `heartbeat.timeout`.
+        """
+        bind_host = self._config.get(JOBMANAGER_BIND)
+        self._server = self._services.server(bind_host, self.handle, self._partitions)
+        answer = call_patiently(
+            self._reporting,
+            RegisterTaskManager(
+                task_manager=self._spec.id,
+                address=self._server.address,
+                slots=self._spec.slots,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+            ),
+            clock=self._clock,
+            patience_ms=self._patience_ms,
+            stop=self._released,
+        )
+        if isinstance(answer, Refused):
+            self._exit(f"the master refused the registration: {answer.reason}")
+            return
+        _log.info("event=registered task_manager=%s address=%s", self._spec.id, self._server.address)
+        self._reports.start()
+        self._lease.start()
+
+    @property
+    def was_released(self) -> bool:
+        """It ends because it was told to, not because something is wrong."""
+        return self._was_released
+
+    def release(self, reason: str) -> None:
+        """From any thread: it shall end; `wait` returns."""
+        self._was_released |= not self._released.is_set()
+        self._exit(reason)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """True: it shall end (see `reason`)."""
+        return self._released.wait(timeout_s)
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """Cancels all tasks and releases everything. False: a task did not end; its thread lives on and
+        only the end of the process stops it. Not to be called from a control handler."""
+        self._exit("closed")
+        for task in self._tasks.all_running():
+            task.cancel()
+        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
+        ended = [
+            task.join(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000)
+            for task in self._tasks.all_running()
+        ]
+        self._reports.close(max(0.5, (deadline_ms - self._clock.monotonic_ms()) / 1000))
+        self._lease.close()
+        self._data.close()
+        if self._server is not None:
+            self._server.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for client in (self._reporting, self._fetching, self._beating):
+            client.close()
+        return all(ended)
+
+    def _exit(self, reason: str) -> None:
+        if not self._released.is_set():
+            self._reason = reason
+            _log.info("event=task_manager_ends task_manager=%s reason=%s", self._spec.id, reason)
+        self._released.set()
+
+    # --- control messages -------------------------------------------------------------------------
+
+    def handle(self, request: bytes) -> bytes:
+        """`port.transport.ControlHandler`. Every message may come twice."""
+        return encode(self._answer(decode_to_task_manager(request)))
+
+    def _answer(self, message: ToTaskManager) -> Answer:
+        if self._released.is_set() and not isinstance(message, ReleaseTaskManager | CancelTask):
+            return Refused(reason=f"{self._spec.id} is ending: {self._reason}")
+        match message:
+            case DeployTask(deployment=deployment):
+                return self._deploy(deployment)
+            case CancelTask(attempt=attempt):
+                return self._cancel(attempt)
+            case ReleaseTaskManager(task_manager=task_manager, reason=reason):
+                if task_manager != self._spec.id:
+                    return Refused(reason=f"this is {self._spec.id}")
+                self.release(reason)
+                return Ack()
+            case TriggerCheckpoint() | AssignSplits():
+                return self._post(message, message.attempt, needed=True)
+            case CheckpointCompleted() | CheckpointAborted():
+                return self._post(message, message.attempt, needed=False)
+
+    def _deploy(self, deployment: TaskDeployment) -> Answer:
+        attempt = deployment.attempt
+        if self._tasks.is_known(attempt):
+            return Ack()
+        task = TaskThread(
+            deployment,
+            build=self._build,
+            report=self._reports.post,
+            on_end=self._on_end,
+            clock=self._clock,
+        )
+        if not self._tasks.add(task):
+            known = self._tasks.is_known(attempt)
+            return Ack() if known else Refused(reason=f"a newer attempt than {attempt} is known")
+        for older in self._tasks.older(attempt):
+            self._cancel(older)
+        task.start()
+        return Ack()
+
+    def _cancel(self, attempt: AttemptId) -> Answer:
+        """What ran here and has ended may still hold output that nobody will read."""
+        task = self._tasks.running(attempt)
+        if task is not None:
+            task.cancel()
+            return Ack()
+        self._partitions.release(attempt)
+        return Ack() if self._tasks.is_known(attempt) else Refused(reason=f"{attempt} is not known here")
+
+    def _post(self, mail: Mail, attempt: AttemptId, *, needed: bool) -> Answer:
+        task = self._tasks.running(attempt)
+        if task is not None:
+            task.mailbox.post(mail)
+            return Ack()
+        if not needed and self._tasks.is_known(attempt):
+            return Ack()  # it has ended, so there is nobody left to be told
+        return Refused(reason=f"{attempt} does not run here")
+
+    # --- tasks ------------------------------------------------------------------------------------
+
+    def _build(self, deployment: TaskDeployment, mailbox: Mailbox) -> StreamTask:
+        code = self._artifacts.open(deployment.attempt.job, deployment.artifact)
+        network = TaskNetwork(task_manager=self._spec.id, registry=self._partitions, data_client=self._data)
+        environment = TaskEnvironment(
+            clock=self._clock,
+            report=self._reports.post,
+            executor=self._pool,
+            state_writer=self._services.state_writer,
+            state_reader=self._services.state_reader,
+            crash_point=self._services.crash_point,
+        )
+        chain = code.chains[deployment.vertex.id]
+        return build_task(deployment, chain, environment=environment, network=network, mailbox=mailbox)
+
+    def _fetch_artifact(self, message: FetchArtifact) -> Answer:
+        return call_patiently(
+            self._fetching,
+            message,
+            clock=self._clock,
+            patience_ms=self._patience_ms,
+            stop=self._released,
+        )
+
+    def _on_end(self, task: TaskThread, state: TaskState) -> None:
+        if state is not TaskState.FINISHED:
+            self._partitions.release(task.attempt)
+        self._final_metrics.append((task.attempt, task.metrics()))
+        self._tasks.end(task.attempt)
+        self._lease.beat_soon()
+
+    # --- lease ------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        """One heartbeat. Raises Unreachable when the master does not answer."""
+        ended = list(self._final_metrics)
+        running = [(task.attempt, task.metrics()) for task in self._tasks.all_running()]
+        answer = self._beating.call(Heartbeat(task_manager=self._spec.id, metrics=tuple([*ended, *running])))
+        del self._final_metrics[: len(ended)]
+        if isinstance(answer, Refused):
+            self._exit(f"the master refused the heartbeat: {answer.reason}")
+
+    def _check_cancellations(self) -> None:
+        """Raises UnistreamError when a cancelled task holds on."""
+        limit_ms = self._config.get(CANCELLATION_TIMEOUT)
+        now_ms = self._clock.monotonic_ms()
+        for task in self._tasks.all_running():
+            if task.cancelled_at_ms is not None and now_ms - task.cancelled_at_ms > limit_ms:
+                raise UnistreamError(f"{task.attempt} did not end {limit_ms} ms after it was cancelled")
