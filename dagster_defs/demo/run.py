@@ -149,8 +149,11 @@ class _Demo:
 
     def _kill_worker(self) -> float:
         """SIGKILL to one TaskManager after the second checkpoint; seconds until the job runs again."""
+        self._wait_for("some flights to be in a checkpoint", lambda: self._lag.consumed() > 0)
+        first = self._cluster.info(self._job).checkpoints_completed
         before = self._wait_for_job(
-            "the second checkpoint", lambda info: info.checkpoints_completed >= CHECKPOINTS_BEFORE_KILL
+            "the second checkpoint with flights",
+            lambda info: info.checkpoints_completed >= first + CHECKPOINTS_BEFORE_KILL - 1,
         )
         victim = before.task_managers[-1]
         if victim.pid is None:

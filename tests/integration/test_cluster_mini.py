@@ -11,6 +11,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.client.embedded import EmbeddedJobClient
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource, RandomInt, Sequential
 from unistream.testing.mini_cluster import MiniCluster
@@ -77,10 +78,8 @@ def no_thread_is_left() -> Iterator[None]:
     assert not left, f"threads are left: {left}"
 
 
-def await_checkpoints(job: us.JobClient, count: int) -> None:
-    """Asks for savepoint after savepoint: each one waits for the tasks, so this neither spins nor sleeps."""
-    while job.status().checkpoints_completed < count:
-        job.savepoint()
+def await_checkpoints(job: EmbeddedJobClient, count: int) -> None:
+    job.wait_for(lambda info: info.state == "RUNNING" and info.checkpoints_completed >= count, WAIT_S)
 
 
 @pytest.mark.parametrize("config", [{}, CHECKPOINTS], ids=["without checkpoints", "with checkpoints"])
@@ -207,6 +206,7 @@ def test_a_savepoint_of_another_pipeline_is_refused_before_the_job_exists(tmp_pa
     ).uid("elsewhere")
     with MiniCluster() as cluster:
         job = cluster.execute(*env.job_graph("other"))
+        job.wait_for(lambda info: info.state == "RUNNING", WAIT_S)
         path = job.stop()
         with pytest.raises(ConfigError, match="other"):
             cluster.execute(*counted(tmp_path / "out", rows=10), savepoint=path)

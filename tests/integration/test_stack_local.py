@@ -111,6 +111,17 @@ def test_two_users_share_one_server_until_both_have_left(tmp_path: Path):
     assert [s.state for s in stack.status(tmp_path)] == ["stopped", "stopped"]
 
 
+def test_a_stack_leaves_alone_what_ran_before(tmp_path: Path):
+    try:
+        [_, before] = stack.up(tmp_path, ["zookeeper"])
+        with stack.LocalStack(tmp_path, ["zookeeper"]) as inner:
+            assert inner.address("zookeeper") == before.address
+        [_, after] = stack.status(tmp_path)
+        assert after == before
+    finally:
+        stack.down(tmp_path)
+
+
 def test_missing_programs_and_unknown_servers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ConfigError, match="no server 'redis' in the local stack; it has kafka, zookeeper"):
         stack.up(tmp_path, ["redis"])

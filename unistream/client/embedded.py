@@ -243,6 +243,18 @@ class EmbeddedJobClient:
             raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")
         return result_of(self.status())
 
+    def wait_for(self, condition: Callable[[JobInfo], bool], timeout_s: float) -> JobInfo:
+        """The first picture of the job that satisfies `condition`.
+
+        Raises:
+            TimeoutError: there was none in `timeout_s`, or before the job ended.
+        """
+        info = self._dispatcher.wait_for(self._job, condition, timeout_s)
+        if info is None:
+            state = self.status().state
+            raise TimeoutError(f"job {self._job} is {state}; what was waited for did not come")
+        return info
+
     def result(self, timeout_s: float | None = None) -> JobResult:
         return checked(self.wait(timeout_s))
 

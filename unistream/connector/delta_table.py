@@ -100,6 +100,7 @@ class LakeTable:
         table = cls.open(uri, options)
         if table is None:
             raise Unreachable(f"table {uri} could not be created: {failure}") from failure
+        table._sync_log_entry(table.version)
         return table
 
     def refresh(self) -> None:

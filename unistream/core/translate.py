@@ -150,7 +150,8 @@ def _heads(
         heads[node] = node
         if chaining and fan_in[node] == 1:
             edge, ship = into[node]
-            if ship is Ship.FORWARD and _may_chain(nodes[edge.source], nodes[node]):
+            fits = ship is Ship.FORWARD and edge.input_index == 0
+            if fits and _may_chain(nodes[edge.source], nodes[node]):
                 heads[node] = heads[edge.source]
     return heads
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from unistream.base.ids import TaskManagerId
+from unistream.net.folder import PrivateFolder
 
 _PID: Final = "pid"
 _WITHDRAWN: Final = ".withdrawn"
@@ -24,7 +25,8 @@ class Claims:
     """The host's side."""
 
     def __init__(self) -> None:
-        self._root = Path(tempfile.mkdtemp(prefix="unistream-workers-"))
+        self._folder = PrivateFolder(Path(tempfile.gettempdir()), "unistream-workers-")
+        self._root = self._folder.path
 
     def offer(self, task_manager: TaskManagerId) -> str:
         """The folder to claim."""
@@ -44,7 +46,7 @@ class Claims:
         return pid
 
     def close(self) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
+        self._folder.close()
 
 
 def claim(folder: str) -> bool:

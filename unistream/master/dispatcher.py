@@ -18,7 +18,7 @@ import msgspec
 
 from unistream.base.clock import Clock
 from unistream.base.config import TASK_SLOTS, Configuration
-from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, ProtocolError
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
 from unistream.core import job_messages as jm
 from unistream.master.catalogue import Catalogue
@@ -30,8 +30,7 @@ from unistream.master.journal import Journal
 from unistream.master.ordered import Pool
 from unistream.master.resource_manager import HostFactory, ResourceManager, WorkerSettings
 from unistream.master.senders import Connect, Senders
-from unistream.model import messages as mm
-from unistream.model.codec import decode_to_job_manager, encode
+from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import SourceInfo
 from unistream.port.metadata import JobRecord, MetadataStore
@@ -43,6 +42,7 @@ JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
 JOBS_ENDED_KEPT_MAX: Final = 100  # pictures of older ones come from the catalogue
 IO_THREADS: Final = 4  # storage and discovery; none of it is on a loop's thread
 CANCEL_TIMEOUT_S: Final = 15.0  # at shutdown, for all jobs together
+WAIT_FOR_S: Final = 1.0  # pictures also change without a fact: workers come and go
 ABANDON_TIMEOUT_S: Final = 5.0
 IO_TIMEOUT_S: Final = 30.0
 CATALOGUE_TIMEOUT_S: Final = 10.0
@@ -108,7 +108,17 @@ class Dispatcher:
         except BaseException:
             self._close_half_made()
             raise
+        self._gateway = WorkerGateway(
+            resources=self._resources,
+            find_job=self._jobs.get,
+            artifact_of=self._artifacts.get,
+            get_artifact=services.get_artifact,
+        )
         self._resources.start()
+
+    def handle(self, request: bytes) -> bytes:
+        """A control message of a worker -> its answer. Workers exist only after the constructor."""
+        return self._gateway.handle(request)
 
     def _close_half_made(self) -> None:
         server: Server | None = getattr(self, "_server", None)
@@ -215,6 +225,21 @@ class Dispatcher:
         """True once the job has ended and its result is recorded. Raises NotFound."""
         master = self._jobs.get(job)
         return self.job(job).is_terminal if master is None else master.wait(timeout_s)
+
+    def wait_for(self, job: JobId, condition: Callable[[JobInfo], bool], timeout_s: float) -> JobInfo | None:
+        """The first picture of the job that satisfies `condition`; None after `timeout_s`, or when the
+        job has ended without one. Raises NotFound."""
+        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
+        while True:
+            master = self._jobs.get(job)
+            version = 0 if master is None else master.journal.version
+            info = self.job(job)
+            if condition(info):
+                return info
+            left_ms = deadline_ms - self._clock.monotonic_ms()
+            if master is None or info.is_terminal or left_ms <= 0:
+                return None
+            master.journal.await_change(version, min(left_ms / 1000, WAIT_FOR_S))
 
     def close(self) -> None:
         """Cancels what runs, ends all workers, leaves nothing behind; bounded. Safe to repeat."""
@@ -332,53 +357,6 @@ class Dispatcher:
         master = self._jobs.get(job)
         if master is not None:
             master.post(jm.TaskManagerLost(task_manager=task_manager, reason=reason))
-
-    # --- workers ----------------------------------------------------------------------------------
-
-    def handle(self, request: bytes) -> bytes:
-        """One control request of a worker -> its encoded answer; never raises for bad input."""
-        try:
-            message = decode_to_job_manager(request)
-        except ProtocolError as error:
-            return encode(mm.Refused(reason=str(error)))
-        return encode(self._route(message))
-
-    def _route(self, message: mm.ToJobManager) -> mm.Answer:
-        match message:
-            case mm.RegisterTaskManager():
-                return self._resources.register(message)
-            case mm.Heartbeat():
-                return self._heartbeat(message)
-            case mm.FetchArtifact():
-                return self._artifact(message)
-            case mm.CommitReported():
-                master = self._jobs.get(message.attempt.job)
-                if master is not None:
-                    master.journal.commit(message)
-            case _:
-                master = self._jobs.get(message.attempt.job)
-                if master is not None:
-                    master.post(message)
-        if master is None:
-            return mm.Refused(reason=f"there is no job {message.attempt.job} here")
-        return mm.Ack()
-
-    def _heartbeat(self, message: mm.Heartbeat) -> mm.Answer:
-        answer = self._resources.heartbeat(message)
-        if isinstance(answer, mm.Ack):
-            for attempt, metrics in message.metrics:
-                master = self._jobs.get(attempt.job)
-                if master is not None:
-                    master.journal.metrics(attempt, metrics)
-        return answer
-
-    def _artifact(self, message: mm.FetchArtifact) -> mm.Answer:
-        if self._artifacts.get(message.job) != message.sha256:
-            return mm.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
-        try:
-            return mm.Artifact(content=self._services.get_artifact(message.sha256))
-        except (ProtocolError, OSError) as error:
-            return mm.Refused(reason=f"the artifact of job {message.job} cannot be read: {error}")
 
     @property
     def counts(self) -> dict[str, int]:

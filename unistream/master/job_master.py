@@ -26,12 +26,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unistream.base.clock import Clock
-from unistream.base.crash_points import crash_point
-from unistream.base.errors import AlreadyEnded, ConfigError, Fenced, Transient, UnistreamError, Unreachable
-from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId
+from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.base.ids import JobId, LineageId, TaskManagerId
 from unistream.core import job_messages as jm
 from unistream.core.resource_messages import SlotsReturned, SlotsWanted
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
+from unistream.master.job_io import JobIo
 from unistream.master.journal import Journal, summed
 from unistream.master.ordered import Pool
 from unistream.master.senders import Failed, Senders
@@ -105,6 +105,14 @@ class JobMaster:
         self._machine = machine
         self._services = services
         self._mailbox: Mailbox[jm.Event | _Abandon | _ViewWanted, jm.Timer] = Mailbox(services.clock)
+        self._io = JobIo(
+            identity.job,
+            pool=services.io,
+            storage=services.storage,
+            discover=services.discover,
+            clock=services.clock,
+            post=self.post,
+        )
         self._addresses: dict[TaskManagerId, str] = {}
         self._story: deque[str] = deque(maxlen=STORY_EVENTS)
         self._requests: dict[str, Future[str]] = {}
@@ -271,9 +279,9 @@ class JobMaster:
             case jm.CancelTimer(timer=timer):
                 self._mailbox.cancel_timer(timer)
             case jm.DiscoverSplits() | jm.PrepareDirectory() | jm.WriteManifest():
-                self._services.io.submit(self._in_background, command)
+                self._io.start(command)
             case jm.DiscardSnapshot(directory=directory):
-                self._services.io.submit(self._discard, directory)
+                self._io.discard(directory)
             case jm.AnswerRequest():
                 self._answer(command)
             case _:
@@ -329,67 +337,6 @@ class JobMaster:
         else:
             _reject(answer, command.error or "no reason was given")
 
-    # --- in the pool ------------------------------------------------------------------------------
-
-    def _in_background(self, command: jm.DiscoverSplits | jm.PrepareDirectory | jm.WriteManifest) -> None:
-        match command:
-            case jm.DiscoverSplits():
-                self.post(self._discover(command))
-            case jm.PrepareDirectory():
-                self.post(self._prepare(command))
-            case jm.WriteManifest():
-                self.post(self._write(command))
-
-    def _discover(self, command: jm.DiscoverSplits) -> jm.Event:
-        try:
-            discovery = self._services.discover(command.source)
-            try:
-                splits = tuple(discovery.discover())
-            finally:
-                discovery.close()
-        except Exception as error:
-            failure = TaskFailure(
-                kind=type(error).__name__,
-                message=str(error),
-                traceback="" if isinstance(error, UnistreamError) else traceback.format_exc(),
-                recoverable=not isinstance(error, ConfigError),
-            )
-            return jm.DiscoveryFailed(vertex=command.vertex, failure=failure)
-        return jm.SplitsDiscovered(vertex=command.vertex, splits=splits)
-
-    def _prepare(self, command: jm.PrepareDirectory) -> jm.Event:
-        checkpoint_id = command.checkpoint_id
-        try:
-            directory = self._services.storage.directory(
-                self.identity.job, checkpoint_id, command.kind, command.target
-            )
-        except Exception as error:
-            return jm.DirectoryFailed(checkpoint_id=checkpoint_id, reason=_text(error))
-        timestamp_ms = self._services.clock.wall_ms()
-        return jm.DirectoryReady(checkpoint_id=checkpoint_id, directory=directory, timestamp_ms=timestamp_ms)
-
-    def _write(self, command: jm.WriteManifest) -> jm.Event:
-        checkpoint_id: CheckpointId = command.manifest.checkpoint_id
-        crash_point("manifest.before_create")
-        try:
-            self._services.storage.write_manifest(command.directory, command.manifest)
-        except Fenced as error:
-            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), fenced=True)
-        except Transient as error:
-            unknown = isinstance(error, Unreachable)  # other transient failures say: not written
-            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=unknown)
-        except Exception as error:  # OutcomeUnknown, and whatever else did not say "not written"
-            logger.warning("event=manifest_outcome_unknown directory=%s reason=%r", command.directory, error)
-            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=True)
-        crash_point("manifest.created")
-        return jm.ManifestDurable(checkpoint_id=checkpoint_id)
-
-    def _discard(self, directory: str) -> None:
-        try:
-            self._services.storage.discard(directory)
-        except Exception:
-            logger.exception("event=snapshot_not_discarded directory=%s", directory)
-
     # --- the end ----------------------------------------------------------------------------------
 
     def _give_up(self, failure: TaskFailure) -> Sequence[jm.Command]:
@@ -424,11 +371,7 @@ class JobMaster:
             reason = f": {self._end.failure.message}" if self._end.failure else ""
             _reject(request, f"the job ended as {self._end.state} before the snapshot was complete{reason}")
         self._ended.set()
-        discards = [
-            self._services.io.submit(self._discard, c.directory)
-            for c in final
-            if isinstance(c, jm.DiscardSnapshot)
-        ]
+        discards = [self._io.discard(c.directory) for c in final if isinstance(c, jm.DiscardSnapshot)]
         wait_for(discards, timeout=CLEANUP_TIMEOUT_S)
         logger.info("event=job_ended job=%s state=%s", self.identity.job, self._end.state)
         self._services.on_ended(self.identity.job)
@@ -456,10 +399,6 @@ def _reject(answer: Future[str], reason: str) -> None:
         answer.set_exception(ConfigError(reason))
     except InvalidStateError:
         logger.debug("event=answer_not_wanted reason=%s", reason)
-
-
-def _text(error: Exception) -> str:
-    return str(error) if isinstance(error, UnistreamError) else f"{type(error).__name__}: {error}"
 
 
 def _defect(error: Exception, story: Iterable[str]) -> TaskFailure:

@@ -34,7 +34,9 @@ class Journal:
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
         self._catalogue = catalogue
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._version = 0
         self.submitted_ms = clock.wall_ms()
         self._state_times: dict[str, int] = {"INITIALIZING": self.submitted_ms}
         self._checkpoints: OrderedDict[CheckpointId, CheckpointInfo] = OrderedDict()
@@ -45,7 +47,24 @@ class Journal:
         self._latest: str | None = None
         self._savepoint: str | None = None
 
+    @property
+    def version(self) -> int:
+        """Grows with every fact."""
+        with self._lock:
+            return self._version
+
+    def await_change(self, since: int, timeout_s: float) -> None:
+        """Returns when there is a fact newer than version `since`, or after `timeout_s`."""
+        with self._lock:
+            self._changed.wait_for(lambda: self._version > since, timeout_s)
+
+    def _note(self) -> None:
+        with self._lock:
+            self._version += 1
+            self._changed.notify_all()
+
     def job_state(self, command: RecordJobState) -> None:
+        self._note()
         with self._lock:
             self._state_times.setdefault(command.state, self._clock.wall_ms())
         self._catalogue.update_job(self._job, state=command.state, restarts=command.restarts)
@@ -54,9 +73,11 @@ class Journal:
         """Records the result; the event is set when that was tried."""
         with self._lock:
             self._state_times[state] = ended_ms
+            self._note()
         return self._catalogue.update_job(self._job, state=state, restarts=restarts, ended_ms=ended_ms)
 
     def attempt(self, command: RecordAttempt) -> None:
+        self._note()
         self._catalogue.record_attempt(
             command.attempt, command.vertex_name, command.state, command.task_manager, self._clock.wall_ms()
         )
@@ -80,6 +101,7 @@ class Journal:
         )
         with self._lock:
             self._exceptions.appendleft(info)
+            self._note()
         self._catalogue.record_exception(
             ExceptionRecord(
                 job=self._job,
@@ -113,6 +135,7 @@ class Journal:
             if info.state == "completed" and info.path is not None:
                 self._latest = info.path
                 self._savepoint = info.path if info.kind.is_savepoint else self._savepoint
+            self._note()
         self._catalogue.record_checkpoint(
             CheckpointRecord(
                 job=self._job,
@@ -145,6 +168,7 @@ class Journal:
                 checkpoint_id=max(report.checkpoint_id, sink.checkpoint_id or report.checkpoint_id),
                 table_version=max(versions, default=None),
             )
+            self._note()
         self._catalogue.record_commit(
             CommitRecord(
                 job=self._job,
@@ -162,6 +186,7 @@ class Journal:
             known = self._metrics.get(attempt.subtask)
             if known is None or known[0] <= attempt.attempt:
                 self._metrics[attempt.subtask] = (attempt.attempt, metrics)
+                self._note()
 
     # --- reading ----------------------------------------------------------------------------------
 

@@ -255,8 +255,8 @@ def restore_state(
 ) -> OperatorState:
     """The share of subtask `index` of the snapshots of all former subtasks.
 
-    Keyed rows by key group; SPLIT lists in contiguous runs of which the first are one longer, UNION lists whole, BROADCAST lists from
-    one former subtask.
+    Keyed rows by key group; SPLIT lists in contiguous runs, of which the first may be one longer; UNION
+    lists whole; BROADCAST lists from one former subtask.
     """
     first, last = key_group_range(max_parallelism, parallelism, index)
     keyed: dict[str, list[pa.Table]] = {}

@@ -29,7 +29,7 @@ from unistream.master.job_info import TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
-from unistream.model.messages import Answer, ToJobManager, ToTaskManager
+from unistream.model.messages import Answer, Refused, ToJobManager, ToTaskManager
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.port.transport import ControlClient
 from unistream.worker.artifact import pack
@@ -257,7 +257,7 @@ class _CutClient:
 
     def call(self, message: ToTaskManager | ToJobManager) -> Answer:
         if self._cut.is_set():
-            raise Unreachable("the line to the master is cut")
+            return Refused(reason="the line to the master is cut")  # so that it ends, as the dead do
         return self._client.call(message)
 
     def close(self) -> None:

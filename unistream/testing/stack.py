@@ -124,6 +124,8 @@ def log_tail(folder: Path, server: str, lines: int = 50) -> str:
 class LocalStack:
     """Servers that live as long as a `with` block, and no longer than the thread that entered it.
 
+    What already runs in the folder is used, and left running at the end.
+
     Args:
         folder: For data, logs and the record; made if absent.
         servers: Any of "kafka", "zookeeper".
@@ -164,7 +166,9 @@ class LocalStack:
 
     def close(self) -> None:
         """Ends what this object started, and waits for it. Safe to repeat."""
-        down(self._folder, self._servers)
+        ours = {child.pid for child in self._children}
+        running = _read(self._folder).servers.values()
+        _end_all([server.process for server in running if server.process.pid in ours])
         for child in self._children:
             child.wait(timeout=30)
         self._children.clear()

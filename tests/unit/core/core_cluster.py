@@ -1,8 +1,8 @@
 """A pretended cluster around one JobMachine: workers, slots, storage and splits, without time or threads.
 
 Everything that is under way waits in a list until `enabled()` actions are taken, one by one, in any order
-that the real system allows. Readers carry their splits through snapshots, so that a split that is lost or doubled
-shows in the manifest.
+that the real system allows. Readers carry their splits through snapshots, so that a split that is lost or
+doubled shows in the manifest.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ class Cluster:
         self.tasks: dict[AttemptId, Task] = {}
         self.where: dict[AttemptId, str] = {}
         self.finished: set[AttemptId] = set()
+        self.read_by_ended: set[str] = set()  # splits read to their end by tasks that FINISHED
         self.jobs: list[jm.Command] = []  # PrepareDirectory, WriteManifest, DiscoverSplits under way
         self.timers: dict[jm.Timer, int] = {}
         self.stored: dict[str, Manifest] = {}
@@ -257,7 +258,7 @@ class Cluster:
     def store(self, directory: str, manifest: Manifest) -> None:
         assert directory not in self.discarded, "written where it was discarded"
         assert self.stored.get(directory, manifest) == manifest, "another manifest under the same name"
-        check_splits(self.graph, manifest)
+        check_splits(self.graph, manifest, self.read_by_ended)
         self.stored[directory] = manifest
 
     def deliver(self, worker: str) -> None:
@@ -318,6 +319,7 @@ class Cluster:
             del self.where[task.attempt]
         if state == "FINISHED":
             self.finished.add(task.attempt)
+            self.read_by_ended.update(task.done)
         self.handle(msg.TaskStateChanged(attempt=task.attempt, state=state, failure=failure))
 
     def ask(self, task: Task) -> None:
@@ -438,15 +440,18 @@ def restored_items(restore: TaskRestore | None) -> list[str]:
     ]
 
 
-def check_splits(graph: JobGraph, manifest: Manifest) -> None:
-    """Every split that was discovered is in exactly one place (FLINK-21996)."""
+def check_splits(graph: JobGraph, manifest: Manifest, read: set[str]) -> None:
+    """Every split that was discovered is in exactly one place (FLINK-21996), or was `read` to its end by a task
+    that has finished and so has no state."""
     for vertex in manifest.vertices:
         source = graph.vertex(vertex.vertex).source
-        if source is None or vertex.coordinator is None or vertex.finished_subtasks:
+        if source is None or vertex.coordinator is None:
             continue
         assigner = SplitAssigner.restore(source, vertex.parallelism, vertex.coordinator)
         held = [split.id for split in assigner.unassigned]
         for task in vertex.subtasks:
             for operator in task.operators.values() if task else ():
                 held += [item.decode().partition(":")[2] for h in operator.lists for item in h.inline or ()]
-        assert sorted(held) == sorted(assigner.known), f"splits of {vertex.name} in {manifest.checkpoint_id}"
+        assert len(held) == len(set(held)), f"a split is twice in {manifest.checkpoint_id}"
+        assert set(held) <= set(assigner.known), f"an invented split in {manifest.checkpoint_id}"
+        assert set(assigner.known) - set(held) <= read, f"a split is lost in {manifest.checkpoint_id}"

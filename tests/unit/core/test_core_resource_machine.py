@@ -218,7 +218,7 @@ def test_before_the_first_tick_no_time_has_passed() -> None:
 
 @given(steps=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 5)), max_size=80))
 @hypothesis_settings(max_examples=60, deadline=None)
-def test_random_clusters_come_to_serve_every_request(steps: list[tuple[int, int]]) -> None:
+def test_random_clusters_come_to_serve_every_request(steps: list[tuple[int, int]]) -> None:  # noqa: C901
     rig = Rig(slots_per_worker=2, max_workers=4)
     wanted: set[tuple[str, str]] = set()
     for kind, choice in steps:

@@ -14,13 +14,14 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.net.address import (
+    FOLDER_PREFIX,
     UNIX_SCHEME,
     SocketFolder,
     advertised_host,
     break_connections,
     is_loopback,
-    remove_stale_folders,
 )
+from unistream.net.folder import remove_stale_folders
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_the_folder_is_private_and_goes_with_close(short_tmp: Path) -> None:
 
 def test_a_folder_in_use_is_left_alone(short_tmp: Path) -> None:
     folder = SocketFolder(str(short_tmp))
-    remove_stale_folders(short_tmp)
+    remove_stale_folders(short_tmp, FOLDER_PREFIX)
     assert Path(folder.socket_path).parent.exists()
     folder.close()
 

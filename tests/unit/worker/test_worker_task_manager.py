@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ from unistream.model.messages import (
     ReleaseTaskManager,
     Split,
     TaskDeployment,
+    TaskMetrics,
     TaskStateChanged,
     ToJobManager,
     TriggerCheckpoint,
@@ -126,12 +128,15 @@ class Master:
         self.heard: queue.Queue[ToJobManager] = queue.Queue()
         self.refuse: type[Any] | None = None
         self.fetched = 0
+        self.metrics: dict[AttemptId, TaskMetrics] = {}
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
 
     def _handle(self, request: bytes) -> bytes:
         return encode(self._answer(decode_to_job_manager(request)))
 
     def _answer(self, message: ToJobManager) -> Answer:
+        if isinstance(message, Heartbeat):
+            self.metrics.update(message.metrics)
         self.heard.put(message)
         if self.refuse is not None and isinstance(message, self.refuse):
             return Refused(reason="as the test says")
@@ -142,14 +147,11 @@ class Master:
 
     def wait_for(self, kind: type[Any], **fields: Any) -> Any:
         """The next message of `kind` with these fields."""
+        deadline_s = time.monotonic() + WAIT_S
         while True:
-            message = self.heard.get(timeout=WAIT_S)
-            if (
-                isinstance(message, TaskStateChanged)
-                and message.state == "FAILED"
-                and not fields.get("state")
-            ):
-                raise AssertionError(message.failure)
+            message = self.heard.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            failure = message.failure if isinstance(message, TaskStateChanged) else None
+            assert failure is None or fields.get("state") == "FAILED", failure
             if isinstance(message, kind) and all(getattr(message, k) == v for k, v in fields.items()):
                 return message
 
@@ -272,12 +274,11 @@ def test_a_job_from_deployment_to_its_last_commit(cluster: Cluster, workers: int
     _checkpoint(cluster, on, 1)
     for _ in range(2):
         master.wait_for(TaskStateChanged, state="FINISHED")
-    while True:
-        for attempt, metrics in master.wait_for(Heartbeat).metrics:
-            if attempt == _attempt("K") and metrics.user.get("K.rows") == 6500:
-                assert metrics.user["K.sum"] == sum(range(4000)) + sum(range(2500))
-                assert master.fetched == workers
-                return
+    while (metrics := master.metrics.get(_attempt("K"), TaskMetrics())).user.get("K.rows") != 6500:
+        master.wait_for(Heartbeat)
+    assert metrics.records_in == 6500
+    assert metrics.user["K.sum"] == sum(range(4000)) + sum(range(2500))
+    assert master.fetched == workers
 
 
 def _reach_end_of_data(master: Master) -> None:
@@ -397,9 +398,8 @@ def test_a_master_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     server = FlightServer("127.0.0.1", control=lambda request: request, partitions=None)
     address = server.address
     server.close()
-    spec = TaskManagerSpec(
-        id=TaskManagerId("tm"), master=address, slots=1, config={"heartbeat.timeout": "200 ms"}
-    )
+    config = {"heartbeat.timeout": "200 ms"}
+    spec = TaskManagerSpec(id=TaskManagerId("tm"), master=address, slots=1, config=config)
     manager = TaskManager(spec, default_services())
     with pytest.raises(Unreachable):
         manager.start()

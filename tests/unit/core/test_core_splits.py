@@ -1,0 +1,157 @@
+"""Split assignment: pushed and pulled, and across snapshots."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from unistream.base.errors import CorruptSnapshot
+from unistream.core.split_assignment import Assignment, SplitAssigner
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+
+
+def info(*, bounded: bool = False, pull: bool = False) -> SourceInfo:
+    return SourceInfo(connector="kafka", options={}, bounded=bounded, pull=pull)
+
+
+def splits(*ids: str) -> list[Split]:
+    return [Split(id=name, data=name.encode()) for name in ids]
+
+
+def short(given: list[Assignment]) -> list[tuple[int, list[str], bool]]:
+    return [(a.index, [split.id for split in a.splits], a.no_more) for a in given]
+
+
+def test_a_partition_goes_to_its_number_mod_parallelism() -> None:
+    assigner = SplitAssigner(info(), 2)
+    assigner.discovered(splits("t-10", "t-9", "t-8", "t-7", "t-6", "t-5", "t-4", "t-3", "t-2", "t-1", "t-0"))
+    assigner.ready(0)
+    assigner.ready(1)
+    assert short(assigner.take()) == [
+        (0, ["t-0", "t-2", "t-4", "t-6", "t-8", "t-10"], False),
+        (1, ["t-1", "t-3", "t-5", "t-7", "t-9"], False),
+    ]
+    assert assigner.take() == []
+
+
+def test_later_partitions_keep_the_others_places() -> None:
+    assigner = SplitAssigner(info(), 2)
+    assigner.discovered(splits("t-1", "t-0"))
+    assigner.ready(0)
+    assigner.ready(1)
+    assigner.take()
+    assigner.discovered(splits("t-0", "t-1", "t-2", "a-0"))
+    assert short(assigner.take()) == [(0, ["a-0"], False), (1, ["t-2"], False)]
+
+
+def test_nothing_is_given_before_discovery_or_readiness() -> None:
+    assigner = SplitAssigner(info(bounded=True), 1)
+    assigner.ready(0)
+    assert assigner.take() == []
+    assigner.discovered([])
+    assert short(assigner.take()) == [(0, [], True)], "a bounded source without splits ends at once"
+
+
+def test_a_bounded_pushed_source_is_told_once_that_nothing_follows() -> None:
+    assigner = SplitAssigner(info(bounded=True), 2)
+    assigner.discovered(splits("a"))
+    assigner.ready(1)
+    assigner.ready(0)
+    assert short(assigner.take()) == [(1, [], True), (0, ["a"], True)]
+    assert assigner.take() == []
+
+
+def test_pulled_splits_go_to_who_asks_first() -> None:
+    assigner = SplitAssigner(info(bounded=True, pull=True), 2)
+    assigner.ready(0)
+    assigner.request(1)
+    assigner.request(1)
+    assert assigner.take() == []
+    assigner.discovered(splits("f-2", "f-1"))
+    assert short(assigner.take()) == [(1, ["f-1"], False)]
+    assigner.request(0)
+    assigner.request(1)
+    assert short(assigner.take()) == [(0, ["f-2"], False), (1, [], True)]
+
+
+def test_an_unbounded_pulled_source_waits_for_more() -> None:
+    assigner = SplitAssigner(info(pull=True), 1)
+    assigner.discovered([])
+    assigner.request(0)
+    assert assigner.take() == []
+    assigner.discovered(splits("f"))
+    assert short(assigner.take()) == [(0, ["f"], False)]
+
+
+def test_after_a_restore_readers_keep_theirs_and_new_ids_are_added() -> None:
+    before = SplitAssigner(info(), 2)
+    before.discovered(splits("t-0", "t-1", "t-2"))
+    before.ready(0)
+    before.take()
+    after = SplitAssigner.restore(info(), 3, before.snapshot())
+    assert after.needs_discovery, "an unbounded source may have grown"
+    after.discovered(splits("t-0", "t-1", "t-2", "t-3"))
+    for index in range(3):
+        after.ready(index)
+    assert short(after.take()) == [(0, ["t-3"], False), (1, ["t-1"], False)]
+
+
+def test_a_bounded_source_is_discovered_once() -> None:
+    before = SplitAssigner(info(bounded=True), 1)
+    assert before.needs_discovery
+    before.discovered(splits("f"))
+    assert not SplitAssigner.restore(info(bounded=True), 1, before.snapshot()).needs_discovery
+
+
+@pytest.mark.parametrize("state", [b"", b"\x00", b"{}", b"\x80", SplitAssigner(info(), 1).snapshot()[:-3]])
+def test_state_that_cannot_be_read_is_refused(state: bytes) -> None:
+    with pytest.raises(CorruptSnapshot):
+        SplitAssigner.restore(info(), 1, state)
+
+
+def test_state_of_another_format_is_refused() -> None:
+    state = SplitAssigner(info(), 1).snapshot().replace(b"format\x01", b"format\x09")
+    with pytest.raises(CorruptSnapshot, match="format 9"):
+        SplitAssigner.restore(info(), 1, state)
+
+
+@given(
+    ids=st.lists(st.text(alphabet="ab-0123", min_size=1, max_size=6), unique=True, max_size=12),
+    parallelism=st.integers(1, 4),
+    pull=st.booleans(),
+    steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=40),
+)
+@hypothesis_settings(max_examples=100, deadline=None)
+def test_every_split_is_given_exactly_once(
+    ids: list[str], parallelism: int, pull: bool, steps: list[tuple[int, int]]
+) -> None:
+    source = info(bounded=True, pull=pull)
+    assigner = SplitAssigner(source, parallelism)
+    given_out: list[str] = []
+
+    def take() -> None:
+        given_out.extend(split.id for a in assigner.take() for split in a.splits)
+
+    for kind, choice in steps:
+        index = choice % parallelism
+        match kind:
+            case 0:
+                assigner.discovered(splits(*ids))
+            case 1:
+                assigner.ready(index)
+            case 2:
+                assigner.request(index)
+            case _:
+                assigner = SplitAssigner.restore(source, parallelism, assigner.snapshot())
+        take()
+    assigner.discovered(splits(*ids))
+    for index in range(parallelism):
+        assigner.ready(index)
+    take()
+    for _ in range(len(ids) + 1):
+        assigner.request(0)
+        take()
+    assert sorted(given_out) == sorted(ids)

@@ -1,0 +1,404 @@
+"""Partitions, channels and gates: how rows and events get from one task to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from unistream.base.errors import Transient, Unreachable
+from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, TaskManagerId, VertexId
+from unistream.base.limits import BATCH_ROWS_MAX, EXCHANGE_CREDITS, LOCAL_QUEUE_BATCHES
+from unistream.model.elements import (
+    Batch,
+    CheckpointBarrier,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    Watermark,
+    WatermarkStatus,
+)
+from unistream.model.graph import Ship
+from unistream.model.key_groups import key_groups, subtask_of_key_group
+from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
+from unistream.port.transport import InputSink
+from unistream.testing.harness import ManualClock
+from unistream.worker.channels import LocalInputChannel, RemoteInputChannel, Subpartition
+from unistream.worker.gates import Gate, InputGates
+from unistream.worker.partition import BATCH_BYTES_MAX, COALESCE_ROWS, ResultPartition, split_oversized
+from unistream.worker.partition_registry import PartitionRegistry
+
+ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 0, 0)
+
+
+def _batch(count: int, start: int = 0) -> Batch:
+    values = np.arange(start, start + count, dtype=np.int64)
+    return Batch(pa.record_batch({"k": values % 97, "v": values}), pa.array(values))
+
+
+class _Room:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+
+
+def _partition(ship: Ship, consumers: int = 3, **options: Any) -> tuple[ResultPartition, ManualClock]:
+    clock = ManualClock()
+    descriptor = PartitionDescriptor(
+        edge=EdgeId("e"),
+        ship=ship,
+        consumers=tuple(range(consumers)),
+        consumer_parallelism=consumers,
+        consumer_max_parallelism=128,
+        key_columns=("k",),
+    )
+    room = options.get("on_room", _Room())
+    return ResultPartition(descriptor, 0, clock=clock, buffer_timeout_ms=100, on_room=room), clock
+
+
+def _read(partition: ResultPartition, index: int) -> list[Element]:
+    subpartition = partition.subpartition(index)
+    assert subpartition is not None
+    elements = []
+    while (element := subpartition.poll()) is not None:
+        elements.append(element)
+    return elements
+
+
+def _values(elements: list[Element]) -> list[int]:
+    return [v for e in elements if isinstance(e, Batch) for v in e.records.column("v").to_pylist()]
+
+
+# --- ship strategies ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 3, 7, 128])
+def test_a_hash_edge_sends_each_row_to_the_owner_of_its_key_group_in_order(consumers: int) -> None:
+    partition, _ = _partition(Ship.HASH, consumers)
+    batches = [_batch(5_000, start) for start in (0, 5_000, 10_000)]
+    for batch in batches:
+        partition.emit(batch)
+    partition.broadcast(Watermark(1))
+    total = 0
+    for index in range(consumers):
+        elements = _read(partition, index)
+        assert elements[-1] == Watermark(1)
+        rows = [e for e in elements if isinstance(e, Batch)]
+        for batch in rows:
+            groups = key_groups(batch.records, ["k"], 128)
+            assert {subtask_of_key_group(128, consumers, int(g)) for g in groups} == {index}
+            assert batch.timestamps == batch.records.column("v")
+        values = _values(elements)
+        assert values == sorted(values)
+        total += len(values)
+    assert total == partition.rows_out == 15_000
+
+
+def test_small_slices_are_gathered_until_they_are_worth_a_batch() -> None:
+    partition, _ = _partition(Ship.HASH, 2)
+    for start in range(0, 4 * COALESCE_ROWS, 1_000):
+        partition.emit(_batch(1_000, start))
+    sizes = [e.num_rows for e in _read(partition, 0) if isinstance(e, Batch)]
+    assert sizes
+    assert min(sizes) >= COALESCE_ROWS
+
+
+def test_gathered_rows_leave_at_the_buffer_timeout() -> None:
+    partition, clock = _partition(Ship.HASH, 2)
+    clock.now_ms = 50
+    partition.emit(_batch(100))
+    assert partition.flush_at_ms == 150
+    clock.now_ms = 90
+    partition.emit(_batch(100))
+    assert partition.flush_at_ms == 150
+    assert _read(partition, 0) == []
+    partition.flush()
+    assert partition.flush_at_ms is None
+    assert len(_values(_read(partition, 0))) + len(_values(_read(partition, 1))) == 200
+
+
+def test_a_schema_that_changes_on_the_way_keeps_its_batches_apart() -> None:
+    partition, _ = _partition(Ship.HASH, 2)
+    partition.emit(_batch(100))
+    wider = _batch(100)
+    records = wider.records.append_column("more", pa.nulls(100))
+    partition.emit(Batch(records, wider.timestamps))
+    partition.flush()
+    schemas = {tuple(e.records.schema.names) for e in _read(partition, 0) if isinstance(e, Batch)}
+    assert schemas == {("k", "v"), ("k", "v", "more")}
+
+
+def test_round_robin_serves_everybody_and_splits_what_is_large() -> None:
+    partition, _ = _partition(Ship.REBALANCE, 3)
+    for start in range(6):
+        partition.emit(_batch(10, start * 10))
+    assert [len(_values(_read(partition, i))) for i in range(3)] == [20, 20, 20]
+    partition.emit(_batch(3 * COALESCE_ROWS))
+    assert [len(_values(_read(partition, i))) for i in range(3)] == [COALESCE_ROWS] * 3
+
+
+@pytest.mark.parametrize(
+    ("ship", "rows"), [(Ship.BROADCAST, [10, 10, 10]), (Ship.GLOBAL, [10, 0, 0])], ids=["broadcast", "global"]
+)
+def test_broadcast_and_global(ship: Ship, rows: list[int]) -> None:
+    partition, _ = _partition(ship)
+    partition.emit(_batch(10))
+    partition.broadcast(EndOfData())
+    read = [_read(partition, i) for i in range(3)]
+    assert [len(_values(elements)) for elements in read] == rows
+    assert all(elements[-1] == EndOfData() for elements in read)
+
+
+def test_batches_above_the_limits_are_split() -> None:
+    assert split_oversized(_batch(0)) == ()
+    assert [b.num_rows for b in split_oversized(_batch(2 * BATCH_ROWS_MAX + 1))] == [43_691, 43_691, 43_691]
+    heavy = Batch(pa.record_batch({"s": ["x" * (BATCH_BYTES_MAX // 8)] * 20}))
+    pieces = split_oversized(heavy)
+    assert sum(b.num_rows for b in pieces) == 20
+    assert all(b.nbytes <= BATCH_BYTES_MAX for b in pieces)
+    one = Batch(pa.record_batch({"s": ["x" * (BATCH_BYTES_MAX + 1)]}))
+    assert [b.num_rows for b in split_oversized(one)] == [1]
+
+
+# --- backpressure ---------------------------------------------------------------------------------
+
+
+def test_a_partition_has_room_until_one_consumer_is_far_behind() -> None:
+    room = _Room()
+    partition, _ = _partition(Ship.BROADCAST, 2, on_room=room)
+    for _ in range(LOCAL_QUEUE_BATCHES):
+        assert partition.has_room
+        partition.emit(_batch(1))
+    assert not partition.has_room
+    partition.broadcast(Watermark(1))  # events need no room
+    _read(partition, 0)
+    assert not partition.has_room
+    slow = partition.subpartition(1)
+    assert slow is not None
+    calls = room.calls
+    slow.poll()
+    assert partition.has_room
+    assert room.calls == calls + 1
+
+
+def test_a_consumer_that_is_gone_holds_nobody_back() -> None:
+    partition, _ = _partition(Ship.BROADCAST, 2)
+    gone = partition.subpartition(1)
+    assert gone is not None
+    gone.release(Transient("gone"))
+    for _ in range(LOCAL_QUEUE_BATCHES - 1):
+        partition.emit(_batch(1))
+    assert partition.has_room
+    assert gone.poll() is None
+
+
+def test_the_listener_hears_of_the_first_element_only() -> None:
+    subpartition = Subpartition(lambda: None, lambda: None)
+    heard = _Room()
+    subpartition.add(Watermark(1))
+    subpartition.attach(heard)
+    assert heard.calls == 1
+    subpartition.add(Watermark(2))
+    assert heard.calls == 1
+    assert [subpartition.poll(), subpartition.poll(), subpartition.poll()] == [
+        Watermark(1),
+        Watermark(2),
+        None,
+    ]
+    subpartition.add(Watermark(3))
+    assert heard.calls == 2
+
+
+# --- channels -------------------------------------------------------------------------------------
+
+
+def _channel_descriptor(subpartition: int = 0) -> ChannelDescriptor:
+    return ChannelDescriptor(
+        producer=ATTEMPT,
+        edge=EdgeId("e"),
+        subpartition=subpartition,
+        task_manager=TaskManagerId("tm"),
+        address="",
+    )
+
+
+def test_a_local_channel_waits_for_its_producer_and_reads_by_reference() -> None:
+    registry = PartitionRegistry()
+    channel = LocalInputChannel(_channel_descriptor(1), registry)
+    heard = _Room()
+    channel.open(heard)
+    assert channel.poll() is None
+    with pytest.raises(Unreachable, match="did not appear"):
+        channel.require_attached()
+    partition, _ = _partition(Ship.BROADCAST)
+    registry.register(ATTEMPT, partition)
+    assert heard.calls == 1
+    assert channel.poll() is None
+    channel.require_attached()
+    batch = _batch(5)
+    partition.emit(batch)
+    assert heard.calls == 2
+    assert channel.poll() is batch
+
+
+def test_a_partition_leaves_the_registry_when_everybody_has_read_it() -> None:
+    registry = PartitionRegistry()
+    partition, _ = _partition(Ship.BROADCAST, 2)
+    registry.register(ATTEMPT, partition)
+    partition.broadcast(EndOfPartition())
+    for index in range(2):
+        assert registry.open_subpartition(_channel_descriptor(index), lambda: None) is not None
+        assert _read(partition, index) == [EndOfPartition()]
+    assert registry.open_subpartition(_channel_descriptor(), lambda: None) is None
+
+
+def test_a_released_attempt_has_no_partitions() -> None:
+    registry = PartitionRegistry()
+    partition, _ = _partition(Ship.BROADCAST, 1)
+    registry.register(ATTEMPT, partition)
+    registry.release(ATTEMPT)
+    registry.release(ATTEMPT)
+    assert registry.open_subpartition(_channel_descriptor(), lambda: None) is None
+
+
+class _Wire:
+    """A data client and its one stream, by hand."""
+
+    def __init__(self) -> None:
+        self.granted = 0
+        self.closed = False
+
+    def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> _Wire:
+        self.granted = credits
+        return self
+
+    def grant(self, credits: int) -> None:
+        self.granted += credits
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_remote_channel_gives_a_credit_back_for_each_batch_that_was_taken() -> None:
+    wire = _Wire()
+    channel = RemoteInputChannel(_channel_descriptor(), wire)
+    channel.open(lambda: None)
+    for element in (_batch(1), Watermark(1), _batch(1)):
+        channel.on_element(element)
+    assert wire.granted == EXCHANGE_CREDITS
+    assert isinstance(channel.poll(), Batch)
+    assert wire.granted == EXCHANGE_CREDITS + 1
+    assert channel.poll() == Watermark(1)
+    assert wire.granted == EXCHANGE_CREDITS + 1
+    channel.close()
+    assert wire.closed
+
+
+def test_a_stream_that_breaks_fails_its_consumer_unless_it_was_complete() -> None:
+    channel = RemoteInputChannel(_channel_descriptor(), _Wire())
+    channel.open(lambda: None)
+    channel.on_error(ConnectionError("reset"))
+    with pytest.raises(Transient, match=r"v#0.*reset"):
+        channel.poll()
+    complete = RemoteInputChannel(_channel_descriptor(), _Wire())
+    complete.open(lambda: None)
+    complete.on_element(EndOfPartition())
+    complete.on_error(ConnectionError("reset"))
+    assert complete.poll() == EndOfPartition()
+
+
+# --- gates ----------------------------------------------------------------------------------------
+
+
+class _Queue:
+    """An input channel that the test fills."""
+
+    def __init__(self) -> None:
+        self.elements: list[Element] = []
+
+    def open(self, notify: Any) -> None:
+        self.notify = notify
+
+    def put(self, *elements: Element) -> None:
+        self.elements += elements
+        self.notify()
+
+    def poll(self) -> Element | None:
+        return self.elements.pop(0) if self.elements else None
+
+    def close(self) -> None:
+        self.elements.clear()
+
+
+def _gates(*sizes: int) -> tuple[InputGates, list[_Queue]]:
+    queues = [_Queue() for _ in range(sum(sizes))]
+    rest = list(queues)
+    gates = [Gate(i, tuple(rest.pop(0) for _ in range(size))) for i, size in enumerate(sizes)]
+    inputs = InputGates(gates, lambda: None)
+    inputs.open()
+    return inputs, queues
+
+
+def _barrier(number: int) -> CheckpointBarrier:
+    return CheckpointBarrier(CheckpointId(number), 0)
+
+
+def test_channels_are_read_in_turn() -> None:
+    inputs, (a, b) = _gates(2)
+    a.put(Watermark(1), Watermark(2))
+    b.put(Watermark(10), Watermark(20))
+    order = [inputs.poll() for _ in range(5)]
+    assert order == [
+        (0, Watermark(1)),
+        (1, Watermark(10)),
+        (0, Watermark(2)),
+        (1, Watermark(20)),
+        None,
+    ]
+
+
+def test_a_blocked_channel_is_not_read_until_its_alignment_ends() -> None:
+    inputs, (a, b) = _gates(1, 1)
+    a.put(_barrier(1), Watermark(5))
+    polled = inputs.poll()
+    assert polled == (0, _barrier(1))
+    assert inputs.on_barrier(0, _barrier(1)) == []
+    assert inputs.poll() is None
+    b.put(_barrier(1))
+    assert inputs.poll() == (1, _barrier(1))
+    assert len(inputs.on_barrier(1, _barrier(1))) == 1
+    assert inputs.poll() == (0, Watermark(5))
+
+
+def test_giving_up_a_checkpoint_unblocks_its_channels() -> None:
+    inputs, (a, _) = _gates(2)
+    a.put(_barrier(1), Watermark(5))
+    inputs.poll()
+    inputs.on_barrier(0, _barrier(1))
+    assert inputs.poll() is None
+    assert inputs.give_up(CheckpointId(1))
+    assert inputs.poll() == (0, Watermark(5))
+
+
+def test_watermarks_are_the_least_of_channels_and_of_inputs() -> None:
+    inputs, _ = _gates(2, 1)
+    assert inputs.on_watermark(0, Watermark(5)) == []
+    assert inputs.on_watermark(2, Watermark(4)) == []
+    assert inputs.on_watermark(1, Watermark(7)) == [Watermark(4)]
+    assert inputs.on_watermark(2, WatermarkStatus(idle=True)) == [Watermark(5)]
+
+
+def test_an_input_ends_with_its_last_channel_and_one_suspended_channel_suspends_it() -> None:
+    inputs, _ = _gates(2, 1)
+    assert not inputs.on_end_of_data(0, EndOfData(drain=True))
+    assert inputs.on_end_of_data(2, EndOfData(drain=True))
+    assert inputs.is_drained(1)
+    assert not inputs.data_ended
+    assert inputs.on_end_of_data(1, EndOfData(drain=False))
+    assert not inputs.is_drained(0)
+    assert inputs.data_ended
+    assert not inputs.all_drained

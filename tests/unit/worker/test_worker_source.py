@@ -1,0 +1,267 @@
+"""The source operator: event times, watermarks, splits as state, dead letters."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.model.elements import Batch, Watermark, WatermarkStatus
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+from unistream.model.snapshot import OperatorState
+from unistream.model.watermarks import WatermarkStrategy
+from unistream.port.operator import OperatorContext, SourceOperatorSpec
+from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
+from unistream.state.hashmap import HashMapStateBackend
+from unistream.testing.harness import CollectedOutput, CountingMetrics, ManualClock, ManualTimers
+from unistream.worker.event_time import event_times
+from unistream.worker.source_operator import SourceOperator
+from unistream.worker.split_watermarks import SplitWatermarks
+from unistream.worker.task_environment import SourceLinks, TaskCounters
+
+BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(10).with_timestamp_column("at")
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.polls: list[Polled] = []
+        self.added: list[str] = []
+        self.last = False
+
+    def open(self, context: ReaderContext) -> None:
+        self.context = context
+
+    def add_splits(self, splits: list[Split]) -> None:
+        self.added += [split.id for split in splits]
+
+    def no_more_splits(self) -> None:
+        self.last = True
+
+    def poll(self) -> Polled:
+        return self.polls.pop(0) if self.polls else Idle()
+
+    def snapshot(self) -> list[Split]:
+        return [Split(id=i, data=b"next") for i in self.added]
+
+    def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Source:
+    name = "s"
+    schema = pa.schema([("at", pa.int64())])
+
+    def __init__(self) -> None:
+        self.reader = _Reader()
+
+    def info(self) -> SourceInfo:
+        return SourceInfo(connector="s", options={}, bounded=True, pull=False)
+
+    def create_reader(self) -> _Reader:
+        return self.reader
+
+
+class _Opened:
+    def __init__(self, strategy: WatermarkStrategy = BOUNDED, state: OperatorState | None = None) -> None:
+        source = _Source()
+        self.reader = source.reader
+        self.clock = ManualClock()
+        self.timers = ManualTimers(self.clock)
+        self.output = CollectedOutput()
+        self.counters = TaskCounters()
+        self.wakes = 0
+        links = SourceLinks(wake_task=self._woken, request_split=lambda: None, counters=self.counters)
+        self.operator = SourceOperator(SourceOperatorSpec(source=source, watermarks=strategy), links)
+        self.operator.setup(self._context(), self.output)
+        self.operator.initialize_state(state or OperatorState())
+        self.operator.open()
+
+    def _woken(self) -> None:
+        self.wakes += 1
+
+    def _context(self) -> OperatorContext:
+        return OperatorContext(
+            job=JobId("0" * 32),
+            job_name="j",
+            lineage=LineageId("l"),
+            epoch=LeaderEpoch(1),
+            attempt=AttemptId(JobId("0" * 32), VertexId("v"), 0, 0),
+            uid=OperatorUid("s"),
+            name="s",
+            index=0,
+            parallelism=1,
+            max_parallelism=128,
+            key_groups=(0, 127),
+            restored=False,
+            checkpointing=True,
+            clock=self.clock,
+            timers=self.timers,
+            metrics=CountingMetrics(),
+            state=HashMapStateBackend(128),
+            report_commit=lambda _checkpoint, _rows, _version: None,
+        )
+
+    def rows(self, split: str, *times: int) -> None:
+        self.reader.polls.append(Rows(split, pa.record_batch({"at": pa.array(times, pa.int64())})))
+        assert self.operator.poll()
+
+    def said(self) -> list[Any]:
+        return [e for e in self.output.elements if not isinstance(e, Batch)]
+
+
+# --- event times ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        pytest.param(pa.array([5, -5], pa.int64()), [5, -5], id="int64 is milliseconds"),
+        pytest.param(pa.array([5], pa.timestamp("s")), [5_000], id="seconds"),
+        pytest.param(pa.array([5], pa.timestamp("ms")), [5], id="milliseconds"),
+        pytest.param(pa.array([1_999, -1], pa.timestamp("us")), [1, -1], id="microseconds are rounded down"),
+        pytest.param(pa.array([-1], pa.timestamp("ns")), [-1], id="nanoseconds are rounded down"),
+        pytest.param(
+            pa.array([datetime(1970, 1, 2)], pa.timestamp("ms", "America/New_York")),  # noqa: DTZ001
+            [86_400_000],
+            id="with zone: stored as UTC",
+        ),
+        pytest.param(pa.array([date(1970, 1, 2)], pa.date32()), [86_400_000], id="date32"),
+        pytest.param(pa.array([date(1970, 1, 2)], pa.date64()), [86_400_000], id="date64"),
+    ],
+)
+def test_event_times(column: pa.Array, expected: list[int]) -> None:
+    sliced = pa.concat_arrays([column[:1], column]).slice(1)
+    times = event_times(pa.record_batch({"at": sliced}), "at", "s")
+    assert times.type == pa.int64()
+    assert times.to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("records", "error", "says"),
+    [
+        pytest.param(
+            pa.record_batch({"x": [1]}), ConfigError, "'at' is not in the rows; they have x", id="missing"
+        ),
+        pytest.param(pa.record_batch({"at": ["1"]}), ConfigError, "'at' is string", id="not a time"),
+        pytest.param(
+            pa.record_batch({"at": pa.array([1, None], pa.int64())}),
+            UserCodeError,
+            "'at' is null in row 1 of a batch of split 'p-3'",
+            id="null",
+        ),
+    ],
+)
+def test_rows_without_an_event_time(records: pa.RecordBatch, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        event_times(records, "at", "p-3")
+
+
+def test_the_sources_own_times_are_used_when_no_column_is_named() -> None:
+    opened = _Opened(WatermarkStrategy.for_monotonous_timestamps())
+    times = pa.array([7], pa.int64())
+    opened.reader.polls.append(Rows("s", pa.record_batch({"x": [1]}), times))
+    assert opened.operator.poll()
+    assert opened.output.elements[0].timestamps == times
+
+
+# --- watermarks -----------------------------------------------------------------------------------
+
+
+def test_watermarks_are_said_at_the_interval_and_the_slowest_split_decides() -> None:
+    opened = _Opened()
+    opened.operator.add_splits([Split(id="a", data=b""), Split(id="b", data=b"")])
+    opened.rows("a", 100, 90)
+    opened.timers.advance(200)
+    assert opened.said() == []
+    opened.rows("b", 50)
+    assert opened.said() == []
+    opened.timers.advance(400)
+    assert opened.said() == [Watermark(39)]
+    opened.reader.polls.append(SplitFinished("b"))
+    assert opened.operator.poll()
+    opened.timers.advance(600)
+    assert opened.said() == [Watermark(39), Watermark(89)]
+    assert opened.counters.watermark == 89
+
+
+def test_an_idle_split_does_not_hold_back_and_all_idle_is_said_once() -> None:
+    machine = SplitWatermarks(BOUNDED.with_idleness(100))
+    machine.add("a", 0)
+    machine.add("b", 0)
+    assert machine.on_rows("a", 50, 60) == []
+    assert machine.on_interval(100) == [Watermark(39)]
+    assert machine.on_interval(160) == [WatermarkStatus(idle=True)]
+    assert machine.on_interval(300) == []
+    assert machine.on_rows("b", 20, 310) == [WatermarkStatus(idle=False)]
+    assert machine.on_interval(320) == []
+    assert machine.on_rows("b", 70, 330) == []
+    assert machine.on_interval(340) == [Watermark(59)]
+
+
+def test_a_new_split_never_takes_the_watermark_back() -> None:
+    machine = SplitWatermarks(BOUNDED)
+    machine.on_rows("a", 100, 0)
+    assert machine.on_interval(0) == [Watermark(89)]
+    machine.add("b", 1)
+    machine.on_rows("b", 20, 1)
+    assert machine.on_interval(2) == []
+    assert machine.watermark == 89
+
+
+# --- splits ---------------------------------------------------------------------------------------
+
+
+def test_splits_survive_a_restore_and_come_before_new_ones() -> None:
+    first = _Opened()
+    first.operator.add_splits([Split(id="a", data=b""), Split(id="b", data=b"")])
+    stored = first.operator.snapshot_state(CheckpointId(1)).lists["splits"].items
+    second = _Opened(state=OperatorState(checkpoint_id=CheckpointId(1), lists={"splits": list(stored)}))
+    assert second.reader.added == ["a", "b"]
+    second.operator.add_splits([Split(id="c", data=b"")])
+    assert second.reader.added == ["a", "b", "c"]
+    decoded = [msgspec.msgpack.decode(item, type=Split) for item in stored]
+    assert decoded == [Split(id="a", data=b"next"), Split(id="b", data=b"next")]
+
+
+def test_splits_that_cannot_be_read_are_not_skipped() -> None:
+    with pytest.raises(CorruptSnapshot):
+        _Opened(state=OperatorState(checkpoint_id=CheckpointId(1), lists={"splits": [b"\x01"]}))
+
+
+def test_dead_letters_go_to_their_side_output() -> None:
+    opened = _Opened()
+    dead = pa.record_batch({"reason": ["not JSON"]})
+    empty = pa.record_batch({"at": pa.array([], pa.int64())})
+    opened.reader.polls.append(Rows("s", empty, dead_letters=dead))
+    assert opened.operator.poll()
+    assert [b.records for b in opened.output.side["dead-letters"]] == [dead]
+    assert opened.output.elements == []
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+def test_an_idle_reader_is_asked_again_after_a_wake_or_its_pause() -> None:
+    opened = _Opened()
+    opened.reader.polls = [Idle(retry_ms=50), Idle(), Exhausted()]
+    assert not opened.operator.poll()
+    assert opened.operator.resume_at_ms == 50
+    assert not opened.operator.poll()
+    assert len(opened.reader.polls) == 2
+    opened.clock.now_ms = 50
+    assert not opened.operator.poll()
+    assert len(opened.reader.polls) == 1
+    assert opened.operator.resume_at_ms is None
+    opened.reader.context.wake()
+    assert opened.wakes == 1
+    assert not opened.operator.poll()
+    assert opened.operator.is_exhausted

@@ -1,0 +1,113 @@
+"""What one job asks of storage and sources: done in a pool, every outcome comes back as an event."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from unistream.base.clock import Clock
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ConfigError, Fenced, Transient, UnistreamError, Unreachable
+from unistream.base.ids import JobId
+from unistream.core import job_messages as jm
+from unistream.master.ordered import Pool
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import TaskFailure
+from unistream.port.source import SplitDiscovery
+from unistream.port.storage import CheckpointStorage
+
+Request = jm.DiscoverSplits | jm.PrepareDirectory | jm.WriteManifest
+
+logger = logging.getLogger(__name__)
+
+
+class JobIo:
+    """The slow side of one JobMaster. `post` takes the outcomes."""
+
+    def __init__(
+        self,
+        job: JobId,
+        *,
+        pool: Pool,
+        storage: CheckpointStorage,
+        discover: Callable[[SourceInfo], SplitDiscovery],
+        clock: Clock,
+        post: Callable[[jm.Event], None],
+    ) -> None:
+        self._job = job
+        self._pool = pool
+        self._storage = storage
+        self._create_discovery = discover
+        self._clock = clock
+        self._post = post
+
+    def start(self, request: Request) -> None:
+        """Returns at once."""
+        self._pool.submit(self._perform, request)
+
+    def discard(self, directory: str) -> Future[None]:
+        """Removes a snapshot that nothing needs; a failure is logged. Returns at once."""
+        return self._pool.submit(self._discard, directory)
+
+    def _perform(self, request: Request) -> None:
+        match request:
+            case jm.DiscoverSplits():
+                self._post(self._discover(request))
+            case jm.PrepareDirectory():
+                self._post(self._prepare(request))
+            case jm.WriteManifest():
+                self._post(self._write(request))
+
+    def _discover(self, command: jm.DiscoverSplits) -> jm.Event:
+        try:
+            discovery = self._create_discovery(command.source)
+            try:
+                splits = tuple(discovery.discover())
+            finally:
+                discovery.close()
+        except Exception as error:
+            failure = TaskFailure(
+                kind=type(error).__name__,
+                message=str(error),
+                traceback="" if isinstance(error, UnistreamError) else traceback.format_exc(),
+                recoverable=not isinstance(error, ConfigError),
+            )
+            return jm.DiscoveryFailed(vertex=command.vertex, failure=failure)
+        return jm.SplitsDiscovered(vertex=command.vertex, splits=splits)
+
+    def _prepare(self, command: jm.PrepareDirectory) -> jm.Event:
+        checkpoint_id = command.checkpoint_id
+        try:
+            directory = self._storage.directory(self._job, checkpoint_id, command.kind, command.target)
+        except Exception as error:
+            return jm.DirectoryFailed(checkpoint_id=checkpoint_id, reason=_text(error))
+        timestamp_ms = self._clock.wall_ms()
+        return jm.DirectoryReady(checkpoint_id=checkpoint_id, directory=directory, timestamp_ms=timestamp_ms)
+
+    def _write(self, command: jm.WriteManifest) -> jm.Event:
+        checkpoint_id = command.manifest.checkpoint_id
+        crash_point("manifest.before_create")
+        try:
+            self._storage.write_manifest(command.directory, command.manifest)
+        except Fenced as error:
+            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), fenced=True)
+        except Transient as error:
+            unknown = isinstance(error, Unreachable)  # other transient failures say: not written
+            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=unknown)
+        except Exception as error:  # OutcomeUnknown, and whatever else did not say "not written"
+            logger.warning("event=manifest_outcome_unknown directory=%s reason=%r", command.directory, error)
+            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=True)
+        crash_point("manifest.created")
+        return jm.ManifestDurable(checkpoint_id=checkpoint_id)
+
+    def _discard(self, directory: str) -> None:
+        try:
+            self._storage.discard(directory)
+        except Exception:
+            logger.exception("event=snapshot_not_discarded directory=%s", directory)
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, UnistreamError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,77 @@
+"""Control messages of workers: decoded, given to whom they are for, answered at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from unistream.base.errors import ProtocolError
+from unistream.base.ids import JobId
+from unistream.master.job_master import JobMaster
+from unistream.master.resource_manager import ResourceManager
+from unistream.model import messages as mm
+from unistream.model.codec import decode_to_job_manager, encode
+
+
+class WorkerGateway:
+    """A `port.transport.ControlHandler`. Thread-safe: it only posts to mailboxes.
+
+    Args:
+        find_job: Job id -> its master, or None.
+        artifact_of: Job id -> SHA-256 of its code, or None.
+        get_artifact: SHA-256 -> the code.
+    """
+
+    def __init__(
+        self,
+        *,
+        resources: ResourceManager,
+        find_job: Callable[[JobId], JobMaster | None],
+        artifact_of: Callable[[JobId], str | None],
+        get_artifact: Callable[[str], bytes],
+    ) -> None:
+        self._resources = resources
+        self._find_job = find_job
+        self._artifact_of = artifact_of
+        self._get_artifact = get_artifact
+
+    def handle(self, request: bytes) -> bytes:
+        """Encoded request -> encoded answer; never raises for bad input."""
+        try:
+            message = decode_to_job_manager(request)
+        except ProtocolError as error:
+            return encode(mm.Refused(reason=str(error)))
+        return encode(self._route(message))
+
+    def _route(self, message: mm.ToJobManager) -> mm.Answer:
+        match message:
+            case mm.RegisterTaskManager():
+                return self._resources.register(message)
+            case mm.Heartbeat():
+                return self._heartbeat(message)
+            case mm.FetchArtifact():
+                return self._artifact(message)
+        master = self._find_job(message.attempt.job)
+        if master is None:
+            return mm.Refused(reason=f"there is no job {message.attempt.job} here")
+        if isinstance(message, mm.CommitReported):
+            master.journal.commit(message)
+        else:
+            master.post(message)
+        return mm.Ack()
+
+    def _heartbeat(self, message: mm.Heartbeat) -> mm.Answer:
+        answer = self._resources.heartbeat(message)
+        if isinstance(answer, mm.Ack):
+            for attempt, metrics in message.metrics:
+                master = self._find_job(attempt.job)
+                if master is not None:
+                    master.journal.metrics(attempt, metrics)
+        return answer
+
+    def _artifact(self, message: mm.FetchArtifact) -> mm.Answer:
+        if self._artifact_of(message.job) != message.sha256:
+            return mm.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
+        try:
+            return mm.Artifact(content=self._get_artifact(message.sha256))
+        except (ProtocolError, OSError) as error:
+            return mm.Refused(reason=f"the artifact of job {message.job} cannot be read: {error}")
