@@ -1,5 +1,7 @@
 """`python -m unistream.cli` is the command `unistream`."""
 
+import sys
+
 from unistream.cli.main import main
 
-main()
+sys.exit(main())

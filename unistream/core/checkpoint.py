@@ -99,7 +99,9 @@ class CheckpointCoordinator:
         self._active = False
         self._schedule.end()
         while self._requests:
-            self._notices.answer(self._requests.popleft(), error=reason)
+            request = self._requests.popleft()
+            self._notices.answer(request, error=reason)
+            self._forget_stop(request)
         pending = self._pending
         if pending is not None and pending.phase is not Phase.FINALIZING:
             self._drop(pending, FailureReason.CHECKPOINT_COORDINATOR_SUSPEND, reason)

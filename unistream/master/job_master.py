@@ -17,22 +17,21 @@ import contextlib
 import logging
 import threading
 import traceback
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unistream.base.clock import Clock
-from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.base.ids import JobId, LineageId, TaskManagerId
 from unistream.core import job_messages as jm
 from unistream.core.resource_messages import SlotsReturned, SlotsWanted
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.journal import Journal, summed
+from unistream.master.open_requests import OpenRequests
 from unistream.master.ordered import Pool
 from unistream.master.senders import Failed, Senders
 from unistream.master.timers import Mailbox
@@ -115,9 +114,7 @@ class JobMaster:
         )
         self._addresses: dict[TaskManagerId, str] = {}
         self._story: deque[str] = deque(maxlen=STORY_EVENTS)
-        self._requests: dict[str, Future[str]] = {}
-        self._requests_lock = threading.Lock()
-        self._accepts_requests = True
+        self._requests = OpenRequests()
         self._view = machine.view()
         self._end: jm.JobEnded | None = None
         self._ended = threading.Event()
@@ -139,17 +136,10 @@ class JobMaster:
 
         The future raises ConfigError with the reason when it cannot be had, AlreadyEnded if it is too late.
         """
-        answer: Future[str] = Future()
-        request = uuid.uuid4().hex
-        with self._requests_lock:
-            accepted = self._accepts_requests
-            if accepted:
-                self._requests[request] = answer
-        if accepted:
+        request, answer = self._requests.add()
+        if request is not None:
             target = target or self._services.savepoint_dir
             self._mailbox.post(jm.SnapshotRequested(request=request, kind=kind, target=target))
-        else:
-            answer.set_exception(AlreadyEnded(f"job {self.identity.job} has already ended: {self.state}"))
         return answer
 
     def cancel(self) -> None:
@@ -283,7 +273,7 @@ class JobMaster:
             case jm.DiscardSnapshot(directory=directory):
                 self._io.discard(directory)
             case jm.AnswerRequest():
-                self._answer(command)
+                self._requests.answer(command)
             case _:
                 self._record(command)
 
@@ -327,16 +317,6 @@ class JobMaster:
         else:
             self._services.senders.send(command.task_manager, address, command.message, fate)
 
-    def _answer(self, command: jm.AnswerRequest) -> None:
-        with self._requests_lock:
-            answer = self._requests.pop(command.request, None)
-        if answer is None:
-            return
-        if command.path is not None:
-            _resolve(answer, command.path)
-        else:
-            _reject(answer, command.error or "no reason was given")
-
     # --- the end ----------------------------------------------------------------------------------
 
     def _give_up(self, failure: TaskFailure) -> Sequence[jm.Command]:
@@ -360,16 +340,12 @@ class JobMaster:
         if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
             logger.error("event=result_not_recorded job=%s state=%s", self.identity.job, self._end.state)
         self._ended_ms = ended_ms
-        with self._requests_lock:
-            self._accepts_requests = False
+        self._requests.close(f"job {self.identity.job} has already ended: {self._end.state}")
         for command in final:
             if isinstance(command, jm.AnswerRequest):
-                self._answer(command)
-        with self._requests_lock:
-            open_requests, self._requests = list(self._requests.values()), {}
-        for request in open_requests:
-            reason = f": {self._end.failure.message}" if self._end.failure else ""
-            _reject(request, f"the job ended as {self._end.state} before the snapshot was complete{reason}")
+                self._requests.answer(command)
+        why = f": {self._end.failure.message}" if self._end.failure else ""
+        self._requests.reject_all(f"the job ended as {self._end.state} before the snapshot was complete{why}")
         self._ended.set()
         discards = [self._io.discard(c.directory) for c in final if isinstance(c, jm.DiscardSnapshot)]
         wait_for(discards, timeout=CLEANUP_TIMEOUT_S)
@@ -385,20 +361,6 @@ class _Abandon:
 class _ViewWanted:
     def __init__(self) -> None:
         self.taken = threading.Event()
-
-
-def _resolve(answer: Future[str], path: str) -> None:
-    try:
-        answer.set_result(path)
-    except InvalidStateError:  # whoever asked has cancelled the future
-        logger.debug("event=answer_not_wanted path=%s", path)
-
-
-def _reject(answer: Future[str], reason: str) -> None:
-    try:
-        answer.set_exception(ConfigError(reason))
-    except InvalidStateError:
-        logger.debug("event=answer_not_wanted reason=%s", reason)
 
 
 def _defect(error: Exception, story: Iterable[str]) -> TaskFailure:

@@ -17,10 +17,10 @@ from typing import Final
 import msgspec
 
 from unistream.base.config import PARTITION_REQUEST_TIMEOUT, Configuration
-from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import ControlHandler, DataClient, PartitionSource, Server
+from unistream.worker.crash_points import crash_points
 from unistream.worker.task_manager import Services, TaskManager
 
 RELEASED: Final = 0
@@ -32,7 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 def default_services() -> Services:
-    """Arrow Flight and fsspec."""
+    """Arrow Flight and fsspec.
+
+    Raises:
+        ConfigError: crash points are enabled outside of a test.
+    """
     from unistream.net.client import FlightControlClient, FlightDataClient
     from unistream.net.server import FlightServer
     from unistream.storage.fs import FsStateReader, FsStateWriter
@@ -49,7 +53,7 @@ def default_services() -> Services:
         data_client=data_client,
         state_writer=FsStateWriter,
         state_reader=FsStateReader,
-        crash_point=crash_point,
+        crash_point=crash_points(os.environ),
     )
 
 

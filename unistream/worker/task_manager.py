@@ -53,6 +53,7 @@ from unistream.port.host import TaskManagerSpec
 from unistream.port.storage import StateReader, StateWriter
 from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
 from unistream.worker.artifact_cache import ArtifactCache
+from unistream.worker.crash_points import no_crash
 from unistream.worker.lease import Lease
 from unistream.worker.mailbox import Mail, Mailbox
 from unistream.worker.partition_registry import PartitionRegistry
@@ -68,10 +69,6 @@ SNAPSHOT_THREADS: Final = 4  # uploads wait for the store, not for a core
 CLOSE_TIMEOUT_S: Final = 10.0  # for tasks to end by themselves, and for their last reports
 
 _log = logging.getLogger(__name__)
-
-
-def _no_crash(name: str) -> None:
-    """Crash points are for tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +88,7 @@ class Services:
     state_writer: Callable[[str], StateWriter]
     state_reader: Callable[[str], StateReader]
     clock: Clock = field(default_factory=SystemClock)
-    crash_point: Callable[[str], None] = _no_crash
+    crash_point: Callable[[str], None] = no_crash
 
 
 class TaskManager:

@@ -441,8 +441,8 @@ def restored_items(restore: TaskRestore | None) -> list[str]:
 
 
 def check_splits(graph: JobGraph, manifest: Manifest, read: set[str]) -> None:
-    """Every split that was discovered is in exactly one place (FLINK-21996), or was `read` to its end by a task
-    that has finished and so has no state."""
+    """Every split that was discovered is in exactly one place (FLINK-21996), or was `read` to its end by a
+    task that has finished and so has no state."""
     for vertex in manifest.vertices:
         source = graph.vertex(vertex.vertex).source
         if source is None or vertex.coordinator is None:

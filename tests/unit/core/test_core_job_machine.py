@@ -356,6 +356,18 @@ def test_a_stop_whose_job_cannot_come_back_names_the_savepoint() -> None:
     assert "savepoint-2" in (cluster.answers["stop"].error or "")
 
 
+def test_a_stop_that_was_still_waiting_when_the_job_failed_leaves_nothing_behind() -> None:
+    cluster = running(**STREAM)
+    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    stop(cluster)  # waits behind checkpoint 2
+    cluster.fail(cluster.task("count", 0))
+    assert cluster.answers["stop"].error == "boom"
+    cluster.settle()
+    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    cluster.settle()
+    assert "chk-3" in cluster.stored, "periodic checkpoints are back"
+
+
 def test_a_second_stop_is_refused_while_the_first_is_under_way() -> None:
     cluster = running(**STREAM)
     stop(cluster)

@@ -181,7 +181,8 @@ def test_sums_are_exact_whatever_the_order_of_steps_and_wherever_it_is_killed(se
             job.clock.now_ms += rng.randrange(3)
             rng.choice(list(job.tasks.values())).step()
         restore = job.completed
-        results.clear()
+        if not _sums_are_out(job):
+            results.clear()
         job = TaskJob(
             _graph(parallelism),
             _Chains(lambda: SumByKey(results)),
@@ -199,6 +200,15 @@ def test_sums_are_exact_whatever_the_order_of_steps_and_wherever_it_is_killed(se
         job.run()
     assert job.failures == {}
     assert results == _expected(parallelism, rows)
+
+
+def _sums_are_out(job: TaskJob) -> bool:
+    """The newest completed checkpoint was taken after every sum was out, so none comes again."""
+    consumers = [subtask for subtask in job.tasks if subtask.vertex == "K"]
+    done = job.completed
+    return done is not None and all(
+        s in done.finished_before or (s in done.acked and done.acked[s].finished) for s in consumers
+    )
 
 
 def test_a_snapshot_holds_exactly_the_rows_before_its_barrier() -> None:
@@ -341,7 +351,7 @@ def test_a_failure_says_where(
     error: Callable[[BaseOperator], Exception], where: str, kind: str, message: str, recoverable: bool
 ) -> None:
     job = TaskJob(_graph(1), _Chains(lambda: Failing(error, where)))
-    _assign(job, 1, 10)
+    job.assign("S", [Split(id="a", data=b"0-10")])
     job.run()
     job.clock.now_ms = 200
     job.run()

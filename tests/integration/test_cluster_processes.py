@@ -1,0 +1,240 @@
+"""The command line with real processes: workers of their own, signals, kills; nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from unistream.base.config import Configuration
+from unistream.base.ids import JobId
+from unistream.client.embedded import EmbeddedCluster
+from unistream.client.job_client import JobInfo
+from unistream.client.rest_client import Poll, RestClient
+from unistream.connector.collect import read_collected
+
+WAIT_S = 90.0
+
+PIPELINES = """
+import unistream as us
+from unistream.connector.collect import CollectSink
+from unistream.connector.datagen import DatagenSource, Sequential
+
+def stream(env, **options):
+    source = DatagenSource({"n": Sequential()}, splits=2, **options)
+    return env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+
+def endless(env):
+    stream(env, rows=None, bounded=False, rows_per_second=500).sink_to(us.BlackholeSink()).uid("out")
+
+def collected(env):
+    stream(env, rows=4000, rows_per_second=1500).sink_to(CollectSink("out")).uid("out")
+"""
+
+
+class Command:
+    """`unistream …` in a process of its own."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "unistream.cli.main", *words],
+            cwd=folder,
+            env={**os.environ, "UNISTREAM_HOME": str(folder / "home")},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._family: dict[int, psutil.Process] = {}
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+    def family(self) -> list[psutil.Process]:
+        """All processes that it has started so far."""
+        if self.process.poll() is None:
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                self._family[child.pid] = child
+        return list(self._family.values())
+
+    def end(self, number: int) -> int:
+        self.family()
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        self.out, self.err = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode
+
+    def assert_nothing_is_left(self) -> None:
+        _, alive = psutil.wait_procs(self.family(), timeout=15)
+        assert not alive, f"left: {alive}"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
+    (tmp_path / "process_pipelines.py").write_text(PIPELINES)
+    commands: list[Command] = []
+
+    def start(*words: str) -> Command:
+        commands.append(Command(tmp_path, *words))
+        return commands[-1]
+
+    yield start
+    for command in commands:
+        command.family()
+        if command.process.poll() is None:
+            command.process.kill()
+            command.process.communicate()
+        for child in command.family():
+            if child.is_running():
+                child.kill()
+
+
+def entry_of(folder: Path) -> dict:
+    [file] = (folder / "home" / "clusters").glob("*.json")
+    return json.loads(file.read_text())
+
+
+def await_info(client: RestClient, job: JobId, condition: Callable[[JobInfo], bool]) -> JobInfo:
+    poll = Poll(WAIT_S)
+    while poll.next():
+        info = client.info(job)
+        if condition(info):
+            return info
+    raise AssertionError(f"did not come: {info}")
+
+
+def job_of(line: str) -> JobId:
+    words = line.split()
+    assert words[0] == "job", line
+    return JobId(words[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+def test_an_interrupted_run_cancels_its_job(
+    start: Callable[..., Command], tmp_path: Path, number: int
+) -> None:
+    run = start("run", "process_pipelines:endless", "-t", "local", "-p", "2")
+    job = job_of(run.line())
+    with RestClient(entry_of(tmp_path)["url"]) as client:
+        info = await_info(client, job, lambda info: info.state == "RUNNING")
+        assert len({worker.pid for worker in info.task_managers} - {run.process.pid}) == 2
+    assert run.end(number) == 130
+    assert f"cancelling job {job}" in run.err
+    run.assert_nothing_is_left()
+    assert not list((tmp_path / "home" / "clusters").iterdir())
+
+
+def test_a_killed_run_leaves_no_process(start: Callable[..., Command], tmp_path: Path) -> None:
+    run = start("run", "process_pipelines:endless", "-t", "local")
+    job = job_of(run.line())
+    with RestClient(entry_of(tmp_path)["url"]) as client:
+        await_info(client, job, lambda info: info.state == "RUNNING")
+    assert run.end(signal.SIGKILL) == -signal.SIGKILL
+    run.assert_nothing_is_left()
+    listed = start("list", "--json")
+    assert listed.wait() == 0
+    assert json.loads(listed.out) == {"jobs": []}
+
+
+def test_a_session_cluster_takes_jobs_and_ends_on_sigterm(
+    start: Callable[..., Command], tmp_path: Path
+) -> None:
+    cluster = start("cluster", "start", "-t", "local", "--json")
+    url = json.loads(cluster.line())["url"]
+    run = start("run", "process_pipelines:endless", "-t", "remote", "--detached", "--json")
+    assert run.wait() == 0, run.err
+    job = json.loads(run.out)["job"]
+    with RestClient(url) as client:
+        await_info(client, job, lambda info: info.state == "RUNNING")
+    stop = start("stop", job, "-p", "sp", "--json")
+    assert stop.wait() == 0, stop.err
+    savepoint = json.loads(stop.out)["savepoint"]
+    assert str(tmp_path / "sp") in savepoint
+    assert cluster.end(signal.SIGTERM) == 0
+    cluster.assert_nothing_is_left()
+
+
+def test_delete_cluster_ends_it(start: Callable[..., Command]) -> None:
+    cluster = start("cluster", "start", "-t", "local", "--json")
+    with RestClient(json.loads(cluster.line())["url"]) as client:
+        client.shutdown()
+    assert cluster.wait() == 0
+
+
+def test_a_stop_from_elsewhere_tells_the_savepoint_although_the_run_ends(
+    start: Callable[..., Command], tmp_path: Path
+) -> None:
+    run = start("run", "process_pipelines:endless", "-t", "local", "--name", "steered")
+    job = job_of(run.line())
+    with RestClient(entry_of(tmp_path)["url"]) as client:
+        await_info(client, job, lambda info: info.state == "RUNNING")
+    stop = start("stop", "steered", "--json", "-p", "sp")
+    assert stop.wait() == 0, stop.err
+    assert run.wait() == 0, run.err
+    assert json.loads(stop.out)["savepoint"] in run.out
+    run.assert_nothing_is_left()
+
+
+def test_a_killed_worker_process_is_replaced_and_no_row_is_lost_or_repeated(
+    start: Callable[..., Command], tmp_path: Path
+) -> None:
+    run = start(
+        "run",
+        "process_pipelines:collected",
+        "-t",
+        "local",
+        "-p",
+        "2",
+        "-D",
+        "execution.checkpointing.interval=200ms",
+    )
+    job = job_of(run.line())
+    with RestClient(entry_of(tmp_path)["url"]) as client:
+        info = await_info(client, job, lambda i: i.state == "RUNNING" and i.checkpoints_completed >= 2)
+        victim = info.task_managers[0]
+        assert victim.pid is not None
+        os.kill(victim.pid, signal.SIGKILL)
+        info = await_info(client, job, lambda i: i.state == "RUNNING" and i.restarts == 1)
+        assert victim.id not in {worker.id for worker in info.task_managers}
+    run.family()
+    assert run.wait() == 0, run.err
+    numbers = read_collected(str(tmp_path / "out"))["n"].to_pylist()
+    assert sorted(numbers) == list(range(4000))
+    run.assert_nothing_is_left()
+
+
+@pytest.mark.spark
+def test_the_same_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import unistream as us
+    from unistream.connector.collect import CollectSink
+    from unistream.connector.datagen import DatagenSource, Sequential
+    from unistream.master.job_setup import SubmitRequest
+    from unistream.worker.artifact import pack
+
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    env = us.Environment({"parallelism.default": "2", "execution.checkpointing.interval": "200 ms"})
+    source = DatagenSource({"n": Sequential()}, rows=4000, rows_per_second=1500, splits=2)
+    env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").sink_to(
+        CollectSink(str(tmp_path / "out"))
+    ).uid("out")
+    graph, code = env.job_graph()
+    with EmbeddedCluster("spark", Configuration(), workdir=tmp_path / "work") as cluster:
+        job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code)))
+        info = job.wait_for(lambda i: i.state == "RUNNING" and i.checkpoints_completed >= 2, WAIT_S)
+        pid = info.task_managers[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        result = job.wait(WAIT_S)
+    assert (result.state, result.restarts) == ("FINISHED", 1)
+    assert sorted(read_collected(str(tmp_path / "out"))["n"].to_pylist()) == list(range(4000))
+    assert not psutil.pid_exists(pid)
+    assert not [c for c in psutil.Process().children(recursive=True) if "java" in c.name()]

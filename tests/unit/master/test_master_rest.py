@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from unistream.base.clock import SystemClock
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
+from unistream.client.rest_client import RestClient
+from unistream.model import messages as mm
+from unistream.rest.app import create_app
+from unistream.rest.body_limit import BODY_BYTES_MAX
+from unistream.rest.server import RestServer
+from unistream.rest.triggers import Triggers
+from unistream.testing.scripted_workers import ScriptedWorkers
+
+WAIT_S = 20.0
+UNKNOWN = "0" * 31 + "a"
+Make = Callable[..., Any]
+
+
+class Api:
+    """A served cluster and a plain HTTP client."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        self.shutdown_asked = threading.Event()
+        app = create_app(
+            cluster.dispatcher,
+            clock=SystemClock(),
+            version="0.0-test",
+            triggers=Triggers(lambda: uuid.uuid4().hex),
+            on_shutdown=self.shutdown_asked.set,
+        )
+        self.server = RestServer(app, host="127.0.0.1", port=0)
+        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
+
+    def get(self, path: str, **more: Any) -> Any:
+        answer = self.http.get(path, **more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def close(self) -> None:
+        self.http.close()
+        self.server.close()
+
+
+@pytest.fixture
+def api(make_cluster: Make) -> Iterator[Api]:
+    """Jobs run until they are stopped."""
+    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
+    """A running job with a checkpoint."""
+    job = api.cluster.dispatcher.submit(submission(config=checkpointed))
+    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    return str(job)
+
+
+class TestReading:
+    @pytest.mark.parametrize("prefix", ["", "/v1"])
+    def test_the_cluster(self, api: Api, job: str, prefix: str) -> None:
+        overview = api.get(f"{prefix}/overview")
+        assert (overview["taskmanagers"], overview["slots-total"], overview["slots-available"]) == (2, 2, 0)
+        assert (overview["jobs-running"], overview["jobs-failed"]) == (1, 0)
+        assert api.get(f"{prefix}/config")["features"]["web-submit"] is False
+        workers = api.get(f"{prefix}/taskmanagers")["taskmanagers"]
+        assert [w["slotsNumber"] for w in workers] == [1, 1]
+        assert api.get(f"{prefix}/taskmanagers/{workers[0]['id']}")["freeSlots"] == 0
+
+    @pytest.mark.parametrize("prefix", ["", "/v1"])
+    def test_jobs(self, api: Api, job: str, prefix: str) -> None:
+        assert api.get(f"{prefix}/jobs") == {"jobs": [{"id": job, "status": "RUNNING"}]}
+        [item] = api.get(f"{prefix}/jobs/overview")["jobs"]
+        assert (item["jid"], item["name"], item["state"], item["end-time"]) == (job, "numbers", "RUNNING", -1)
+        assert (item["tasks"]["total"], item["tasks"]["running"]) == (4, 4)
+        assert item["pending-operators"] == 0
+        assert api.get(f"{prefix}/jobs/{job}/status") == {"status": "RUNNING"}
+
+    def test_one_job(self, api: Api, job: str) -> None:
+        details = api.get(f"/jobs/{job}")
+        assert [v["name"] for v in details["vertices"]] == ["source", "sink"]
+        assert {v["status"] for v in details["vertices"]} == {"RUNNING"}
+        assert details["status-counts"]["RUNNING"] == 4
+        assert details["timestamps"]["RUNNING"] > 0
+        assert details["plan"]["nodes"][1]["inputs"][0]["ship_strategy"] == "HASH"
+        assert api.get(f"/jobs/{job}/plan")["plan"]["nodes"] == details["plan"]["nodes"]
+        assert api.get(f"/jobs/{job.upper()}")["jid"] == job
+
+    def test_checkpoints(self, api: Api, job: str) -> None:
+        found = api.get(f"/jobs/{job}/checkpoints")
+        assert found["counts"]["completed"] >= 1
+        latest = found["latest"]["completed"]
+        assert latest["checkpoint_type"] == "CHECKPOINT"
+        assert latest["external_path"].endswith(f"chk-{latest['id']}")
+        assert len(found["history"]) <= 10
+
+    def test_exceptions(self, api: Api, job: str) -> None:
+        assert api.get(f"/jobs/{job}/exceptions") == {"exceptionHistory": {"entries": [], "truncated": False}}
+        attempt = api.cluster.workers.messages(mm.DeployTask)[0].deployment.attempt
+        failure = mm.TaskFailure(kind="UserCodeError", message="<img onerror=x>")
+        api.cluster.workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
+        api.cluster.workers.await_message(mm.DeployTask, 8)
+        [entry] = api.get(f"/jobs/{job}/exceptions", params={"maxExceptions": 1})["exceptionHistory"][
+            "entries"
+        ]
+        assert entry["exceptionName"] == "UserCodeError"
+        assert "<img onerror=x>" in entry["stacktrace"]
+        assert entry["concurrentExceptions"] == []
+
+    def test_an_ended_job(self, api: Api, job: str) -> None:
+        api.http.patch(f"/jobs/{job}", params={"mode": "cancel"})
+        assert api.cluster.dispatcher.wait(job, WAIT_S)
+        [item] = api.get("/jobs/overview")["jobs"]
+        assert item["state"] == "CANCELED"
+        assert item["end-time"] >= item["start-time"]
+        assert api.get("/overview")["slots-available"] == 2
+
+
+class TestChanges:
+    def test_cancel(self, api: Api, job: str) -> None:
+        answer = api.http.patch(f"/v1/jobs/{job}", params={"mode": "cancel"})
+        assert (answer.status_code, answer.json()) == (202, {})
+        assert api.cluster.dispatcher.wait(job, WAIT_S)
+        assert api.get(f"/jobs/{job}/status") == {"status": "CANCELED"}
+
+    def test_cancel_after_the_end_is_a_conflict(self, api: Api, job: str) -> None:
+        api.cluster.dispatcher.stop(job, drain=False).result(WAIT_S)
+        answer = api.http.patch(f"/jobs/{job}")
+        assert answer.status_code == 409
+        assert "FINISHED" in answer.json()["errors"][0]
+
+    @pytest.mark.parametrize("action", ["savepoints", "stop"])
+    def test_a_snapshot_has_a_trigger_that_is_polled(self, api: Api, job: str, action: str, tmp_path) -> None:
+        key = {"savepoints": "target-directory", "stop": "targetDirectory"}[action]
+        body = {key: str(tmp_path / "sp"), "formatType": "CANONICAL", "triggerId": None}
+        answer = api.http.post(f"/v1/jobs/{job}/{action}", json=body)
+        assert answer.status_code == 202, answer.text
+        trigger = answer.json()["request-id"]
+        assert len(trigger) == 32
+        for _ in range(2_000):
+            status = api.get(f"/v1/jobs/{job}/savepoints/{trigger}")
+            if status["status"]["id"] == "COMPLETED":
+                break
+        assert str(tmp_path / "sp") in status["operation"]["location"]
+        assert (
+            api.get(f"/jobs/{job}/status")["status"] == {"savepoints": "RUNNING", "stop": "FINISHED"}[action]
+        )
+
+    def test_a_snapshot_that_fails_says_why(self, api: Api, submission: Make) -> None:
+        job = api.cluster.dispatcher.submit(submission())
+        api.cluster.workers.await_message(mm.AssignSplits, 2)
+        refuse = mm.Refused(reason="no barrier today")
+        api.cluster.workers.intercept = lambda _tm, m: refuse if isinstance(m, mm.TriggerCheckpoint) else None
+        with RestClient(api.server.url) as client, pytest.raises(ConfigError, match="no barrier today"):
+            client.savepoint(job, None)
+
+    def test_shutdown_is_passed_on(self, api: Api) -> None:
+        assert api.http.delete("/cluster").status_code == 202
+        assert api.shutdown_asked.wait(WAIT_S)
+
+
+class TestClient:
+    """The same through `RestClient`."""
+
+    def test_a_whole_life(self, api: Api, submission: Make, checkpointed: dict[str, str]) -> None:
+        with RestClient(api.server.url) as client:
+            job = client.submit(submission(config=checkpointed, request_id="one"))
+            assert client.submit(submission(request_id="one")).job_id == job.job_id
+            api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+            assert job.status().state == "RUNNING"
+            assert {w.pid for w in job.status().task_managers} != set()
+            with pytest.raises(TimeoutError):
+                job.wait(0.05)
+            assert "savepoint-" in job.savepoint()
+            path = job.stop(drain=True)
+            result = job.wait(WAIT_S)
+            assert (result.state, result.savepoint) == ("FINISHED", path)
+            with pytest.raises(AlreadyEnded):
+                job.cancel()
+            assert [summary.state for summary in client.jobs()] == ["FINISHED"]
+
+    def test_errors_are_those_of_the_embedded_client(self, api: Api, submission: Make) -> None:
+        with RestClient(api.server.url) as client:
+            with pytest.raises(NotFound, match="there is no job"):
+                client.info(UNKNOWN)
+            with pytest.raises(ConfigError, match="nowhere: the directory does not exist"):
+                client.submit(submission(savepoint="/nowhere"))
+            with pytest.raises(ConfigError, match="unknown configuration key"):
+                client.submit(submission(config={"a.b": "1"}))
+
+    def test_a_cluster_that_is_gone_is_unreachable(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # bound, not listening: connections are refused
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+            with RestClient(url) as client, pytest.raises(Unreachable, match="does not answer"):
+                client.jobs()
+
+
+BAD = [
+    pytest.param("GET", "/jobs/xyz", {}, 400, "not a job id", id="malformed job id"),
+    pytest.param("GET", "/jobs/..%2f..%2fetc%2fpasswd", {}, 404, "Not found", id="path traversal"),
+    pytest.param("GET", f"/jobs/{UNKNOWN}", {}, 404, "there is no job", id="unknown job"),
+    pytest.param(
+        "GET", f"/v1/jobs/{UNKNOWN}/checkpoints", {}, 404, "there is no job", id="unknown job below"
+    ),
+    pytest.param("GET", "/taskmanagers/nope", {}, 404, "no task manager", id="unknown worker"),
+    pytest.param("GET", "/taskmanagers/a%20b", {}, 400, "not a task manager id", id="malformed worker id"),
+    pytest.param("GET", "/nope", {}, 404, "Not found: /nope", id="unknown path"),
+    pytest.param("PUT", "/jobs", {}, 404, "Not found", id="unsupported method"),
+    pytest.param("PATCH", f"/jobs/{UNKNOWN}?mode=nope", {}, 400, "not 'cancel'", id="unknown mode"),
+    pytest.param("PATCH", f"/jobs/{UNKNOWN}", {}, 404, "there is no job", id="cancel of an unknown job"),
+    pytest.param(
+        "GET", f"/jobs/{UNKNOWN}/exceptions?maxExceptions=x", {}, 400, "maxExceptions", id="bad query"
+    ),
+    pytest.param(
+        "POST", f"/jobs/{UNKNOWN}/stop", {"json": {}}, 404, "there is no job", id="stop, unknown job"
+    ),
+    pytest.param(
+        "POST", f"/jobs/{UNKNOWN}/stop", {"json": {"drain": "yes"}}, 400, "does not fit", id="bad body"
+    ),
+    pytest.param(
+        "POST",
+        f"/jobs/{UNKNOWN}/stop",
+        {"content": b"{", "headers": {"content-type": "application/json"}},
+        400,
+        "does not fit",
+        id="no json",
+    ),
+    pytest.param(
+        "POST",
+        f"/jobs/{UNKNOWN}/stop",
+        {"content": b"[" * 100_000, "headers": {"content-type": "application/json"}},
+        400,
+        "",
+        id="deep json",
+    ),
+    pytest.param(
+        "POST",
+        f"/jobs/{UNKNOWN}/stop",
+        {"content": b"{}", "headers": {"content-type": "text/plain"}},
+        400,
+        "application/json",
+        id="a form of another web page",
+    ),
+    pytest.param(
+        "POST",
+        f"/jobs/{UNKNOWN}/savepoints",
+        {"json": {"target-directory": "http://169.254.169.254/latest"}},
+        400,
+        "scheme 'http'",
+        id="savepoint to a web address",
+    ),
+    pytest.param(
+        "POST",
+        f"/jobs/{UNKNOWN}/savepoints",
+        {"json": {"target-directory": "/data/../etc"}},
+        400,
+        "must not contain '..'",
+        id="savepoint outside",
+    ),
+    pytest.param(
+        "POST",
+        f"/jobs/{UNKNOWN}/savepoints",
+        {"json": {"target-directory": "sp"}},
+        400,
+        "absolute path",
+        id="relative savepoint",
+    ),
+    pytest.param(
+        "GET", f"/jobs/{UNKNOWN}/savepoints/{UNKNOWN}", {}, 404, "no savepoint operation", id="trigger"
+    ),
+    pytest.param("GET", f"/jobs/{UNKNOWN}/savepoints/x", {}, 400, "not a trigger id", id="malformed trigger"),
+    pytest.param(
+        "POST", "/unistream/jobs", {"json": {}}, 400, "application/msgpack", id="submission as json"
+    ),
+    pytest.param(
+        "POST",
+        "/unistream/jobs",
+        {"content": b"\x80", "headers": {"content-type": "application/msgpack"}},
+        400,
+        "not a submission",
+        id="submission without fields",
+    ),
+    pytest.param(
+        "POST",
+        f"/jobs/{UNKNOWN}/stop",
+        {"content": b" " * (BODY_BYTES_MAX + 1), "headers": {"content-type": "application/json"}},
+        413,
+        "larger than",
+        id="body over the limit",
+    ),
+    pytest.param("GET", "/overview", {"headers": {"host": "evil.example"}}, 400, "", id="foreign host name"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "arguments", "status", "text"), BAD)
+def test_bad_input(  # noqa: PLR0917  # one column each
+    api: Api, method: str, path: str, arguments: dict, status: int, text: str
+) -> None:
+    answer = api.http.request(method, path, **arguments)
+    assert answer.status_code == status, answer.text
+    if text:
+        errors = answer.json()["errors"]
+        assert text in errors[0]
+
+
+def test_a_body_without_length_is_limited_too(api: Api) -> None:
+    def endless() -> Iterator[bytes]:
+        for _ in range(BODY_BYTES_MAX // 65_536 + 2):
+            yield b" " * 65_536
+
+    headers = {"content-type": "application/json"}
+    answer = api.http.post(f"/jobs/{UNKNOWN}/stop", content=endless(), headers=headers)
+    assert answer.status_code == 413
+    assert "larger than" in answer.json()["errors"][0]
+
+
+def test_a_pickle_as_submission_is_not_executed(api: Api, tmp_path) -> None:
+    marker = tmp_path / "executed"
+    canary = f"cos\nsystem\n(S'touch {marker}'\ntR.".encode()
+    answer = api.http.post("/unistream/jobs", content=canary, headers={"content-type": "application/msgpack"})
+    assert answer.status_code == 400
+    assert not marker.exists()
+
+
+class TestServer:
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.1", "example.org", ""])
+    def test_it_listens_on_loopback_only(self, api: Api, host: str) -> None:
+        with pytest.raises(ConfigError, match="TLS and authentication first"):
+            RestServer(api.server._server.config.app, host=host, port=0)
+
+    def test_a_taken_port_is_named(self, api: Api) -> None:
+        with pytest.raises(ConfigError, match=f"rest.port {api.server.port}: cannot listen"):
+            RestServer(api.server._server.config.app, host="127.0.0.1", port=api.server.port)
+
+
+def test_outcomes_are_waited_for_until_they_are_read() -> None:
+    from concurrent.futures import Future
+
+    triggers = Triggers(lambda: uuid.uuid4().hex)
+    done: Future[str] = Future()
+    done.set_result("/sp")
+    trigger = triggers.add("j", done)  # type: ignore[arg-type]
+    triggers.add("j", Future())  # type: ignore[arg-type]
+    lingered = threading.Event()
+
+    def linger() -> None:
+        triggers.linger(WAIT_S)
+        lingered.set()
+
+    thread = threading.Thread(target=linger)
+    thread.start()
+    assert not lingered.is_set()
+    assert triggers.outcome("j", trigger) == "/sp"  # type: ignore[arg-type]
+    assert lingered.wait(WAIT_S)
+    thread.join()
+
+
+def test_a_submission_survives_the_wire(submission: Make) -> None:
+    request = submission(config={"a": "b"}, savepoint="/s", request_id="r", allow_non_restored=True)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=type(request)) == request

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from unistream.base.crash_points import POINTS_VARIABLE, crash_point
+from unistream.base.errors import ConfigError
+from unistream.base.ids import TaskManagerId
+from unistream.port.host import TaskManagerSpec
+from unistream.worker.crash_points import crash_points, no_crash
+from unistream.worker.main import NOT_STARTED
+
+
+def test_crash_points_work_in_tests_only() -> None:
+    assert crash_points({}) is no_crash
+    assert crash_points({POINTS_VARIABLE: "ack.sent", "UNISTREAM_TESTING": "1"}) is crash_point
+    with pytest.raises(ConfigError, match=POINTS_VARIABLE):
+        crash_points({POINTS_VARIABLE: "ack.sent"})
+
+
+@pytest.mark.parametrize(
+    ("stdin", "says"),
+    [
+        pytest.param("{", "its spec as JSON", id="not JSON"),
+        pytest.param(
+            msgspec.json.encode(
+                TaskManagerSpec(
+                    id=TaskManagerId("tm"),
+                    master="grpc+unix:///nowhere.sock",
+                    slots=1,
+                    config={"heartbeat.timeout": "100 ms"},
+                )
+            ).decode(),
+            "did not answer",
+            id="no master",
+        ),
+        pytest.param(
+            '{"id": "tm", "master": "grpc+unix:///x", "slots": 1, "config": {"heartbeat.timeou": "1 s"}}',
+            "did you mean 'heartbeat.timeout'",
+            id="unknown key",
+        ),
+    ],
+)
+def test_a_worker_that_cannot_start_says_why_in_one_line(stdin: str, says: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "unistream.worker"], input=stdin, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == NOT_STARTED
+    last = ended.stderr.strip().splitlines()[-1]
+    assert last.startswith("unistream.worker: ")
+    assert says in last
