@@ -217,3 +217,11 @@ def test_closing_ends_a_running_job(tmp_path: Path) -> None:
     with MiniCluster() as cluster:
         job = cluster.execute(*counted(tmp_path / "out", rows=None, rate=100))
     assert job.status().state == "CANCELED"
+
+
+def test_a_folder_has_one_cluster_at_a_time(tmp_path: Path) -> None:
+    with MiniCluster(workdir=tmp_path), pytest.raises(ConfigError, match="in use by another cluster"):
+        MiniCluster(workdir=tmp_path)
+    with MiniCluster(workdir=tmp_path) as cluster:
+        job = cluster.execute(*counted(tmp_path / "out", rows=10))
+        assert job.wait(WAIT_S).state == "FINISHED"

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from unistream.base.config import Configuration
+from unistream.base.crash_points import POINTS_VARIABLE
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
 from unistream.client.job_client import JobInfo
@@ -42,11 +43,11 @@ def collected(env):
 class Command:
     """`unistream …` in a process of its own."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, env: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "unistream.cli.main", *words],
             cwd=folder,
-            env={**os.environ, "UNISTREAM_HOME": str(folder / "home")},
+            env={**os.environ, "UNISTREAM_HOME": str(folder / "home"), **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -83,8 +84,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
     (tmp_path / "process_pipelines.py").write_text(PIPELINES)
     commands: list[Command] = []
 
-    def start(*words: str) -> Command:
-        commands.append(Command(tmp_path, *words))
+    def start(*words: str, env: dict[str, str] | None = None) -> Command:
+        commands.append(Command(tmp_path, *words, env=env))
         return commands[-1]
 
     yield start
@@ -212,8 +213,40 @@ def test_a_killed_worker_process_is_replaced_and_no_row_is_lost_or_repeated(
     run.assert_nothing_is_left()
 
 
+@pytest.mark.parametrize(
+    ("point", "resumes_from"),
+    [("manifest.before_create:3", "chk-2"), ("manifest.created:3", "chk-3"), ("notify.sent:5", "chk-3")],
+)
+def test_a_master_that_dies_on_the_commit_path_is_resumed_exactly_once(
+    start: Callable[..., Command], tmp_path: Path, point: str, resumes_from: str
+) -> None:
+    words = (
+        "run",
+        "process_pipelines:collected",
+        "-t",
+        "local",
+        "-p",
+        "2",
+        "-D",
+        "execution.checkpointing.interval=200ms",
+        "-D",
+        f"execution.checkpointing.dir={tmp_path / 'checkpoints'}",
+    )
+    first = start(*words, env={POINTS_VARIABLE: point})
+    job = job_of(first.line())
+    first.family()
+    assert first.wait() == -signal.SIGKILL
+    first.assert_nothing_is_left()
+    [newest] = (tmp_path / "checkpoints" / job).glob("chk-*/_metadata")
+    assert newest.parent.name == resumes_from
+    second = start(*words, "-s", str(newest.parent))
+    assert second.wait() == 0, second.err
+    numbers = read_collected(str(tmp_path / "out"))["n"].to_pylist()
+    assert sorted(numbers) == list(range(4000))
+
+
 @pytest.mark.spark
-def test_the_same_on_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_in_a_spark_task_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import unistream as us
     from unistream.connector.collect import CollectSink
     from unistream.connector.datagen import DatagenSource, Sequential

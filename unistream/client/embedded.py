@@ -35,6 +35,7 @@ from unistream.client import home
 from unistream.client.hosts import host_factory, workers_max
 from unistream.client.job_client import JobInfo, JobResult, checked, result_of
 from unistream.connector.registry import create_discovery
+from unistream.ha.single_node import FolderLock
 from unistream.master.dispatcher import ClusterServices, Dispatcher
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.resource_manager import HostFactory
@@ -156,6 +157,8 @@ class EmbeddedCluster:
             raise ConfigError(
                 f"cannot use {self.workdir} as the cluster's folder: {error.strerror}"
             ) from error
+        lock = FolderLock(self.workdir)
+        self._cleanups.append(lock.close)
         self._cleanups.append(self._clean_workdir)
 
     def _services(self, target: str, config: Configuration, factory: HostFactory) -> ClusterServices:

@@ -6,9 +6,11 @@ Every refusal is a `ConfigError` that names the operator and the option to chang
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from unistream.base import config as options
 from unistream.base.errors import ConfigError
+from unistream.base.ids import VertexId
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX, VERTICES_MAX
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
 
@@ -22,11 +24,14 @@ def check(graph: JobGraph) -> None:
     _check_identities(graph)
     for vertex in graph.vertices:
         _check_parallelism(vertex)
+    known = {vertex.id: vertex for vertex in graph.vertices}
+    fed: dict[VertexId, set[int]] = {vertex.id: set() for vertex in graph.vertices}
     for edge in graph.edges:
-        _check_edge(graph, edge)
-    check_acyclic(graph)
+        _check_edge(known, edge)
+        fed[edge.target].add(edge.input_index)
+    _check_order(graph)
     for vertex in graph.vertices:
-        _check_inputs(graph, vertex)
+        _check_inputs(vertex, fed[vertex.id])
 
 
 def operators_without_uid(graph: JobGraph) -> list[str]:
@@ -81,8 +86,7 @@ def _check_parallelism(vertex: JobVertex) -> None:
         )
 
 
-def _check_edge(graph: JobGraph, edge: JobEdge) -> None:
-    known = {vertex.id: vertex for vertex in graph.vertices}
+def _check_edge(known: Mapping[VertexId, JobVertex], edge: JobEdge) -> None:
     for end in (edge.source, edge.target):
         if end not in known:
             raise ConfigError(f"edge {edge.id!r} refers to vertex {end!r}, which does not exist")
@@ -103,32 +107,35 @@ def _check_edge(graph: JobGraph, edge: JobEdge) -> None:
         raise ConfigError(f"{where}: a hash edge needs key columns; name them in key_by(...)")
 
 
-def _check_inputs(graph: JobGraph, vertex: JobVertex) -> None:
+def _check_inputs(vertex: JobVertex, fed: set[int]) -> None:
     if vertex.source is not None:
         if vertex.inputs:
             raise ConfigError(f"operator {vertex.name!r} is a source, and a source has no inputs")
         return
     if vertex.inputs < 1:
         raise ConfigError(f"operator {vertex.name!r} is no source and has no input")
-    fed = {edge.input_index for edge in graph.inputs_of(vertex.id)}
     for index in range(vertex.inputs):
         if index not in fed:
             raise ConfigError(f"operator {vertex.name!r}: nothing feeds input {index}")
 
 
-def check_acyclic(graph: JobGraph) -> None:
-    """Raises ConfigError for a cycle, and for vertices that are not in topological order."""
-    waiting = {vertex.id: len(graph.inputs_of(vertex.id)) for vertex in graph.vertices}
+def _check_order(graph: JobGraph) -> None:
+    """Vertices come before what they feed; if they cannot, the graph has a cycle."""
+    outputs: dict[VertexId, list[VertexId]] = {vertex.id: [] for vertex in graph.vertices}
+    waiting = dict.fromkeys(outputs, 0)
+    for edge in graph.edges:
+        outputs[edge.source].append(edge.target)
+        waiting[edge.target] += 1
     free = [vertex for vertex, inputs in waiting.items() if inputs == 0]
     while free:
-        for edge in graph.outputs_of(free.pop()):
-            waiting[edge.target] -= 1
-            if waiting[edge.target] == 0:
-                free.append(edge.target)
+        for target in outputs[free.pop()]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                free.append(target)
     stuck = [vertex.name for vertex in graph.vertices if waiting[vertex.id] > 0]
     if stuck:
         raise ConfigError(f"operators {', '.join(map(repr, stuck))} form or follow a cycle: a job has none")
-    places = {vertex.id: place for place, vertex in enumerate(graph.vertices)}
+    places = {vertex: place for place, vertex in enumerate(outputs)}
     for edge in graph.edges:
         if places[edge.source] > places[edge.target]:
             raise ConfigError(f"edge {edge.id!r} goes backwards: vertices must be in topological order")

@@ -61,31 +61,32 @@ def translate(
     edges = [(edge, _ship(edge, nodes)) for edge in graph.edges]
     heads = _heads(graph, order, nodes, edges, chaining=chaining)
     identities = _edge_ids(graph, nodes)
-    chains = {head: [i for i in order if heads[i] == head] for head in dict.fromkeys(heads[i] for i in order)}
-    vertices = tuple(_vertex([nodes[i] for i in members]) for members in chains.values())
+    chains: dict[int, list[int]] = {}
+    for node in order:
+        chains.setdefault(heads[node], []).append(node)
+
+    def exchange(place: int, edge: StreamEdge, ship: Ship) -> JobEdge:
+        return JobEdge(
+            id=identities[place],
+            source=_vertex_id(nodes[heads[edge.source]].uid),
+            target=_vertex_id(nodes[edge.target].uid),
+            ship=ship,
+            input_index=edge.input_index,
+            key_columns=edge.key_columns,
+        )
+
     job = JobGraph(
         name=graph.name,
-        vertices=vertices,
+        vertices=tuple(_vertex([nodes[i] for i in members]) for members in chains.values()),
         edges=tuple(
-            JobEdge(
-                id=identities[place],
-                source=_vertex_id(nodes[heads[edge.source]].uid),
-                target=_vertex_id(nodes[edge.target].uid),
-                ship=ship,
-                input_index=edge.input_index,
-                key_columns=edge.key_columns,
-            )
+            exchange(place, edge, ship)
             for place, (edge, ship) in enumerate(edges)
             if heads[edge.source] != heads[edge.target]
         ),
         config=dict(config),
     )
     check(job)
-    code = {
-        _vertex_id(nodes[head].uid): _chain(members, nodes, graph, heads, identities)
-        for head, members in chains.items()
-    }
-    return job, JobCode(chains=code)
+    return job, _code(graph, chains, nodes, heads, identities)
 
 
 def _resolve(node: StreamNode, parallelism: int, max_parallelism: int | None) -> _Node:
@@ -209,35 +210,37 @@ def _vertex(members: list[_Node]) -> JobVertex:
     )
 
 
-def _chain(
-    members: list[int],
-    nodes: dict[int, _Node],
+def _code(
     graph: StreamGraph,
+    chains: dict[int, list[int]],
+    nodes: dict[int, _Node],
     heads: dict[int, int],
     identities: list[EdgeId],
-) -> Chain:
-    """The operators of one vertex; local edges become calls, the others exchanges."""
-    places = {node: place for place, node in enumerate(members)}
-
-    def outputs(node: int) -> tuple[LocalOutput | EdgeOutput, ...]:
-        return tuple(
+) -> JobCode:
+    """The operators of every vertex; edges inside a chain become calls, the others exchanges."""
+    places = {node: place for members in chains.values() for place, node in enumerate(members)}
+    outputs: dict[int, list[LocalOutput | EdgeOutput]] = {node: [] for node in nodes}
+    for number, edge in enumerate(graph.edges):
+        local = heads[edge.source] == heads[edge.target]
+        outputs[edge.source].append(
             LocalOutput(target=places[edge.target], tag=edge.tag)
-            if heads[edge.target] == heads[node]
-            else EdgeOutput(edge=identities[place], tag=edge.tag)
-            for place, edge in enumerate(graph.edges)
-            if edge.source == node
+            if local
+            else EdgeOutput(edge=identities[number], tag=edge.tag)
         )
 
-    return Chain(
-        nodes=tuple(
-            ChainNode(
-                uid=nodes[node].uid,
-                name=nodes[node].node.name,
-                operator=nodes[node].node.operator,
-                outputs=outputs(node),
-            )
-            for node in members
+    def chained(node: int) -> ChainNode:
+        return ChainNode(
+            uid=nodes[node].uid,
+            name=nodes[node].node.name,
+            operator=nodes[node].node.operator,
+            outputs=tuple(outputs[node]),
         )
+
+    return JobCode(
+        chains={
+            _vertex_id(nodes[head].uid): Chain(nodes=tuple(chained(node) for node in members))
+            for head, members in chains.items()
+        }
     )
 
 

@@ -46,7 +46,12 @@ def test_crash_points_work_in_tests_only() -> None:
 )
 def test_a_worker_that_cannot_start_says_why_in_one_line(stdin: str, says: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "unistream.worker"], input=stdin, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "unistream.worker"],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert ended.returncode == NOT_STARTED
     last = ended.stderr.strip().splitlines()[-1]
