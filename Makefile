@@ -28,11 +28,14 @@ format: setup  ## rewrite the sources as `check` wants them
 	@$(RUN) ruff check --fix --quiet . ; $(RUN) ruff format .
 
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
-	@$(RUN) pytest -q -n 2 --dist loadgroup tests/unit tests/conformance tests/contract tests/golden tests/tidy
+	@$(RUN) pytest -q -n 2 --dist loadgroup tests/unit tests/conformance tests/contract tests/tidy
 	@$(RUN) pytest -q tests/integration
 
 test-fast: setup  ## the tests that start no server
-	@$(RUN) pytest -q -n 2 --dist loadgroup tests/unit tests/conformance tests/contract tests/golden tests/tidy
+	@$(RUN) pytest -q -n 2 --dist loadgroup tests/unit tests/conformance tests/contract tests/tidy
+
+golden: setup  ## write the golden files anew; look at the difference before you commit it
+	@UNISTREAM_GOLDEN=write $(RUN) pytest -q -p no:randomly tests/unit/core/test_core_golden.py tests/unit/model/test_model_codec.py
 
 demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|local REPEAT=N KEEP=1
 	@$(RUN) python -m dagster_defs.demo --target $(TARGET) --repeat $(REPEAT) $(if $(KEEP),--keep)

@@ -97,25 +97,26 @@ def two(rows: list[Batch]) -> int:
     return sum(batch.num_rows for batch in second.batches())
 
 
-def cases(rows: int) -> Iterator[tuple[str, Callable[[], list[Batch]], Callable[[list[Batch]], int]]]:
-    windows = TumblingEventTimeWindows.of(WINDOW_MS)
+def join(data: list[Batch]) -> int:
     dimension = pa.RecordBatch.from_pydict(
         {"key": list(range(10_000)), "name": [str(n) for n in range(10_000)]}
     )
+    operator = BroadcastLookupJoin([("key", "key")], dimension.schema, JoinKind.INNER)
+    harness = OperatorHarness(operator)
+    with harness:
+        operator.process_batch(Batch(dimension), 1)
+        operator.end_input(1)
+        for batch in data:
+            operator.process_batch(batch, 0)
+    return sum(batch.num_rows for batch in harness.batches())
 
-    def join(data: list[Batch]) -> int:
-        operator = BroadcastLookupJoin([("key", "key")], dimension.schema, JoinKind.INNER)
-        harness = OperatorHarness(operator)
-        with harness:
-            operator.process_batch(Batch(dimension), 1)
-            operator.end_input(1)
-            for batch in data:
-                operator.process_batch(batch, 0)
-        return sum(batch.num_rows for batch in harness.batches())
 
-    def grow(row: dict[str, int]) -> dict[str, int]:
-        return {**row, "double": row["value"] * 2}
+def grow(row: dict[str, int]) -> dict[str, int]:
+    return {**row, "double": row["value"] * 2}
 
+
+def cases(rows: int) -> Iterator[tuple[str, Callable[[], list[Batch]], Callable[[list[Batch]], int]]]:
+    windows = TumblingEventTimeWindows.of(WINDOW_MS)
     for keys in (10_000, 1_000_000):
         window_rows = max(2_000_000, keys * 3)
         name = f"{keys // 1000}k keys"

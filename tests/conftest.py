@@ -17,9 +17,7 @@ from unistream.testing.stack import KAFKA, ZOOKEEPER, shared_server
 
 def pytest_configure(config: pytest.Config) -> None:
     # kafka-python 3.0 reads its schemas through an old importlib call; Python 3.11 and 3.12 warn of it
-    config.addinivalue_line(
-        "filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning"
-    )
+    config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """SIGKILL at the named places of the path from a row to a commit: the table is still exactly right.
 
-Each case runs a real pipeline (datagen -> keyed window -> Delta, and a second sink) on real workers; one worker dies
-at the named point, once. The result is compared with the same rows computed by DuckDB.
+Each case runs a real pipeline (datagen -> keyed window -> Delta, and a second sink) on real workers; one
+worker dies at the named point, once. The windows are compared with what DuckDB computes from the rows.
 """
 
 from __future__ import annotations

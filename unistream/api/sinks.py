@@ -69,6 +69,7 @@ class DataStreamSink(OperatorSettings):
         return self
 
     def slot_sharing_group(self, group: str) -> Self:
+        """Writer and committer never share a slot with operators of another group."""
         super().slot_sharing_group(group)
         if self._committer is not None:
             self._committer.slot_sharing_group = group

@@ -30,6 +30,7 @@ def print_json(payload: object) -> None:
 
 
 def print_jobs(found: list[Found]) -> None:
+    """A table of jobs, newest first."""
     table = Table(box=None, pad_edge=False)
     for heading in ("JOB", "NAME", "STATE", "STARTED", "RESTARTS", "TASKS", "CLUSTER"):
         table.add_column(heading, overflow="fold")
@@ -107,6 +108,7 @@ def _subtasks(info: JobInfo) -> Table:
 
 
 def print_result(result: JobResult) -> None:
+    """How a job has ended, and what its sinks committed."""
     out = console()
     state = _styled(result.state)
     took = duration(result.duration_ms)

@@ -207,6 +207,7 @@ class Poll:
         self._never = threading.Event()
 
     def next(self) -> bool:
+        """Waits a little longer than the last time; False when the time is over."""
         if self._asked:
             pause_s = next(self._pauses, POLL_MAX_S)
             if self._deadline is not None:

@@ -241,6 +241,7 @@ CRC_TABLES: Final = _crc_tables()
 
 @compiled
 def crc32c(data: UInt8s, tables: npt.NDArray[np.uint32]) -> Any:
+    """CRC-32C (Castagnoli) of bytes, as record batches of format 2 carry it."""
     crc = np.uint32(0xFFFFFFFF)
     n = len(data)
     at = 0

@@ -185,6 +185,7 @@ class CheckpointCoordinator:
         return None
 
     def directory_ready(self, event: jm.DirectoryReady) -> TaskFailure | None:
+        """The snapshot has a place: its splits and barriers may go out."""
         pending = self._pending
         if pending is not None and pending.is_in(event.checkpoint_id, Phase.PREPARING):
             pending.directory = event.directory
@@ -304,6 +305,7 @@ class CheckpointCoordinator:
         self._notices.completed_to(execution, checkpoint_id)
 
     def manifest_failed(self, event: jm.ManifestFailed) -> TaskFailure | None:
+        """Decides what a failed write means: tried again, given up, or another leader has won."""
         pending = self._pending
         if pending is None or not pending.is_in(event.checkpoint_id, Phase.FINALIZING):
             return None

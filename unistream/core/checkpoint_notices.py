@@ -62,6 +62,7 @@ class Notices:
                 yield execution
 
     def record(self, pending: Pending, state: str, reason: str | None = None) -> None:
+        """What the catalogue is told of a checkpoint."""
         self._outbox.add(
             RecordCheckpoint(
                 checkpoint_id=pending.checkpoint_id,

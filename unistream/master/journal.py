@@ -115,6 +115,7 @@ class Journal:
         )
 
     def checkpoint(self, command: RecordCheckpoint) -> None:
+        """Keeps the newest state of a checkpoint, with the times that the machine does not know."""
         now = self._clock.wall_ms()
         with self._lock:
             known = self._checkpoints.get(command.checkpoint_id)

@@ -48,6 +48,7 @@ class HashMapValueState:
         )
 
     def to_table(self, max_parallelism: int) -> pa.Table:
+        """A copy of the state as a table: key group, key columns, value."""
         columns: Sequence[Sequence[Any]] = list(zip(*self.values, strict=True)) or [()] * len(self.key_schema)
         try:
             keys = [

@@ -35,6 +35,7 @@ def _detach() -> None:
 
 
 def main(arguments: list[str]) -> None:
+    """Becomes the wanted command: bound to its parent, or detached from it."""
     mode, parent, log, *command = arguments
     if mode == "bind":
         _die_with(int(parent))

@@ -17,7 +17,7 @@ def test_a_sink_asset_names_its_sink_and_keeps_what_was_given() -> None:
 def test_the_assets_of_one_job_are_one_step_with_a_pool_of_its_own() -> None:
     @unistream_assets(specs=[ORDERS, sink_asset("late", sink_uid="late")])
     def pipeline(context: dg.AssetExecutionContext, unistream: UnistreamResource):
-        yield from unistream.run(context, lambda env: None)
+        yield from unistream.run(context, lambda _env: None)
 
     assert pipeline.op.name == "pipeline"
     assert pipeline.op.pool == "unistream_pipeline"

@@ -16,7 +16,9 @@ TRUTH = pa.table({"k": ["a", "b", None], "v": [1.5, 2.0, None]})
         pytest.param(TRUTH, Difference(3, 0, 0, 0, 0), id="equal tables do not differ, nulls included"),
         pytest.param(TRUTH.slice(0, 2), Difference(2, 1, 0, 0, 0), id="a missing row is lost"),
         pytest.param(
-            pa.concat_tables([TRUTH, TRUTH.slice(0, 1)]), Difference(4, 0, 1, 0, 0), id="a second copy is seen"
+            pa.concat_tables([TRUTH, TRUTH.slice(0, 1)]),
+            Difference(4, 0, 1, 0, 0),
+            id="a second copy is seen",
         ),
         pytest.param(
             pa.concat_tables([TRUTH, pa.table({"k": ["z"], "v": [0.0]})]),
