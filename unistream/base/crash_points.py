@@ -6,6 +6,7 @@ A crash point is a no-op unless the environment names it:
                              point is reached for the n-th time (default 1) in this process
     UNISTREAM_CRASH_DIR      a folder: each point fires once for all processes that share the folder
                              (it leaves a file with the point's name there before it dies)
+    UNISTREAM_TESTING        must be 1, or masters and workers refuse to start with crash points
 
 The points of the commit path, in order: on the master ``manifest.before_create``,
 ``manifest.created``, ``notify.sent``; those of a worker are named where they are called.
@@ -23,6 +24,7 @@ from unistream.base.errors import ConfigError
 
 POINTS_VARIABLE: Final = "UNISTREAM_CRASH_POINTS"
 DIRECTORY_VARIABLE: Final = "UNISTREAM_CRASH_DIR"
+TESTING_VARIABLE: Final = "UNISTREAM_TESTING"
 
 _lock = threading.Lock()
 _reached: Counter[str] = Counter()
@@ -41,6 +43,16 @@ def crash_point(name: str) -> None:
         due = _reached[name] == target
     if due and _first_anywhere(name):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def refuse_outside_tests() -> None:
+    """A process that may kill itself must not start by accident.
+
+    Raises:
+        ConfigError: crash points are set although this is no test.
+    """
+    if os.environ.get(POINTS_VARIABLE) and os.environ.get(TESTING_VARIABLE) != "1":
+        raise ConfigError(f"{POINTS_VARIABLE} is set, which is for tests only; unset it")
 
 
 def _parse(text: str) -> dict[str, int]:

@@ -53,13 +53,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
     from unistream.client.submission import execute
     from unistream.worker.artifact import pack
 
-    if target not in (*TARGETS, "remote"):
-        raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
-    if detached and target != "remote":
-        raise ConfigError(
-            "a detached job needs a cluster that outlives this command: "
-            f"run 'unistream cluster start -t {target}' and use -t remote"
-        )
+    _check_target(target, detached=detached)
     log_to_stderr(verbose)
     environment = _environment(function, target, parallelism, defines)
     graph, code = environment.job_graph()
@@ -78,6 +72,16 @@ def run(  # noqa: PLR0917  # typer passes them by name
         return
     with client:
         _attach(client, as_json)
+
+
+def _check_target(target: str, *, detached: bool) -> None:
+    if target not in (*TARGETS, "remote"):
+        raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
+    if detached and target != "remote":
+        raise ConfigError(
+            "a detached job needs a cluster that outlives this command: "
+            f"run 'unistream cluster start -t {target}' and use -t remote"
+        )
 
 
 def _environment(

@@ -7,6 +7,7 @@ another terminal find it. The jobs' folder holds logs, checkpoints, savepoints a
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import shutil
 import threading
@@ -29,6 +30,7 @@ from unistream.base.config import (
     SAVEPOINT_DIR,
     Configuration,
 )
+from unistream.base.crash_points import refuse_outside_tests
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.client import home
@@ -39,19 +41,17 @@ from unistream.ha.single_node import FolderLock
 from unistream.master.dispatcher import ClusterServices, Dispatcher
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.resource_manager import HostFactory
-from unistream.metadata.migrate import upgrade
+from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
 from unistream.port.transport import ControlHandler, Server
-from unistream.rest.app import create_app
-from unistream.rest.server import RestServer
-from unistream.rest.triggers import Triggers
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
 
+REST_START_TIMEOUT_S: Final = 30.0  # above that of the server itself
 LINGER_S: Final = 2.5  # whoever polls for a savepoint's outcome asks again within 2 s
 
 logger = logging.getLogger(__name__)
@@ -70,6 +70,8 @@ class EmbeddedCluster:
         rest: Serve the REST API and be found by other processes.
         on_shutdown_request: Called when somebody asks over REST for the end of the cluster;
             must return at once.
+        wait: False: the REST API starts in the background, so that a job can be submitted meanwhile (its
+            libraries take half a second to load); call `ready` then.
 
     Raises:
         ConfigError: the configuration cannot work; nothing is left behind.
@@ -85,11 +87,14 @@ class EmbeddedCluster:
         max_workers: int | None = None,
         rest: bool = True,
         on_shutdown_request: Callable[[], None] | None = None,
+        wait: bool = True,
     ) -> None:
+        refuse_outside_tests()
         self.id = uuid.uuid4().hex
         self.target = target
         self._close_lock = threading.Lock()
         self._cleanups: list[Callable[[], None]] = []
+        self._rest: Future[None] | None = None
         self.shutdown_requested = threading.Event()
         self._on_shutdown_request = on_shutdown_request
         self._owns_workdir = workdir is None
@@ -101,12 +106,22 @@ class EmbeddedCluster:
             self._prepare_workdir()
             self.dispatcher = Dispatcher(config, self._services(target, config, factory))
             self._cleanups.append(self.dispatcher.close)
-            if rest:
-                self._serve(config)
+            self._rest = _in_background(lambda: self._serve(config)) if rest else None
+            if wait:
+                self.ready()
         except BaseException:
             self.close()
             raise
         _open_clusters.add(self)
+
+    def ready(self) -> None:
+        """Returns when the REST API listens.
+
+        Raises:
+            ConfigError: its address cannot be used.
+        """
+        if self._rest is not None:
+            self._rest.result(REST_START_TIMEOUT_S)
 
     def submit(self, request: SubmitRequest) -> EmbeddedJobClient:
         """Starts a job on this cluster; its client does not own the cluster.
@@ -123,6 +138,8 @@ class EmbeddedCluster:
 
     def close(self) -> None:
         """Cancels what runs, ends all workers and servers, removes the entry; safe to repeat."""
+        with contextlib.suppress(Exception):  # whoever called `ready` has been told
+            self.ready()
         with self._close_lock:
             cleanups, self._cleanups = self._cleanups[::-1], []
             failure: Exception | None = None
@@ -163,7 +180,7 @@ class EmbeddedCluster:
 
     def _services(self, target: str, config: Configuration, factory: HostFactory) -> ClusterServices:
         url = config.find(METADATA_URL) or f"sqlite:///{self.workdir / 'metadata.db'}"
-        upgrade(url)
+        ensure(url)
         artifacts = FsArtifactStore(str(self.workdir / "artifacts"))
         bind_host = config.get(JOBMANAGER_BIND)
 
@@ -189,6 +206,10 @@ class EmbeddedCluster:
         )
 
     def _serve(self, config: Configuration) -> None:
+        from unistream.rest.app import create_app
+        from unistream.rest.server import RestServer
+        from unistream.rest.triggers import Triggers
+
         triggers = Triggers(_new_id)
         app = create_app(
             self.dispatcher,
@@ -289,6 +310,21 @@ class EmbeddedJobClient:
 
 def _directory(answer: Future[str]) -> str:
     return answer.result(SNAPSHOT_TIMEOUT_S)
+
+
+def _in_background(step: Callable[[], None]) -> Future[None]:
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            step()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="rest-start", daemon=True).start()
+    return done
 
 
 def _new_id() -> str:

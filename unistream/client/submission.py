@@ -48,10 +48,6 @@ def execute(
     Raises:
         ConfigError: something in it cannot work; nothing was started.
         Unreachable: there is no remote cluster.
-
-    Example:
-        >>> with execute(graph, artifact, target="local", config={}) as job:  # doctest: +SKIP
-        ...     print(job.wait().state)
     """
     configuration = config if isinstance(config, Configuration) else Configuration(config)
     request = SubmitRequest(
@@ -64,9 +60,10 @@ def execute(
     )
     if target == "remote":
         return _submit_remote(request, configuration)
-    cluster = EmbeddedCluster(target or DEFAULT_TARGET, configuration, workdir=workdir)
+    cluster = EmbeddedCluster(target or DEFAULT_TARGET, configuration, workdir=workdir, wait=False)
     try:
         job = cluster.dispatcher.submit(request)
+        cluster.ready()
     except BaseException:
         cluster.close()
         raise

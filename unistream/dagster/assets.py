@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from unistream.base.errors import ConfigError
-from unistream.dagster.resource import SINK_METADATA
+from unistream.dagster.report import SINK_METADATA
 
 
 def sink_asset(key: str | Sequence[str], *, sink_uid: str, **spec: Any) -> dg.AssetSpec:

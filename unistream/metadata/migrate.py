@@ -21,9 +21,9 @@ from sqlalchemy import Connection, text
 
 from unistream.base.errors import ConfigError
 from unistream.metadata.engine import OUTDATED, database_errors, open_engine
+from unistream.metadata.schema import VERSION_TABLE
 from unistream.metadata.tables import TABLE_PREFIX, metadata
 
-VERSION_TABLE: Final = "unistream_alembic_version"
 UPGRADE_LOCK: Final = 0x756E6973  # "unis": the advisory lock that serialises upgrades on PostgreSQL
 LOCK_TIMEOUT_S: Final = 60
 

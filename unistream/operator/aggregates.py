@@ -15,9 +15,9 @@ from enum import Enum
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from unistream.base.errors import ConfigError
+from unistream.operator.acero import group
 
 ROW_COUNT = "count(*)"
 """Partial column (int64) that every plan has: how many rows a partial stands for."""
@@ -212,9 +212,7 @@ def _spec(column: str | None, function: str, name: str) -> tuple[list[str], str,
 def _group(
     table: pa.Table, keys: list[str], specs: list[object], columns: list[str], extra: Sequence[str]
 ) -> pa.Table:
-    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(table))
-    plan = acero.Declaration("aggregate", acero.AggregateNodeOptions(specs, keys=keys), inputs=[source])
-    return plan.to_table(use_threads=False).select([*columns, *extra])
+    return group(table, keys, specs).select([*columns, *extra])
 
 
 def _lift(function: str, column: pa.Array) -> pa.Array:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import acero
 
 from unistream.base.errors import ConfigError
+from unistream.operator import acero
 
 
 class Projection:

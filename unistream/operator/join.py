@@ -26,6 +26,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.operator.acero import group
 from unistream.operator.aggregates import decoded
 from unistream.operator.base import BaseOperator
 from unistream.operator.expressions import conform, describe, empty_rows
@@ -179,8 +180,8 @@ class LookupTable:
             [*(decoded(table.column(k).combine_chunks()) for k in self._keys), np.arange(table.num_rows)],
             names=[*self._keys, _ROW],
         )
-        last = keyed.group_by(self._keys, use_threads=False).aggregate([(_ROW, "max")])
-        kept = table.take(np.sort(last.column(f"{_ROW}_max").to_numpy()))
+        last = group(keyed, self._keys, [([_ROW], "hash_max", None, _ROW)])
+        kept = table.take(np.sort(last.column(_ROW).to_numpy()))
         return kept.combine_chunks().to_batches()[0]
 
 

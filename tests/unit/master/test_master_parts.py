@@ -9,7 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE, crash_point
+from unistream.base.crash_points import (
+    DIRECTORY_VARIABLE,
+    POINTS_VARIABLE,
+    TESTING_VARIABLE,
+    crash_point,
+    refuse_outside_tests,
+)
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.job_messages import AnswerRequest
@@ -235,6 +241,14 @@ class TestCrashPoints:
     def test_with_a_folder_it_dies_once_for_all_processes(self, tmp_path: Path) -> None:
         assert self.run("here", tmp_path).returncode == -signal.SIGKILL
         assert self.run("here", tmp_path).stdout == "past\n" * 3
+
+    def test_no_cluster_starts_with_them_outside_of_tests(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(POINTS_VARIABLE, "here")
+        monkeypatch.delenv(TESTING_VARIABLE, raising=False)
+        with pytest.raises(ConfigError, match="for tests only"):
+            refuse_outside_tests()
+        monkeypatch.setenv(TESTING_VARIABLE, "1")
+        refuse_outside_tests()
 
     def test_a_typo_is_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(POINTS_VARIABLE, "here:x")

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import LeaderEpoch
 from unistream.cli.db import app
-from unistream.metadata import migrate
+from unistream.metadata import migrate, schema
 from unistream.metadata.engine import OUTDATED
 from unistream.metadata.store import SqlMetadataStore
 from unistream.metadata.tables import metadata
@@ -60,8 +60,40 @@ def test_the_migrated_schema_is_that_of_the_tables(url: str) -> None:
     engine.dispose()
 
 
+def test_a_new_database_gets_the_schema_that_the_migrations_make(url: str, path: Path) -> None:
+    schema.ensure(url)
+    migrate.check(url)
+    engine = create_engine(url)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts=migrate.configure_options())
+        assert compare_metadata(context, metadata) == []
+    engine.dispose()
+    migrate.downgrade(url, "base")
+    assert tables(path) == {migrate.VERSION_TABLE}
+
+
+def test_ensuring_again_or_after_a_migration_changes_nothing(url: str) -> None:
+    migrate.upgrade(url)
+    schema.ensure(url)
+    schema.ensure(url)
+    migrate.check(url)
+
+
+def test_ensuring_brings_an_older_schema_up_to_date(url: str) -> None:
+    migrate.upgrade(url)
+    migrate.downgrade(url, "base")
+    schema.ensure(url)
+    migrate.check(url)
+
+
+def test_many_clusters_may_ensure_one_new_database_at_once(url: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(schema.ensure, [url] * 4))
+    migrate.check(url)
+
+
 def test_there_is_one_newest_revision_and_no_revision_imports_the_models() -> None:
-    assert migrate.known_revisions() == ["0001"]
+    assert migrate.known_revisions() == [schema.NEWEST_REVISION]
     for revision in (migrate.script_location() / "versions").glob("*.py"):
         assert "unistream." not in revision.read_text(encoding="utf-8").replace('"unistream_', "")
 

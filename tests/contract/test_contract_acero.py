@@ -1,0 +1,24 @@
+"""The private module that we use in place of `pyarrow.acero` has the same classes, and stays light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow.acero as public
+import pytest
+
+from unistream.operator import acero
+
+
+@pytest.mark.parametrize("name", [n for n in acero.__all__ if n != "group"])
+def test_the_class_is_the_public_one(name: str) -> None:
+    assert getattr(acero, name) is getattr(public, name)
+
+
+def test_operators_do_not_load_pandas() -> None:
+    """Every worker would pay for it."""
+    code = "import sys, unistream.operator.window, unistream.worker.main; print('pandas' in sys.modules)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"

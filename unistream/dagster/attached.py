@@ -1,0 +1,220 @@
+"""One job that lives as long as one Dagster step ("attached"), and ends in order whatever ends the step.
+
+A signal reaches Python's main thread, where Dagster runs the step, as an exception at any point. So that
+it cannot tear a call apart (half a cluster started, half a savepoint taken), each call that changes something
+runs on a thread of its own; the main thread only waits for it, and waiting may be interrupted.
+
+Each further interruption skips a step of the end:
+
+    first   the job is ended as the policy says, within its time; if that fails it is cancelled
+    second  it is cancelled
+    third   nothing is waited for any more: an embedded cluster is closed while the process ends
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol, TypeVar
+
+import dagster as dg
+
+from unistream.base.errors import AlreadyEnded, UnistreamError
+from unistream.client.job_client import JobClient, JobInfo
+
+POLL_S: Final = 1.0
+OBSERVE_EVERY_S: Final = 10.0  # Dagster's event log grows with each event and is never trimmed
+CANCEL_WAIT_S: Final = 30.0
+START_GRACE_S: Final = 60.0  # for a start that was interrupted: Spark takes some seconds
+CLOSE_WAIT_S: Final = 60.0
+
+INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
+"""KeyboardInterrupt: where a library of the user has put its own handler in front of Dagster's."""
+
+OnTerminate = Literal["stop_with_savepoint", "drain", "cancel"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndPolicy:
+    """What happens to a job whose step is interrupted or fails. `savepoint_dir` None: the job's own."""
+
+    on_terminate: OnTerminate
+    savepoint_dir: str | None
+    timeout_s: float
+
+
+class StepListener(Protocol):
+    """What is told while a job runs; must not raise (see `unistream.dagster.report`)."""
+
+    def started(self, client: JobClient) -> None: ...
+
+    def progress(self, info: JobInfo) -> None:
+        """A checkpoint was completed since the last call; at most every OBSERVE_EVERY_S."""
+
+    def interrupted(self) -> None:
+        """Somebody wants the run to end; the job is still running."""
+
+    def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
+        """The job was ended with a savepoint."""
+
+    def note(self, text: str, *, is_error: bool) -> None:
+        """One sentence for the run's log."""
+
+
+def run_attached(start: Callable[[], JobClient], policy: EndPolicy, listener: StepListener) -> JobInfo:
+    """Starts a job and waits for its end; the picture of it after that. Its client is closed.
+
+    Raises:
+        ConfigError: from `start`: the job cannot run.
+        DagsterExecutionInterruptedError, KeyboardInterrupt: interrupted; the job was ended by `policy`.
+    """
+    starting = _apart(start, "start")
+    try:
+        client = starting.result()
+        listener.started(client)
+        return _watch(client, listener)
+    except BaseException as error:
+        _end(starting, error, policy, listener)
+        raise
+    finally:
+        _close(starting, listener)
+
+
+class Pace:
+    """Which checkpoints are told: each first one after `every_s` of silence.
+
+    >>> pace = Pace(every_s=10)
+    >>> [pace.tells(1, now_s=0), pace.tells(2, now_s=9), pace.tells(2, now_s=10), pace.tells(2, now_s=30)]
+    [True, False, True, False]
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._told = 0
+        self._next_s = float("-inf")
+
+    def is_due(self, now_s: float) -> bool:
+        """False: nothing would be told now, so there is no need to ask."""
+        return now_s >= self._next_s
+
+    def tells(self, checkpoints: int, *, now_s: float) -> bool:
+        """True: tell it now. `checkpoints`: completed so far."""
+        if checkpoints <= self._told or not self.is_due(now_s):
+            return False
+        self._told, self._next_s = checkpoints, now_s + self._every_s
+        return True
+
+
+def _watch(client: JobClient, listener: StepListener) -> JobInfo:
+    """Waits for the end in pieces, and tells of checkpoints in between."""
+    pace = Pace(OBSERVE_EVERY_S)
+    while True:
+        with contextlib.suppress(TimeoutError):  # it still runs
+            client.wait(timeout_s=POLL_S)
+            return client.status()
+        now_s = time.monotonic()
+        if pace.is_due(now_s):
+            info = client.status()
+            if pace.tells(info.checkpoints_completed, now_s=now_s):
+                listener.progress(info)
+
+
+def _end(
+    starting: Future[JobClient], error: BaseException, policy: EndPolicy, listener: StepListener
+) -> None:
+    """Ends the job, if there is one; further interruptions go up to whoever runs the step."""
+    client = None
+    try:
+        if isinstance(error, INTERRUPTIONS):
+            listener.interrupted()
+        client = _started(starting)
+        if client is not None:
+            _end_in_order(client, policy, listener)
+    except INTERRUPTIONS:
+        if client is not None:
+            listener.note(f"interrupted again: cancelling job {client.job_id}", is_error=True)
+            _cancel(client, listener)
+        raise
+
+
+def _started(starting: Future[JobClient]) -> JobClient | None:
+    """None: it could not be started, or it takes too long (`_close` sees to it then)."""
+    try:
+        return starting.result(START_GRACE_S)
+    except Exception:  # noqa: BLE001  # no job: the error itself is on its way up, or an interruption is
+        return None
+
+
+def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) -> None:
+    if policy.on_terminate == "cancel":
+        _cancel(client, listener)
+        return
+    drain = policy.on_terminate == "drain"
+    stopping = _apart(lambda: client.stop(drain=drain, target=policy.savepoint_dir), "stop")
+    try:
+        savepoint = stopping.result(policy.timeout_s)
+    except AlreadyEnded as late:
+        listener.note(str(late), is_error=False)
+    except (UnistreamError, TimeoutError) as failure:
+        why = str(failure) if stopping.done() else f"it takes longer than {policy.timeout_s:.0f} s"
+        text = f"job {client.job_id} could not be stopped with a savepoint: {why}; it is cancelled instead"
+        listener.note(text, is_error=True)
+        _cancel(client, listener)
+    else:
+        listener.stopped(client.status(), savepoint, resumable=not drain)
+
+
+def _cancel(client: JobClient, listener: StepListener) -> None:
+    def cancel() -> None:
+        client.cancel()
+        client.wait(CANCEL_WAIT_S)
+
+    cancelling = _apart(cancel, "cancel")
+    try:
+        cancelling.result(CANCEL_WAIT_S + POLL_S)
+        listener.note(f"job {client.job_id} was cancelled, without a savepoint", is_error=False)
+    except AlreadyEnded as late:
+        listener.note(str(late), is_error=False)
+    except (UnistreamError, TimeoutError) as failure:
+        why = str(failure) or f"no end within {CANCEL_WAIT_S:.0f} s"
+        listener.note(f"job {client.job_id} could not be cancelled: {why}", is_error=True)
+
+
+def _close(starting: Future[JobClient], listener: StepListener) -> None:
+    """Gives up what the client holds; an embedded cluster ends, and with it all its processes."""
+    if not starting.done():
+        starting.add_done_callback(_close_late)
+        return
+    if starting.exception() is not None:
+        return
+    closing = _apart(starting.result().close, "close")
+    try:
+        closing.result(CLOSE_WAIT_S)
+    except TimeoutError:
+        text = f"the cluster is still closing after {CLOSE_WAIT_S:.0f} s; it ends with this process"
+        listener.note(text, is_error=True)
+
+
+def _close_late(starting: Future[JobClient]) -> None:
+    if starting.exception() is None:
+        starting.result().close()
+
+
+def _apart(call: Callable[[], T], name: str) -> Future[T]:
+    """Runs `call` on a thread of its own, where no signal interrupts it."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001  # goes to whoever waits for the future
+            future.set_exception(error)
+
+    threading.Thread(target=run, name=f"unistream-{name}", daemon=True).start()
+    return future

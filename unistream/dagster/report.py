@@ -1,0 +1,124 @@
+"""What Dagster is told about a job: metadata, observations, run tags.
+
+Dagster's database may be away for a moment. That must not end a stream, so nothing in `RunReport` raises;
+what could not be told goes to the log of the process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import dagster as dg
+
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.client.job_client import JobClient, JobInfo
+
+SINK_METADATA: Final = "unistream/sink_uid"
+"""Metadata key of an AssetSpec: the uid of the sink that writes this asset."""
+
+SAVEPOINT_TAG: Final = "unistream/savepoint"
+"""Tag of a run: before it, the savepoint it starts from; after a termination, the one it has left."""
+
+JOB_TAG: Final = "unistream/job_id"
+
+_YEAR_9999_MS: Final = 253_370_764_800_000  # Dagster shows timestamps up to it
+
+logger = logging.getLogger(__name__)
+
+
+class RunReport:
+    """Tells the run of `context` about its job; see `unistream.dagster.attached.StepListener`."""
+
+    def __init__(self, context: dg.AssetExecutionContext, target: str) -> None:
+        self._context = context
+        self._target = target
+
+    def started(self, client: JobClient) -> None:
+        self.note(f"job {client.job_id} runs on {self._target}", is_error=False)
+        self._tag(JOB_TAG, str(client.job_id))
+
+    def progress(self, info: JobInfo) -> None:
+        self._observe(info)
+
+    def interrupted(self) -> None:
+        self._told(self._mark_as_canceling)
+
+    def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
+        if resumable:
+            how = f"to go on from it, start a run with the tag {SAVEPOINT_TAG}={savepoint}"
+            self._tag(SAVEPOINT_TAG, savepoint)
+        else:
+            how = "it was drained: its windows have fired, so that nothing is to go on from it"
+        self.note(f"job {info.job} was stopped with savepoint {savepoint}; {how}", is_error=False)
+        self._observe(info)
+
+    def note(self, text: str, *, is_error: bool) -> None:
+        log = self._context.log
+        self._told(lambda: log.error("%s", text) if is_error else log.info("%s", text))
+
+    def _observe(self, info: JobInfo) -> None:
+        for spec in specs_of(self._context):
+            observation = dg.AssetObservation(asset_key=spec.key, metadata=asset_metadata(spec, info))
+            self._told(lambda event=observation: self._context.log_event(event))
+
+    def _tag(self, key: str, value: str) -> None:
+        run = self._context.run_id
+        self._told(lambda: self._context.instance.add_run_tags(run, {key: value}))
+
+    def _mark_as_canceling(self) -> None:
+        """A signal without a request in Dagster's database would end as a failure of the run.
+
+        But its job is about to be stopped in order, and a run that is started again by itself would begin
+        from nothing instead of from the savepoint.
+        """
+        run = self._context.instance.get_run_by_id(self._context.run_id)
+        if run is not None and run.status == dg.DagsterRunStatus.STARTED:
+            text = "The process of the run was asked to end by a signal."
+            self._context.instance.report_run_canceling(run, message=text)
+
+    def _told(self, tell: Callable[[], object]) -> None:
+        try:
+            tell()
+        except Exception:
+            logger.exception("event=dagster_not_told run=%s", self._context.run_id)
+
+
+def specs_of(context: dg.AssetExecutionContext) -> Sequence[dg.AssetSpec]:
+    """Of all assets that the step writes."""
+    return list(context.assets_def.specs)
+
+
+def asset_metadata(spec: dg.AssetSpec, info: JobInfo) -> dict[str, Any]:
+    """The job's figures and those of the sink that writes this asset."""
+    metadata = job_metadata(info)
+    sink = info.sinks.get(spec.metadata.get(SINK_METADATA, ""))
+    if sink is not None:
+        metadata |= {"dagster/row_count": sink.rows, "unistream/commits": sink.commits}
+        if sink.table_version is not None:
+            metadata["unistream/table_version"] = sink.table_version
+    return metadata
+
+
+def job_metadata(info: JobInfo) -> dict[str, Any]:
+    """What is the same for all assets of a job."""
+    metadata: dict[str, Any] = {
+        "unistream/job_id": str(info.job),
+        "unistream/checkpoints": info.checkpoints_completed,
+        "unistream/restarts": info.restarts,
+    }
+    if info.savepoint:
+        metadata["unistream/savepoint"] = dg.MetadataValue.path(info.savepoint)
+    watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)
+    if watermark_ms not in (MIN_WATERMARK, MAX_WATERMARK) and abs(watermark_ms) < _YEAR_9999_MS:
+        metadata["unistream/watermark"] = dg.MetadataValue.timestamp(watermark_ms / 1000)
+    return metadata
+
+
+def data_version(spec: dg.AssetSpec, info: JobInfo) -> dict[str, str] | None:
+    """The table's version as Dagster's data version, by which it knows whether an asset has changed."""
+    sink = info.sinks.get(spec.metadata.get(SINK_METADATA, ""))
+    if sink is None or sink.table_version is None:
+        return None
+    return {"dagster/data_version": str(sink.table_version)}
