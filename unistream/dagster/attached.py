@@ -23,10 +23,10 @@ from typing import Final, Literal, Protocol, TypeVar
 
 import dagster as dg
 
-from unistream.base.errors import AlreadyEnded, UnistreamError
+from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError
 from unistream.client.job_client import JobClient, JobInfo
 
-POLL_S: Final = 1.0
+POLL_S: Final = 0.5
 OBSERVE_EVERY_S: Final = 10.0  # Dagster's event log grows with each event and is never trimmed
 CANCEL_WAIT_S: Final = 30.0
 START_GRACE_S: Final = 60.0  # for a start that was interrupted: Spark takes some seconds
@@ -63,6 +63,9 @@ class StepListener(Protocol):
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
         """The job was ended with a savepoint."""
 
+    def cancelled(self, info: JobInfo) -> None:
+        """The job was ended without one."""
+
     def note(self, text: str, *, is_error: bool) -> None:
         """One sentence for the run's log."""
 
@@ -74,9 +77,9 @@ def run_attached(start: Callable[[], JobClient], policy: EndPolicy, listener: St
         ConfigError: from `start`: the job cannot run.
         DagsterExecutionInterruptedError, KeyboardInterrupt: interrupted; the job was ended by `policy`.
     """
-    starting = _apart(start, "start")
+    starting: Future[JobClient] = Future()
     try:
-        client = starting.result()
+        client = _apart(start, "start", starting).result()
         listener.started(client)
         return _watch(client, listener)
     except BaseException as error:
@@ -144,11 +147,14 @@ def _end(
 
 
 def _started(starting: Future[JobClient]) -> JobClient | None:
-    """None: it could not be started, or it takes too long (`_close` sees to it then)."""
-    try:
-        return starting.result(START_GRACE_S)
-    except Exception:  # noqa: BLE001  # no job: the error itself is on its way up, or an interruption is
+    """None: it was not or could not be started, or it takes too long (`_close` sees to it then)."""
+    if starting.cancel():
         return None
+    try:
+        failure = starting.exception(START_GRACE_S)
+    except TimeoutError:
+        return None
+    return starting.result() if failure is None else None
 
 
 def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) -> None:
@@ -156,7 +162,10 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         _cancel(client, listener)
         return
     drain = policy.on_terminate == "drain"
-    stopping = _apart(lambda: client.stop(drain=drain, target=policy.savepoint_dir), "stop")
+    given_up = threading.Event()
+    stopping = _apart(
+        lambda: _stop(client, drain=drain, target=policy.savepoint_dir, given_up=given_up), "stop"
+    )
     try:
         savepoint = stopping.result(policy.timeout_s)
     except AlreadyEnded as late:
@@ -168,6 +177,33 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         _cancel(client, listener)
     else:
         listener.stopped(client.status(), savepoint, resumable=not drain)
+    finally:
+        given_up.set()
+
+
+def _stop(client: JobClient, *, drain: bool, target: str | None, given_up: threading.Event) -> str:
+    """Stops the job as soon as all its tasks run: one that starts or restarts has no savepoint to give.
+
+    Raises:
+        AlreadyEnded: it has ended meanwhile.
+        UnistreamError: it could not be stopped; or nobody waits for it any more.
+    """
+    while True:
+        info = client.status()
+        if info.is_terminal or _runs(info):
+            try:
+                return client.stop(drain=drain, target=target)
+            except AlreadyEnded:
+                raise
+            except ConfigError:
+                if _runs(client.status()):
+                    raise
+        if given_up.wait(POLL_S):
+            raise UnistreamError("given up")
+
+
+def _runs(info: JobInfo) -> bool:
+    return info.state == "RUNNING" and all(s.state in {"RUNNING", "FINISHED"} for s in info.subtasks)
 
 
 def _cancel(client: JobClient, listener: StepListener) -> None:
@@ -178,7 +214,7 @@ def _cancel(client: JobClient, listener: StepListener) -> None:
     cancelling = _apart(cancel, "cancel")
     try:
         cancelling.result(CANCEL_WAIT_S + POLL_S)
-        listener.note(f"job {client.job_id} was cancelled, without a savepoint", is_error=False)
+        listener.cancelled(client.status())
     except AlreadyEnded as late:
         listener.note(str(late), is_error=False)
     except (UnistreamError, TimeoutError) as failure:
@@ -191,7 +227,7 @@ def _close(starting: Future[JobClient], listener: StepListener) -> None:
     if not starting.done():
         starting.add_done_callback(_close_late)
         return
-    if starting.exception() is not None:
+    if starting.cancelled() or starting.exception() is not None:
         return
     closing = _apart(starting.result().close, "close")
     try:
@@ -206,14 +242,16 @@ def _close_late(starting: Future[JobClient]) -> None:
         starting.result().close()
 
 
-def _apart(call: Callable[[], T], name: str) -> Future[T]:
-    """Runs `call` on a thread of its own, where no signal interrupts it."""
-    future: Future[T] = Future()
+def _apart(call: Callable[[], T], name: str, outcome: Future[T] | None = None) -> Future[T]:
+    """Runs `call` on a thread of its own, where no signal interrupts it; `outcome`: takes its result."""
+    future: Future[T] = outcome or Future()
 
     def run() -> None:
+        if not future.set_running_or_notify_cancel():
+            return
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # goes to whoever waits for the future
+        except BaseException as error:  # goes to whoever waits for the future
             future.set_exception(error)
 
     threading.Thread(target=run, name=f"unistream-{name}", daemon=True).start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import dagster as dg
@@ -19,7 +20,7 @@ SINK_METADATA: Final = "unistream/sink_uid"
 """Metadata key of an AssetSpec: the uid of the sink that writes this asset."""
 
 SAVEPOINT_TAG: Final = "unistream/savepoint"
-"""Tag of a run: before it, the savepoint it starts from; after a termination, the one it has left."""
+"""Tag of a run: before it, the snapshot it starts from; after it, the one to start the next run from."""
 
 JOB_TAG: Final = "unistream/job_id"
 
@@ -29,11 +30,15 @@ logger = logging.getLogger(__name__)
 
 
 class RunReport:
-    """Tells the run of `context` about its job; see `unistream.dagster.attached.StepListener`."""
+    """Tells the run of `context` about its job; see `unistream.dagster.attached.StepListener`.
 
-    def __init__(self, context: dg.AssetExecutionContext, target: str) -> None:
+    `retention`: value of `execution.checkpointing.externalized-checkpoint-retention`.
+    """
+
+    def __init__(self, context: dg.AssetExecutionContext, *, target: str, retention: str) -> None:
         self._context = context
         self._target = target
+        self._retention = retention
 
     def started(self, client: JobClient) -> None:
         self.note(f"job {client.job_id} runs on {self._target}", is_error=False)
@@ -47,24 +52,36 @@ class RunReport:
 
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
         if resumable:
-            how = f"to go on from it, start a run with the tag {SAVEPOINT_TAG}={savepoint}"
-            self._tag(SAVEPOINT_TAG, savepoint)
+            how = self._go_on_from(savepoint)
         else:
             how = "it was drained: its windows have fired, so that nothing is to go on from it"
         self.note(f"job {info.job} was stopped with savepoint {savepoint}; {how}", is_error=False)
         self._observe(info)
 
+    def cancelled(self, info: JobInfo) -> None:
+        self.note(f"job {info.job} was cancelled, without a savepoint; {self.left(info)}", is_error=False)
+        self._observe(info)
+
+    def left(self, info: JobInfo) -> str:
+        """Says how to go on after a job that was cancelled or has failed, and tags the run with it."""
+        snapshot = retained(info, self._retention)
+        return "it has left no checkpoint" if snapshot is None else self._go_on_from(snapshot)
+
     def note(self, text: str, *, is_error: bool) -> None:
         log = self._context.log
         self._told(lambda: log.error("%s", text) if is_error else log.info("%s", text))
 
+    def _go_on_from(self, snapshot: str) -> str:
+        self._tag(SAVEPOINT_TAG, snapshot)
+        return f"to go on from where it was, start a run with the tag {SAVEPOINT_TAG}={snapshot}"
+
     def _observe(self, info: JobInfo) -> None:
         for spec in specs_of(self._context):
             observation = dg.AssetObservation(asset_key=spec.key, metadata=asset_metadata(spec, info))
-            self._told(lambda event=observation: self._context.log_event(event))
+            self._told(partial(self._context.log_event, observation))
 
     def _tag(self, key: str, value: str) -> None:
-        run = self._context.run_id
+        run = self._context.run.run_id
         self._told(lambda: self._context.instance.add_run_tags(run, {key: value}))
 
     def _mark_as_canceling(self) -> None:
@@ -73,7 +90,7 @@ class RunReport:
         But its job is about to be stopped in order, and a run that is started again by itself would begin
         from nothing instead of from the savepoint.
         """
-        run = self._context.instance.get_run_by_id(self._context.run_id)
+        run = self._context.instance.get_run_by_id(self._context.run.run_id)
         if run is not None and run.status == dg.DagsterRunStatus.STARTED:
             text = "The process of the run was asked to end by a signal."
             self._context.instance.report_run_canceling(run, message=text)
@@ -82,7 +99,16 @@ class RunReport:
         try:
             tell()
         except Exception:
-            logger.exception("event=dagster_not_told run=%s", self._context.run_id)
+            logger.exception("event=dagster_not_told run=%s", self._context.run.run_id)
+
+
+def retained(info: JobInfo, retention: str) -> str | None:
+    """Directory of the newest snapshot of a job that was cancelled or has failed, if it was not deleted."""
+    kept_after = {
+        "CANCELED": retention == "RETAIN_ON_CANCELLATION",
+        "FAILED": retention != "NO_EXTERNALIZED_CHECKPOINTS",
+    }
+    return info.latest_checkpoint if kept_after.get(info.state) else None
 
 
 def specs_of(context: dg.AssetExecutionContext) -> Sequence[dg.AssetSpec]:

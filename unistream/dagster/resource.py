@@ -8,13 +8,14 @@ stopped the way `on_terminate` says. Nothing is retried here: restarting is the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import dagster as dg
 from pydantic import Field
 
 from unistream.api.environment import Environment
-from unistream.base.errors import ConfigError
+from unistream.base.config import CHECKPOINT_RETENTION
+from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.client.job_client import JobInfo
 from unistream.dagster.attached import EndPolicy, OnTerminate, run_attached
 from unistream.dagster.report import (
@@ -26,6 +27,9 @@ from unistream.dagster.report import (
     specs_of,
 )
 
+DEFAULTS: Final = {CHECKPOINT_RETENTION.key: "RETAIN_ON_CANCELLATION"}
+"""Below the resource's own: a stream that has failed, or could not be stopped in time, can go on."""
+
 
 class UnistreamResource(dg.ConfigurableResource[Any]):
     """Where and how pipelines run.
@@ -33,8 +37,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     Attributes:
         target: "spark" (workers in Spark tasks), "local" (child processes) or "remote" (a session cluster).
         config: Configuration by key, as on the command line with `-D`.
-        savepoint: Directory of a savepoint to start from; empty: from the beginning. The run's tag
-            `unistream/savepoint` comes first.
+        savepoint: Directory of a savepoint or checkpoint to start from; empty: from the beginning. The
+            run's tag `unistream/savepoint` comes first.
         on_terminate: What a terminated run does with its job.
         savepoint_dir: fsspec URL for the savepoint of a terminated run; empty: the job's own folder.
         terminate_timeout_s: Longest wait for that, then the job is cancelled. Must be well below the run
@@ -71,48 +75,41 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             dg.Failure: the pipeline cannot run, or the job failed; the text is its own, and no retry helps.
             dg.DagsterExecutionInterruptedError: the run was terminated; the job is stopped by then.
         """
-        info = self._run(context, build, name or context.op_execution_context.op.name, config or {})
+        name = name or context.op_execution_context.op.name
+        savepoint = context.run.tags.get(SAVEPOINT_TAG) or self.savepoint or None
+        try:
+            env = Environment({**DEFAULTS, **self.config, **(config or {})}, target=self.target)
+            build(env)
+            report = RunReport(context, target=self.target, retention=env.config.get(CHECKPOINT_RETENTION))
+            if savepoint is not None:
+                report.note(f"job {name} starts from {savepoint}", is_error=False)
+            info = run_attached(
+                lambda: env.execute_async(name, savepoint=savepoint), self._end_policy(), report
+            )
+        except (ConfigError, CorruptSnapshot) as error:
+            raise dg.Failure(f"pipeline {name} cannot run: {error}", allow_retries=False) from error
         if info.state != "FINISHED":
-            raise _failure(info)
+            raise _failure(info, report)
         for spec in specs_of(context):
             yield dg.MaterializeResult(
                 asset_key=spec.key, metadata=asset_metadata(spec, info), tags=data_version(spec, info)
             )
 
-    def _run(
-        self,
-        context: dg.AssetExecutionContext,
-        build: Callable[[Environment], None],
-        name: str,
-        config: Mapping[str, str],
-    ) -> JobInfo:
-        savepoint = context.run_tags.get(SAVEPOINT_TAG) or self.savepoint or None
-        policy = EndPolicy(
+    def _end_policy(self) -> EndPolicy:
+        return EndPolicy(
             on_terminate=self.on_terminate,
             savepoint_dir=self.savepoint_dir or None,
             timeout_s=self.terminate_timeout_s,
         )
-        report = RunReport(context, self.target)
-        try:
-            env = Environment({**self.config, **config}, target=self.target)
-            build(env)
-            if savepoint is not None:
-                report.note(f"job {name} starts from savepoint {savepoint}", is_error=False)
-            return run_attached(lambda: env.execute_async(name, savepoint=savepoint), policy, report)
-        except ConfigError as error:
-            description = f"pipeline {name} cannot run: {error}"
-            raise dg.Failure(description=description, allow_retries=False) from error
 
 
-def _failure(info: JobInfo) -> dg.Failure:
+def _failure(info: JobInfo, report: RunReport) -> dg.Failure:
     metadata = job_metadata(info)
     why = "it was cancelled from outside"
     if info.failure is not None:
         why = info.failure.message
         if info.failure.traceback:
             metadata["unistream/traceback"] = dg.MetadataValue.md(f"```\n{info.failure.traceback}\n```")
-    return dg.Failure(
-        description=f"job {info.name} ({info.job}) is {info.state}: {why}",
-        metadata=metadata,
-        allow_retries=False,
-    )
+    report.note(f"job {info.job} has ended as {info.state}; {report.left(info)}", is_error=False)
+    text = f"job {info.name} ({info.job}) is {info.state}: {why}"
+    return dg.Failure(text, metadata=metadata, allow_retries=False)

@@ -1,7 +1,8 @@
 """Watermarks of one source subtask, made per split and combined: no I/O, no clock of its own.
 
 A split that lags behind holds back the others (its rows are not late), unless it has been idle for
-longer than the strategy allows. A split that is read to its end leaves.
+longer than the strategy allows. A split that is read to its end leaves. A subtask without any split (more
+subtasks than splits) is idle after the same time, or it would hold back all others for ever.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class SplitWatermarks:
         self._splits: dict[str, _Split] = {}
         self._watermark = MIN_WATERMARK
         self._idle = False
+        self._empty_since_ms: int | None = None
 
     @property
     def watermark(self) -> int:
@@ -37,6 +39,7 @@ class SplitWatermarks:
     def add(self, split_id: str, now_ms: int) -> None:
         """A split was assigned: it counts from now on."""
         self._splits.setdefault(split_id, _Split(None, now_ms))
+        self._empty_since_ms = None
 
     def remove(self, split_id: str) -> None:
         """A split was read to its end."""
@@ -45,7 +48,8 @@ class SplitWatermarks:
     def on_rows(self, split_id: str, newest: int, now_ms: int) -> list[WatermarkStatus]:
         """Rows of a split whose largest event time is `newest` (ms). They make an idle source active at
         once, so that the status precedes the rows."""
-        split = self._splits.setdefault(split_id, _Split(None, now_ms))
+        self.add(split_id, now_ms)
+        split = self._splits[split_id]
         split.newest = newest if split.newest is None else max(split.newest, newest)
         split.active_ms = now_ms
         split.idle = False
@@ -66,11 +70,17 @@ class SplitWatermarks:
         if reached > self._watermark:
             self._watermark = reached
             out.append(Watermark(reached))
-        idle = bool(self._splits) and not active
+        idle = not active if self._splits else self._idle_without_splits(now_ms)
         if idle != self._idle:
             self._idle = idle
             out.append(WatermarkStatus(idle))
         return out
+
+    def _idle_without_splits(self, now_ms: int) -> bool:
+        if self._empty_since_ms is None:
+            self._empty_since_ms = now_ms
+        idle_ms = self._strategy.idle_ms
+        return idle_ms is not None and now_ms - self._empty_since_ms >= idle_ms
 
     def _reached(self, splits: list[_Split], *, furthest: bool) -> int:
         bound = self._strategy.out_of_orderness_ms

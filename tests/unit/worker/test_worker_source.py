@@ -207,6 +207,26 @@ def test_an_idle_split_does_not_hold_back_and_all_idle_is_said_once() -> None:
     assert machine.on_interval(340) == [Watermark(59)]
 
 
+def test_a_subtask_without_splits_is_idle_after_a_while_until_it_gets_one() -> None:
+    machine = SplitWatermarks(BOUNDED.with_idleness(100))
+    assert machine.on_interval(0) == []
+    assert machine.on_interval(99) == []
+    assert machine.on_interval(100) == [WatermarkStatus(idle=True)]
+    assert machine.on_interval(500) == []
+    machine.add("a", 510)
+    assert machine.on_interval(520) == [WatermarkStatus(idle=False)]
+    assert machine.on_rows("a", 50, 530) == []
+    assert machine.on_interval(540) == [Watermark(39)]
+    machine.remove("a")
+    assert machine.on_interval(550) == []
+    assert machine.on_interval(650) == [WatermarkStatus(idle=True)]
+
+
+def test_without_idleness_a_subtask_without_splits_is_never_idle() -> None:
+    machine = SplitWatermarks(BOUNDED)
+    assert [machine.on_interval(now_ms) for now_ms in (0, 10**9)] == [[], []]
+
+
 def test_a_new_split_never_takes_the_watermark_back() -> None:
     machine = SplitWatermarks(BOUNDED)
     machine.on_rows("a", 100, 0)

@@ -1,0 +1,136 @@
+"""Pipelines as Dagster assets, with real workers and a real Dagster instance, in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import dagster as dg
+import psutil
+import pytest
+from deltalake import DeltaTable
+
+from unistream.client import home
+
+PIPELINES = Path(__file__).parent / "pipelines"
+ROWS = 6_000
+
+
+@pytest.fixture
+def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The test's code location, writing below `tmp_path`."""
+    monkeypatch.setenv("LAKE", str(tmp_path / "lake"))
+    monkeypatch.setenv("ROWS", str(ROWS))
+    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    spec = importlib.util.spec_from_file_location("dagster_assets", PIPELINES / "dagster_assets.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "dagster_assets", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    folder = tmp_path / "dagster"
+    folder.mkdir()
+    (folder / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(folder))
+    with dg.DagsterInstance.get() as instance:
+        yield instance
+
+
+def materialize(
+    assets: ModuleType, instance: dg.DagsterInstance, name: str, **arguments: Any
+) -> dg.ExecuteInProcessResult:
+    return dg.materialize(
+        [getattr(assets, name)],
+        resources={"unistream": assets.resource()},
+        instance=instance,
+        raise_on_error=False,
+        **arguments,
+    )
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> tuple[dg.DagsterEvent, str]:
+    [event] = [event for event in result.all_events if event.is_step_failure]
+    data = event.step_failure_data.user_failure_data
+    assert data is not None, event
+    return event, data.description or ""
+
+
+def test_a_bounded_pipeline_materialises_its_assets(
+    assets: ModuleType, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    result = materialize(assets, instance, "numbers")
+    assert result.success
+    tags = instance.get_run_by_id(result.run_id).tags
+    for name, sink_rows in [("rows", ROWS), ("windows", 60)]:
+        event = instance.get_latest_materialization_event(dg.AssetKey(name))
+        assert event.asset_materialization is not None
+        metadata = {key: value.value for key, value in event.asset_materialization.metadata.items()}
+        table = DeltaTable(str(tmp_path / "lake" / name))
+        assert metadata["dagster/row_count"] == sink_rows == table.to_pyarrow_table().num_rows
+        assert metadata["unistream/table_version"] == table.version()
+        assert event.asset_materialization.tags["dagster/data_version"] == str(table.version())
+        assert metadata["unistream/commits"] >= 1
+        assert metadata["unistream/checkpoints"] >= 2
+        assert metadata["unistream/restarts"] == 0
+        assert metadata["unistream/job_id"] == tags["unistream/job_id"]
+        assert "unistream/savepoint" not in metadata
+    assert psutil.Process().children(recursive=True) == []
+
+
+def test_a_run_reports_checkpoints_while_it_lasts(assets: ModuleType, instance: dg.DagsterInstance) -> None:
+    result = materialize(assets, instance, "numbers")
+    found = instance.fetch_observations(dg.AssetKey("rows"), limit=100).records
+    [record] = [record for record in found if record.run_id == result.run_id]  # one in the first 10 s
+    observed = {key: value.value for key, value in record.event_log_entry.asset_observation.metadata.items()}
+    assert observed["unistream/checkpoints"] >= 1
+    assert 0 <= observed.get("dagster/row_count", 0) < ROWS
+
+
+def test_a_failing_function_fails_the_run_in_the_jobs_own_words(
+    assets: ModuleType, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    result = materialize(
+        assets, instance, "failing", run_config={"resources": {"unistream": {"config": no_restart()}}}
+    )
+    assert not result.success
+    event, text = failure_of(result)
+    for part in ("'invert'", "subtask 0", "row 42", "ZeroDivisionError", "FAILED"):
+        assert part in text
+    assert event.step_failure_data.user_failure_data.metadata["unistream/restarts"].value == 0
+    assert [event for event in result.all_events if event.is_step_up_for_retry] == []
+    assert instance.get_run_by_id(result.run_id).status == dg.DagsterRunStatus.FAILURE
+    assert psutil.Process().children(recursive=True) == []
+
+
+def no_restart() -> dict[str, Any]:
+    return {"config": {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}}
+
+
+def test_a_pipeline_that_cannot_be_built_starts_nothing(
+    assets: ModuleType, instance: dg.DagsterInstance
+) -> None:
+    result = materialize(assets, instance, "unbuildable")
+    assert not result.success
+    _, text = failure_of(result)
+    assert "unbuildable" in text
+    assert "'nothing'" in text
+    assert not (home.home() / "work").exists()
+    assert "unistream/job_id" not in instance.get_run_by_id(result.run_id).tags
+
+
+def test_a_savepoint_that_does_not_exist_fails_the_run(
+    assets: ModuleType, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "nowhere")
+    result = materialize(assets, instance, "numbers", tags={"unistream/savepoint": missing})
+    assert missing in failure_of(result)[1]
+    assert not (tmp_path / "lake").exists()

@@ -1,0 +1,303 @@
+"""How a job that is attached to a step ends: by itself, by policy, and when it is interrupted again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import dagster as dg
+import pytest
+
+from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError, Unreachable
+from unistream.base.ids import JobId, LineageId
+from unistream.client.job_client import JobClient, JobInfo, JobResult, result_of
+from unistream.dagster.attached import POLL_S, EndPolicy, OnTerminate, Pace, run_attached
+
+JOB = JobId("0123456789abcdef0123456789abcdef")
+SAVEPOINT = "/savepoints/1"
+WAIT_S = 20
+
+
+class FakeJob:
+    """A job that runs until it is told to end. `while_waiting` runs once, when the step waits for it."""
+
+    def __init__(self, while_waiting: Callable[[FakeJob], None] = lambda _job: None) -> None:
+        self.calls: list[str] = []
+        self.stop_fails: Exception | None = None
+        self.cancel_fails: Exception | None = None
+        self.on_stop: Callable[[], object] = lambda: None
+        self.checkpoints = 0
+        self.restarting = 0  # pictures of the job in which not all tasks run
+        self._while_waiting = while_waiting
+        self._state = "RUNNING"
+        self._savepoint: str | None = None
+        self._ended = threading.Event()
+
+    def end(self, state: str) -> None:
+        self._state = state
+        self._ended.set()
+
+    @property
+    def job_id(self) -> JobId:
+        return JOB
+
+    def status(self) -> JobInfo:
+        self.restarting -= 1
+        return JobInfo(
+            job=JOB,
+            name="fake",
+            lineage=LineageId("l"),
+            state="RESTARTING" if self.restarting >= 0 else self._state,
+            target="fake",
+            submitted_ms=0,
+            checkpoints_completed=self.checkpoints,
+            savepoint=self._savepoint,
+        )
+
+    def wait(self, timeout_s: float | None = None) -> JobResult:
+        while_waiting, self._while_waiting = self._while_waiting, lambda _job: None
+        while_waiting(self)
+        if not self._ended.wait(0 if timeout_s == POLL_S else timeout_s):
+            raise TimeoutError("it still runs")
+        return result_of(self.status())
+
+    def result(self, timeout_s: float | None = None) -> JobResult:
+        return self.wait(timeout_s)
+
+    def cancel(self) -> None:
+        self.calls.append("cancel")
+        if self.cancel_fails is not None:
+            raise self.cancel_fails
+        self.end("CANCELED")
+
+    def savepoint(self, target: str | None = None) -> str:
+        raise ConfigError("the step takes no savepoint of its own")
+
+    def stop(self, *, drain: bool = False, target: str | None = None) -> str:
+        self.calls.append(f"stop drain={drain} target={target}")
+        self.on_stop()
+        if self.stop_fails is not None:
+            raise self.stop_fails
+        self._savepoint = SAVEPOINT
+        self.end("FINISHED")
+        return SAVEPOINT
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@dataclass
+class Story:
+    """What the step was told, in order."""
+
+    told: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def started(self, client: JobClient) -> None:
+        self.told.append("started")
+
+    def progress(self, info: JobInfo) -> None:
+        self.told.append(f"checkpoint {info.checkpoints_completed}")
+
+    def interrupted(self) -> None:
+        self.told.append("interrupted")
+
+    def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
+        self.told.append(f"stopped {info.state} {savepoint} resumable={resumable}")
+
+    def cancelled(self, info: JobInfo) -> None:
+        self.told.append(f"cancelled {info.state}")
+
+    def note(self, text: str, *, is_error: bool) -> None:
+        self.notes.append(text)
+
+
+def policy(
+    on_terminate: OnTerminate = "stop_with_savepoint",
+    *,
+    savepoint_dir: str | None = None,
+    timeout_s: float = 20,
+) -> EndPolicy:
+    return EndPolicy(on_terminate=on_terminate, savepoint_dir=savepoint_dir, timeout_s=timeout_s)
+
+
+def interrupt(_job: FakeJob) -> None:
+    raise dg.DagsterExecutionInterruptedError
+
+
+def interrupted_run(job: FakeJob, end: EndPolicy | None = None) -> Story:
+    story = Story()
+    with pytest.raises(dg.DagsterExecutionInterruptedError):
+        run_attached(lambda: job, end or policy(), story)
+    return story
+
+
+def test_a_job_that_ends_by_itself_is_only_closed() -> None:
+    job, story = FakeJob(lambda job: job.end("FINISHED")), Story()
+    assert run_attached(lambda: job, policy(), story).state == "FINISHED"
+    assert job.calls == ["close"]
+    assert story.told == ["started"]
+
+
+def test_a_completed_checkpoint_is_told_once() -> None:
+    def checkpoint(job: FakeJob) -> None:
+        job.checkpoints = 3
+        job._while_waiting = lambda job: job.end("FINISHED")
+
+    story = Story()
+    run_attached(lambda: FakeJob(checkpoint), policy(), story)
+    assert story.told == ["started", "checkpoint 3"]
+
+
+@pytest.mark.parametrize(
+    ("end", "calls", "told"),
+    [
+        pytest.param(
+            policy(savepoint_dir="memory://there"),
+            ["stop drain=False target=memory://there", "close"],
+            f"stopped FINISHED {SAVEPOINT} resumable=True",
+            id="a savepoint is taken where the resource says",
+        ),
+        pytest.param(
+            policy("drain"),
+            ["stop drain=True target=None", "close"],
+            f"stopped FINISHED {SAVEPOINT} resumable=False",
+            id="what was drained is not resumed",
+        ),
+    ],
+)
+def test_a_termination_stops_the_job_first(end: EndPolicy, calls: list[str], told: str) -> None:
+    job = FakeJob(interrupt)
+    assert interrupted_run(job, end).told == ["started", "interrupted", told]
+    assert job.calls == calls
+
+
+def test_a_termination_cancels_if_that_is_the_policy() -> None:
+    job = FakeJob(interrupt)
+    story = interrupted_run(job, policy("cancel"))
+    assert job.calls == ["cancel", "close"]
+    assert story.told[-1] == "cancelled CANCELED"
+
+
+@pytest.mark.parametrize("failure", [ConfigError("no room"), Unreachable("no answer")])
+def test_a_job_that_cannot_be_stopped_is_cancelled(failure: UnistreamError) -> None:
+    job = FakeJob(interrupt)
+    job.stop_fails = failure
+    story = interrupted_run(job)
+    assert job.calls == ["stop drain=False target=None", "cancel", "close"]
+    assert str(failure) in story.notes[0]
+
+
+def test_a_job_that_restarts_is_stopped_once_its_tasks_run() -> None:
+    job = FakeJob(interrupt)
+    job.restarting = 1
+    assert interrupted_run(job).told[-1] == f"stopped FINISHED {SAVEPOINT} resumable=True"
+    assert job.calls == ["stop drain=False target=None", "close"]
+
+
+def test_a_job_that_does_not_run_in_time_is_cancelled() -> None:
+    job = FakeJob(interrupt)
+    job.restarting = 1_000
+    interrupted_run(job, policy(timeout_s=0.05))
+    assert job.calls == ["cancel", "close"]
+
+
+def test_a_stop_that_takes_too_long_is_given_up() -> None:
+    job = FakeJob(interrupt)
+    given_up = threading.Event()
+    job.on_stop = lambda: given_up.wait(WAIT_S)
+    story = interrupted_run(job, policy(timeout_s=0.05))
+    given_up.set()
+    assert job.calls == ["stop drain=False target=None", "cancel", "close"]
+    assert "longer than" in story.notes[0]
+
+
+def test_a_job_that_has_just_ended_is_left_as_it_is() -> None:
+    job = FakeJob(interrupt)
+    job.stop_fails = AlreadyEnded("job has already ended as FINISHED")
+    story = interrupted_run(job)
+    assert job.calls == ["stop drain=False target=None", "close"]
+    assert story.notes == ["job has already ended as FINISHED"]
+
+
+def test_a_job_that_can_neither_be_stopped_nor_cancelled_is_named() -> None:
+    job = FakeJob(interrupt)
+    job.stop_fails = job.cancel_fails = Unreachable("no answer")
+    story = interrupted_run(job)
+    assert job.calls[-1] == "close"
+    assert story.notes[-1] == f"job {JOB} could not be cancelled: no answer"
+
+
+def test_a_second_signal_cancels_while_the_first_still_stops() -> None:
+    """Real signals, through Dagster's own handlers."""
+    job = FakeJob(lambda _job: os.kill(os.getpid(), signal.SIGINT))
+    cancelled = threading.Event()
+    job.on_stop = lambda: (os.kill(os.getpid(), signal.SIGINT), cancelled.wait(WAIT_S))
+    story = Story()
+    with dg.raise_execution_interrupts(), pytest.raises(dg.DagsterExecutionInterruptedError):
+        run_attached(lambda: job, policy(), story)
+    cancelled.set()
+    assert job.calls == ["stop drain=False target=None", "cancel", "close"]
+    assert story.notes[0] == f"interrupted again: cancelling job {JOB}"
+
+
+def test_a_signal_while_the_job_starts_does_not_tear_the_start_apart() -> None:
+    job = FakeJob()
+
+    def start() -> FakeJob:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return job
+
+    with dg.raise_execution_interrupts(), pytest.raises(dg.DagsterExecutionInterruptedError):
+        run_attached(start, policy(), Story())
+    assert job.calls == ["stop drain=False target=None", "close"]
+
+
+def test_an_interruption_behind_anothers_handler_counts_too() -> None:
+    def other(_job: FakeJob) -> None:
+        raise KeyboardInterrupt
+
+    job, story = FakeJob(other), Story()
+    with pytest.raises(KeyboardInterrupt):
+        run_attached(lambda: job, policy(), story)
+    assert story.told[1:] == ["interrupted", f"stopped FINISHED {SAVEPOINT} resumable=True"]
+
+
+def test_an_error_of_the_step_stops_the_job_too_but_is_no_cancellation() -> None:
+    def lost(_job: FakeJob) -> None:
+        raise Unreachable("the cluster does not answer")
+
+    job, story = FakeJob(lost), Story()
+    with pytest.raises(Unreachable):
+        run_attached(lambda: job, policy(), story)
+    assert story.told == ["started", f"stopped FINISHED {SAVEPOINT} resumable=True"]
+    assert job.calls[-1] == "close"
+
+
+def test_a_job_that_does_not_start_has_nothing_to_end() -> None:
+    def start() -> FakeJob:
+        raise ConfigError("no such savepoint")
+
+    story = Story()
+    with pytest.raises(ConfigError, match="no such savepoint"):
+        run_attached(start, policy(), story)
+    assert story.told == []
+
+
+def test_checkpoints_are_told_with_ten_seconds_between_them() -> None:
+    pace = Pace(every_s=10)
+    told = [(n, at) for n, at in [(0, 0), (1, 5), (2, 6), (9, 14), (9, 15), (9, 40), (10, 41)]]
+    assert [pace.tells(n, now_s=at) for n, at in told] == [False, True, False, False, True, False, True]
