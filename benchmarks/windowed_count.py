@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import CACHE, by_slope
 
-ROWS = {("parquet", 10_000): 20_000_000, ("parquet", 1_000_000): 8_000_000}
-ROWS_JSON = 3_000_000
+ROWS = {("parquet", 10_000): 40_000_000, ("parquet", 1_000_000): 10_000_000}
+ROWS_JSON = 4_000_000
 BIDS_PER_SECOND = 10_000  # of event time
 CHUNK_ROWS = 1_000_000
 SCHEMA = pa.schema([(name, pa.int64()) for name in ("auction", "bidder", "price", "ts")])
