@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 from collections.abc import Sequence
-from types import FrameType
 
 from rich.console import Console
 
+from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.processes import DemoError
 from dagster_defs.demo.run import DemoOptions, run
 from unistream.base.errors import UnistreamError
@@ -24,13 +23,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", action="store_true", help="leave the stack and the Dagster UI running")
     options = parser.parse_args(arguments)
     console = Console()
-    signal.signal(signal.SIGTERM, _as_interrupt)
+    interrupts = Interrupts()
+    interrupts.install()
     try:
         report = run(
             DemoOptions(
                 target=options.target, repeat=options.repeat, seconds=options.seconds, keep=options.keep
             ),
             console,
+            interrupts,
         )
     except (DemoError, UnistreamError) as error:
         console.print(f"demo failed: {error}", markup=False, soft_wrap=True)
@@ -40,10 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     console.print(report.last_line, markup=False, highlight=False, soft_wrap=True)
     return 0 if report.is_ok else 1
-
-
-def _as_interrupt(_signum: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from rich.progress import (
 )
 
 from dagster_defs.demo.data import airlines_csv
+from dagster_defs.demo.interrupts import Interrupts
 from dagster_defs.demo.lag import Lag
 from dagster_defs.demo.processes import Child, DemoError
 from dagster_defs.demo.report import ASSETS, DemoReport, Figures, judge, print_figures
@@ -59,7 +60,7 @@ class DemoOptions:
         return FLIGHTS_A_YEAR * self.repeat
 
 
-def run(options: DemoOptions, console: Console) -> DemoReport:
+def run(options: DemoOptions, console: Console, interrupts: Interrupts) -> DemoReport:
     """The whole demo.
 
     Raises:
@@ -67,21 +68,33 @@ def run(options: DemoOptions, console: Console) -> DemoReport:
     """
     work = Path(tempfile.mkdtemp(prefix="unistream-demo-"))
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with ExitStack() as stack:
+    stack = ExitStack()
+    try:
         with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
-            demo = _Demo(options, work, stack, progress)
+            demo = _Demo(options, work, stack, progress, interrupts)
             report, figures = demo.run()
         print_figures(console, report, figures)
         if options.keep:
             demo.keep(console)
+    finally:
+        with interrupts.shielded():  # a second Ctrl-C must not leave half of it running
+            stack.close()
     return report
 
 
 class _Demo:
     """What the steps share: folders, child processes, and the job once there is one."""
 
-    def __init__(self, options: DemoOptions, work: Path, stack: ExitStack, progress: Progress) -> None:
+    def __init__(
+        self,
+        options: DemoOptions,
+        work: Path,
+        stack: ExitStack,
+        progress: Progress,
+        interrupts: Interrupts,
+    ) -> None:
         self._options = options
+        self._interrupts = interrupts
         self._work = work
         self._stack = stack
         self._progress = progress
@@ -197,9 +210,9 @@ class _Demo:
     # --- waiting --------------------------------------------------------------------------------
 
     def _child(self, module: list[str], name: str, environment: dict[str, str] | None = None) -> Child:
-        return self._stack.enter_context(
-            Child(module, log=self._work / f"{name}.log", environment=environment)
-        )
+        log = self._work / f"{name}.log"
+        with self._interrupts.shielded():
+            return self._stack.enter_context(Child(module, log=log, environment=environment))
 
     def _wait_for_job(self, what: str, condition: Callable[[JobInfo], bool]) -> JobInfo:
         def ask() -> JobInfo | None:

@@ -189,7 +189,7 @@ def test_a_killed_run_leaves_only_files_that_the_next_one_removes(start: Start, 
     assert run.entries == [], "an entry whose process is gone is removed by who looks"
     left = set(run.temporary_folders)
     assert left, "nobody was there to remove them"
-    following = start("local")
+    following = start(target)
     following.await_rows()
     assert not left & set(following.temporary_folders)
 

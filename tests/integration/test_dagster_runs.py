@@ -10,14 +10,19 @@ from types import ModuleType
 from typing import Any
 
 import dagster as dg
+import fsspec
 import psutil
 import pytest
 from deltalake import DeltaTable
 
+from unistream.base.config import Configuration
 from unistream.client import home
+from unistream.client.embedded import EmbeddedCluster
 
 PIPELINES = Path(__file__).parent / "pipelines"
 ROWS = 6_000
+_NO_RESTART = {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}
+NO_RESTART = {"resources": {"unistream": {"config": {"config": _NO_RESTART}}}}
 
 
 @pytest.fixture
@@ -86,6 +91,18 @@ def test_a_bounded_pipeline_materialises_its_assets(
     assert psutil.Process().children(recursive=True) == []
 
 
+def test_a_run_can_hand_its_job_to_a_session_cluster(
+    assets: ModuleType, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TARGET", "remote")
+    with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "cluster") as cluster:
+        result = materialize(assets, instance, "numbers")
+        [job] = cluster.dispatcher.jobs()
+    assert result.success
+    assert job.job == instance.get_run_by_id(result.run_id).tags["unistream/job_id"]
+    assert DeltaTable(str(tmp_path / "lake" / "rows")).to_pyarrow_table().num_rows == ROWS
+
+
 def test_a_run_reports_checkpoints_while_it_lasts(assets: ModuleType, instance: dg.DagsterInstance) -> None:
     result = materialize(assets, instance, "numbers")
     found = instance.fetch_observations(dg.AssetKey("rows"), limit=100).records
@@ -98,9 +115,7 @@ def test_a_run_reports_checkpoints_while_it_lasts(assets: ModuleType, instance: 
 def test_a_failing_function_fails_the_run_in_the_jobs_own_words(
     assets: ModuleType, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
-    result = materialize(
-        assets, instance, "failing", run_config={"resources": {"unistream": {"config": no_restart()}}}
-    )
+    result = materialize(assets, instance, "failing", run_config=NO_RESTART)
     assert not result.success
     event, text = failure_of(result)
     for part in ("'invert'", "subtask 0", "row 42", "ZeroDivisionError", "FAILED"):
@@ -111,8 +126,17 @@ def test_a_failing_function_fails_the_run_in_the_jobs_own_words(
     assert psutil.Process().children(recursive=True) == []
 
 
-def no_restart() -> dict[str, Any]:
-    return {"config": {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}}
+def test_a_run_that_has_failed_names_the_checkpoint_to_go_on_from(
+    assets: ModuleType, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIL_AT", str(ROWS - 1))  # after about 2 s: some checkpoints
+    result = materialize(assets, instance, "failing", run_config=NO_RESTART)
+    assert "'invert'" in failure_of(result)[1]
+    snapshot = instance.get_run_by_id(result.run_id).tags["unistream/savepoint"]
+    files, path = fsspec.url_to_fs(snapshot)
+    assert files.size(f"{path}/_metadata") > 0
+    said = f"to go on from where it was, start a run with the tag unistream/savepoint={snapshot}"
+    assert any(said in entry.user_message for entry in instance.all_logs(result.run_id))
 
 
 def test_a_pipeline_that_cannot_be_built_starts_nothing(

@@ -28,6 +28,8 @@ from unistream.client import home
 from unistream.client.rest_client import Poll, RestClient
 from unistream.master.job_info import JobInfo
 
+pytestmark = pytest.mark.timeout(240)  # up to three processes of Dagster, one after the other
+
 PIPELINES = Path(__file__).parent / "pipelines"
 WAIT_S = 90.0
 ROWS = 15_000  # 5 s
@@ -191,11 +193,11 @@ def test_a_signal_stops_the_job_with_a_savepoint(
     assert location.end(child) != 0
     run = the_run(location)
     assert run.status == dg.DagsterRunStatus.CANCELED, location.log()[-6000:]
-    savepoint = Path(run.tags["unistream/savepoint"])
-    assert (savepoint / "_metadata").stat().st_size > 0
-    assert any(
-        f"job {job.job} was stopped with savepoint {savepoint}" in line for line in log_of(location, run)
-    )
+    savepoint = run.tags["unistream/savepoint"]
+    files, path = fsspec.url_to_fs(savepoint)
+    assert files.size(f"{path}/_metadata") > 0
+    said = f"job {job.job} was stopped with savepoint {savepoint}"
+    assert any(said in line for line in log_of(location, run))
     last = observed(location, run)
     assert last["unistream/savepoint"] == savepoint
     assert last["unistream/job_id"] == run.tags["unistream/job_id"] == job.job
@@ -224,6 +226,11 @@ def test_the_next_run_goes_on_where_the_terminated_one_was(
     assert second.run_id != first.run_id
     assert second.status == dg.DagsterRunStatus.SUCCESS
     assert any(f"starts from {snapshot}" in line for line in log_of(location, second))
+    assert ids(location) == list(range(ROWS))
+    if on_terminate == "cancel":
+        return
+    assert location.end(location.materialize("--config-json", json.dumps(config))) != 0
+    assert the_run(location).status == dg.DagsterRunStatus.FAILURE, "the table has gone on since"
     assert ids(location) == list(range(ROWS))
 
 
@@ -255,6 +262,7 @@ def test_two_signals_in_a_row_leave_nothing_behind(locate: Callable[..., Locatio
     assert the_run(location).status == dg.DagsterRunStatus.CANCELED
 
 
+@pytest.mark.slow
 def test_dagster_terminates_and_executes_again(locate: Callable[..., Location]) -> None:
     """What the buttons of the UI do: launch, terminate, re-execute, terminate."""
     location = locate()

@@ -343,6 +343,41 @@ def test_a_rewind_does_not_commit_again_what_its_checkpoint_had_pending(uri: str
     assert ids(uri) == [1, 2]
 
 
+def test_an_allowed_rewind_is_remembered_before_its_first_commit(uri: str) -> None:
+    """Ids are given out anew after a rewind: that of a commit before it must not pass for one behind it."""
+    mine = committer(uri)
+    for n in (1, 2, 3):
+        commit(mine, stage(uri, n, n))
+    committer(uri, restored=1, on_rewind="allow_duplicates")  # then: nothing to commit for checkpoint 2,
+    restored = committer(uri, restored=3, on_rewind="allow_duplicates")  # a crash before the commit of 3
+    again = stage(uri, 3, 33)
+    assert commit(restored, again).outcome is CommitOutcome.COMMITTED
+    assert commit(restored, again).outcome is ALREADY
+    assert ids(uri) == [1, 2, 3, 33]
+
+
+def test_a_rewind_to_before_another_rewind_is_one_too(uri: str) -> None:
+    mine = committer(uri)
+    for n in (1, 2, 3):
+        commit(mine, stage(uri, n, n))
+    committer(uri, restored=2, on_rewind="allow_duplicates")
+    with pytest.raises(ConfigError, match="restored from checkpoint 1:"):
+        committer(uri, restored=1)
+    older = committer(uri, restored=1, on_rewind="allow_duplicates")
+    assert commit(older, stage(uri, 2, 22)).outcome is CommitOutcome.COMMITTED
+    assert ids(uri) == [1, 2, 3, 22]
+
+
+def test_a_committer_from_before_a_rewind_is_fenced_as_soon_as_that_begins(uri: str) -> None:
+    zombie = committer(uri)
+    commit(zombie, stage(uri, 1, 1))
+    commit(zombie, stage(uri, 2, 2))
+    committer(uri, restored=1, on_rewind="allow_duplicates")
+    with pytest.raises(Fenced):
+        commit(zombie, stage(uri, 3, 3))
+    assert ids(uri) == [1, 2]
+
+
 def test_a_committer_from_before_a_rewind_is_fenced(uri: str) -> None:
     zombie = committer(uri)
     commit(zombie, stage(uri, 1, 1))

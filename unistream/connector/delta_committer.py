@@ -10,8 +10,10 @@ table by the same commit that adds the files.
     again    if someone else was faster, or the outcome is unknown: look again, it tells
 
 A rewind (a restore from a checkpoint older than the table's last) is refused, or begins a branch: the
-id gets a suffix ``~1``, ``~2``, … and committing starts over under it. A committer of an older branch
-is fenced.
+id gets a suffix ``~1``, ``~2``, … and committing starts over under it. A commit without files says so
+at once (``<id>/begun``, version = the restored checkpoint), since checkpoint ids are given out anew: after
+a crash the table must tell a commit from before the rewind from one behind it. A committer of an older
+branch is fenced.
 """
 
 from __future__ import annotations
@@ -96,7 +98,8 @@ class DeltaCommitter:
         self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
 
     def open(self, context: SinkContext) -> None:
-        """Raises ConfigError for a rewind, and for a missing table that must not be created."""
+        """Raises ConfigError for a rewind, and for a missing table that must not be created; Unreachable
+        when an allowed rewind could not be noted down."""
         self._context = context
         self._table = self._tables.open(self._uri, self._options)
         if self._table is None:
@@ -104,12 +107,11 @@ class DeltaCommitter:
                 raise ConfigError(f"there is no table at {self._uri}, and the sink has create=False")
             return
         self._branch = self._newest_branch(self._table)
-        last = self._table.transaction_version(self._app_id(self._branch))
-        restored = context.restored or 0
-        if last is not None and last > restored:
+        last = self._last(self._table, self._branch)
+        if last is not None and last > (context.restored or 0):
             if not self._allow_rewind:
                 raise ConfigError(_rewind_text(self._uri, self._table, context, last))
-            self._branch += 1
+            self._begin_branch(self._table, self._branch + 1)
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         context = self._opened()
@@ -181,7 +183,7 @@ class DeltaCommitter:
 
     def _is_done(self, table: LakeTable, request: CommitRequest, files: Sequence[DeltaFile]) -> bool:
         """Raises Fenced if a newer branch has begun."""
-        if table.transaction_version(self._app_id(self._branch + 1)) is not None:
+        if self._last(table, self._branch + 1) is not None:
             raise Fenced(
                 f"table {self._uri}: a job that was restored from an older checkpoint has taken over "
                 f"sink {self._opened().sink_uid!r}"
@@ -211,11 +213,8 @@ class DeltaCommitter:
     def _table_commit(
         self, permit: CommitPermit, request: CommitRequest, files: Sequence[DeltaFile]
     ) -> TableCommit:
-        context = self._opened()
         metadata = {
-            "unistream.job-id": str(context.job),
-            LINEAGE_KEY: str(context.lineage),
-            SINK_KEY: str(context.sink_uid),
+            **self._metadata(),
             CHECKPOINT_KEY: str(request.checkpoint_id),
             "unistream.leader-epoch": str(permit.epoch),
         }
@@ -226,6 +225,14 @@ class DeltaCommitter:
             committed_ms=max(file.modification_ms for file in files),
             metadata=metadata,
         )
+
+    def _metadata(self) -> dict[str, str]:
+        context = self._opened()
+        return {
+            "unistream.job-id": str(context.job),
+            LINEAGE_KEY: str(context.lineage),
+            SINK_KEY: str(context.sink_uid),
+        }
 
     def _version_after(self, table: LakeTable) -> int | None:
         """A commit does not move the loaded snapshot. It is done, whatever happens here."""
@@ -238,9 +245,38 @@ class DeltaCommitter:
 
     def _newest_branch(self, table: LakeTable) -> int:
         for branch in range(BRANCHES_MAX):
-            if table.transaction_version(self._app_id(branch + 1)) is None:
+            if self._last(table, branch + 1) is None:
                 return branch
         raise ConfigError(f"table {self._uri}: more than {BRANCHES_MAX} rewinds of one sink")
+
+    def _last(self, table: LakeTable, branch: int) -> int | None:
+        """Last checkpoint of a branch, or the one that it begins behind; None: there is no such branch."""
+        last = table.transaction_version(self._app_id(branch))
+        return table.transaction_version(self._begun_id(branch)) if last is None else last
+
+    def _begin_branch(self, table: LakeTable, branch: int) -> None:
+        """Idempotent: after a conflict or an unknown outcome the table tells."""
+        note = TableCommit(
+            files=(),
+            app_id=self._begun_id(branch),
+            version=self._opened().restored or 0,
+            committed_ms=time.time_ns() // 1_000_000,
+            metadata=self._metadata(),
+        )
+        failure: Exception | None = None
+        for _ in range(self._attempts):
+            try:
+                table.append(note)
+            except (Conflict, Unknown) as error:
+                failure = error
+            table.refresh()
+            if self._last(table, branch) is not None:
+                self._branch = branch
+                return
+        raise Unreachable(f"table {self._uri}: the rewind could not be noted down: {failure}") from failure
+
+    def _begun_id(self, branch: int) -> str:
+        return f"{self._app_id(branch)}/begun"
 
     def _app_id(self, branch: int) -> str:
         context = self._opened()

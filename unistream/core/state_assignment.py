@@ -88,6 +88,12 @@ def _check_all_wanted(manifest: Manifest, graph: JobGraph, directory: str) -> No
                     f"{directory} has state of operator uid {uid!r} (in {vertex.name!r}), which the job "
                     "does not have; give the operator that uid, or allow non-restored state"
                 )
+            if uid not in wanted and vertex.finished_subtasks:
+                raise ConfigError(
+                    f"in {directory} operator uid {uid!r} (in {vertex.name!r}) had finished, but the job "
+                    "does not have it: under another uid it would begin anew, and read its input a second time; "
+                    "give the operator that uid, or allow non-restored state"
+                )
 
 
 def _handles(uid: OperatorUid, vertex: VertexSnapshot) -> list[OperatorStateHandle | None]:

@@ -1,6 +1,6 @@
 """A code location for the tests: pipelines whose assets are materialised in processes of their own.
 
-Settings come from the environment: LAKE, ROWS (empty: without end), ON_TERMINATE, EXECUTOR.
+Settings come from the environment: LAKE, ROWS (empty: without end), FAIL_AT, ON_TERMINATE, EXECUTOR, TARGET.
 """
 
 # Dagster reads annotations at run time: no `from __future__ import annotations` here.
@@ -42,8 +42,10 @@ def good(env: us.Environment) -> None:
 
 
 def raises(env: us.Environment) -> None:
+    fail_at = int(os.environ.get("FAIL_AT", "42"))
+
     def invert(row: dict[str, int]) -> dict[str, float]:
-        return {"inverse": 1 / (row["id"] - 42)}
+        return {"inverse": 1 / (row["id"] - fail_at)}
 
     rows(env).map(invert, returns={"inverse": pa.float64()}).name("invert").uid("invert").sink_to(
         us.DeltaSink(str(Path(os.environ["LAKE"]) / "rows"))

@@ -185,12 +185,13 @@ def test_another_number_of_key_groups_is_refused() -> None:
     assert assign_state(savepoint(stateful=False), "dir", wider, allow_non_restored=False)
 
 
-def test_a_finished_job_restores_as_finished_and_gives_out_nothing() -> None:
+def finished() -> Manifest:
+    """Of a job all of whose tasks have ended."""
     cluster = Cluster()
     cluster.handle(jm.Started())
     cluster.run_to_end()
     last = cluster.stored[max(cluster.stored, key=lambda name: int(name.split("-")[1]))]
-    done = msgspec.structs.replace(
+    return msgspec.structs.replace(
         last,
         vertices=tuple(
             msgspec.structs.replace(
@@ -202,6 +203,17 @@ def test_a_finished_job_restores_as_finished_and_gives_out_nothing() -> None:
             for v in last.vertices
         ),
     )
+
+
+def test_a_finished_operator_under_another_uid_is_refused_because_it_would_begin_anew() -> None:
+    graph = two_vertices(Ship.HASH, 2, 2)
+    with pytest.raises(ConfigError, match=r"operator uid 'source'.*had finished.*a second time"):
+        assign_state(finished(), "dir", graph, allow_non_restored=False)
+    assert assign_state(finished(), "dir", graph, allow_non_restored=True) == {}
+
+
+def test_a_finished_job_restores_as_finished_and_gives_out_nothing() -> None:
+    done = finished()
     graph = job_graph()
     restores = assign_state(done, "dir", graph, allow_non_restored=False)
     assert all(r.finished and not r.operators for r in restores.values())

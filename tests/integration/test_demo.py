@@ -1,0 +1,73 @@
+"""The main job as a user runs it: Kafka, a Dagster materialisation, a kill, a drain, the truth."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO_TIMEOUT_S = 240
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """An environment value that every process of the demo inherits; none of them may be left."""
+    value = uuid.uuid4().hex
+    yield value
+    assert marked(value) == []
+
+
+def marked(value: str) -> list[str]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("TEST_MARK") == value and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline()))
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return found
+
+
+def start(tmp_path: Path, mark: str, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "dagster_defs.demo", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "TEST_MARK": mark, "TMPDIR": str(tmp_path), "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(DEMO_TIMEOUT_S + 30)
+@pytest.mark.parametrize("target", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+def test_the_demo_finds_no_difference(tmp_path: Path, mark: str, target: str) -> None:
+    with start(tmp_path, mark, "--target", target, "--seconds", "8") as demo:
+        output, _ = demo.communicate(timeout=DEMO_TIMEOUT_S)
+    assert demo.returncode == 0, output
+    last = output.rstrip().splitlines()[-1]
+    assert last == "demo ok: 336776 events, 116077 result rows, 0 lost, 0 duplicated, 1 restarts", output
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(180)
+def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path, mark: str) -> None:
+    with start(tmp_path, mark, "--target", "local", "--seconds", "60") as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if "publishing" in line:
+                break
+        assert len(marked(mark)) >= 5, "the demo, the broker, Dagster and two workers"
+        demo.send_signal(signal.SIGINT)
+        output, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 130, output
+    assert "everything that was started has been stopped" in output
