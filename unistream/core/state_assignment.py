@@ -91,8 +91,8 @@ def _check_all_wanted(manifest: Manifest, graph: JobGraph, directory: str) -> No
             if uid not in wanted and vertex.finished_subtasks:
                 raise ConfigError(
                     f"in {directory} operator uid {uid!r} (in {vertex.name!r}) had finished, but the job "
-                    "does not have it: under another uid it would begin anew, and read its input a second time; "
-                    "give the operator that uid, or allow non-restored state"
+                    "does not have it: under another uid it would begin anew and read its input a second "
+                    "time; give the operator that uid, or allow non-restored state"
                 )
 
 
