@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import queue
+import signal
 import subprocess
 import sys
 import textwrap
@@ -47,6 +48,7 @@ def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path:
     from unistream.host.spark import SparkHost
 
     master, before = Master(), children()
+    handler = signal.getsignal(signal.SIGINT)
     for attempt in range(2):
         losses: queue.Queue[tuple[TaskManagerId, str]] = queue.Queue()
         host = SparkHost(
@@ -61,6 +63,7 @@ def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path:
                 host.start(TaskManagerSpec(id=name, master=master.server.address, slots=1))
             started = {psutil.Process(master.pids.get(timeout=START_S)) for _ in range(2)}
             assert started < children() - before
+            assert signal.getsignal(signal.SIGINT) is handler, "Ctrl-C must reach the program, not Spark"
         finally:
             host.close()
             host.close()

@@ -19,6 +19,7 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -262,13 +263,28 @@ def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_en
     settings |= {key: value for key, value in config.items() if key.startswith("spark.")}
     settings["spark.master"] = master
     try:
-        return SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+        with _own_interrupt_handler():
+            return SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
     except Exception as error:
         if may_end_jvm:
             _end_jvm()
         raise ConfigError(
             f"Spark {pyspark.__version__} does not start with master {master!r}: {_in_words(error)}"
         ) from error
+
+
+@contextlib.contextmanager
+def _own_interrupt_handler() -> Iterator[None]:
+    """Keeps the program's SIGINT handler: pyspark puts one in its place that cancels all Spark jobs, and with
+    them the workers, before a job could be stopped in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # there pyspark sets none
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def _check_java() -> None:

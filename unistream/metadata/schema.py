@@ -1,8 +1,8 @@
 """Makes sure that a cluster's database has our tables, without loading Alembic when there is nothing to do.
 
 Alembic takes a second to import, and most clusters start on a new SQLite file or on one that is current. An
-empty database gets the tables as they are now and the newest revision's mark, as Alembic's `stamp` would set it
-(Dagster does the same); anything else goes to `migrate.upgrade`.
+empty database gets the tables as they are now and the newest revision's mark, as Alembic's `stamp` would set
+it (Dagster does the same); anything else goes to `migrate.upgrade`.
 """
 
 from __future__ import annotations

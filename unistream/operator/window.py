@@ -6,8 +6,9 @@ however many there are, and a snapshot takes references. A window fires once, wh
 reaches end - 1, by one last merge. Rows whose last window has fired are late: counted, or sent to a
 side output.
 
-The watermark is not state: after a restore it starts anew, and rows that are replayed find the
-windows that had not fired.
+The watermark is not state, as in Flink: after a restore it starts anew, and rows that are replayed find
+the windows that had not fired. Windows that overlap share panes, so there the end of the last window that has
+fired is kept.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import BATCH_ROWS_MAX, MIN_WATERMARK
+from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.key_groups import key_groups
-from unistream.model.snapshot import KEY_GROUP_COLUMN, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.operator.aggregates import ROW_COUNT, AggregatePlan
 from unistream.operator.base import BaseOperator
 from unistream.operator.window_local import PANE, pane_ends_of
@@ -34,6 +36,7 @@ WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
 LATE_METRIC: Final = "numLateRecordsDropped"
 STATE: Final = "window-contents"
+FIRED: Final = "fired-until"
 
 MERGE_ROWS_MIN: Final = 4 * BATCH_ROWS_MAX  # below it, merging early costs more than it saves
 PANES_BY_MASK: Final = 4
@@ -69,6 +72,8 @@ class WindowAggregate(BaseOperator):
         self._watermark = MIN_WATERMARK
 
     def initialize_state(self, state: OperatorState) -> None:
+        for item in state.lists.get(FIRED, []):
+            self._watermark = max(self._watermark, msgspec.msgpack.decode(item, type=int))
         for table in state.keyed.get(STATE, []):
             wanted = {KEY_GROUP_COLUMN, PANE, *self._plan.partial_columns}
             if set(table.schema.names) != wanted:
@@ -113,7 +118,21 @@ class WindowAggregate(BaseOperator):
             for end, pane in self._panes.items()
             for table in pane.snapshot(end, self._plan.keys, groups)
         ]
-        return OperatorSnapshot(keyed={STATE: pa.concat_tables(tables)} if tables else {})
+        return OperatorSnapshot(
+            keyed={STATE: pa.concat_tables(tables)} if tables else {}, lists=self._fired()
+        )
+
+    def _fired(self) -> dict[str, ListState]:
+        """How far overlapping windows have fired: one that has would fire again for the panes that it
+        shares with later ones.
+
+        At an aligned barrier it is the same in all subtasks, since every channel has delivered all that was
+        before the barrier; so any copy will do. Behind MAX_WATERMARK no pane is left.
+        """
+        if not self._windows.overlap or not MIN_WATERMARK < self._watermark < MAX_WATERMARK:
+            return {}
+        copy = msgspec.msgpack.encode(self._watermark)
+        return {FIRED: ListState(ListMode.BROADCAST, (copy,))}
 
     def _pane(self, end: int) -> PaneState:
         pane = self._panes.get(end)

@@ -301,3 +301,24 @@ def test_dictionary_keys_of_different_dictionaries_are_one_key() -> None:
             harness.process(rows, [1, 2])
         harness.end()
         assert {(r["k"], r["sum(v)"]) for r in harness.rows()} == {("a", 3), ("b", 3)}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_sliding_window_that_has_fired_does_not_fire_again_after_a_restore(parallelism: int) -> None:
+    windows = SlidingEventTimeWindows.of(20, 10)
+    counts = AggregatePlan(["k"], {"n": agg.count()})
+    with OperatorHarness(WindowAggregate(counts, windows, pre_aggregated=False)) as before:
+        before.process({"k": ["a", "a", "a"]}, timestamps=[1, 11, 21])
+        before.watermark(19)
+        snapshot = before.snapshot(1)
+        fired = [(row["window_start"], row["n"]) for row in before.rows()]
+    after = []
+    for index in range(parallelism):
+        state = restore_state([snapshot], 1, index=index, parallelism=parallelism)
+        operator = WindowAggregate(counts, windows, pre_aggregated=False)
+        with OperatorHarness(operator, state=state, index=index, parallelism=parallelism) as harness:
+            harness.watermark(1_000)
+            after += [(row["window_start"], row["n"]) for row in harness.rows()]
+    assert [n for _, n in fired] == [1, 2]
+    assert [n for _, n in sorted(after)] == [2, 1]
+    assert not set(fired) & set(after)
