@@ -232,7 +232,7 @@ class FlightStream:
         except StopIteration:
             raise ProtocolError(f"{self._where} ended before it began") from None
         except flight.FlightCancelledError as error:
-            raise Unreachable(f"{self._where} did not answer within {patience_ms} ms") from error
+            raise Unreachable(f"{self._where} did not answer within {self._timeout_ms} ms") from error
         finally:
             watch.cancel()
         if answer is None or answer.to_pybytes() != wire.ACCEPTED:
