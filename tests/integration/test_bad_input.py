@@ -124,7 +124,7 @@ def test_a_table_whose_schema_does_not_fit_is_left_as_it_was(tmp_path: Path) -> 
     write_deltalake(str(lake), pa.table({"id": pa.array([1, 2], pa.int64())}))
     outcome = run(tmp_path, "schema_does_not_fit")
     assert outcome.code == BAD_INPUT, outcome.stderr
-    for text in ("'id'", "string", "long", str(lake)):
+    for text in ("'id'", "string", "int64", str(lake)):
         assert text in outcome.stderr
     assert DeltaTable(str(lake)).version() == 0
     assert len(list(lake.glob("*.parquet"))) == 1

@@ -63,9 +63,10 @@ def test_the_demo_finds_no_difference(tmp_path: Path, mark: str, target: str) ->
 def test_ctrl_c_ends_everything_that_was_started(tmp_path: Path, mark: str) -> None:
     with start(tmp_path, mark, "--target", "local", "--seconds", "60") as demo:
         assert demo.stdout is not None
-        for line in demo.stdout:
-            if "publishing" in line:
-                break
+        before: list[str] = []
+        while not (before and "publishing" in before[-1]):
+            before.append(demo.stdout.readline())
+            assert before[-1], f"the demo ended too early: {''.join(before)}"
         assert len(marked(mark)) >= 5, "the demo, the broker, Dagster and two workers"
         demo.send_signal(signal.SIGINT)
         output, _ = demo.communicate(timeout=60)
