@@ -147,7 +147,7 @@ def test_a_pipeline_that_cannot_be_built_starts_nothing(
     _, text = failure_of(result)
     assert "unbuildable" in text
     assert "'nothing'" in text
-    assert not (home.home() / "work").exists()
+    assert not (home.home() / "runs").exists()
     assert "unistream/job_id" not in instance.get_run_by_id(result.run_id).tags
 
 

@@ -64,7 +64,7 @@ class EmbeddedCluster:
         target: "local" (child processes) or "spark".
         config: Configuration of the cluster and, unless a job says otherwise, of its jobs.
         workdir: Folder for logs, checkpoints, savepoints, metadata; None: one below
-            `$UNISTREAM_HOME/work`, removed at the end if nothing in it is needed.
+            `$UNISTREAM_HOME/runs`, removed at the end if nothing in it is needed.
         create_host: Where workers run, instead of the target's host.
         max_workers: Limit of workers at the same time; None: what the target can host.
         rest: Serve the REST API and be found by other processes.
@@ -98,7 +98,7 @@ class EmbeddedCluster:
         self.shutdown_requested = threading.Event()
         self._on_shutdown_request = on_shutdown_request
         self._owns_workdir = workdir is None
-        self.workdir = Path(workdir) if workdir is not None else home.home() / "work" / self.id
+        self.workdir = Path(workdir) if workdir is not None else home.home() / "runs" / self.id
         self.rest_url: str | None = None
         self._max_workers = workers_max(target) if max_workers is None else max_workers
         factory = create_host or host_factory(target, config)

@@ -1,7 +1,7 @@
 """Which clusters run on this machine for this user: one small file each, below `$UNISTREAM_HOME`.
 
     <home>/clusters/<id>.json   0600; removed when the cluster ends
-    <home>/work/<id>/           a cluster's own folder, when it was given none
+    <home>/runs/<id>/           a cluster's own folder, when it was given none
 
 `$UNISTREAM_HOME` is `~/.unistream` unless set. An entry whose process is gone is ignored and removed.
 """
