@@ -22,6 +22,7 @@ from unistream.connector.file_reader import READ_AHEAD_CHUNKS, ReadAhead
 from unistream.connector.file_split import FileSplit, decode_split
 from unistream.connector.registry import create_discovery
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
+from unistream.testing.source_driver import SourceDriver
 
 
 class Counters:
@@ -445,3 +446,19 @@ def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(tmp_path:
         assert len(requests) == 2
     finally:
         reader.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        pytest.param(b"null\nnull\n", 1, id="nothing but nulls, which pyarrow does not survive"),
+        pytest.param(b'{"a": "x"}\nnull\n{"a": "y"}\n', 2, id="one among others"),
+    ],
+)
+def test_a_bare_null_is_a_bad_line(tmp_path: Path, content: bytes, line: int) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(content)
+    source = FileSource(str(path), format="json", schema=pa.schema([("a", pa.string())]))
+    driver = SourceDriver(source, create_discovery(source.info()).discover())
+    with pytest.raises(UserCodeError, match=f"line {line} .*bare null"):
+        driver.all_rows()
