@@ -72,6 +72,7 @@ def failure_of(result: dg.ExecuteInProcessResult) -> tuple[dg.DagsterEvent, str]
 def test_a_bounded_pipeline_materialises_its_assets(
     assets: ModuleType, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
+    before = children()  # servers that other tests of this process share
     result = materialize(assets, instance, "numbers")
     assert result.success
     tags = instance.get_run_by_id(result.run_id).tags
@@ -88,7 +89,11 @@ def test_a_bounded_pipeline_materialises_its_assets(
         assert metadata["unistream/restarts"] == 0
         assert metadata["unistream/job_id"] == tags["unistream/job_id"]
         assert "unistream/savepoint" not in metadata
-    assert psutil.Process().children(recursive=True) == []
+    assert children() - before == set()
+
+
+def children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
 
 
 def test_a_run_can_hand_its_job_to_a_session_cluster(
@@ -115,6 +120,7 @@ def test_a_run_reports_checkpoints_while_it_lasts(assets: ModuleType, instance: 
 def test_a_failing_function_fails_the_run_in_the_jobs_own_words(
     assets: ModuleType, instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
+    before = children()  # servers that other tests of this process share
     result = materialize(assets, instance, "failing", run_config=NO_RESTART)
     assert not result.success
     event, text = failure_of(result)
@@ -123,7 +129,7 @@ def test_a_failing_function_fails_the_run_in_the_jobs_own_words(
     assert event.step_failure_data.user_failure_data.metadata["unistream/restarts"].value == 0
     assert [event for event in result.all_events if event.is_step_up_for_retry] == []
     assert instance.get_run_by_id(result.run_id).status == dg.DagsterRunStatus.FAILURE
-    assert psutil.Process().children(recursive=True) == []
+    assert children() - before == set()
 
 
 def test_a_run_that_has_failed_names_the_checkpoint_to_go_on_from(
