@@ -98,7 +98,7 @@ class RunReport:
     def _told(self, tell: Callable[[], object]) -> None:
         try:
             tell()
-        except Exception:
+        except Exception:  # a database of Dagster that is away must not end the stream
             logger.exception("event=dagster_not_told run=%s", self._context.run.run_id)
 
 

@@ -140,7 +140,7 @@ class _Worker:
         _LOG.info("event=worker_ended task_manager=%s reason=%r", self._spec.id, reason)
         try:
             self._on_lost(self._spec.id, reason)
-        except Exception:
+        except Exception:  # the listener is not ours; this thread must still end in order
             _LOG.exception("event=lost_listener_failed task_manager=%s", self._spec.id)
 
     def _live(self) -> str:

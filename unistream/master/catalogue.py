@@ -91,7 +91,7 @@ class Catalogue:
         def guarded() -> None:
             try:
                 write()
-            except Exception:
+            except Exception:  # the catalogue is history; a job goes on without it
                 self.failures += 1
                 logger.exception("event=catalogue_write_failed write=%s", what)
             finally:

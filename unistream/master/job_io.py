@@ -105,7 +105,7 @@ class JobIo:
     def _discard(self, directory: str) -> None:
         try:
             self._storage.discard(directory)
-        except Exception:
+        except Exception:  # what is left over costs room, not correctness
             logger.exception("event=snapshot_not_discarded directory=%s", directory)
 
 

@@ -59,7 +59,7 @@ class OrderedWorker:
         while (work := self._queue.get()) is not None:
             try:
                 work()
-            except Exception:
+            except Exception:  # one piece of work must not take the others of its queue along
                 logger.exception("event=background_work_failed thread=%s", self._thread.name)
 
 
