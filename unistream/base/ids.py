@@ -45,3 +45,13 @@ class AttemptId(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         return f"{self.job}/{self.vertex}#{self.index}.{self.attempt}"
+
+
+class PartitionId(msgspec.Struct, frozen=True, order=True):
+    """What one subtask produces for one edge, whichever attempt of it; prints as ``vertex#index>edge``."""
+
+    producer: SubtaskId
+    edge: EdgeId
+
+    def __str__(self) -> str:
+        return f"{self.producer}>{self.edge}"

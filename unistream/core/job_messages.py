@@ -24,6 +24,7 @@ from unistream.model.messages import (
     TaskStateChanged,
     ToTaskManager,
 )
+from unistream.model.resources import ANY_PROFILE, ResourceProfile
 from unistream.model.snapshot import Manifest
 
 
@@ -49,6 +50,7 @@ class SlotRequest:
 
     key: str
     group: str
+    profile: ResourceProfile = ANY_PROFILE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from enum import Enum
 import msgspec
 
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
+from unistream.model.partition_type import PartitionType
+from unistream.model.resources import ResourceProfile
 
 
 class Ship(Enum):
@@ -76,9 +78,10 @@ class JobVertex(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
-    """A pipelined exchange between two vertices.
+    """An exchange between two vertices.
 
     Attributes:
+        partition: Of the producer's results: whether the consumer reads along or waits for all of them.
         input_index: Which logical input of the target's head it feeds.
         key_columns: For `Ship.HASH`: columns of the rows, in order, that make the key.
     """
@@ -89,6 +92,7 @@ class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
     ship: Ship
     input_index: int = 0
     key_columns: tuple[str, ...] = ()
+    partition: PartitionType = PartitionType.PIPELINED_BOUNDED
 
 
 class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +103,10 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     edges: tuple[JobEdge, ...]
     config: dict[str, str] = {}
     """The job's own configuration, as text by key."""
+    profiles: dict[str, ResourceProfile] = {}
+    """What one slot of a slot sharing group needs; groups that are not named take any slot."""
+    colocations: tuple[tuple[VertexId, ...], ...] = ()
+    """Strict co-location groups: subtask i of all members runs in one slot, hence in one region."""
 
     def vertex(self, vertex_id: VertexId) -> JobVertex:
         for vertex in self.vertices:

@@ -16,10 +16,13 @@ from unistream.base.ids import (
     JobId,
     LeaderEpoch,
     LineageId,
+    PartitionId,
     TaskManagerId,
 )
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobVertex, Ship
+from unistream.model.partition_type import PartitionType
+from unistream.model.resources import ResourceProfile
 from unistream.model.snapshot import TaskRestore, TaskSnapshot
 
 PROTOCOL_VERSION = 1
@@ -71,6 +74,7 @@ class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     consumer_parallelism: int
     consumer_max_parallelism: int
     key_columns: tuple[str, ...] = ()
+    type: PartitionType = PartitionType.PIPELINED_BOUNDED
 
 
 class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +144,16 @@ class AssignSplits(_Message, frozen=True, kw_only=True):
     no_more: bool = False
 
 
+class ReleasePartitions(_Message, frozen=True, kw_only=True):
+    """Delete blocking partitions that nobody will read any more; unknown ones are fine.
+
+    `partitions`: (attempt that produced it, edge).
+    """
+
+    job: JobId
+    partitions: tuple[tuple[AttemptId, EdgeId], ...]
+
+
 class ReleaseTaskManager(_Message, frozen=True, kw_only=True):
     """Cancel everything and exit."""
 
@@ -151,13 +165,14 @@ class ReleaseTaskManager(_Message, frozen=True, kw_only=True):
 
 
 class RegisterTaskManager(_Message, frozen=True, kw_only=True):
-    """First message of a TaskManager. `address`: Flight location of its server."""
+    """First message of a TaskManager. `address`: Flight location of its server; `profile`: of one slot."""
 
     task_manager: TaskManagerId
     address: str
     slots: int
     pid: int
     host: str
+    profile: ResourceProfile = ResourceProfile()
     protocol: int = PROTOCOL_VERSION
 
 
@@ -181,12 +196,18 @@ class Heartbeat(_Message, frozen=True, kw_only=True):
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a task failed. `recoverable` False: restarting cannot help (a configuration error)."""
+    """Why a task failed.
+
+    Attributes:
+        recoverable: False: restarting cannot help (a configuration error, or the user says so).
+        lost_partition: It could not be read (Flink's PartitionException): its producer has to run again.
+    """
 
     kind: str
     message: str
     traceback: str = ""
     recoverable: bool = True
+    lost_partition: PartitionId | None = None
 
 
 class TaskStateChanged(_Message, frozen=True, kw_only=True):
@@ -269,6 +290,7 @@ ToTaskManager = (
     | CheckpointCompleted
     | CheckpointAborted
     | AssignSplits
+    | ReleasePartitions
     | ReleaseTaskManager
 )
 ToJobManager = (

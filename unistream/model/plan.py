@@ -137,6 +137,7 @@ class ExecutionPlan:
                 consumer_parallelism=self._vertices[edge.target].parallelism,
                 consumer_max_parallelism=self._vertices[edge.target].max_parallelism,
                 key_columns=edge.key_columns,
+                type=edge.partition,
             )
             for edge in self._outputs[subtask.vertex]
         )

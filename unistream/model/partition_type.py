@@ -1,0 +1,54 @@
+"""Kinds of result partitions (Flink's ResultPartitionType): when they may be read, and who releases them.
+
+The runtime produces PIPELINED_BOUNDED (a stream) and BLOCKING (a spilled file, read when it is complete).
+The others are types that planning, scheduling and failover know, so that their rules are whole.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class PartitionType(Enum):
+    """Type of an exchange between two vertices."""
+
+    BLOCKING = "BLOCKING"
+    BLOCKING_PERSISTENT = "BLOCKING_PERSISTENT"
+    PIPELINED = "PIPELINED"
+    PIPELINED_BOUNDED = "PIPELINED_BOUNDED"
+    PIPELINED_APPROXIMATE = "PIPELINED_APPROXIMATE"
+    HYBRID_FULL = "HYBRID_FULL"
+    HYBRID_SELECTIVE = "HYBRID_SELECTIVE"
+
+    @property
+    def must_be_pipelined(self) -> bool:
+        """Producer and consumer run at the same time: they are in one region."""
+        return self in _MUST_BE_PIPELINED
+
+    @property
+    def can_be_pipelined(self) -> bool:
+        """A consumer may start before its producer has ended."""
+        return not self.is_blocking
+
+    @property
+    def is_blocking(self) -> bool:
+        """A consumer starts when all of it has been produced."""
+        return self in _BLOCKING
+
+    @property
+    def is_reconsumable(self) -> bool:
+        """It can be read again, so a consumer that fails does not take its producer along."""
+        return self in _RECONSUMABLE
+
+    @property
+    def is_released_by_scheduler(self) -> bool:
+        """It outlives its producer, until the scheduler says that nobody needs it any more."""
+        return self in _RELEASED_BY_SCHEDULER
+
+
+_P = PartitionType
+_BLOCKING: Final = frozenset({_P.BLOCKING, _P.BLOCKING_PERSISTENT})
+_MUST_BE_PIPELINED: Final = frozenset({_P.PIPELINED, _P.PIPELINED_BOUNDED})
+_RECONSUMABLE: Final = _BLOCKING | {_P.HYBRID_FULL}
+_RELEASED_BY_SCHEDULER: Final = _RECONSUMABLE | {_P.HYBRID_SELECTIVE}
