@@ -1,15 +1,20 @@
 """What scheduling and failover see of a job: vertices, how subtasks are connected, by which partitions.
 
-A picture that never changes and never lists the pairs of an all-to-all edge: every question is answered for
-one subtask or one partition, as a range of indices.
+A picture that never changes and never lists the pairs of an all-to-all edge. The subtasks of a link fall into
+groups: everybody on the producing side of a group feeds everybody on its consuming side, and nobody else.
+An all-to-all link is one group; a pointwise link of U producers and D consumers is min(U, D) of them. So each
+subtask is in exactly one group of each of its links, and every question is answered as a range of indices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 
+from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
 from unistream.model.graph import JobGraph
 from unistream.model.partition_type import PartitionType
@@ -25,25 +30,50 @@ class Pattern(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """An edge of the job graph."""
+    """An edge of the job graph.
+
+    Attributes:
+        dataset: What the source produces for it. Links that name the same one read the same partitions;
+            None: the link has a data set of its own, named like the link.
+    """
 
     id: EdgeId
     source: VertexId
     target: VertexId
     pattern: Pattern
     partition: PartitionType
+    dataset: EdgeId | None = None
+
+    @property
+    def reads(self) -> EdgeId:
+        """Name of the data set, as in `PartitionId.edge`."""
+        return self.id if self.dataset is None else self.dataset
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumedGroup:
-    """Partitions of one link that become readable together: producers `producers` of `link.source`."""
+    """Partitions of one link that become readable together.
+
+    Attributes:
+        producers: Indices in `link.source`.
+        consumers: Indices in `link.target`; each of them reads all the producers.
+        number: Place among the groups of the link.
+    """
 
     link: Link
     producers: range
+    consumers: range
+    number: int
 
 
 class Topology:
-    """Vertices in topological order with their parallelism, and the links between them.
+    """Vertices with their parallelism, and the links between them.
+
+    `vertices` is in the topological order that Flink schedules in: sources first, then depth first along the
+    links. Subtasks are numbered 0, 1, … in that order, vertex by vertex.
+
+    Raises:
+        ConfigError: the links form a cycle, name an unknown vertex, or disagree about a data set.
 
     >>> a, b = VertexId("a"), VertexId("b")
     >>> link = Link(id=EdgeId("e"), source=a, target=b, pattern=Pattern.POINTWISE,
@@ -51,6 +81,8 @@ class Topology:
     >>> topology = Topology([(a, 4), (b, 2)], [link])
     >>> topology.consumed(SubtaskId(b, 1))[0].producers
     range(2, 4)
+    >>> topology.number(SubtaskId(b, 1)), str(topology.subtask(5))
+    (5, 'b#1')
     """
 
     def __init__(
@@ -58,20 +90,35 @@ class Topology:
         vertices: Sequence[tuple[VertexId, int]],
         links: Iterable[Link],
         colocations: Sequence[tuple[VertexId, ...]] = (),
+        names: Mapping[VertexId, str] | None = None,
     ) -> None:
-        self.parallelism = dict(vertices)
-        self.vertices: tuple[VertexId, ...] = tuple(self.parallelism)
+        given = dict(vertices)
+        self.names: Mapping[VertexId, str] = names or {}
         self.links = tuple(links)
         self.colocations = tuple(colocations)
-        self.inputs: dict[VertexId, tuple[Link, ...]] = {
-            vertex: tuple(link for link in self.links if link.target == vertex) for vertex in self.vertices
-        }
-        self.outputs: dict[VertexId, tuple[Link, ...]] = {
-            vertex: tuple(link for link in self.links if link.source == vertex) for vertex in self.vertices
-        }
+        inputs: dict[VertexId, list[Link]] = {vertex: [] for vertex in given}
+        outputs: dict[VertexId, list[Link]] = {vertex: [] for vertex in given}
+        for link in self.links:
+            if link.source not in given or link.target not in given:
+                raise ConfigError(f"edge {link.id!r} refers to a vertex that does not exist")
+            inputs[link.target].append(link)
+            outputs[link.source].append(link)
+        self.inputs: dict[VertexId, tuple[Link, ...]] = {v: tuple(found) for v, found in inputs.items()}
+        self.outputs: dict[VertexId, tuple[Link, ...]] = {v: tuple(found) for v, found in outputs.items()}
+        self.vertices: tuple[VertexId, ...] = self._sorted()
+        self.parallelism: dict[VertexId, int] = {vertex: given[vertex] for vertex in self.vertices}
+        self.link_numbers: dict[EdgeId, int] = {link.id: number for number, link in enumerate(self.links)}
+        self.first_numbers: dict[VertexId, int] = {}
+        self.size = 0
+        for vertex in self.vertices:
+            self.first_numbers[vertex] = self.size
+            self.size += self.parallelism[vertex]
+        self._starts = list(self.first_numbers.values())
+        self._check_datasets()
 
     @classmethod
     def of(cls, graph: JobGraph) -> Topology:
+        """What `graph` looks like; each edge has a data set of its own."""
         return cls(
             [(vertex.id, vertex.parallelism) for vertex in graph.vertices],
             [
@@ -85,7 +132,21 @@ class Topology:
                 for edge in graph.edges
             ],
             graph.colocations,
+            {vertex.id: vertex.name for vertex in graph.vertices},
         )
+
+    def name(self, vertex: VertexId) -> str:
+        """For people."""
+        return self.names.get(vertex, vertex)
+
+    def number(self, subtask: SubtaskId) -> int:
+        """Place of `subtask` in topological order."""
+        return self.first_numbers[subtask.vertex] + subtask.index
+
+    def subtask(self, number: int) -> SubtaskId:
+        """The subtask at that place."""
+        position = bisect_right(self._starts, number) - 1
+        return SubtaskId(self.vertices[position], number - self._starts[position])
 
     def subtasks(self, vertex: VertexId) -> list[SubtaskId]:
         return [SubtaskId(vertex, index) for index in range(self.parallelism[vertex])]
@@ -108,12 +169,101 @@ class Topology:
             return range(downstream)
         return pointwise_consumers(producer, self.parallelism[link.source], downstream)
 
+    def groups(self, link: Link) -> int:
+        """How many groups `link` has."""
+        if link.pattern is Pattern.ALL_TO_ALL:
+            return 1
+        return min(self.parallelism[link.source], self.parallelism[link.target])
+
+    def group(self, link: Link, number: int) -> ConsumedGroup:
+        """Group `number` of `link`."""
+        if self.parallelism[link.source] >= self.parallelism[link.target]:
+            consumers = self.consumers(link, self.producers(link, number).start)
+            return ConsumedGroup(link, self.producers(link, number), consumers, number)
+        producers = self.producers(link, self.consumers(link, number).start)
+        return ConsumedGroup(link, producers, self.consumers(link, number), number)
+
+    def group_of_producer(self, link: Link, producer: int) -> int:
+        """Number of the group that producer subtask `producer` feeds."""
+        if link.pattern is Pattern.ALL_TO_ALL:
+            return 0
+        if self.parallelism[link.source] < self.parallelism[link.target]:
+            return producer
+        return self.consumers(link, producer).start
+
+    def group_of_consumer(self, link: Link, consumer: int) -> int:
+        """Number of the group that consumer subtask `consumer` reads."""
+        if link.pattern is Pattern.ALL_TO_ALL:
+            return 0
+        if self.parallelism[link.source] >= self.parallelism[link.target]:
+            return consumer
+        return self.producers(link, consumer).start
+
     def consumed(self, subtask: SubtaskId) -> tuple[ConsumedGroup, ...]:
         """What `subtask` reads, link by link."""
         return tuple(
-            ConsumedGroup(link, self.producers(link, subtask.index)) for link in self.inputs[subtask.vertex]
+            self.group(link, self.group_of_consumer(link, subtask.index))
+            for link in self.inputs[subtask.vertex]
         )
 
     def produced(self, subtask: SubtaskId) -> tuple[PartitionId, ...]:
-        """What `subtask` produces, link by link."""
-        return tuple(PartitionId(subtask, link.id) for link in self.outputs[subtask.vertex])
+        """What `subtask` produces: one partition of each data set of its vertex."""
+        datasets = dict.fromkeys(link.reads for link in self.outputs[subtask.vertex])
+        return tuple(PartitionId(subtask, dataset) for dataset in datasets)
+
+    def readers(self, partition: PartitionId) -> tuple[tuple[VertexId, range], ...]:
+        """Who reads `partition`: consumer indices, link by link."""
+        producer = partition.producer
+        return tuple(
+            (link.target, self.consumers(link, producer.index))
+            for link in self.outputs[producer.vertex]
+            if link.reads == partition.edge
+        )
+
+    def _sorted(self) -> tuple[VertexId, ...]:
+        """Vertices in Flink's order: those without inputs, then depth first along their data sets, each
+        vertex as soon as the last of its producers is placed."""
+        waiting = {vertex: len(links) for vertex, links in self.inputs.items()}
+        order: list[VertexId] = []
+
+        def place(vertex: VertexId) -> None:
+            order.append(vertex)
+            for link in self.outputs[vertex]:
+                waiting[link.target] -= 1
+
+        placed = {vertex for vertex, inputs in waiting.items() if inputs == 0}
+        sources = [vertex for vertex in waiting if vertex in placed]
+        for source in sources:
+            place(source)
+        for source in sources:
+            stack = [self._targets(source)]
+            while stack:
+                vertex = next(stack[-1], None)
+                if vertex is None:
+                    stack.pop()
+                elif waiting[vertex] == 0 and vertex not in placed:
+                    placed.add(vertex)
+                    place(vertex)
+                    stack.append(self._targets(vertex))
+        stuck = [repr(self.name(vertex)) for vertex in waiting if vertex not in placed]
+        if stuck:
+            raise ConfigError(f"operators {', '.join(stuck)} form or follow a cycle: a job has none")
+        return tuple(order)
+
+    def _targets(self, vertex: VertexId) -> Iterator[VertexId]:
+        """Consumers of `vertex`, data set by data set."""
+        datasets: dict[EdgeId, list[VertexId]] = {}
+        for link in self.outputs[vertex]:
+            datasets.setdefault(link.reads, []).append(link.target)
+        return chain.from_iterable(datasets.values())
+
+    def _check_datasets(self) -> None:
+        """A data set has one producer and one type."""
+        seen: dict[EdgeId, Link] = {}
+        for link in self.links:
+            other = seen.setdefault(link.reads, link)
+            if (other.source, other.partition) != (link.source, link.partition):
+                raise ConfigError(
+                    f"edges {other.id!r} and {link.id!r} read the same data set {link.reads!r}, "
+                    "but have another source or another partition type"
+                )

@@ -42,6 +42,16 @@ class PartitionType(Enum):
         return self in _RECONSUMABLE
 
     @property
+    def is_bounded(self) -> bool:
+        """A slow consumer holds its producer back; only a few buffers may be in between."""
+        return self in _BOUNDED
+
+    @property
+    def is_persistent(self) -> bool:
+        """It outlives the job."""
+        return self is PartitionType.BLOCKING_PERSISTENT
+
+    @property
     def is_released_by_scheduler(self) -> bool:
         """It outlives its producer, until the scheduler says that nobody needs it any more."""
         return self in _RELEASED_BY_SCHEDULER
@@ -50,5 +60,6 @@ class PartitionType(Enum):
 _P = PartitionType
 _BLOCKING: Final = frozenset({_P.BLOCKING, _P.BLOCKING_PERSISTENT})
 _MUST_BE_PIPELINED: Final = frozenset({_P.PIPELINED, _P.PIPELINED_BOUNDED})
+_BOUNDED: Final = frozenset({_P.PIPELINED_BOUNDED, _P.PIPELINED_APPROXIMATE})
 _RECONSUMABLE: Final = _BLOCKING | {_P.HYBRID_FULL}
 _RELEASED_BY_SCHEDULER: Final = _RECONSUMABLE | {_P.HYBRID_SELECTIVE}
