@@ -1,0 +1,167 @@
+"""Every case of the files beside this one, played on our machines; and the runner that does it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unistream.base.errors import NotFound
+from unistream.testing.conformance.__main__ import main
+from unistream.testing.conformance.case import Comparison, SkipCase
+from unistream.testing.conformance.files import Found, find_cases
+from unistream.testing.conformance.runner import differing, report, run_case, run_cases
+
+HERE = Path(__file__).parent
+FILES = sorted(HERE.glob("*.json"))
+
+
+def cases() -> list[Any]:
+    found = list(find_cases(FILES))
+    return [pytest.param(case, id=f"{case.title} [{number}]") for number, case in enumerate(found)]
+
+
+@pytest.mark.parametrize("found", cases())
+def test_case(found: Found) -> None:
+    try:
+        comparison = run_case(found)
+    except SkipCase as skipped:
+        pytest.skip(str(skipped))
+    expected, actual = differing(comparison)
+    assert comparison.expected == comparison.actual, f"expected {expected}\nactual {actual}"
+
+
+SECTIONS_THAT_RUN = {
+    "regions.json": {"cases", "resultPartitionTypes", "pointwiseEdgeMapping"},
+    "scheduling.json": {"cases"},
+    "failover.json": {"cases", "restartBackoff", "exponentialJitter", "configurationDefaults"},
+    "keygroups.json": {
+        "ranges",
+        "defaultMaxParallelism",
+        "hashes",
+        "javaKeys",
+        "preconditionErrors",
+        "keyGroupRangeIntersections",
+    },
+    "checkpoint_plan.json": {"plans", "failureManager", "failureReasons"},
+    "state_redistribution.json": {
+        "operatorState",
+        "keyedState",
+        "finishedStateOfCheckpoint",
+        "finishedStateOnRestore",
+    },
+    "watermarks.json": {"watermarkValve", "combinedWatermark", "barrierHandling"},
+    "lifecycle.json": {"observedTraces", "wireEvents", "notificationVectors", "failurePhases"},
+}
+
+
+@pytest.mark.parametrize("name", SECTIONS_THAT_RUN)
+def test_a_section_that_can_run_is_not_skipped_as_a_whole(name: str) -> None:
+    outcome = run_cases(find_cases([HERE / name]))
+    all_titles = {found.section for found in find_cases([HERE / name])}
+    skipped: dict[str, int] = {}
+    for found, _ in outcome.skipped:
+        skipped[found.section] = skipped.get(found.section, 0) + 1
+    total: dict[str, int] = {}
+    for found in find_cases([HERE / name]):
+        total[found.section] = total.get(found.section, 0) + 1
+    assert all_titles >= SECTIONS_THAT_RUN[name]
+    assert {s for s in all_titles if skipped.get(s, 0) < total[s]} == SECTIONS_THAT_RUN[name]
+
+
+# --- the runner itself ----------------------------------------------------------------------------
+
+
+def write(folder: Path, name: str, content: object) -> Path:
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+GOOD = {"parallelism": 2, "defaultMaxParallelism": 128}
+BAD = {"parallelism": 2, "defaultMaxParallelism": 7}
+
+
+def lines_of(path: Path) -> list[str]:
+    return list(report(run_cases(find_cases([path]))))
+
+
+def test_a_failing_case_shows_both_sides_and_fails_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "others.json", {"about": {}, "defaultMaxParallelism": [GOOD, BAD]})
+    assert main([str(path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "FAILED others.json defaultMaxParallelism: parallelism=2, defaultMaxParallelism=7",
+        "  expected 7",
+        "  actual   128",
+        "1 passed, 1 failed, 0 skipped",
+    ]
+
+
+def test_a_run_in_which_nothing_failed_ends_with_0(tmp_path: Path) -> None:
+    path = write(tmp_path, "more.json", {"defaultMaxParallelism": [GOOD]})
+    assert main([str(path)]) == 0
+
+
+def test_the_name_of_a_file_means_nothing(tmp_path: Path) -> None:
+    content = json.loads((HERE / "keygroups.json").read_text())
+    assert lines_of(write(tmp_path, "x.json", content))[-1] == lines_of(HERE / "keygroups.json")[-1]
+
+
+def test_what_no_machine_reads_is_listed_with_a_reason(tmp_path: Path) -> None:
+    write(tmp_path, "a.json", {"newSection": [{"name": "first"}, {"name": "second"}]})
+    write(tmp_path, "b.json", {"cases": [{"name": "odd", "colour": "red"}]})
+    write(tmp_path, "c.json", [1, 2])
+    write(tmp_path, "notes.md", "words")
+    assert lines_of(tmp_path) == [
+        "skipped 2: no machine reads a section of this name",
+        "  a.json newSection: first; a.json newSection: second",
+        "skipped 1: no machine reads an entry of another shape",
+        "  b.json cases: odd",
+        "skipped 1: no sections: the file is not a JSON object",
+        "  c.json -: (the file)",
+        "skipped 1: a text, not cases: it has no suffix .json",
+        "  notes.md -: (the file)",
+        "0 passed, 0 failed, 5 skipped",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        pytest.param("{", "unreadable", id="a damaged file"),
+        pytest.param({"plans": [{"vertices": 1, "edges": [], "states": {}, "expected": {}}]}, "TypeError"),
+        pytest.param(
+            {"pointwiseEdgeMapping": {"about": ""}}, "cannot be read as a case", id="a whole section"
+        ),
+    ],
+)
+def test_a_case_that_cannot_be_played_has_failed(tmp_path: Path, content: object, text: str) -> None:
+    lines = lines_of(write(tmp_path, "x.json", content))
+    assert lines[-1] == "0 passed, 1 failed, 0 skipped"
+    assert text in "\n".join(lines)
+
+
+def test_only_what_differs_is_shown() -> None:
+    assert differing(Comparison([1, 2, 3], [1, 5, 3])) == ({1: 2}, {1: 5})
+    assert differing(Comparison({"a": 1, "b": 2}, {"a": 1, "b": 3})) == ({"b": 2}, {"b": 3})
+    assert differing(Comparison("x", None)) == ("x", None)
+
+
+def test_a_path_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        list(find_cases([tmp_path / "nowhere"]))
+    assert main([str(tmp_path / "nowhere")]) == 2
+
+
+def test_it_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "unistream.testing.conformance", str(HERE / "keygroups.json")]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=100)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert " passed, 0 failed, 1 skipped" in result.stdout.splitlines()[-1]

@@ -1,0 +1,90 @@
+"""What a case is, whatever file it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+NAME_FIELDS: Final = ("name", "case", "phase", "scenario", "id", "key", "reason")
+NAME_CHARS_MAX: Final = 120
+
+
+class SkipCase(Exception):
+    """The case cannot apply, by design; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What Flink says and what our machine says; equal, or the case failed."""
+
+    expected: object
+    actual: object
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case. `run` plays it on our machine; it may raise `SkipCase`, what else it raises is a failure."""
+
+    name: str
+    run: Callable[[], Comparison]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How cases of one shape are read.
+
+    Attributes:
+        section: Key in the file under which they lie.
+        fields: Which a case has; tells apart sections of one name. ``a.b``: entries of list a have b. Empty:
+            `read` takes the section as a whole.
+        read: Cases of one entry (or of the whole section), given the name of the entry.
+    """
+
+    section: str
+    fields: frozenset[str]
+    read: Callable[[str, Any], Iterator[Case]]
+
+    def fits(self, value: object) -> bool:
+        """Whether it reads that entry."""
+        return isinstance(value, dict) and all(_has(value, field) for field in self.fields)
+
+
+def _has(value: Json, field: str) -> bool:
+    outer, _, inner = field.partition(".")
+    if outer not in value:
+        return False
+    items = value[outer]
+    return not inner or (isinstance(items, list) and all(isinstance(i, dict) and inner in i for i in items))
+
+
+def entry(section: str, *fields: str, play: Callable[[Json], Comparison]) -> Shape:
+    """A shape of which each entry is one case."""
+
+    def read(name: str, value: Json) -> Iterator[Case]:
+        yield Case(name, lambda: play(value))
+
+    return Shape(section, frozenset(fields), read)
+
+
+def name_of(value: object, number: int) -> str:
+    """What an entry is called: by its own name, else by what it holds."""
+    if isinstance(value, dict):
+        for key in NAME_FIELDS:
+            if isinstance(value.get(key), str):
+                return str(value[key])
+        scalars = {k: v for k, v in value.items() if isinstance(v, str | int | float | bool)}
+        if scalars:
+            return ", ".join(f"{k}={v}" for k, v in scalars.items())[:NAME_CHARS_MAX]
+    return f"#{number}"
+
+
+def shown(value: object) -> str:
+    """As JSON where it can be, for people."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError):
+        return repr(value)

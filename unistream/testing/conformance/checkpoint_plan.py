@@ -1,0 +1,73 @@
+"""Checkpoint plans with finished tasks, and which failures of checkpoints a job endures."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unistream.base.ids import CheckpointId
+from unistream.core.checkpoint_failures import FailureCounter, FailureReason
+from unistream.core.checkpoint_plan import NotAllRunning, plan_checkpoint
+from unistream.core.execution import ExecutionState
+from unistream.model.plan import ExecutionPlan
+from unistream.testing.conformance.case import Comparison, Json, Shape, entry
+from unistream.testing.conformance.graphs import edge, graph_of, subtask, texts, vertex
+
+
+def _plan(case: Json) -> Comparison:
+    graph = graph_of(
+        [vertex(name, parallelism) for name, parallelism in case["vertices"]],
+        [edge(i, e["from"], e["to"], e["pattern"]) for i, e in enumerate(case["edges"])],
+    )
+    plan = ExecutionPlan(graph)
+    states = dict.fromkeys(plan.subtasks, ExecutionState.RUNNING)
+    states |= {subtask(name): ExecutionState[state] for name, state in case["states"].items()}
+    found = plan_checkpoint(plan, states)
+    expected = {k: sorted(v) if isinstance(v, list) else v for k, v in case["expected"].items()}
+    if isinstance(found, NotAllRunning):
+        return Comparison(expected, {"failureReason": FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING.name})
+    actual: Json = {
+        "tasksToTrigger": texts(found.to_trigger),
+        "tasksToWaitFor": texts(found.to_wait_for),
+        "tasksToCommitTo": texts(found.to_wait_for),
+        "finishedTasks": texts(found.finished),
+        "fullyFinishedVertices": texts(found.fully_finished),
+        "mayHaveFinishedTasks": True,  # how Flink says that tasks may finish: here it cannot be turned off
+    }
+    return Comparison(expected, {k: v for k, v in actual.items() if k in expected})
+
+
+def _failures_in_a_row(case: Json) -> Comparison:
+    counter = FailureCounter(case["tolerableFailures"])
+    actual = []
+    for event in case["events"]:
+        if "success" in event:
+            counter.succeeded(CheckpointId(event["success"]))
+            actual.append(False)
+            continue
+        failed = counter.failed(
+            None if event["id"] == -1 else CheckpointId(event["id"]),
+            FailureReason[event["fail"]],
+            savepoint=event.get("savepoint", False),
+        )
+        actual.append(failed)
+    return Comparison([event["failsJob"] for event in case["events"]], actual)
+
+
+def _reason(case: Json) -> Comparison:
+    reason = FailureReason.__members__.get(case["reason"])
+    expected = {"counts": case["countsTowardsTolerableFailures"], "before any task": case["preFlight"]}
+    if reason is None:
+        return Comparison(expected, "no such reason")
+    return Comparison(expected, {"counts": reason.counts, "before any task": reason.is_pre_flight})
+
+
+SHAPES: Final[tuple[Shape, ...]] = (
+    entry("plans", "vertices", "edges", "states", "expected", play=_plan),
+    entry("failureManager", "tolerableFailures", "events", play=_failures_in_a_row),
+    entry("failureReasons", "reason", "countsTowardsTolerableFailures", "preFlight", play=_reason),
+)
+PROSE: Final[dict[str, str]] = {
+    "requestQueue": "one snapshot is under way at a time by design: there is no queue with limits",
+    "coordinatorBehaviours": "given and expected in words, not in steps that a machine could play",
+    "stopWithSavepointTermination": "events and expected in words, not in steps that a machine could play",
+}

@@ -1,0 +1,92 @@
+"""Runs the cases and says how they went."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from unistream.testing.conformance.case import Comparison, SkipCase, shown
+from unistream.testing.conformance.files import Found
+
+TEXT_CHARS_MAX: Final = 2_000  # of one side of a comparison
+NAMES_SHOWN_MAX: Final = 6  # of the cases that were skipped for one reason
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How a run went."""
+
+    passed: int = 0
+    failed: list[tuple[Found, Comparison]] = field(default_factory=list)
+    skipped: list[tuple[Found, str]] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.passed} passed, {len(self.failed)} failed, {len(self.skipped)} skipped"
+
+
+def run_case(found: Found) -> Comparison:
+    """Plays one case; an error on the way is what our machine said.
+
+    Raises:
+        SkipCase: it cannot apply, by design.
+    """
+    try:
+        return found.case.run()
+    except SkipCase:
+        raise
+    except Exception as error:  # whatever goes wrong in a case is its result
+        frames = "".join(traceback.format_exception(error)[-3:])
+        return Comparison("no error", f"{type(error).__name__}: {error}\n{frames}")
+
+
+def run_cases(cases: Iterable[Found]) -> Outcome:
+    """All of them, one after the other."""
+    outcome = Outcome()
+    for found in cases:
+        try:
+            comparison = run_case(found)
+        except SkipCase as skipped:
+            outcome.skipped.append((found, str(skipped)))
+            continue
+        if comparison.expected == comparison.actual:
+            outcome.passed += 1
+        else:
+            outcome.failed.append((found, comparison))
+    return outcome
+
+
+def report(outcome: Outcome) -> Iterator[str]:
+    """Lines for people: failures with both sides, skipped cases by reason, and the numbers last."""
+    for found, comparison in outcome.failed:
+        expected, actual = differing(comparison)
+        yield f"FAILED {found.title}"
+        yield f"  expected {_cut(shown(expected))}"
+        yield f"  actual   {_cut(shown(actual))}"
+    by_reason: dict[str, list[Found]] = {}
+    for found, reason in outcome.skipped:
+        by_reason.setdefault(reason, []).append(found)
+    for reason, members in by_reason.items():
+        names = [found.title for found in members]
+        more = f", and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
+        yield f"skipped {len(names)}: {reason}"
+        yield f"  {'; '.join(names[:NAMES_SHOWN_MAX])}{more}"
+    yield outcome.summary
+
+
+def differing(comparison: Comparison) -> tuple[object, object]:
+    """Both sides without what is equal, where they are mappings or lists of one length."""
+    expected, actual = comparison.expected, comparison.actual
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        keys = [k for k in {**expected, **actual} if expected.get(k) != actual.get(k)]
+        return {k: expected.get(k) for k in keys}, {k: actual.get(k) for k in keys}
+    if isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        places = [i for i, (a, b) in enumerate(zip(expected, actual, strict=True)) if a != b]
+        return {i: expected[i] for i in places}, {i: actual[i] for i in places}
+    return expected, actual
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_CHARS_MAX else f"{text[:TEXT_CHARS_MAX]}…"

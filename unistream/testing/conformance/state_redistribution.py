@@ -1,0 +1,208 @@
+"""Where state goes when a job is rescaled, and which finished states a snapshot may have."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Final
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, SubtaskId, VertexId
+from unistream.core.checkpoint_result import PartialFinishingNotSupported, vertex_snapshot
+from unistream.core.finished_state import check_finished
+from unistream.core.state_assignment import assign_state, list_shares
+from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot import (
+    FileRef,
+    KeyedHandle,
+    ListHandle,
+    ListMode,
+    ListShare,
+    Manifest,
+    OperatorStateHandle,
+    TaskSnapshot,
+    VertexSnapshot,
+)
+from unistream.testing.conformance.case import Comparison, Json, Shape, entry
+from unistream.testing.conformance.graphs import edge, graph_of, vertex
+
+MODES: Final = {
+    "SPLIT_DISTRIBUTE": ListMode.SPLIT,
+    "UNION": ListMode.UNION,
+    "BROADCAST": ListMode.BROADCAST,
+}
+_FINISHED: Final = {"ALL_RUNNING": (), "PARTIALLY_FINISHED": (0,), "FULLY_FINISHED": (0, 1)}
+
+
+# --- operator state -------------------------------------------------------------------------------
+
+
+def _operator_state(case: Json) -> Comparison:
+    """Elements by new subtask and state. Names are renamed so that our order of names is the one that Flink
+    walked; of a broadcast state one copy is what counts."""
+    rename = {name: f"{i:02}-{name}" for i, name in enumerate(case.get("listStateNameOrder", []))}
+    old = [
+        tuple(
+            _list_handle(handle["handle"], rename.get(name, name), state)
+            for handle in handles
+            for name, state in handle["states"].items()
+        )
+        for handles in case["old"]
+    ]
+    broadcast = {h.name for handles in old for h in handles if h.mode is ListMode.BROADCAST}
+    shares = list_shares(old, case["newParallelism"])
+    expected = [_expected_elements(handles, rename, broadcast) for handles in case["new"]]
+    return Comparison(expected, [_elements(parts, broadcast) for parts in shares])
+
+
+def _list_handle(owner: str, name: str, state: Json) -> ListHandle:
+    """Each element says which handle it was in, and where."""
+    items = tuple(f"{owner}:{offset}".encode() for offset in state["offsets"])
+    return ListHandle(name=name, mode=MODES[state["mode"]], count=len(items), inline=items)
+
+
+def _expected_elements(handles: list[Json], rename: dict[str, str], broadcast: set[str]) -> Json:
+    parts: dict[str, list[str]] = {}
+    for handle in handles:
+        for name, state in handle["states"].items():
+            items = [f"{handle['handle']}:{offset}" for offset in state["offsets"]]
+            parts.setdefault(rename.get(name, name), []).extend(items)
+    return _comparable(parts, broadcast)
+
+
+def _elements(shares: tuple[ListShare, ...], broadcast: set[str]) -> Json:
+    by_name = groupby(sorted(shares, key=lambda s: s.handle.name), key=lambda s: s.handle.name)
+    parts = {
+        name: [
+            (share.handle.inline or ())[k].decode() for share in group for k in range(share.start, share.stop)
+        ]
+        for name, group in by_name
+    }
+    return _comparable(parts, broadcast)
+
+
+def _comparable(parts: dict[str, list[str]], broadcast: set[str]) -> Json:
+    """The order of handles does not matter, that of the elements of one does; copies are equal."""
+    result: Json = {}
+    for name, items in sorted(parts.items()):
+        if name in broadcast and items:
+            result[name] = sorted({item.rpartition(":")[2] for item in items})
+        elif items:
+            result[name] = sorted(items, key=lambda item: item.rpartition(":")[0])
+    return result
+
+
+# --- keyed state ----------------------------------------------------------------------------------
+
+
+def _keyed_state(case: Json) -> Comparison:
+    """A batch for every key group; the file's name says which old subtask wrote it."""
+    maximum, width = case["maxParallelism"], case["oldParallelism"]
+    uid = OperatorUid("keyed")
+    old = VertexSnapshot(
+        vertex=VertexId("v"),
+        name="v",
+        operators=(uid,),
+        parallelism=width,
+        max_parallelism=maximum,
+        subtasks=tuple(
+            TaskSnapshot(operators={uid: OperatorStateHandle(keyed=(_keyed_handle(i, width, maximum),))})
+            for i in range(width)
+        ),
+    )
+    graph = graph_of([vertex("v", case["newParallelism"], "keyed", max_parallelism=maximum)], [])
+    restores = assign_state(_manifest(old), "dir", graph, allow_non_restored=False)
+    actual = [
+        [
+            [int(cut.handle.file.path), cut.handle.key_groups[cut.start], cut.handle.key_groups[cut.stop - 1]]
+            for cut in restores[SubtaskId(VertexId("v"), index)].operators[uid].keyed
+        ]
+        for index in range(case["newParallelism"])
+    ]
+    return Comparison(case["sourcesOfNewSubtask"], actual)
+
+
+def _keyed_handle(subtask: int, parallelism: int, maximum: int) -> KeyedHandle:
+    groups = tuple(group for group in range(maximum) if group * parallelism // maximum == subtask)
+    file = FileRef(path=str(subtask), size=1, sha256="")
+    return KeyedHandle(name="state", file=file, key_groups=groups, rows=len(groups))
+
+
+def _manifest(*vertices: VertexSnapshot) -> Manifest:
+    return Manifest(
+        job=JobId("job"),
+        job_name="job",
+        lineage=LineageId("line"),
+        checkpoint_id=CheckpointId(1),
+        kind=SnapshotKind.SAVEPOINT,
+        timestamp_ms=0,
+        vertices=vertices,
+    )
+
+
+# --- finished tasks -------------------------------------------------------------------------------
+
+
+def _finished_in_checkpoint(case: Json) -> Comparison:
+    target = vertex("v", case["parallelism"], "op")
+    state = ListHandle(name="list", mode=MODES[case["stateMode"]], count=1, inline=(b"x",))
+    reported = {OperatorUid("op"): OperatorStateHandle(lists=(state,))}
+    ended = {SubtaskId(target.id, i) for i in [*case["finished"], *case["finishedOnRestore"]]}
+    acked = {
+        SubtaskId(target.id, i): TaskSnapshot(
+            operators=reported if i in case["stateReportedBy"] else {},
+            finished=i in case["operatorsFinished"],
+        )
+        for i in range(case["parallelism"])
+    }
+    expected = case["expected"]
+    try:
+        found = vertex_snapshot(target, acked=acked, ended=ended, coordinator=b"c")
+    except PartialFinishingNotSupported as error:
+        reason = expected.get("reason", "")
+        said = reason if reason and reason in str(error) else str(error)
+        return Comparison(expected, {"error": "PartialFinishingNotSupportedByState", "reason": said})
+    if found.fully_finished:
+        return Comparison(expected.get("operatorState"), "FULLY_FINISHED")
+    kinds = ["FINISHED" if t is None else "state" if t.operators else "none" for t in found.subtasks]
+    return Comparison(expected.get("subtasks", expected), kinds)
+
+
+def _finished_on_restore(case: Json) -> Comparison:
+    if case.get("sameChain"):
+        states = {"a": case["operator1State"], "b": case["operator2State"]}
+        graph = graph_of([vertex("chain", 2, "a", "b")], [])
+    else:
+        states = {"a": case["upstreamState"], "b": case["downstreamState"]}
+        edges = [edge(i, "a", "b", pattern) for i, pattern in enumerate(case["edges"])]
+        graph = graph_of([vertex("a", 2), vertex("b", 2)], edges)
+    manifest = _manifest(*(_snapshot(name, state) for name, state in states.items() if state != "NO_STATE"))
+    try:
+        check_finished(manifest, graph)
+    except ConfigError as refused:
+        return Comparison(case["expected"], "rejected: " + str(refused).partition(":")[0])
+    return Comparison(case["expected"], "accepted")
+
+
+def _snapshot(name: str, state: str) -> VertexSnapshot:
+    finished = _FINISHED[state]
+    return VertexSnapshot(
+        vertex=VertexId(name),
+        name=name,
+        operators=(OperatorUid(name),),
+        parallelism=2,
+        max_parallelism=128,
+        subtasks=tuple(None if i in finished else TaskSnapshot() for i in range(2)),
+        finished_subtasks=finished,
+    )
+
+
+SHAPES: Final[tuple[Shape, ...]] = (
+    entry("operatorState", "old", "new", "newParallelism", play=_operator_state),
+    entry("keyedState", "maxParallelism", "sourcesOfNewSubtask", play=_keyed_state),
+    entry("finishedStateOfCheckpoint", "parallelism", "stateMode", "expected", play=_finished_in_checkpoint),
+    entry("finishedStateOnRestore", "expected", play=_finished_on_restore),
+)
+PROSE: Final[dict[str, str]] = {
+    "inFlightMappers": "barriers are aligned: there is no state in flight that could be redistributed",
+    "restoreBehaviours": "expected in words, not in steps that a machine could play",
+}
