@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Final, Generic, TypeVar
 
@@ -37,7 +37,7 @@ class StateLog(Generic[S]):
 
     __slots__ = ("_state", "_story", "_subject", "_table")
 
-    def __init__(self, subject: str, start: S, table: Mapping[S, frozenset[S]]) -> None:
+    def __init__(self, subject: str, start: S, table: Mapping[S, Collection[S]]) -> None:
         self._subject = subject
         self._state = start
         self._table = table

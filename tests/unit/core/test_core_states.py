@@ -14,7 +14,7 @@ from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState, exec
 from unistream.core.job import JOB_TRANSITIONS, JobStatus, job_state
 from unistream.core.story import STORY_STEPS_MAX, IllegalTransition, StateLog
 
-TABLES: list[Mapping[Any, frozenset[Any]]] = [JOB_TRANSITIONS, EXECUTION_TRANSITIONS]
+TABLES: list[Mapping[Any, Mapping[Any, str]]] = [JOB_TRANSITIONS, EXECUTION_TRANSITIONS]
 PAIRS = [
     pytest.param(table, a, b, id=f"{type(a).__name__} {a.name} to {b.name}")
     for table in TABLES
@@ -24,7 +24,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("table", "before", "after"), PAIRS)
-def test_every_pair(table: Mapping[Any, frozenset[Any]], before: Enum, after: Enum) -> None:
+def test_every_pair(table: Mapping[Any, Mapping[Any, str]], before: Enum, after: Enum) -> None:
     log = StateLog("it", before, table)
     if after in table[before]:
         log.to(after, "because")
@@ -37,8 +37,76 @@ def test_every_pair(table: Mapping[Any, frozenset[Any]], before: Enum, after: En
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_state_has_its_row(table: Mapping[Any, frozenset[Any]]) -> None:
+def test_every_state_has_its_row(table: Mapping[Any, Mapping[Any, str]]) -> None:
     assert set(table) == set(type(next(iter(table))))
+
+
+FLINKS_JOB = """
+    INITIALIZING: CREATED RECONCILING CANCELLING FAILING SUSPENDED
+    CREATED:      RUNNING RESTARTING CANCELLING FAILING SUSPENDED
+    RUNNING:      FINISHED RESTARTING CANCELLING FAILING SUSPENDED
+    FAILING:      FAILED CANCELLING SUSPENDED
+    FAILED:
+    CANCELLING:   CANCELED FAILING SUSPENDED
+    CANCELED:
+    FINISHED:
+    RESTARTING:   RUNNING CREATED CANCELLING FAILING SUSPENDED
+    SUSPENDED:
+    RECONCILING:  RUNNING RESTARTING CANCELLING FAILING SUSPENDED
+"""
+
+FLINKS_EXECUTION = """
+    CREATED:      SCHEDULED RECONCILING CANCELED FAILED
+    SCHEDULED:    DEPLOYING CANCELED FAILED
+    DEPLOYING:    INITIALIZING RUNNING FINISHED CANCELING FAILED
+    INITIALIZING: RUNNING FINISHED CANCELING FAILED
+    RUNNING:      FINISHED CANCELING FAILED
+    FINISHED:
+    CANCELING:    CANCELED FAILED
+    CANCELED:
+    FAILED:
+    RECONCILING:  INITIALIZING RUNNING FINISHED CANCELING CANCELED FAILED
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        pytest.param(JOB_TRANSITIONS, FLINKS_JOB, id="job"),
+        pytest.param(EXECUTION_TRANSITIONS, FLINKS_EXECUTION, id="execution"),
+    ],
+)
+def test_a_step_is_added_or_taken_away_on_purpose_only(
+    table: Mapping[Any, Mapping[Any, str]], text: str
+) -> None:
+    rows = (line.split(":") for line in text.strip().splitlines())
+    expected = {before.strip(): set(after.split()) for before, after in rows}
+    assert {before.name: {after.name for after in steps} for before, steps in table.items()} == expected
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_step_says_what_leads_to_it(table: Mapping[Any, Mapping[Any, str]]) -> None:
+    for steps in table.values():
+        assert all(why and why[0].islower() and not why.endswith(".") for why in steps.values())
+
+
+@pytest.mark.parametrize(
+    ("table", "start"),
+    [(JOB_TRANSITIONS, JobStatus.INITIALIZING), (EXECUTION_TRANSITIONS, ExecutionState.CREATED)],
+)
+def test_every_state_can_be_reached_and_every_life_can_end(
+    table: Mapping[Any, Mapping[Any, str]], start: Enum
+) -> None:
+    reached, todo = {start}, [start]
+    while todo:
+        new = set(table[todo.pop()]) - reached
+        reached |= new
+        todo += new
+    assert reached == set(table)
+    can_end = {state for state, steps in table.items() if not steps}
+    while more := {s for s, steps in table.items() if s not in can_end and can_end & set(steps)}:
+        can_end |= more
+    assert can_end == set(table)
 
 
 def test_terminal_states_are_flinks() -> None:

@@ -1,0 +1,76 @@
+"""The history of failures as people see it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from unistream.base.config import EXCEPTION_HISTORY_SIZE, Configuration
+from unistream.base.ids import AttemptId, VertexId
+from unistream.core.exception_history import ExceptionEntry, RootException, task_name
+from unistream.master.job_info import ExceptionInfo
+from unistream.model.graph import JobGraph
+from unistream.port.metadata import ExceptionRecord
+
+_ATTEMPT: Final = re.compile(r"^(?P<job>[^/]+)/(?P<vertex>.+)#(?P<index>\d+)\.(?P<attempt>\d+)$")
+
+
+def named_task(graph: JobGraph, attempt: AttemptId) -> str:
+    """How people know the task of `attempt`."""
+    for vertex in graph.vertices:
+        if vertex.id == attempt.vertex:
+            return task_name(vertex.name, attempt.index, vertex.parallelism, attempt.attempt)
+    return str(attempt)
+
+
+def exception_info(root: RootException) -> ExceptionInfo:
+    """A root cause with what failed along with it."""
+    return _info(root.cause, tuple(_info(entry) for entry in root.concurrent))
+
+
+def _info(entry: ExceptionEntry, concurrent: tuple[ExceptionInfo, ...] = ()) -> ExceptionInfo:
+    return ExceptionInfo(
+        at_ms=entry.at_ms,
+        kind=entry.failure.kind,
+        message=entry.failure.message,
+        traceback=entry.failure.traceback,
+        attempt=None if entry.attempt is None else str(entry.attempt),
+        task_manager=entry.task_manager,
+        task_name=entry.task_name,
+        endpoint=entry.endpoint,
+        labels=dict(entry.labels),
+        concurrent=concurrent,
+    )
+
+
+def recorded_exceptions(
+    records: Sequence[ExceptionRecord], graph: JobGraph | None
+) -> tuple[ExceptionInfo, ...]:
+    """What the catalogue knows, newest first, as many as the job shows; there each stands by itself."""
+    kept = Configuration(graph.config if graph is not None else {}).get(EXCEPTION_HISTORY_SIZE)
+    newest = sorted(records, key=lambda record: record.at_ms, reverse=True)[:kept]
+    return tuple(
+        ExceptionInfo(
+            at_ms=record.at_ms,
+            kind=record.kind,
+            message=record.message,
+            traceback=record.traceback,
+            attempt=record.attempt,
+            task_manager=record.task_manager,
+            task_name=_recorded_name(record.attempt, graph),
+        )
+        for record in newest
+    )
+
+
+def _recorded_name(attempt: str | None, graph: JobGraph | None) -> str | None:
+    """`attempt` as `AttemptId` prints itself."""
+    match = _ATTEMPT.match(attempt or "")
+    if match is None or graph is None:
+        return attempt
+    index, number = int(match["index"]), int(match["attempt"])
+    for vertex in graph.vertices:
+        if vertex.id == VertexId(match["vertex"]):
+            return task_name(vertex.name, index, vertex.parallelism, number)
+    return attempt
