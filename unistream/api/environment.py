@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from unistream.api.graph import GraphBuilder, Port, check_max_parallelism, check_parallelism
+from unistream.api.slots import SlotSharingGroup
 from unistream.api.stream import DataStream
-from unistream.base.config import CHAINING, MAX_PARALLELISM, PARALLELISM, Configuration
+from unistream.base.config import CHAINING, CHECKPOINT_INTERVAL, MAX_PARALLELISM, PARALLELISM, Configuration
 from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, UnistreamError, UserCodeError
-from unistream.core.translate import translate
+from unistream.core.exchange_modes import why_no_checkpoints
+from unistream.core.explain import explain
+from unistream.core.plan_json import plan_json
+from unistream.core.translate import Resolved, resolve, translate_resolved
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -17,10 +22,12 @@ from unistream.model.stream_graph import StreamGraph
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.event_time import is_event_time
 from unistream.port.operator import SourceOperatorSpec
-from unistream.port.source import Source
+from unistream.port.source import DEAD_LETTERS_TAG, SendsDeadLetters, Source
 
 if TYPE_CHECKING:
     from unistream.client import JobClient, JobResult
+
+_log = logging.getLogger(__name__)
 
 
 class Environment:
@@ -73,6 +80,40 @@ class Environment:
         self._config = self._config.merged({MAX_PARALLELISM.key: str(max_parallelism)})
         return self
 
+    def disable_operator_chaining(self) -> Environment:
+        """Every operator gets a task of its own.
+
+        >>> import unistream as us
+        >>> env = us.Environment().disable_operator_chaining()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> _ = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").print()
+        >>> [vertex.name for vertex in env.job_graph()[0].vertices]
+        ['numbers', 'print']
+        """
+        self._config = self._config.merged({CHAINING.key: "false"})
+        return self
+
+    def register_slot_sharing_group(self, group: SlotSharingGroup) -> Environment:
+        """Tells what one slot of a group needs. Operators may then name only groups that are registered, so
+        that a misspelled name is found.
+
+        Raises:
+            ConfigError: the group was given other needs before.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> env = env.register_slot_sharing_group(us.SlotSharingGroup("heavy", 2, "512 mb"))
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> _ = numbers.print().slot_sharing_group("heavy")
+        >>> env.job_graph()[0].profiles["heavy"].memory_mb
+        512
+        """
+        if not isinstance(group, SlotSharingGroup):
+            raise ConfigError("register_slot_sharing_group takes a SlotSharingGroup")
+        self._builder.register(group)
+        return self
+
     def from_source(
         self, source: Source, watermark_strategy: WatermarkStrategy, name: str | None = None
     ) -> DataStream:
@@ -105,6 +146,8 @@ class Environment:
             name, SourceOperatorSpec(source=source, watermarks=watermark_strategy), stateful=True
         )
         node.source = source.info()
+        if isinstance(source, SendsDeadLetters) and source.dead_letter_schema is not None:
+            self._builder.side_schemas[node.id, DEAD_LETTERS_TAG] = source.dead_letter_schema
         return DataStream(self._builder, (Port(node.id),), schema)
 
     def stream_graph(self, name: str | None = None) -> StreamGraph:
@@ -119,7 +162,19 @@ class Environment:
 
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
         """What will run: vertices of chained operators (data), and their code."""
-        return translate(
+        graph, code = translate_resolved(self._resolve(name), self._config.to_dict())
+        reason = why_no_checkpoints(graph)
+        if reason is not None and self._config.find(CHECKPOINT_INTERVAL) is not None:
+            _log.warning(
+                "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
+                graph.name,
+                reason,
+                CHECKPOINT_INTERVAL.key,
+            )
+        return graph, code
+
+    def _resolve(self, name: str | None = None) -> Resolved:
+        return resolve(
             self.stream_graph(name),
             parallelism=self.parallelism,
             max_parallelism=self._max_parallelism(),
@@ -128,7 +183,7 @@ class Environment:
         )
 
     def explain(self) -> str:
-        """The job as text: one line per vertex with its chain, then where its rows go.
+        """The job as text: what was written, what shares a task (`->`), and what runs.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -136,19 +191,37 @@ class Environment:
         >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
         >>> _ = numbers.print()
         >>> print(env.explain())
-        1. numbers -> print  (parallelism 1, max 128)
+        stream graph 'unistream job': 2 operators, 1 edge
+          0: numbers  (parallelism 1, slots default)
+          1: print  (parallelism 1, slots default)
+          0 -> 1 forward: chained
+        <BLANKLINE>
+        job graph 'unistream job': 1 vertex, 0 exchanges, STREAMING
+        [1] numbers -> print  (parallelism 1 of 128, slots default)
+            source datagen, bounded
+            numbers-0: numbers  (stateful, generated uid)
+            print-1: print  (stateful, generated uid)
+        <BLANKLINE>
+        execution graph: 1 subtask, 1 region
+          [1] subtasks 0 attempt 0
+          region 0: [1] 0
         """
-        graph, _ = self.job_graph()
-        numbers = {vertex.id: number for number, vertex in enumerate(graph.vertices, 1)}
-        lines = []
-        for vertex in graph.vertices:
-            chain = " -> ".join(operator.name for operator in vertex.operators)
-            size = f"(parallelism {vertex.parallelism}, max {vertex.max_parallelism})"
-            lines.append(f"{numbers[vertex.id]}. {chain}  {size}")
-            for edge in graph.outputs_of(vertex.id):
-                by = f" by {', '.join(edge.key_columns)}" if edge.key_columns else ""
-                lines.append(f"   {edge.ship.value}{by} -> {numbers[edge.target]}")
-        return "\n".join(lines)
+        resolved = self._resolve()
+        return explain(resolved, translate_resolved(resolved, self._config.to_dict())[0])
+
+    def explain_json(self) -> dict[str, Any]:
+        """The same for programs: ``streamGraph`` and ``jobGraph`` as Flink shows them, ``executionGraph``.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> _ = numbers.rebalance().print()
+        >>> env.explain_json()["jobGraph"]["nodes"][1]["inputs"][0]["ship_strategy"]
+        'REBALANCE'
+        """
+        resolved = self._resolve()
+        return plan_json(resolved, translate_resolved(resolved, self._config.to_dict())[0])
 
     def execute(self, name: str | None = None, *, savepoint: str | None = None) -> JobResult:
         """Runs the job and waits for its end.

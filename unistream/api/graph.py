@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from unistream.api.slots import SlotSharingGroup
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
 from unistream.model.graph import Ship
+from unistream.model.partition_type import PartitionType
+from unistream.model.resources import ResourceProfile
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.event_time import AssignTimestampsAndWatermarks
 from unistream.port.operator import SourceOperatorSpec
@@ -18,11 +21,22 @@ from unistream.port.operator import SourceOperatorSpec
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """An output of a node: its main one or the side output `tag`. `ship` None: forward if possible."""
+    """An output of a node: its main one or the side output `tag`.
+
+    Attributes:
+        ship: None: forward if possible.
+        partition: None: as the mode of the whole job says.
+    """
 
     node: int
     tag: str | None = None
     ship: Ship | None = None
+    partition: PartitionType | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """It stands for the operator itself, nothing was said about the way from there."""
+        return self.ship is None and self.partition is None
 
 
 @dataclass(slots=True)
@@ -32,12 +46,16 @@ class GraphBuilder:
     Attributes:
         run: Executes what was built, under a name, and waits for its end.
         follows: Node -> node whose parallelism it takes when the graph is read, so that the two chain.
+        profiles: Slot sharing group -> what one slot of it needs, as far as it was told.
+        registered: Groups that the environment knows; None: it was told of none, so any name makes one.
         side_schemas: (node, tag) -> schema of a side output, where it is known.
     """
 
     run: Callable[[str | None], object]
     graph: StreamGraph = field(default_factory=StreamGraph)
     follows: dict[int, int] = field(default_factory=dict)
+    profiles: dict[str, ResourceProfile] = field(default_factory=dict)
+    registered: set[str] | None = None
     side_schemas: dict[tuple[int, str], pa.Schema | None] = field(default_factory=dict)
 
     def add(
@@ -57,7 +75,6 @@ class GraphBuilder:
             operator=operator,
             inputs=len(inputs),
             stateful=stateful,
-            slot_sharing_group=self._group(inputs),
         )
         self.graph.nodes.append(node)
         for index, ports in enumerate(inputs):
@@ -69,6 +86,7 @@ class GraphBuilder:
                     ship=ship or port.ship,
                     key_columns=tuple(key_columns),
                     tag=port.tag,
+                    partition=port.partition,
                 )
                 self.graph.edges.append(edge)
         return node
@@ -85,13 +103,44 @@ class GraphBuilder:
                 )
         node.uid = OperatorUid(uid)
 
+    def declare(self, group: str | SlotSharingGroup) -> str:
+        """Name of the group; its needs are kept.
+
+        Raises:
+            ConfigError: it has no name, or was given other needs before.
+        """
+        if isinstance(group, str):
+            if not group:
+                raise ConfigError("a slot sharing group needs a name")
+            return group
+        profile = group.profile
+        if not profile.is_unknown and self.profiles.setdefault(group.name, profile) != profile:
+            raise ConfigError(
+                f"slot sharing group {group.name!r} is given two different resource profiles, "
+                f"{self.profiles[group.name]} and {profile}; make its SlotSharingGroup(...) once"
+            )
+        if self.registered is not None:
+            self.registered.add(group.name)
+        return group.name
+
+    def register(self, group: SlotSharingGroup) -> None:
+        """From now on operators may only name groups that are registered."""
+        self.registered = self.registered or set(self.profiles)
+        self.declare(group)
+
     def finished(self, name: str) -> StreamGraph:
         """The graph as it is now; later changes do not show in it."""
         nodes = [replace(node) for node in self.graph.nodes]
         for follower, leader in sorted(self.follows.items()):
             nodes[follower].parallelism = nodes[leader].parallelism
             nodes[follower].max_parallelism = nodes[leader].max_parallelism
-        return StreamGraph(name=name, nodes=nodes, edges=list(self.graph.edges))
+        return StreamGraph(
+            name=name,
+            nodes=nodes,
+            edges=list(self.graph.edges),
+            profiles=dict(self.profiles),
+            registered_groups=None if self.registered is None else frozenset(self.registered),
+        )
 
     def check_complete_before_time(self, ports: Sequence[Port], what: str) -> None:
         """A stream that others wait for: bounded, and without a watermark before its end.
@@ -126,10 +175,6 @@ class GraphBuilder:
                 found[node] = self.graph.nodes[node]
                 waiting.extend(edge.source for edge in self.graph.edges if edge.target == node)
         return [found[node] for node in sorted(found)]
-
-    def _group(self, inputs: Sequence[Sequence[Port]]) -> str:
-        groups = {self.graph.nodes[port.node].slot_sharing_group for ports in inputs for port in ports}
-        return groups.pop() if len(groups) == 1 else "default"
 
 
 UID_LENGTH_MAX = 512

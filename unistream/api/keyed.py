@@ -129,7 +129,7 @@ class WindowedStream:
                 "pre-aggregate", LocalWindowAggregate(plan, self._windows), [[Port(port.node, port.tag)]]
             )
             builder.follows[node.id] = port.node
-            ports.append(Port(node.id))
+            ports.append(Port(node.id, partition=port.partition))
         return ports
 
     def _name(self) -> str:

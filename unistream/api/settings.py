@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Self
 
 from unistream.api.graph import GraphBuilder, check_max_parallelism, check_parallelism
+from unistream.api.slots import SlotSharingGroup
 from unistream.base.errors import ConfigError
-from unistream.model.stream_graph import StreamNode
+from unistream.model.stream_graph import ChainingStrategy, StreamNode
 
 
 class OperatorSettings:
@@ -49,14 +50,67 @@ class OperatorSettings:
         )
         return self
 
-    def slot_sharing_group(self, group: str) -> Self:
-        """Operators of different groups never share a slot; those behind it inherit the group."""
-        if not group:
-            raise ConfigError("a slot sharing group needs a name")
-        self._node("slot_sharing_group").slot_sharing_group = group
+    def slot_sharing_group(self, group: str | SlotSharingGroup) -> Self:
+        """Operators of different groups never share a slot.
+
+        An operator that is in none takes the group of its inputs if they agree, else ``default``.
+
+        Args:
+            group: A name, or a group that also tells what one slot of it needs.
+
+        Raises:
+            ConfigError: the group was given other needs before.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> heavy = us.SlotSharingGroup("heavy", cpu_cores=2, task_memory="512 mb")
+        >>> _ = numbers.filter(us.col("n") > 3).slot_sharing_group(heavy).print()
+        >>> graph, _ = env.job_graph()
+        >>> [vertex.slot_sharing_group for vertex in graph.vertices]
+        ['default', 'heavy']
+        """
+        node = self._node("slot_sharing_group")
+        node.slot_sharing_group = self._builder.declare(group)
+        return self
+
+    def co_location_group(self, name: str) -> Self:
+        """Subtask i of all operators with the same name here runs in the same slot.
+
+        They need equal parallelism, one slot sharing group, and to be connected by pipelined exchanges.
+        """
+        if not name:
+            raise ConfigError("a co-location group needs a name")
+        self._node("co_location_group").colocation_group = name
+        return self
+
+    def start_new_chain(self) -> Self:
+        """The operator does not share the task of the one before it; those behind it may share its own.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> _ = numbers.filter(us.col("n") > 3).start_new_chain().print()
+        >>> graph, _ = env.job_graph()
+        >>> [vertex.name for vertex in graph.vertices]
+        ['numbers', 'filter -> print']
+        """
+        self._node("start_new_chain").chaining = ChainingStrategy.HEAD
         return self
 
     def disable_chaining(self) -> Self:
-        """The operator gets a task of its own."""
-        self._node("disable_chaining").chain = False
+        """The operator gets a task of its own.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> _ = numbers.filter(us.col("n") > 3).disable_chaining().print()
+        >>> graph, _ = env.job_graph()
+        >>> [vertex.name for vertex in graph.vertices]
+        ['numbers', 'filter', 'print']
+        """
+        self._node("disable_chaining").chaining = ChainingStrategy.NEVER
         return self

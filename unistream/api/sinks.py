@@ -6,11 +6,14 @@ from typing import Self
 
 from unistream.api.graph import GraphBuilder, Port
 from unistream.api.settings import OperatorSettings
+from unistream.api.slots import SlotSharingGroup
+from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.model.graph import Ship
 from unistream.model.stream_graph import StreamNode
 from unistream.operator.sink import CommitterOperator, SinkWriterOperator
 from unistream.port.sink import Sink
+from unistream.port.source import DEAD_LETTERS_TAG
 
 
 class DataStreamSink(OperatorSettings):
@@ -68,9 +71,25 @@ class DataStreamSink(OperatorSettings):
             self._committer.name = f"{name} committer"
         return self
 
-    def slot_sharing_group(self, group: str) -> Self:
+    def slot_sharing_group(self, group: str | SlotSharingGroup) -> Self:
         """Writer and committer never share a slot with operators of another group."""
         super().slot_sharing_group(group)
         if self._committer is not None:
-            self._committer.slot_sharing_group = group
+            self._committer.slot_sharing_group = self._writer.slot_sharing_group
         return self
+
+    def disable_chaining(self) -> Self:
+        """Writer and committer get a task of their own each."""
+        super().disable_chaining()
+        if self._committer is not None:
+            self._committer.chaining = self._writer.chaining
+        return self
+
+
+def check_sends_dead_letters(builder: GraphBuilder, node: StreamNode) -> None:
+    """Raises ConfigError unless `node` is a source that sends what it cannot decode to a side output."""
+    if (node.id, DEAD_LETTERS_TAG) not in builder.side_schemas:
+        raise ConfigError(
+            f"dead_letters_to: {node.name!r} sends no dead letters; it must be the stream of a source that was "
+            'told to, as KafkaSource(..., on_bad_record="dead-letter")'
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,11 +13,11 @@ import pyarrow.compute as pc
 from unistream.api.graph import GraphBuilder, Port, check_columns
 from unistream.api.joins import join_schema
 from unistream.api.settings import OperatorSettings
-from unistream.api.sinks import DataStreamSink
+from unistream.api.sinks import DataStreamSink, check_sends_dead_letters
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
-from unistream.model.stream_graph import StreamNode
+from unistream.model.stream_graph import StreamExchangeMode, StreamNode
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.event_time import AssignTimestampsAndWatermarks, is_event_time
 from unistream.operator.expressions import check_expressions, describe, empty_rows
@@ -41,6 +42,7 @@ from unistream.operator.stateless import (
     SideSplit,
 )
 from unistream.port.sink import Sink
+from unistream.port.source import DEAD_LETTERS_TAG
 
 if TYPE_CHECKING:
     from unistream.api.keyed import KeyedStream
@@ -185,6 +187,18 @@ class DataStream(OperatorSettings):
         schema = self._builder.side_schemas.get((node.id, tag))
         return DataStream(self._builder, (Port(node.id, tag),), schema)
 
+    def dead_letters_to(self, sink: Sink) -> DataStreamSink:
+        """Writes what this source could not decode to `sink`: raw bytes, origin and reason, exactly once
+        like the rows. The sink's uid is the source's with ``-dead-letters`` behind it, if that has one.
+
+        Raises:
+            ConfigError: this is not a source, or it was not told to send dead letters.
+        """
+        node = self._node("dead_letters_to")
+        check_sends_dead_letters(self._builder, node)
+        written = self.get_side_output(DEAD_LETTERS_TAG).sink_to(sink).name(f"{node.name} dead letters")
+        return written if node.uid is None else written.uid(f"{node.uid}-{DEAD_LETTERS_TAG}")
+
     # --- time and exchange -----------------------------------------------------------------------
 
     def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy) -> DataStream:
@@ -215,6 +229,27 @@ class DataStream(OperatorSettings):
     def global_(self) -> DataStream:
         """All rows to subtask 0."""
         return self._shipped(Ship.GLOBAL)
+
+    def exchange_mode(self, mode: StreamExchangeMode) -> DataStream:
+        """How rows get from here to what reads this stream, whatever `execution.runtime-mode` says.
+
+        BATCH: they are stored and read when all of them have been written, so that the two sides need not
+        run at the same time; only behind bounded sources, and the job takes no checkpoints. PIPELINED: they
+        are read while they are written.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> _ = numbers.exchange_mode(us.StreamExchangeMode.BATCH).rebalance().print()
+        >>> graph, _ = env.job_graph()
+        >>> [(edge.ship.value, edge.partition.value) for edge in graph.edges]
+        [('rebalance', 'BLOCKING')]
+        """
+        if not isinstance(mode, StreamExchangeMode):
+            raise ConfigError(f"exchange_mode takes a StreamExchangeMode, not {mode!r}")
+        ports = [replace(port, partition=mode.partition) for port in self._ports]
+        return DataStream(self._builder, ports, self.schema)
 
     # --- several streams -------------------------------------------------------------------------
 
@@ -260,7 +295,7 @@ class DataStream(OperatorSettings):
         pairs = _pairs(on)
         schema, dimension_schema = join_schema(self.schema, dimension.schema, pairs)
         self._builder.check_complete_before_time(dimension._ports, "join")
-        held = tuple(Port(port.node, port.tag, Ship.BROADCAST) for port in dimension._ports)
+        held = tuple(replace(port, ship=Ship.BROADCAST) for port in dimension._ports)
         operator = BroadcastLookupJoin(pairs, dimension_schema, JoinKind(how))
         node = self._builder.add(f"{how} join", operator, [self._ports, held], stateful=True)
         return DataStream(self._builder, (Port(node.id),), schema)
@@ -334,11 +369,11 @@ class DataStream(OperatorSettings):
         return DataStream(self._builder, (Port(node.id),), schema)
 
     def _shipped(self, ship: Ship) -> DataStream:
-        ports = [Port(port.node, port.tag, ship) for port in self._ports]
+        ports = [replace(port, ship=ship) for port in self._ports]
         return DataStream(self._builder, ports, self.schema)
 
     def _node(self, what: str) -> StreamNode:
-        if len(self._ports) != 1 or self._ports[0].ship is not None:
+        if len(self._ports) != 1 or not self._ports[0].is_plain:
             raise ConfigError(f"{what}: this stream is a union or an exchange, not an operator")
         return self._builder.graph.nodes[self._ports[0].node]
 

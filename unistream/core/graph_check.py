@@ -9,9 +9,12 @@ from collections import Counter
 from collections.abc import Mapping
 
 from unistream.base import config as options
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX, VERTICES_MAX
+from unistream.core.graph_order import refuse_cycle, sorted_by_level
+from unistream.core.placement_check import check_exchanges, check_groups, check_regions_and_colocations
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
 
 
@@ -21,9 +24,10 @@ def check(graph: JobGraph) -> None:
         raise ConfigError(f"job {graph.name!r} has no operators: add a source and a sink")
     if len(graph.vertices) > VERTICES_MAX:
         raise ConfigError(f"job {graph.name!r} has {len(graph.vertices)} vertices, limit {VERTICES_MAX}")
+    Configuration(graph.config)  # an unknown key or value is refused by name
     _check_identities(graph)
     for vertex in graph.vertices:
-        _check_parallelism(vertex)
+        check_parallelism(f"operator {vertex.name!r}", vertex.parallelism, vertex.max_parallelism)
     known = {vertex.id: vertex for vertex in graph.vertices}
     fed: dict[VertexId, set[int]] = {vertex.id: set() for vertex in graph.vertices}
     for edge in graph.edges:
@@ -32,6 +36,9 @@ def check(graph: JobGraph) -> None:
     _check_order(graph)
     for vertex in graph.vertices:
         _check_inputs(vertex, fed[vertex.id])
+    check_exchanges(graph)
+    check_groups(graph)
+    check_regions_and_colocations(graph)
 
 
 def operators_without_uid(graph: JobGraph) -> list[str]:
@@ -65,23 +72,23 @@ def _check_identities(graph: JobGraph) -> None:
                 raise ConfigError(f"{kind} id {duplicate!r} is used {count} times")
 
 
-def _check_parallelism(vertex: JobVertex) -> None:
-    where = f"operator {vertex.name!r}"
+def check_parallelism(where: str, parallelism: int, max_parallelism: int) -> None:
+    """Raises ConfigError unless 1 <= parallelism <= max_parallelism and both are within the limits."""
     key = f"set_parallelism(...) or {options.PARALLELISM.key}"
-    if vertex.parallelism < 1:
-        raise ConfigError(f"{where}: parallelism {vertex.parallelism} is less than 1; change {key}")
-    if vertex.parallelism > PARALLELISM_MAX:
+    if parallelism < 1:
+        raise ConfigError(f"{where}: parallelism {parallelism} is less than 1; change {key}")
+    if parallelism > PARALLELISM_MAX:
         raise ConfigError(
-            f"{where}: parallelism {vertex.parallelism} is above the limit {PARALLELISM_MAX}; change {key}"
+            f"{where}: parallelism {parallelism} is above the limit {PARALLELISM_MAX}; change {key}"
         )
-    if not 1 <= vertex.max_parallelism <= KEY_GROUPS_MAX:
+    if not 1 <= max_parallelism <= KEY_GROUPS_MAX:
         raise ConfigError(
-            f"{where}: max parallelism {vertex.max_parallelism} is not between 1 and {KEY_GROUPS_MAX}; "
+            f"{where}: max parallelism {max_parallelism} is not between 1 and {KEY_GROUPS_MAX}; "
             f"change {options.MAX_PARALLELISM.key}"
         )
-    if vertex.parallelism > vertex.max_parallelism:
+    if parallelism > max_parallelism:
         raise ConfigError(
-            f"{where}: parallelism {vertex.parallelism} is above max parallelism {vertex.max_parallelism}; "
+            f"{where}: parallelism {parallelism} is above max parallelism {max_parallelism}; "
             f"lower {key}, or raise {options.MAX_PARALLELISM.key}"
         )
 
@@ -121,21 +128,11 @@ def _check_inputs(vertex: JobVertex, fed: set[int]) -> None:
 
 def _check_order(graph: JobGraph) -> None:
     """Vertices come before what they feed; if they cannot, the graph has a cycle."""
-    outputs: dict[VertexId, list[VertexId]] = {vertex.id: [] for vertex in graph.vertices}
-    waiting = dict.fromkeys(outputs, 0)
-    for edge in graph.edges:
-        outputs[edge.source].append(edge.target)
-        waiting[edge.target] += 1
-    free = [vertex for vertex, inputs in waiting.items() if inputs == 0]
-    while free:
-        for target in outputs[free.pop()]:
-            waiting[target] -= 1
-            if waiting[target] == 0:
-                free.append(target)
-    stuck = [vertex.name for vertex in graph.vertices if waiting[vertex.id] > 0]
-    if stuck:
-        raise ConfigError(f"operators {', '.join(map(repr, stuck))} form or follow a cycle: a job has none")
-    places = {vertex: place for place, vertex in enumerate(outputs)}
+    names = {vertex.id: vertex.name for vertex in graph.vertices}
+    edges = [(edge.source, edge.target) for edge in graph.edges]
+    if len(sorted_by_level(list(names), edges)) < len(names):
+        refuse_cycle(names, edges)
+    places = {vertex: place for place, vertex in enumerate(names)}
     for edge in graph.edges:
         if places[edge.source] > places[edge.target]:
             raise ConfigError(f"edge {edge.id!r} goes backwards: vertices must be in topological order")

@@ -1,7 +1,7 @@
-"""From what the user wrote to what runs: parallelism, chains, shipping, identities.
+"""From what the user wrote to what runs: parallelism, slot sharing, chains, exchanges, identities.
 
-Two neighbours share a task (a chain) when the edge is forward, parallelism, max parallelism and slot sharing
-group are equal, both allow it, and the second has exactly one input edge and one logical input.
+The rules are Flink's; `docs/reference/translation.md` lists them. `core.chaining` decides who shares a task,
+`core.exchange_modes` which exchanges are stored, `core.slot_sharing` who may share a slot.
 """
 
 from __future__ import annotations
@@ -9,14 +9,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from unistream.base.errors import ConfigError
+from unistream.base.config import CHAINING_ACROSS_MAX_PARALLELISM, CHECKPOINT_INTERVAL, Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
-from unistream.core.graph_check import check
+from unistream.base.limits import KEY_GROUPS_MAX
+from unistream.core.chaining import ChainingRules, Chains, ResolvedEdge, ResolvedNode, build_chains
+from unistream.core.exchange_modes import ExchangePlan, exchange_plan
+from unistream.core.graph_check import check, check_parallelism
+from unistream.core.graph_order import topological
+from unistream.core.slot_sharing import colocations, group_profiles, resolve_groups, split_by_region
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode, LocalOutput
-from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
+from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship
 from unistream.model.key_groups import default_max_parallelism
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 
@@ -24,13 +30,23 @@ EDGE_ID_CHARS: Final = 16  # 64 bits of the digest; edges of one job are at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
-    """A node with everything filled in."""
+class Resolved:
+    """A stream graph with every default filled in and every decision taken.
 
-    node: StreamNode
-    uid: OperatorUid
-    parallelism: int
-    max_parallelism: int
+    Attributes:
+        order: Node ids, producers first.
+        edges: In the graph's order, as are `edge_ids` and `chains.obstacles`.
+        members: Head of a chain -> its nodes, both in topological order.
+    """
+
+    graph: StreamGraph
+    order: Sequence[int]
+    nodes: Mapping[int, ResolvedNode]
+    edges: Sequence[ResolvedEdge]
+    edge_ids: Sequence[EdgeId]
+    chains: Chains
+    members: Mapping[int, Sequence[int]]
+    exchanges: ExchangePlan
 
 
 def translate(
@@ -48,53 +64,79 @@ def translate(
         parallelism: Of nodes that set none.
         max_parallelism: Of nodes that set none; None or -1: derived from each node's parallelism.
         chaining: False: every operator is a vertex of its own.
-        config: The job's own configuration, kept in the graph.
+        config: The job's own configuration, kept in the graph (without the checkpoint interval in BATCH).
 
     Raises:
         ConfigError: the graph cannot run; names the operator.
     """
-    nodes = {
-        node.id: _resolve(node, parallelism, None if max_parallelism == -1 else max_parallelism)
-        for node in graph.nodes
-    }
-    order = _topological(graph)
-    edges = [(edge, _ship(edge, nodes)) for edge in graph.edges]
-    heads = _heads(graph, order, nodes, edges, chaining=chaining)
-    identities = _edge_ids(graph, nodes)
-    chains: dict[int, list[int]] = {}
-    for node in order:
-        chains.setdefault(heads[node], []).append(node)
-
-    def exchange(place: int, edge: StreamEdge, ship: Ship) -> JobEdge:
-        return JobEdge(
-            id=identities[place],
-            source=_vertex_id(nodes[heads[edge.source]].uid),
-            target=_vertex_id(nodes[edge.target].uid),
-            ship=ship,
-            input_index=edge.input_index,
-            key_columns=edge.key_columns,
-        )
-
-    job = JobGraph(
-        name=graph.name,
-        vertices=tuple(_vertex([nodes[i] for i in members]) for members in chains.values()),
-        edges=tuple(
-            exchange(place, edge, ship)
-            for place, (edge, ship) in enumerate(edges)
-            if heads[edge.source] != heads[edge.target]
-        ),
-        config=dict(config),
+    resolved = resolve(
+        graph, parallelism=parallelism, max_parallelism=max_parallelism, chaining=chaining, config=config
     )
+    return translate_resolved(resolved, config)
+
+
+def translate_resolved(resolved: Resolved, config: dict[str, str]) -> tuple[JobGraph, JobCode]:
+    """As `translate`, of a graph that `resolve` went through before with the same `config`."""
+    job = _job_graph(resolved, config)
     check(job)
-    return job, _code(graph, chains, nodes, heads, identities)
+    return job, _code(resolved)
 
 
-def _resolve(node: StreamNode, parallelism: int, max_parallelism: int | None) -> _Node:
+def resolve(
+    graph: StreamGraph,
+    *,
+    parallelism: int,
+    max_parallelism: int | None,
+    chaining: bool,
+    config: dict[str, str],
+) -> Resolved:
+    """All decisions of the translation, for `translate` and for people who want to see them.
+
+    Raises:
+        ConfigError: as `translate`.
+    """
+    options = Configuration(config)
+    order = topological(graph)
+    groups = resolve_groups(graph, order)
+    shared_max = None if max_parallelism == -1 else max_parallelism
+    nodes = {node.id: _resolve_node(node, groups[node.id], parallelism, shared_max) for node in graph.nodes}
+    edges = [ResolvedEdge(edge, _ship(edge, nodes)) for edge in graph.edges]
+    rules = ChainingRules(
+        enabled=chaining, across_max_parallelism=options.get(CHAINING_ACROSS_MAX_PARALLELISM)
+    )
+    chains = build_chains(order, nodes, edges, rules)
+    members: dict[int, list[int]] = {}
+    for node in order:
+        members.setdefault(chains.heads[node], []).append(node)
+    return Resolved(
+        graph=graph,
+        order=order,
+        nodes=nodes,
+        edges=edges,
+        edge_ids=_edge_ids(graph, nodes),
+        chains=chains,
+        members=members,
+        exchanges=exchange_plan(graph, options),
+    )
+
+
+def _resolve_node(
+    node: StreamNode, group: str, parallelism: int, max_parallelism: int | None
+) -> ResolvedNode:
     width = node.parallelism if node.parallelism is not None else parallelism
-    groups = node.max_parallelism if node.max_parallelism is not None else max_parallelism
-    if groups is None:
-        groups = default_max_parallelism(width) if 1 <= width <= 2**15 else 2**15  # graph_check names it
-    return _Node(node=node, uid=node.uid or _generated_uid(node), parallelism=width, max_parallelism=groups)
+    said = node.max_parallelism if node.max_parallelism is not None else max_parallelism
+    groups = said
+    if groups is None:  # a parallelism out of range is refused by name just below
+        groups = default_max_parallelism(width) if 1 <= width <= KEY_GROUPS_MAX else KEY_GROUPS_MAX
+    check_parallelism(f"operator {node.name!r}", width, groups)
+    return ResolvedNode(
+        node=node,
+        uid=node.uid if node.uid is not None else _generated_uid(node),
+        parallelism=width,
+        max_parallelism=groups,
+        max_parallelism_set=said,
+        group=group,
+    )
 
 
 def _generated_uid(node: StreamNode) -> OperatorUid:
@@ -102,74 +144,14 @@ def _generated_uid(node: StreamNode) -> OperatorUid:
     return OperatorUid(f"{slug or 'operator'}-{node.id}")
 
 
-def _topological(graph: StreamGraph) -> list[int]:
-    """Node ids, producers first, otherwise in order of creation."""
-    known = {node.id for node in graph.nodes}
-    if len(known) != len(graph.nodes):
-        raise ConfigError(f"job {graph.name!r}: two nodes have the same position")
-    names = {node.id: node.name for node in graph.nodes}
-    for edge in graph.edges:
-        if edge.source not in known or edge.target not in known:
-            raise ConfigError(f"job {graph.name!r}: an edge {edge.source} -> {edge.target} has no such end")
-    order: list[int] = []
-    placed: set[int] = set()
-    sources: dict[int, set[int]] = {node: set() for node in known}
-    for edge in graph.edges:
-        sources[edge.target].add(edge.source)
-    waiting = sorted(known)
-    while waiting:
-        ready = [node for node in waiting if sources[node] <= placed]
-        if not ready:
-            stuck = ", ".join(repr(names[node]) for node in waiting)
-            raise ConfigError(f"operators {stuck} form or follow a cycle: a job has none")
-        order += ready
-        placed.update(ready)
-        waiting = [node for node in waiting if node not in placed]
-    return order
-
-
-def _ship(edge: StreamEdge, nodes: dict[int, _Node]) -> Ship:
+def _ship(edge: StreamEdge, nodes: Mapping[int, ResolvedNode]) -> Ship:
     if edge.ship is not None:
         return edge.ship
     equal = nodes[edge.source].parallelism == nodes[edge.target].parallelism
     return Ship.FORWARD if equal else Ship.REBALANCE
 
 
-def _heads(
-    graph: StreamGraph,
-    order: list[int],
-    nodes: dict[int, _Node],
-    edges: list[tuple[StreamEdge, Ship]],
-    *,
-    chaining: bool,
-) -> dict[int, int]:
-    """Node -> head of the chain that it is in."""
-    fan_in = Counter(edge.target for edge in graph.edges)
-    into = {edge.target: (edge, ship) for edge, ship in edges}
-    heads: dict[int, int] = {}
-    for node in order:
-        heads[node] = node
-        if chaining and fan_in[node] == 1:
-            edge, ship = into[node]
-            fits = ship is Ship.FORWARD and edge.input_index == 0
-            if fits and _may_chain(nodes[edge.source], nodes[node]):
-                heads[node] = heads[edge.source]
-    return heads
-
-
-def _may_chain(first: _Node, second: _Node) -> bool:
-    return (
-        first.node.chain
-        and second.node.chain
-        and second.node.source is None
-        and second.node.inputs == 1
-        and first.parallelism == second.parallelism
-        and first.max_parallelism == second.max_parallelism
-        and first.node.slot_sharing_group == second.node.slot_sharing_group
-    )
-
-
-def _edge_ids(graph: StreamGraph, nodes: dict[int, _Node]) -> list[EdgeId]:
+def _edge_ids(graph: StreamGraph, nodes: Mapping[int, ResolvedNode]) -> list[EdgeId]:
     """Stable while the uids at both ends, the input and the tag stay; parallel equal edges are numbered."""
     seen: Counter[tuple[object, ...]] = Counter()
     ids = []
@@ -180,6 +162,11 @@ def _edge_ids(graph: StreamGraph, nodes: dict[int, _Node]) -> list[EdgeId]:
     return ids
 
 
+def vertex_id(resolved: Resolved, node: int) -> VertexId:
+    """The vertex that a node of the stream graph is in."""
+    return _vertex_id(resolved.nodes[resolved.chains.heads[node]].uid)
+
+
 def _vertex_id(head: OperatorUid) -> VertexId:
     return VertexId(_digest(head))
 
@@ -188,7 +175,44 @@ def _digest(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _vertex(members: list[_Node]) -> JobVertex:
+def _job_graph(resolved: Resolved, config: dict[str, str]) -> JobGraph:
+    exchanges = resolved.exchanges
+    vertices = [_vertex([resolved.nodes[i] for i in nodes]) for nodes in resolved.members.values()]
+    edges = tuple(
+        JobEdge(
+            id=resolved.edge_ids[place],
+            source=vertex_id(resolved, edge.edge.source),
+            target=vertex_id(resolved, edge.edge.target),
+            ship=edge.ship,
+            input_index=edge.edge.input_index,
+            key_columns=edge.edge.key_columns,
+            partition=exchanges.partition(edge.edge, edge.ship),
+        )
+        for place, edge in enumerate(resolved.edges)
+        if resolved.chains.obstacles[place] is not None
+    )
+    batch = exchanges.job_type is JobType.BATCH
+    if batch:
+        vertices = split_by_region(vertices, edges)
+    dropped = {CHECKPOINT_INTERVAL.key} if batch else set[str]()
+    members = resolved.members
+    return JobGraph(
+        name=resolved.graph.name,
+        vertices=tuple(vertices),
+        edges=edges,
+        config={key: value for key, value in config.items() if key not in dropped},
+        profiles=group_profiles(resolved.graph, vertices),
+        colocations=colocations(
+            [
+                (v.id, [resolved.nodes[i].node for i in members[h]])
+                for v, h in zip(vertices, members, strict=True)
+            ]
+        ),
+        job_type=exchanges.job_type,
+    )
+
+
+def _vertex(members: Sequence[ResolvedNode]) -> JobVertex:
     head = members[0]
     return JobVertex(
         id=_vertex_id(head.uid),
@@ -204,66 +228,34 @@ def _vertex(members: list[_Node]) -> JobVertex:
         ),
         parallelism=head.parallelism,
         max_parallelism=head.max_parallelism,
-        slot_sharing_group=head.node.slot_sharing_group,
+        slot_sharing_group=head.group,
         source=head.node.source,
         inputs=0 if head.node.source is not None else head.node.inputs,
+        max_parallelism_derived=head.max_parallelism_set is None,
     )
 
 
-def _code(
-    graph: StreamGraph,
-    chains: dict[int, list[int]],
-    nodes: dict[int, _Node],
-    heads: dict[int, int],
-    identities: list[EdgeId],
-) -> JobCode:
+def _code(resolved: Resolved) -> JobCode:
     """The operators of every vertex; edges inside a chain become calls, the others exchanges."""
-    places = {node: place for members in chains.values() for place, node in enumerate(members)}
-    outputs: dict[int, list[LocalOutput | EdgeOutput]] = {node: [] for node in nodes}
-    for number, edge in enumerate(graph.edges):
-        local = heads[edge.source] == heads[edge.target]
+    places = {node: place for nodes in resolved.members.values() for place, node in enumerate(nodes)}
+    outputs: dict[int, list[LocalOutput | EdgeOutput]] = {node: [] for node in resolved.nodes}
+    for number, edge in enumerate(resolved.graph.edges):
+        local = resolved.chains.obstacles[number] is None
         outputs[edge.source].append(
             LocalOutput(target=places[edge.target], tag=edge.tag)
             if local
-            else EdgeOutput(edge=identities[number], tag=edge.tag)
+            else EdgeOutput(edge=resolved.edge_ids[number], tag=edge.tag)
         )
 
     def chained(node: int) -> ChainNode:
+        found = resolved.nodes[node]
         return ChainNode(
-            uid=nodes[node].uid,
-            name=nodes[node].node.name,
-            operator=nodes[node].node.operator,
-            outputs=tuple(outputs[node]),
+            uid=found.uid, name=found.node.name, operator=found.node.operator, outputs=tuple(outputs[node])
         )
 
     return JobCode(
         chains={
-            _vertex_id(nodes[head].uid): Chain(nodes=tuple(chained(node) for node in members))
-            for head, members in chains.items()
+            _vertex_id(resolved.nodes[head].uid): Chain(nodes=tuple(chained(node) for node in nodes))
+            for head, nodes in resolved.members.items()
         }
     )
-
-
-def explain(graph: JobGraph) -> str:
-    """The plan for people: one vertex after the other, with its operators and inputs."""
-    numbers = {vertex.id: number for number, vertex in enumerate(graph.vertices, 1)}
-    lines = [f"job {graph.name!r}: {len(graph.vertices)} vertices, {len(graph.edges)} exchanges"]
-    for vertex in graph.vertices:
-        lines.append(
-            f"[{numbers[vertex.id]}] {vertex.name}  "
-            f"(parallelism {vertex.parallelism} of {vertex.max_parallelism}, "
-            f"slots {vertex.slot_sharing_group})"
-        )
-        if vertex.source is not None:
-            kind = "bounded" if vertex.source.bounded else "unbounded"
-            lines.append(f"    source {vertex.source.connector}, {kind}")
-        for edge in graph.inputs_of(vertex.id):
-            keys = f" by {', '.join(edge.key_columns)}" if edge.key_columns else ""
-            lines.append(f"    input {edge.input_index} <- [{numbers[edge.source]}] {edge.ship.value}{keys}")
-        for operator in vertex.operators:
-            marks = [mark for mark, on in (("stateful", operator.stateful),) if on]
-            marks += ["generated uid"] if operator.generated_uid else []
-            lines.append(
-                f"    {operator.uid}: {operator.name}" + (f"  ({', '.join(marks)})" if marks else "")
-            )
-    return "\n".join(lines)

@@ -34,6 +34,18 @@ def test_the_guide_runs() -> None:
     assert "hash by origin, carrier" in printed.getvalue()
 
 
+@pytest.mark.parametrize("page", ["dead-letters.md", "secrets.md"])
+def test_pages_without_a_result_can_be_put_together(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (GUIDE.parent / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {"__name__": "guide"}
+    for number, block in enumerate(blocks, 1):
+        exec(compile(block, f"{page}, block {number}", "exec"), names)
+
+
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_in_docstrings_run(module: str) -> None:
     failed, _ = doctest.testmod(importlib.import_module(module))

@@ -1,0 +1,52 @@
+"""What operators need of the slots that they run in."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from unistream.base.config import parse_bytes
+from unistream.base.errors import ConfigError
+from unistream.base.limits import MIB
+from unistream.model.resources import ResourceProfile
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSharingGroup:
+    """Operators that may share slots, and what one slot of theirs needs.
+
+    Args:
+        name: Of the group; ``default`` is that of operators which name none.
+        cpu_cores: Of one slot; fractions are fine. Given together with `task_memory`, or not at all.
+        task_memory: Of one slot: user code, state and exchange buffers, such as ``"512 mb"``.
+
+    Raises:
+        ConfigError: no name, just one of the two amounts, or an amount that is not positive.
+
+    >>> SlotSharingGroup("heavy", cpu_cores=0.5, task_memory="1 gb").profile.memory_mb
+    1024
+    """
+
+    name: str
+    cpu_cores: float | None = None
+    task_memory: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError("a slot sharing group needs a name")
+        where = f"slot sharing group {self.name!r}"
+        if (self.cpu_cores is None) != (self.task_memory is None):
+            raise ConfigError(f"{where}: cpu_cores and task_memory are given together, or neither of them")
+        if self.cpu_cores is not None and not (math.isfinite(self.cpu_cores) and self.cpu_cores > 0):
+            raise ConfigError(f"{where}: cpu_cores {self.cpu_cores!r} is not above 0")
+        if self.task_memory is not None and self.profile.memory_mb == 0:
+            raise ConfigError(f"{where}: task_memory {self.task_memory!r} is not above 0")
+
+    @property
+    def profile(self) -> ResourceProfile:
+        """Memory is rounded up to whole MiB."""
+        try:
+            size = 0 if self.task_memory is None else parse_bytes(self.task_memory)
+        except ConfigError as error:
+            raise ConfigError(f"slot sharing group {self.name!r}: task_memory {error}") from None
+        return ResourceProfile(cpu_cores=self.cpu_cores or 0.0, memory_mb=-(-size // MIB))

@@ -1,0 +1,118 @@
+"""Slot sharing groups: who inherits which, what one slot of a group needs, and who must be in one slot."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import structs
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import VertexId
+from unistream.model.graph import JobEdge, JobVertex
+from unistream.model.resources import ResourceProfile
+from unistream.model.stream_graph import DEFAULT_SLOT_SHARING_GROUP, StreamGraph, StreamNode
+
+REGION_MARK: Final = "#"  # between "default" and the number of a region, in a batch job
+GROUP_CHARS_MAX: Final = 200
+
+
+def resolve_groups(graph: StreamGraph, order: Sequence[int]) -> dict[int, str]:
+    """The group of every node: its own, else that of its inputs if they agree, else ``default``.
+
+    Raises:
+        ConfigError: an operator names a group that is not among the registered ones.
+    """
+    nodes = {node.id: node for node in graph.nodes}
+    inputs: dict[int, set[int]] = {node: set() for node in nodes}
+    for edge in graph.edges:
+        inputs[edge.target].add(edge.source)
+    groups: dict[int, str] = {}
+    for place in order:
+        node = nodes[place]
+        _check_registered(node, graph.registered_groups)
+        if node.slot_sharing_group is not None:
+            groups[place] = node.slot_sharing_group
+        else:
+            inherited = {groups[source] for source in inputs[place]}
+            groups[place] = inherited.pop() if len(inherited) == 1 else DEFAULT_SLOT_SHARING_GROUP
+    return groups
+
+
+def _check_registered(node: StreamNode, registered: frozenset[str] | None) -> None:
+    group = node.slot_sharing_group
+    if group is None:
+        return
+    if not 0 < len(group) <= GROUP_CHARS_MAX or not group.isprintable():
+        raise ConfigError(
+            f"operator {node.name!r}: slot_sharing_group takes 1 to {GROUP_CHARS_MAX} printable characters, "
+            f"not {group[:80]!r}"
+        )
+    if registered is None or group in registered or group == DEFAULT_SLOT_SHARING_GROUP:
+        return
+    near = difflib.get_close_matches(group, registered, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(
+        f"operator {node.name!r}: slot sharing group {group!r} is unknown{hint}; registered are "
+        f"{', '.join(map(repr, sorted(registered)))}: add it with register_slot_sharing_group(...), or "
+        "change slot_sharing_group(...)"
+    )
+
+
+def split_by_region(vertices: Sequence[JobVertex], edges: Sequence[JobEdge]) -> list[JobVertex]:
+    """Batch: vertices of the default group share slots only with those that they are pipelined with.
+
+    Stages that are separated by stored exchanges do not run at the same time, so nothing is gained by one
+    slot for all of them, and a stage can start with the slots that it needs itself.
+    """
+    roots = {vertex.id: vertex.id for vertex in vertices}
+
+    def root(vertex: VertexId) -> VertexId:
+        while roots[vertex] != vertex:
+            roots[vertex] = roots[roots[vertex]]
+            vertex = roots[vertex]
+        return vertex
+
+    for edge in edges:
+        if edge.partition.must_be_pipelined:
+            roots[root(edge.target)] = root(edge.source)
+    numbers: dict[VertexId, int] = {}
+    for vertex in vertices:
+        if vertex.slot_sharing_group == DEFAULT_SLOT_SHARING_GROUP:
+            numbers.setdefault(root(vertex.id), len(numbers) + 1)
+    if len(numbers) < 2:
+        return list(vertices)
+    return [
+        structs.replace(vertex, slot_sharing_group=f"{DEFAULT_SLOT_SHARING_GROUP}{REGION_MARK}{number}")
+        if vertex.slot_sharing_group == DEFAULT_SLOT_SHARING_GROUP and (number := numbers[root(vertex.id)])
+        else vertex
+        for vertex in vertices
+    ]
+
+
+def group_profiles(graph: StreamGraph, vertices: Sequence[JobVertex]) -> dict[str, ResourceProfile]:
+    """What one slot of each group needs; parts of ``default`` need what it does."""
+    told = {name: profile for name, profile in graph.profiles.items() if not profile.is_unknown}
+    default = told.get(DEFAULT_SLOT_SHARING_GROUP)
+    parts = [
+        vertex.slot_sharing_group
+        for vertex in vertices
+        if vertex.slot_sharing_group.startswith(DEFAULT_SLOT_SHARING_GROUP + REGION_MARK)
+    ]
+    if default is not None and parts:
+        del told[DEFAULT_SLOT_SHARING_GROUP]
+        told |= dict.fromkeys(parts, default)
+    return told
+
+
+def colocations(
+    members: Sequence[tuple[VertexId, Sequence[StreamNode]]],
+) -> tuple[tuple[VertexId, ...], ...]:
+    """Vertices by the co-location group that their operators name, where there are at least two."""
+    groups: dict[str, list[VertexId]] = {}
+    for vertex, nodes in members:
+        for name in dict.fromkeys(node.colocation_group for node in nodes):
+            if name is not None:
+                groups.setdefault(name, []).append(vertex)
+    return tuple(tuple(vertices) for vertices in groups.values() if len(vertices) > 1)
