@@ -1,0 +1,142 @@
+"""Which consumer gets which rows of an edge: a ship strategy as a function over whole batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.limits import BATCH_ROWS_MAX, FRAME_BYTES_MAX
+from unistream.model.elements import Batch
+from unistream.model.graph import Ship
+from unistream.model.key_groups import key_groups, subtask_table
+from unistream.model.messages import PartitionDescriptor
+
+SMALL_BATCH_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
+BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # leaves room for schema, padding and offsets in a frame
+
+
+class Router:
+    """Divides the rows of one producer among the targets of one edge.
+
+    Attributes:
+        targets: Number of different outputs: one per consumer, but only one for a broadcast edge, whose
+            consumers all read the same.
+    """
+
+    def __init__(self, descriptor: PartitionDescriptor, index: int) -> None:
+        self._descriptor = descriptor
+        consumers = len(descriptor.consumers)
+        self.targets = 1 if descriptor.ship is Ship.BROADCAST else consumers
+        self._next = index % max(1, self.targets)
+        self._table = _target_table(descriptor) if descriptor.ship is Ship.HASH else None
+
+    def target_of(self, subpartition: int) -> int:
+        """The output that consumer number `subpartition` (in the descriptor's order) reads."""
+        return 0 if self.targets == 1 else subpartition
+
+    def route(self, batches: deque[Batch]) -> Iterator[tuple[int, Batch]]:
+        """Every row once, as (target, rows), in the order of the rows for each target. Takes them out of
+        `batches`, so that no row is kept twice for longer than it must.
+
+        Batches come out within BATCH_ROWS_MAX and BATCH_BYTES_MAX (a single row may be larger), small ones
+        merged.
+        """
+        whole = self.targets > 1 and self._descriptor.ship is Ship.HASH
+        for batch in merged(batches, rows_max=None if whole else BATCH_ROWS_MAX):
+            for target, part in self._ship(batch):
+                for piece in split_oversized(part):
+                    yield target, piece
+
+    def _ship(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        if self.targets == 1:
+            yield 0, batch
+            return
+        match self._descriptor.ship:
+            case Ship.HASH:
+                yield from self._ship_hash(batch)
+            case Ship.GLOBAL:
+                yield self._descriptor.consumers.index(0), batch
+            case _:
+                yield from self._ship_round_robin(batch)
+
+    def _ship_hash(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        assert self._table is not None
+        descriptor = self._descriptor
+        groups = key_groups(batch.records, descriptor.key_columns, descriptor.consumer_max_parallelism)
+        targets = self._table[groups]
+        counts = np.bincount(targets, minlength=self.targets)
+        # one stable radix sort and one take; the slices share its memory
+        ordered = batch.take(pa.array(np.argsort(targets, kind="stable")))
+        offset = 0
+        for target in np.flatnonzero(counts):
+            rows = int(counts[target])
+            yield int(target), ordered.slice(offset, rows)
+            offset += rows
+
+    def _ship_round_robin(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+        """Small batches whole, one consumer after the other; a large one in equal parts."""
+        parts = min(self.targets, max(1, batch.num_rows // SMALL_BATCH_ROWS))
+        size = -(-batch.num_rows // parts)
+        for offset in range(0, batch.num_rows, size):
+            yield self._next, batch.slice(offset, min(size, batch.num_rows - offset))
+            self._next = (self._next + 1) % self.targets
+
+
+def _target_table(descriptor: PartitionDescriptor) -> np.ndarray:
+    """Key group -> target."""
+    assert descriptor.consumers == tuple(range(descriptor.consumer_parallelism)), "a hash edge reaches all"
+    table = subtask_table(descriptor.consumer_max_parallelism, descriptor.consumer_parallelism)
+    # one byte sorts in half the passes of two
+    return table.astype(np.uint8) if descriptor.consumer_parallelism <= 256 else table
+
+
+def split_oversized(batch: Batch) -> Sequence[Batch]:
+    """`batch` in pieces within BATCH_ROWS_MAX and BATCH_BYTES_MAX; nothing for an empty one."""
+    rows = batch.num_rows
+    if rows == 0:
+        return ()
+    if rows <= BATCH_ROWS_MAX and (rows == 1 or batch.nbytes <= BATCH_BYTES_MAX):
+        return (batch,)
+    pieces = max(-(-rows // BATCH_ROWS_MAX), -(-batch.nbytes // BATCH_BYTES_MAX))
+    size = max(1, -(-rows // pieces))
+    return [batch.slice(offset, min(size, rows - offset)) for offset in range(0, rows, size)]
+
+
+def merged(batches: deque[Batch], rows_max: int | None) -> Iterator[Batch]:
+    """The rows, taken out of `batches`; neighbours of one schema become one batch as long as it has at most
+    `rows_max` rows, and a batch that is not small is left as it is. None: as much as possible is one."""
+    run: list[Batch] = []
+    rows = 0
+    while batches:
+        batch = batches.popleft()
+        small = rows_max is None or (batch.num_rows < SMALL_BATCH_ROWS and rows + batch.num_rows <= rows_max)
+        if run and not (small and _is_alike(run[0], batch)):
+            joined = concatenate(run)
+            run, rows = [], 0
+            yield from joined
+        run.append(batch)
+        rows += batch.num_rows
+    if run:
+        yield from concatenate(run)
+
+
+def concatenate(batches: Sequence[Batch]) -> Sequence[Batch]:
+    """One batch of all, in order, if they are alike; as they are where Arrow cannot join a type."""
+    first = batches[0]
+    if len(batches) == 1 or not all(_is_alike(first, batch) for batch in batches):
+        return batches
+    try:
+        records = pa.concat_batches([b.records for b in batches])
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # dictionaries that differ inside of nested types
+        return batches
+    timestamps = None if first.timestamps is None else pa.concat_arrays([b.timestamps for b in batches])
+    return [Batch(records, timestamps)]
+
+
+def _is_alike(one: Batch, other: Batch) -> bool:
+    timed = (one.timestamps is None) == (other.timestamps is None)
+    return timed and bool(one.records.schema.equals(other.records.schema, check_metadata=True))

@@ -1,0 +1,182 @@
+"""The files of a blocking partition: Arrow IPC messages and events, each in a frame with its checksum.
+
+    frame = header (24 bytes) ─ payload ─ zeros up to a multiple of 8
+    header = "USF1" ─ crc32 of all that follows ─ sequence number ─ kind ─ length of the payload (8 bytes)
+
+A schema comes once, before the first batch and again when it changes; batches are bare IPC messages, so that
+one costs no more than its columns. Batches with dictionaries are IPC streams of their own (schema,
+dictionaries, batch): pyarrow reads dictionaries only as part of a stream. The last frame is EndOfPartition:
+a file that ends before it is damaged. The sequence number makes a lost or repeated frame a damaged one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import zlib
+from collections.abc import Iterable
+from enum import IntEnum
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from unistream.base.errors import ProtocolError
+from unistream.base.limits import KIB
+from unistream.model.codec import decode_event, encode_event
+from unistream.model.elements import Batch, Element
+from unistream.net.wire import READ_OPTIONS, WRITE_OPTIONS, from_wire, to_wire
+
+MAGIC: Final = b"USF1"
+READ_BYTES: Final = 256 * KIB  # read at once: small frames share one read, and large ones need no second
+_HEADER: Final = struct.Struct("<4sIIIQ")
+_SEALED_FROM: Final = 8  # the checksum covers the header from here on
+_ALIGNMENT: Final = 8  # of frames, so that Arrow's buffers are aligned where they were read to
+
+Buffers = list[bytes | pa.Buffer]
+
+
+class _Kind(IntEnum):
+    SCHEMA = 1
+    BATCH = 2
+    STREAM = 3
+    EVENT = 4
+
+
+class FrameEncoder:
+    """Elements of one file, in order, as bytes."""
+
+    def __init__(self) -> None:
+        self._sequence = itertools.count()
+        self._schema: pa.Schema | None = None
+        self._has_dictionaries = False
+
+    def encode(self, element: Element) -> Buffers:
+        """What is to be appended to the file."""
+        if not isinstance(element, Batch):
+            return self._frame(_Kind.EVENT, encode_event(element))
+        records = to_wire(element)
+        out: Buffers = []
+        if self._schema is None or not records.schema.equals(self._schema, check_metadata=True):
+            self._schema = records.schema
+            self._has_dictionaries = any(_has_dictionary(field.type) for field in records.schema)
+            if not self._has_dictionaries:
+                out += self._frame(_Kind.SCHEMA, records.schema.serialize())
+        if self._has_dictionaries:
+            return out + self._frame(_Kind.STREAM, _as_stream(records))
+        return out + self._frame(_Kind.BATCH, records.serialize())
+
+    def _frame(self, kind: _Kind, payload: bytes | pa.Buffer) -> Buffers:
+        size = memoryview(payload).nbytes
+        header = _HEADER.pack(MAGIC, 0, next(self._sequence), kind, size)
+        checksum = zlib.crc32(payload, zlib.crc32(header[_SEALED_FROM:]))
+        header = MAGIC + checksum.to_bytes(4, "little") + header[_SEALED_FROM:]
+        return [header, payload, bytes(-size % _ALIGNMENT)]
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
+    return pa.types.is_dictionary(kind) or any(
+        _has_dictionary(kind.field(i).type) for i in range(kind.num_fields)
+    )
+
+
+def _as_stream(records: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, records.schema, options=WRITE_OPTIONS) as writer:
+        writer.write_batch(records)
+    return sink.getvalue()
+
+
+class SpillReader:
+    """Reads one file from its beginning, an element at a time, each checked before it is given out.
+
+    No file handle is held in between, so that thousands can be read at once. Batches refer to the memory that
+    they were read into. Reading into memory and not mapping the file: an error of the disk is then an error,
+    not a signal that ends the process.
+
+    Args:
+        size: Bytes of the file when it was written.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path = path
+        self._size = size
+        self._sequence = 0
+        self._schema: pa.Schema | None = None
+        self._chunk = pa.py_buffer(b"")
+        self._start = 0  # of the chunk, in the file
+        self._position = 0  # of the next frame, in the file
+
+    def next(self) -> Element:
+        """The next element; never called after EndOfPartition.
+
+        Raises:
+            OSError: the file cannot be read.
+            ProtocolError: it is not what was written.
+        """
+        while True:
+            kind, payload = self._frame()
+            match kind:
+                case _Kind.SCHEMA:
+                    self._schema = ipc.read_schema(payload)
+                case _Kind.BATCH:
+                    return from_wire(ipc.read_record_batch(payload, self._schema))
+                case _Kind.STREAM:
+                    with ipc.open_stream(payload, options=READ_OPTIONS) as stream:
+                        return from_wire(stream.read_next_batch())
+                case _:
+                    return decode_event(payload.to_pybytes())
+
+    def _frame(self) -> tuple[int, pa.Buffer]:
+        at = self._position
+        head = self._bytes(at, _HEADER.size)
+        magic, checksum, sequence, kind, size = _HEADER.unpack(head)
+        end = at + _HEADER.size + size
+        if magic != MAGIC or sequence != self._sequence or end > self._size:
+            raise ProtocolError(f"there is no frame {self._sequence} at byte {at}")
+        payload = self._bytes(at + _HEADER.size, size)
+        if zlib.crc32(payload, zlib.crc32(head.to_pybytes()[_SEALED_FROM:])) != checksum:
+            raise ProtocolError(f"frame {sequence} at byte {at} does not match its checksum")
+        self._sequence += 1
+        self._position = end + -size % _ALIGNMENT
+        return kind, payload
+
+    def _bytes(self, at: int, count: int) -> pa.Buffer:
+        """`count` bytes from `at`, out of the chunk if they are there, else of a new one."""
+        offset = at - self._start
+        if not 0 <= offset <= self._chunk.size - count:
+            wanted = min(max(count + _ALIGNMENT + _HEADER.size, READ_BYTES), self._size - at)
+            self._chunk, self._start, offset = _read(self._path, at, wanted), at, 0
+            if self._chunk.size < count:
+                raise ProtocolError(f"it ends at byte {at + self._chunk.size} of {self._size}")
+        return self._chunk.slice(offset, count)
+
+
+def _read(path: Path, at: int, count: int) -> pa.Buffer:
+    """Up to `count` bytes; fewer where the file ends."""
+    chunk = pa.allocate_buffer(max(0, count), resizable=True)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        done = 0
+        with memoryview(chunk) as view:
+            while done < count:
+                got = os.preadv(handle, [view[done:]], at + done)
+                if got == 0:
+                    break
+                done += got
+    finally:
+        os.close(handle)
+    return chunk.slice(0, done)
+
+
+def append(path: Path, buffers: Iterable[bytes | pa.Buffer]) -> int:
+    """Adds `buffers` to the file; bytes that were added. After an OSError any part of them may be there."""
+    count = 0
+    with path.open("ab") as file:
+        for buffer in buffers:
+            count += file.write(buffer)
+    return count
