@@ -9,7 +9,8 @@ from typing import Final
 from pyarrow import flight
 
 from unistream.base.clock import Clock, SystemClock
-from unistream.base.errors import ConfigError, ProtocolError, UnistreamError, Unreachable
+from unistream.base.errors import ConfigError, PartitionLost, ProtocolError, UnistreamError, Unreachable
+from unistream.base.ids import PartitionId
 from unistream.base.limits import RPC_TIMEOUT_S
 from unistream.model.codec import decode_answer, decode_event, encode
 from unistream.model.elements import Element, EndOfPartition
@@ -113,8 +114,9 @@ class FlightStream:
     """One subpartition as its consumer reads it (port.transport.RemoteInput).
 
     The thread connects, opens, reads and delivers. `grant` may be called from any thread: grants are
-    collected until they are worth a message, half of the first grant. That cannot starve the producer:
-    what is held back is always less than what the consumer still has room to receive or to consume.
+    collected until they are worth a message, half of the most that could be on its way. That cannot starve
+    the producer: where its credit does not reach for its next batch it says so, and what is held back is sent
+    as soon as both together do.
     """
 
     def __init__(
@@ -128,19 +130,20 @@ class FlightStream:
         ended: Callable[[FlightStream], None],
     ) -> None:
         if not 1 <= credit <= wire.CREDITS_MAX:
-            raise ConfigError(f"a stream opens with 1 to {wire.CREDITS_MAX} credits, not {credit}")
+            raise ConfigError(f"a stream opens with 1 to {wire.CREDITS_MAX} bytes of credit, not {credit}")
         self._channel = channel
         self._sink = sink
         self._initial = credit
-        self._worth_sending = max(1, credit // 2)
+        self._room_most = credit
         self._timeout_ms = timeout_ms
         self._clock = clock
         self._ended = ended
         self._where = f"{wire.describe(channel)} at {channel.address}"
         self._closed = threading.Event()
-        self._lock = threading.Lock()  # guards the seven below
-        self._room = credit  # batches that may still arrive
-        self._held_back = 0
+        self._lock = threading.Lock()  # guards the eight below
+        self._room = credit  # bytes that may still arrive
+        self._held_back = 0  # of them: granted, and the producer does not know it yet
+        self._needed = 0  # what the producer waits for
         self._accepted = False
         self._complete = False
         self._client: flight.FlightClient | None = None
@@ -165,6 +168,7 @@ class FlightStream:
     def grant(self, credits: int) -> None:
         with self._lock:
             self._room += credits
+            self._room_most = max(self._room_most, self._room)
             self._held_back += credits
             self._send_credits()
 
@@ -205,10 +209,8 @@ class FlightStream:
                 self._disconnect()
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if left_ms <= 0:
-                    raise Unreachable(
-                        f"{self._where} did not appear within {self._timeout_ms} ms:"
-                        f" {wire.from_peer(error, 'last answer')}"
-                    ) from error
+                    last = wire.from_peer(error, "last answer")
+                    raise self._lost(f"did not appear within {self._timeout_ms} ms: {last}") from error
                 if self._closed.wait(min(pause_ms, left_ms) / 1000):
                     raise _ClosedHere from None
                 pause_ms = min(2 * pause_ms, BACKOFF_MS_MAX)
@@ -232,7 +234,7 @@ class FlightStream:
         except StopIteration:
             raise ProtocolError(f"{self._where} ended before it began") from None
         except flight.FlightCancelledError as error:
-            raise Unreachable(f"{self._where} did not answer within {self._timeout_ms} ms") from error
+            raise self._lost(f"did not answer within {self._timeout_ms} ms") from error
         finally:
             watch.cancel()
         if answer is None or answer.to_pybytes() != wire.ACCEPTED:
@@ -243,15 +245,19 @@ class FlightStream:
 
     def _receive(self) -> None:
         while True:
-            element = self._next()
+            element, cost = self._next()
             if self._closed.is_set() and not self._complete:
                 raise _ClosedHere
-            self._sink.on_element(element)
+            if element is None:
+                self._needs(cost)
+                continue
+            self._sink.on_element(element, cost)
             if self._complete:
                 self._finish()
                 return
 
-    def _next(self) -> Element:
+    def _next(self) -> tuple[Element | None, int]:
+        """An element and its cost; or None and what the producer needs."""
         reader = self._reader
         assert reader is not None
         try:
@@ -259,15 +265,32 @@ class FlightStream:
         except StopIteration:
             raise Unreachable(f"{self._where} ended without EndOfPartition") from None
         if chunk.data is None:
-            event = decode_event(chunk.app_metadata.to_pybytes())
+            data = chunk.app_metadata.to_pybytes()
+            needed = wire.decode_need(data)
+            if needed is not None:
+                return None, needed
+            event = decode_event(data)
             with self._lock:
                 self._complete = isinstance(event, EndOfPartition)
-            return event
+            return event, 0
+        cost = wire.decode_cost(chunk.app_metadata)
+        if chunk.data.nbytes > 2 * cost:  # twice: the two sides may count padding and bitmaps unlike
+            raise ProtocolError(f"{self._where} sent {chunk.data.nbytes} B and called it {cost} B")
         with self._lock:
-            self._room -= 1
+            self._room -= cost
+            self._needed = 0
             if self._room < 0:
-                raise ProtocolError(f"{self._where} sent more batches than it had credits for")
-        return wire.from_wire(chunk.data)
+                raise ProtocolError(f"{self._where} sent more bytes than it had credit for")
+        return wire.from_wire(chunk.data), cost
+
+    def _needs(self, size: int) -> None:
+        """The producer waits: for what is held back, or for what only the sink can grant."""
+        with self._lock:
+            self._needed = size
+            enough = self._room >= size
+            self._send_credits()
+        if not enough:
+            self._sink.on_need(size)
 
     def _finish(self) -> None:
         """Tells the producer that everything was read, and waits for its end of the call."""
@@ -287,7 +310,10 @@ class FlightStream:
 
     def _send_credits(self) -> None:
         """Under the lock."""
-        if self._writer is None or not self._accepted or self._held_back < self._worth_sending:
+        if self._writer is None or not self._accepted or not self._held_back:
+            return
+        is_awaited = 0 < self._needed <= self._room
+        if not is_awaited and self._held_back < self._room_most // 2:
             return
         try:
             self._writer.write_metadata(wire.encode_credits(self._held_back))
@@ -304,6 +330,10 @@ class FlightStream:
             reader.cancel()
         if writer is not None:
             _close_quietly(writer)
+
+    def _lost(self, why: str) -> PartitionLost:
+        channel = self._channel
+        return PartitionLost(f"{self._where} {why}", PartitionId(channel.producer.subtask, channel.edge))
 
     def _in_words(self, error: Exception) -> UnistreamError | Exception:
         return wire.from_peer(error, self._where) if isinstance(error, wire.WIRE_ERRORS) else error

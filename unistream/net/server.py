@@ -1,7 +1,7 @@
 """One Arrow Flight server for a process: control by DoAction, subpartitions by DoExchange.
 
 A stream costs one thread, the one that gRPC gives to its call. It sends what the view has while there
-are credits, and reads the consumer's messages only when there are none: a grant that is not needed yet
+is credit for it, and reads the consumer's messages only when there is not: a grant that is not needed yet
 waits in gRPC's buffer. While it sends nothing it looks every `WATCH_S` whether the consumer is gone.
 """
 
@@ -47,6 +47,7 @@ class FlightServer:
         control: Called on a server thread for each control message; its errors go to the caller.
         partitions: What this process produces; None: it produces nothing.
         unix_dir: Where the private folder of the unix socket is made; None: the system's choice.
+        port: TCP port to listen on instead of a unix socket; 0: a unix socket, or a free port.
 
     Raises:
         ConfigError: it cannot listen there.
@@ -61,6 +62,7 @@ class FlightServer:
         unix_dir: str | None = None,
         unix: bool = True,
         allow_plaintext: bool = False,
+        port: int = 0,
     ) -> None:
         local = is_loopback(bind_host)
         if not local and not allow_plaintext:
@@ -68,8 +70,9 @@ class FlightServer:
                 f"{bind_host} is not a loopback address: without TLS and authentication, whoever can connect"
                 " could run code here; use 127.0.0.1, or allow plaintext on a network that you trust"
             )
-        self._folder = SocketFolder(unix_dir) if local and unix else None
-        listen = UNIX_SCHEME + self._folder.socket_path if self._folder else f"{TCP_SCHEME}{bind_host}:0"
+        self._folder = SocketFolder(unix_dir) if local and unix and not port else None
+        tcp = f"{TCP_SCHEME}{bind_host}:{port}"
+        listen = UNIX_SCHEME + self._folder.socket_path if self._folder else tcp
         self._streams = _Streams()
         try:
             self._service = _Service(listen, control, partitions, self._streams)
@@ -261,10 +264,13 @@ class _Stream:
                 f" but a later batch has [{_in_words(records.schema)}]"
             )
         for piece in wire.split(records):
-            if self._credits == 0:
+            cost = wire.cost_of(piece)
+            if self._credits < cost:
+                self._writer.write_metadata(wire.encode_need(cost))
+            while self._credits < cost:
                 self._await_credits()
-            self._writer.write_batch(piece)
-            self._credits -= 1
+            self._writer.write_with_metadata(piece, wire.encode_cost(cost))
+            self._credits -= cost
 
     def _await_credits(self) -> None:
         """Blocks until the consumer grants something, leaves, or `break_connections` ends its wait."""

@@ -8,8 +8,15 @@ When is the dimension complete? The API lets only a bounded dimension without wa
 combined watermark, the minimum over both inputs, therefore stands still until the dimension is complete:
 facts that wait are never late. A task then forwards the combined watermark *before* it calls
 end_input(1) (that order is Flink's), and what is emitted behind it would be late. Hence whichever
-comes first ends the wait: the first process_watermark, inside which rows still precede the watermark, or
+comes first ends the wait: the first process_watermark, inside which rows still precede the watermark; the
+idleness that is left when the dimension ends while the facts are idle, before which rows still count; or
 end_input(1), if no fact had a watermark yet.
+
+How many facts may wait? As many as the disk holds: above the operator's managed memory they go to a file, and
+then all that come queue behind them, so that facts of one key keep their order. Not to read the facts
+meanwhile would need no disk, but a barrier waits in the same channel behind them, and where facts and
+dimension come from one source, that source could then not go on: neither the checkpoint nor the dimension
+would ever be complete.
 """
 
 from __future__ import annotations
@@ -22,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
@@ -30,12 +37,12 @@ from unistream.operator.acero import group
 from unistream.operator.aggregates import decoded
 from unistream.operator.base import BaseOperator
 from unistream.operator.expressions import conform, describe, empty_rows
+from unistream.operator.waiting_rows import WaitingRows, decode_batch, encode_batch
 
 FACTS: Final = 0
 DIMENSION: Final = 1
 WAITING_STATE: Final = "waiting-facts"
 DIMENSION_STATE: Final = "dimension"
-_TIMESTAMP: Final = "__timestamp"
 _ROW: Final = "__row"
 
 
@@ -61,13 +68,17 @@ class BroadcastLookupJoin(BaseOperator):
         self._schema = dimension
         self._table = LookupTable(dimension, self._keys)
         self._complete = False
-        self._waiting: list[Batch] = []
+        self._waiting = WaitingRows(0, None)
         self._stored: tuple[bytes, ...] | None = None
 
     def initialize_state(self, state: OperatorState) -> None:
-        self._waiting = [_decode_batch(item) for item in state.lists.get(WAITING_STATE, [])]
+        self._waiting = WaitingRows(self.context.managed_memory_bytes, self.context.tmp_dir)
+        for name in sorted(state.lists):
+            if name.partition(".")[0] == WAITING_STATE:
+                for item in state.lists[name]:
+                    self._waiting.add(decode_batch(item))
         for item in state.lists.get(DIMENSION_STATE, []):
-            restored = _decode_batch(item).records
+            restored = decode_batch(item).records
             records = conform(restored, self._schema)
             if records is None:
                 raise ConfigError(
@@ -80,12 +91,20 @@ class BroadcastLookupJoin(BaseOperator):
         if input_index == DIMENSION:
             self._table.add(self._conform(batch.records))
             self._stored = None
-            self._release()
+            if not self._waiting.has_spilled:
+                for waiting in self._waiting.take_in_memory():
+                    self._join(waiting)
+        elif self._waiting.has_spilled:
+            self._waiting.add(batch)
         else:
             self._join(batch)
 
     def process_watermark(self, timestamp: int) -> None:
         self._end_dimension()
+
+    def process_watermark_status(self, idle: bool) -> None:
+        if idle:  # a dimension is never idle, so it has ended
+            self._end_dimension()
 
     def end_input(self, input_index: int) -> None:
         if input_index == DIMENSION:
@@ -94,28 +113,25 @@ class BroadcastLookupJoin(BaseOperator):
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         if self._stored is None:
             rows = self._table.rows()
-            self._stored = (_encode_batch(Batch(rows)),) if rows.num_rows else ()
+            self._stored = (encode_batch(Batch(rows)),) if rows.num_rows else ()
         lists = {DIMENSION_STATE: ListState(ListMode.BROADCAST, self._stored)}
-        if self._waiting:
-            waiting = tuple(_encode_batch(batch) for batch in self._waiting)
-            lists[WAITING_STATE] = ListState(ListMode.SPLIT, waiting)
+        for number, items in enumerate(self._waiting.snapshot()):
+            name = f"{WAITING_STATE}.{number:06}" if number else WAITING_STATE
+            lists[name] = ListState(ListMode.SPLIT, items)
         return OperatorSnapshot(lists=lists)
 
     def _end_dimension(self) -> None:
         if not self._complete:
             self._complete = True
-            self._release()
-
-    def _release(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for batch in waiting:
-            self._join(batch)
+            for batch in self._waiting.drain():
+                self._join(batch)
+                self.context.await_room()
 
     def _join(self, facts: Batch) -> None:
         matches = self._table.find([self._column(facts, name) for name in self._fact_keys])
         unknown = matches.null_count
         if unknown and not self._complete:
-            self._waiting.append(facts.filter(matches.is_null()))
+            self._waiting.add(facts.filter(matches.is_null()))
         if unknown and not (self._complete and self._how is JoinKind.LEFT):
             known = matches.is_valid()
             facts, matches = facts.filter(known), matches.filter(known)
@@ -206,28 +222,3 @@ class _KeyIndex:
             digit = pc.index_in(column, value_set=digits.cast(column.type), skip_nulls=True)
             number = pc.add(pc.multiply(number, max(1, len(digits))), digit.cast(pa.int64()))
         return number
-
-
-def _encode_batch(batch: Batch) -> bytes:
-    records = batch.records
-    if batch.timestamps is not None:
-        records = pa.RecordBatch.from_arrays(
-            [*records.columns, batch.timestamps], names=[*records.schema.names, _TIMESTAMP]
-        )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, records.schema) as writer:
-        writer.write_batch(records)
-    payload: bytes = sink.getvalue().to_pybytes()
-    return payload
-
-
-def _decode_batch(payload: bytes) -> Batch:
-    try:
-        with pa.ipc.open_stream(payload) as reader:
-            records = reader.read_next_batch()
-    except (pa.ArrowException, StopIteration, OSError) as error:
-        raise CorruptSnapshot(f"restored rows of a join cannot be read: {error}") from error
-    if _TIMESTAMP not in records.schema.names:
-        return Batch(records)
-    timestamps = records.column(_TIMESTAMP)
-    return Batch(records.drop_columns([_TIMESTAMP]), timestamps)

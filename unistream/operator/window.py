@@ -160,6 +160,7 @@ class WindowAggregate(BaseOperator):
         for piece in result.combine_chunks().to_batches(max_chunksize=BATCH_ROWS_MAX):
             times = np.full(piece.num_rows, end - 1, dtype=np.int64)
             self.output.emit(Batch(piece, pa.array(times)))
+            self.context.await_room()
 
     def _forget_fired(self) -> None:
         fired = [end for end in self._panes if self._windows.last_end(end) - 1 <= self._watermark]

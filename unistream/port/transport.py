@@ -1,7 +1,8 @@
 """Data and control between processes. `unistream.net` implements it with Arrow Flight.
 
-Data: a consumer opens one stream for each subpartition it reads and grants credits; one credit is
-one batch. Events cost no credit but keep their place. Control: one request, one answer.
+Data: a consumer opens one stream for each subpartition it reads and grants credits, in bytes: a batch is
+sent when there is credit for all of it. Events cost no credit but keep their place. Control: one request,
+one answer.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ class PartitionSource(Protocol):
 class InputSink(Protocol):
     """The consumer's end of one remote channel. Implemented by the worker; called by net's thread."""
 
-    def on_element(self, element: Element) -> None: ...
+    def on_element(self, element: Element, size: int) -> None:
+        """`size`: bytes of credit that it took; 0 for an event."""
+
+    def on_need(self, size: int) -> None:
+        """The producer has a batch of `size` bytes, and all credit that it was given is less. A grant
+        that is enough must follow, at the latest when all batches so far are consumed."""
 
     def on_error(self, error: BaseException) -> None:
         """The stream broke before EndOfPartition: the task fails."""
@@ -45,7 +51,7 @@ class RemoteInput(Protocol):
     """An open stream from another process."""
 
     def grant(self, credits: int) -> None:
-        """The receiver has room for this many more batches."""
+        """The receiver has room for this many more bytes."""
 
     def close(self) -> None: ...
 
@@ -54,8 +60,8 @@ class DataClient(Protocol):
     """Opens streams to partitions of other processes."""
 
     def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:
-        """Returns at once; connects in the background, with backoff until
-        `taskmanager.network.partition-request-timeout`, then `sink.on_error`."""
+        """Returns at once with `credits` bytes granted; connects in the background, with backoff until
+        `taskmanager.network.partition-request-timeout`, then `sink.on_error` with PartitionLost."""
 
     def close(self) -> None: ...
 

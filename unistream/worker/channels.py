@@ -4,9 +4,10 @@ producer task ─ `Subpartition` ─┬─ `LocalInputChannel` ─ consumer task
                                 └─ net ══ net ─ `RemoteInputChannel` ─ consumer task
 
 A subpartition is a queue that accepts everything it is given (an operator's output never blocks) but
-says `has_room` only while it holds fewer than LOCAL_QUEUE_BATCHES batches; its task takes no input
-while one of its subpartitions has no room. Between processes credits bound what is in flight: one
-credit is one batch, events are free.
+says `has_room` only while it holds fewer than LOCAL_QUEUE_BATCHES batches and fewer bytes than one channel
+may; its task takes no input while one of its subpartitions, or the network memory of all of them, has no
+room. Between processes credits bound what is in flight, in bytes; events are free. What waits at either end
+is counted in the process's network memory (`unistream.worker.network_memory`).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from unistream.base.errors import Transient, Unreachable
-from unistream.base.limits import EXCHANGE_CREDITS, LOCAL_QUEUE_BATCHES
+from unistream.base.errors import PartitionLost, Transient
+from unistream.base.ids import PartitionId
+from unistream.base.limits import LOCAL_QUEUE_BATCHES
 from unistream.model.elements import Batch, Element, EndOfPartition
 from unistream.model.messages import ChannelDescriptor
 from unistream.port.transport import DataClient, PartitionSource, RemoteInput, SubpartitionView
+from unistream.worker.network_memory import GateMemory, PartitionMemory, batch_cost
 
 Listener = Callable[[], None]
 
@@ -33,21 +36,39 @@ class Subpartition:
     hears of, and cancels the rest: a consumer that is gone turns this into a sink that drops everything,
     one that its producer has abandoned just has no end. (A process that is gone breaks its streams, and
     that does fail the consumers.)
+
+    A batch counts until the next `poll`: so long it is in the hands of its reader, be it that a task works
+    on it or that a server waits for the credit to send it.
+
+    Args:
+        memory: Where its batches are counted.
+        on_polled: Called after a poll that let go of something: there may be room again.
+        on_consumed: Called once, when it is released.
     """
 
-    def __init__(self, on_room: Listener, on_consumed: Listener) -> None:
+    def __init__(self, memory: PartitionMemory, on_polled: Listener, on_consumed: Listener) -> None:
+        self._memory = memory
         self._lock = threading.Lock()
-        self._elements: deque[Element] = deque()
+        self._elements: deque[tuple[Element, int]] = deque()  # with their cost
         self._batches = 0
+        self._bytes = 0
+        self._in_hand = 0  # cost of the batch that was polled last
         self._listener: Listener | None = None
-        self._on_room = on_room
+        self._on_polled = on_polled
         self._on_consumed = on_consumed
         self._released = False
         self._abandoned = False
 
     @property
     def has_room(self) -> bool:
-        return self._batches < LOCAL_QUEUE_BATCHES
+        return self._batches == 0 or (
+            self._batches < LOCAL_QUEUE_BATCHES and self._bytes < self._memory.per_channel_max
+        )
+
+    @property
+    def queued(self) -> int:
+        """Batches that wait."""
+        return self._batches
 
     @property
     def is_released(self) -> bool:
@@ -56,12 +77,15 @@ class Subpartition:
 
     def add(self, element: Element) -> None:
         """By the producer. Never blocks."""
+        cost = batch_cost(element) if isinstance(element, Batch) else 0
         with self._lock:
             if self._released or self._abandoned:
                 return
-            self._elements.append(element)
-            if isinstance(element, Batch):
+            self._elements.append((element, cost))
+            if cost:
                 self._batches += 1
+                self._bytes += cost
+                self._memory.charge(cost)
             listener = self._listener if len(self._elements) == 1 else None
         if listener is not None:
             listener()
@@ -82,15 +106,15 @@ class Subpartition:
     def poll(self) -> Element | None:
         """By the consumer: the next element, or None."""
         with self._lock:
-            if not self._elements:
-                return None
-            element = self._elements.popleft()
-            freed = False
-            if isinstance(element, Batch):
+            element, cost = self._elements.popleft() if self._elements else (None, 0)
+            freed = self._in_hand or cost
+            self._memory.discharge(self._in_hand)
+            self._in_hand = cost
+            if cost:
                 self._batches -= 1
-                freed = self._batches == LOCAL_QUEUE_BATCHES - 1
+                self._bytes -= cost
         if freed:
-            self._on_room()
+            self._on_polled()
         if isinstance(element, EndOfPartition):
             self.release(None)
         return element
@@ -102,9 +126,10 @@ class Subpartition:
                 return
             self._released = True
             self._elements.clear()
-            self._batches = 0
+            self._memory.discharge(self._bytes + self._in_hand)
+            self._batches = self._bytes = self._in_hand = 0
             self._listener = None
-        self._on_room()
+        self._on_polled()
         self._on_consumed()
 
 
@@ -123,6 +148,10 @@ class InputChannel(Protocol):
 
     def poll(self) -> Element | None:
         """Next element or None. Raises Transient when the channel broke."""
+
+    @property
+    def queued(self) -> int:
+        """Batches that wait; from any thread."""
 
     def close(self) -> None:
         """Stop reading."""
@@ -148,6 +177,10 @@ class LocalInputChannel:
         """The producer was there."""
         return self._view is not None or self._ended
 
+    @property
+    def queued(self) -> int:
+        return self._view.queued if isinstance(self._view, Subpartition) else 0
+
     def poll(self) -> Element | None:
         if self._ended or (self._view is None and not self._attach()):
             return None
@@ -158,9 +191,13 @@ class LocalInputChannel:
         return element
 
     def require_attached(self) -> None:
-        """Raises Unreachable unless the producer was there."""
+        """Raises PartitionLost unless the producer was there."""
         if not self.is_attached:
-            raise Unreachable(f"the partition of {self._descriptor.producer} did not appear in time")
+            channel = self._descriptor
+            raise PartitionLost(
+                f"the partition of {channel.producer} did not appear in time",
+                PartitionId(channel.producer.subtask, channel.edge),
+            )
 
     def close(self) -> None:
         view, self._view = self._view, None
@@ -177,31 +214,55 @@ class LocalInputChannel:
 class RemoteInputChannel:
     """Reads a subpartition of a task in another process; implements `port.transport.InputSink`.
 
-    Net's thread adds, the task polls. A credit goes back for each batch that the task has taken; net
-    gathers them.
+    Net's thread adds, the task polls. The credit for a batch goes back when the task has taken it, unless
+    another channel of the gate needs it more; net gathers what goes back.
+
+    Args:
+        memory, number: The credits of its gate, and its own number there.
     """
 
-    def __init__(self, descriptor: ChannelDescriptor, client: DataClient) -> None:
+    def __init__(
+        self, descriptor: ChannelDescriptor, client: DataClient, memory: GateMemory, number: int
+    ) -> None:
         self._descriptor = descriptor
         self._client = client
-        self._elements: deque[Element] = deque()
-        self._notify: Listener | None = None
+        self._memory = memory
+        self._number = number
+        self._lock = threading.Lock()  # guards the two below
         self._remote: RemoteInput | None = None
+        self._owed = 0  # grants from before `connect` has returned
+        self._elements: deque[tuple[Element, int]] = deque()  # with their cost
+        self._notify: Listener | None = None
         self._error: BaseException | None = None
-        self._consumed = 0
         self._ended = False
 
     def open(self, notify: Listener) -> None:
         self._notify = notify
-        self._remote = self._client.connect(self._descriptor, self, EXCHANGE_CREDITS)
+        credit = self._memory.open(self._number, self._grant)
+        remote = self._client.connect(self._descriptor, self, credit)
+        with self._lock:
+            self._remote = remote
+            owed, self._owed = self._owed, 0
+        if owed:
+            remote.grant(owed)
 
-    def on_element(self, element: Element) -> None:
+    @property
+    def queued(self) -> int:
+        return len(self._elements)
+
+    def on_element(self, element: Element, size: int) -> None:
         """By net's thread."""
         if isinstance(element, EndOfPartition):
             self._ended = True
-        self._elements.append(element)
+        if size:
+            self._memory.received(self._number, size)
+        self._elements.append((element, size))
         assert self._notify is not None
         self._notify()
+
+    def on_need(self, size: int) -> None:
+        """By net's thread."""
+        self._memory.need(self._number, size)
 
     def on_error(self, error: BaseException) -> None:
         """By net's thread."""
@@ -213,21 +274,31 @@ class RemoteInputChannel:
 
     def poll(self) -> Element | None:
         if self._error is not None:
-            raise Transient(f"the input from {self._descriptor.producer} broke: {self._error}")
+            raise Transient(
+                f"the input from {self._descriptor.producer} broke: {self._error}"
+            ) from self._error
         try:
-            element = self._elements.popleft()
+            element, size = self._elements.popleft()
         except IndexError:
             return None
-        if isinstance(element, Batch):
-            self._consumed += 1
-            if self._remote is not None:  # the first rows may come before `connect` has returned
-                self._remote.grant(self._consumed)
-                self._consumed = 0
+        if size:
+            self._memory.consumed(self._number, size)
         return element
 
     def close(self) -> None:
         self._ended = True
-        remote, self._remote = self._remote, None
+        with self._lock:
+            remote, self._remote = self._remote, None
         if remote is not None:
             remote.close()
         self._elements.clear()
+        self._memory.close(self._number)
+
+    def _grant(self, size: int) -> None:
+        """From any thread: the producer may send so many more bytes."""
+        with self._lock:
+            remote = self._remote
+            if remote is None:  # the first rows may come before `connect` has returned
+                self._owed += size
+        if remote is not None:
+            remote.grant(size)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from unistream.base.ids import CheckpointId
+from unistream.base.limits import MAX_WATERMARK
 from unistream.core.alignment import Action, BarrierAligner
 from unistream.core.watermark import CombinedWatermark, Signal, StatusWatermarkValve
 from unistream.model.elements import (
@@ -21,9 +22,10 @@ from unistream.model.elements import (
     CheckpointBarrier,
     Element,
     EndOfData,
-    Watermark,
+    WatermarkStatus,
 )
 from unistream.worker.channels import InputChannel, Listener
+from unistream.worker.network_memory import GateMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Gate:
 
     input_index: int
     channels: tuple[InputChannel, ...]
+    memory: GateMemory | None = None  # of the channels to other processes, if there are any
 
 
 class InputGates:
@@ -49,6 +52,7 @@ class InputGates:
                 self._channels.append(channel)
                 self._input_of.append(gate.input_index)
                 self._position.append(position)
+        self._memories = [gate.memory for gate in gates if gate.memory is not None]
         self._lock = threading.Lock()
         self._ready: deque[int] = deque()
         self._queued = [False] * len(self._channels)
@@ -74,6 +78,21 @@ class InputGates:
     @property
     def channels(self) -> Sequence[InputChannel]:
         return self._channels
+
+    @property
+    def queued(self) -> int:
+        """What waits in all channels. From any thread."""
+        return sum(channel.queued for channel in self._channels)
+
+    @property
+    def pool_used(self) -> int:
+        """Bytes that arrived from other processes and wait. From any thread."""
+        return sum(memory.held for memory in self._memories)
+
+    @property
+    def pool_size(self) -> int:
+        """Bytes that may. From any thread."""
+        return sum(memory.size for memory in self._memories)
 
     def poll(self) -> tuple[int, Element] | None:
         """(channel, element), or None when no channel that may be read has anything.
@@ -113,21 +132,18 @@ class InputGates:
         return self._input_of[channel]
 
     def on_watermark(self, channel: int, event: Signal) -> list[Signal]:
-        """What the operator sees of a watermark or status, in order."""
+        """What the operator sees of a watermark or status, in order.
+
+        MAX_WATERMARK is the last that a channel says of event time (EndOfData follows it, or nothing but
+        rows that nobody can call on time), so the channel has finished, and its input with the last of them.
+        """
         assert self._combined is not None
         input_index = self._input_of[channel]
         valve = self._valves[input_index]
         position = self._position[channel]
-        if isinstance(event, Watermark):
-            signals = valve.on_watermark(position, event.timestamp)
-        else:
-            signals = valve.on_status(position, event.idle)
         out: list[Signal] = []
-        for signal in signals:
-            if isinstance(signal, Watermark):
-                out += self._combined.on_watermark(input_index, signal.timestamp)
-            else:
-                out += self._combined.on_status(input_index, signal.idle)
+        for signal in _step(valve, position, event):
+            out += _step(self._combined, input_index, signal)
         return out
 
     def on_barrier(self, channel: int, event: CheckpointBarrier | CancelCheckpointMarker) -> list[Action]:
@@ -188,3 +204,11 @@ class InputGates:
     def aligning(self) -> int | None:
         """The checkpoint that is being aligned."""
         return self._aligner.pending
+
+
+def _step(machine: StatusWatermarkValve | CombinedWatermark, number: int, signal: Signal) -> list[Signal]:
+    if isinstance(signal, WatermarkStatus):
+        return machine.on_status(number, signal.idle)
+    if signal.timestamp == MAX_WATERMARK:
+        return machine.on_finished(number)
+    return machine.on_watermark(number, signal.timestamp)

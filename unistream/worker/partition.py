@@ -1,7 +1,9 @@
 """What a task produces for one edge: rows find their consumer's subpartition, a column at a time.
 
 Slices that a shuffle makes are gathered until they are worth a batch (COALESCE_ROWS) or until the
-buffer timeout, so that high parallelism does not shred batches; an event flushes what is before it.
+buffer timeout, so that high parallelism does not shred batches; an event flushes what is before it. They
+also leave when the batches that they were cut from are worth half of the partition's memory: a slice of a few
+rows keeps all of its batch.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups, subtask_table
 from unistream.model.messages import PartitionDescriptor
 from unistream.worker.channels import Subpartition
+from unistream.worker.network_memory import PartitionMemory, compacted
 
 COALESCE_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
 BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # leaves room for schema, padding and offsets in a frame
@@ -37,13 +40,20 @@ class ResultPartition:
         clock: Clock,
         buffer_timeout_ms: int,
         on_room: Callable[[], None],
+        memory: PartitionMemory,
     ) -> None:
+        self.memory = memory
         self._descriptor = descriptor
         self._clock = clock
         self._buffer_timeout_ms = buffer_timeout_ms
-        self._subpartitions = [Subpartition(on_room, self._one_consumed) for _ in descriptor.consumers]
+        self._on_room = on_room
+        self._is_blocked = False  # the task was told to wait
+        self._subpartitions = [
+            Subpartition(memory, self._one_polled, self._one_consumed) for _ in descriptor.consumers
+        ]
         self._pending: list[list[Batch]] = [[] for _ in descriptor.consumers]
         self._pending_rows = [0] * len(descriptor.consumers)
+        self._pending_bytes = 0  # of the batches that pending slices were cut from
         self._flush_at_ms: int | None = None
         self._next = index % max(1, len(descriptor.consumers))
         self._targets = _target_table(descriptor) if descriptor.ship is Ship.HASH else None
@@ -60,8 +70,21 @@ class ResultPartition:
 
     @property
     def has_room(self) -> bool:
-        """False: the task must not take more input."""
-        return all(s.has_room for s in self._subpartitions)
+        """False: the task must not take more input; `on_room` is called when it may again."""
+        self._is_blocked = True  # before the look: a reader that frees something after it will see this
+        if self._is_full:
+            return False
+        self._is_blocked = False
+        return True
+
+    @property
+    def _is_full(self) -> bool:
+        return not self.memory.has_room or not all(s.has_room for s in self._subpartitions)
+
+    @property
+    def queued(self) -> int:
+        """Batches that wait for their consumers."""
+        return sum(s.queued for s in self._subpartitions)
 
     @property
     def is_consumed(self) -> bool:
@@ -89,6 +112,7 @@ class ResultPartition:
         if self._flush_at_ms is None:
             return
         self._flush_at_ms = None
+        self._pending_bytes = 0
         for target in range(len(self._pending)):
             self._flush_one(target)
 
@@ -96,20 +120,22 @@ class ResultPartition:
         """The producer ended without EndOfPartition."""
         for subpartition in self._subpartitions:
             subpartition.abandon()
+        self.memory.close()
 
     # --- ship strategies --------------------------------------------------------------------------
 
     def _ship(self, batch: Batch) -> None:
         match self._descriptor.ship:
             case Ship.BROADCAST:
+                batch = compacted(batch)
                 for subpartition in self._subpartitions:
                     subpartition.add(batch)
             case Ship.GLOBAL:
-                self._subpartitions[self._descriptor.consumers.index(0)].add(batch)
+                self._send(self._descriptor.consumers.index(0), batch)
             case Ship.HASH:
                 self._ship_hash(batch)
             case _ if len(self._subpartitions) == 1:
-                self._subpartitions[0].add(batch)
+                self._send(0, batch)
             case _:
                 self._ship_round_robin(batch)
 
@@ -119,13 +145,13 @@ class ResultPartition:
         parts = min(consumers, max(1, batch.num_rows // COALESCE_ROWS))
         size = -(-batch.num_rows // parts)
         for offset in range(0, batch.num_rows, size):
-            self._subpartitions[self._next].add(batch.slice(offset, min(size, batch.num_rows - offset)))
+            self._send(self._next, batch.slice(offset, min(size, batch.num_rows - offset)))
             self._next = (self._next + 1) % consumers
 
     def _ship_hash(self, batch: Batch) -> None:
         assert self._targets is not None
         if len(self._subpartitions) == 1:
-            self._subpartitions[0].add(batch)
+            self._send(0, batch)
             return
         descriptor = self._descriptor
         groups = key_groups(batch.records, descriptor.key_columns, descriptor.consumer_max_parallelism)
@@ -141,11 +167,15 @@ class ResultPartition:
             rows = int(counts[target])
             self._gather(int(target), ordered.slice(offset, rows))
             offset += rows
+        if self._flush_at_ms is not None:
+            self._pending_bytes += ordered.nbytes
+            if self._pending_bytes > self.memory.size // 2:
+                self.flush()
 
     def _gather(self, target: int, batch: Batch) -> None:
         rows = self._pending_rows[target]
         if rows == 0 and batch.num_rows >= COALESCE_ROWS:
-            self._subpartitions[target].add(batch)
+            self._send(target, batch)
             return
         self._pending[target].append(batch)
         self._pending_rows[target] = rows + batch.num_rows
@@ -162,10 +192,23 @@ class ResultPartition:
         self._pending_rows[target] = 0
         for batch in _concatenate(pending):
             for piece in split_oversized(batch):
-                self._subpartitions[target].add(piece)
+                self._send(target, piece)
+
+    def _send(self, target: int, batch: Batch) -> None:
+        self._subpartitions[target].add(compacted(batch))
+
+    # --- readers, from their threads --------------------------------------------------------------
+
+    def _one_polled(self) -> None:
+        if self._is_blocked and not self._is_full:
+            self._is_blocked = False
+            self._on_room()
 
     def _one_consumed(self) -> None:
-        if self.is_consumed and self.on_consumed is not None:
+        if not self.is_consumed:
+            return
+        self.memory.close()
+        if self.on_consumed is not None:
             self.on_consumed()
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
+from unistream.base.errors import ConfigError, CorruptSnapshot, Transient, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.elements import Batch, Watermark
+from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.snapshot import ListMode, OperatorState
 from unistream.operator.join import DIMENSION_STATE, WAITING_STATE, BroadcastLookupJoin, JoinKind
 from unistream.testing.harness import OperatorHarness, restore_state
@@ -153,3 +154,77 @@ def test_facts_without_the_key_are_named() -> None:
         pytest.raises(UserCodeError, match="no join key 'carrier' among n"),
     ):
         harness.process({"n": [1]})
+
+
+def test_facts_that_wait_leave_before_the_join_is_idle() -> None:
+    """The dimension has ended and the facts are idle: consumers do not wait for this task any more."""
+    with OperatorHarness(join("left")) as harness:
+        facts(harness, "x")
+        harness.idle()
+        batch, status = harness.output.elements
+        assert isinstance(batch, Batch)
+        assert status == WatermarkStatus(idle=True)
+        harness.operator.end_input(1)
+        assert len(harness.output.elements) == 2
+
+
+# --- more facts than memory -----------------------------------------------------------------------
+
+
+def _many(harness: OperatorHarness, count: int, start: int = 0) -> None:
+    """`count` facts of the carriers a, b and x in turn."""
+    facts(harness, *(("a", "b", "x")[n % 3] for n in range(start, start + count)), start=start)
+
+
+def test_facts_above_the_budget_wait_in_a_file_and_keep_their_order() -> None:
+    operator = join("left")
+    with OperatorHarness(operator, managed_memory_bytes=20_000) as harness:
+        for start in range(0, 30_000, 1_000):
+            _many(harness, 1_000, start)
+        assert operator._waiting.spilled_bytes > 30_000 * 8
+        harness.process(airlines(a="A"), input_index=1)
+        _many(harness, 1_000, 30_000)
+        assert harness.output.elements == []  # those with a known key must not overtake those in the file
+        harness.process(airlines(b="B"), input_index=1)
+        harness.end_input(1, inputs=2)
+        assert pairs(harness) == [(n, ("A", "B", None)[n % 3]) for n in range(31_000)]
+        _many(harness, 3, 31_000)
+        assert pairs(harness)[-3:] == [(31_000, "B"), (31_001, None), (31_002, "A")]
+
+
+def test_facts_in_the_file_are_part_of_a_checkpoint() -> None:
+    with OperatorHarness(join("left"), managed_memory_bytes=20_000) as harness:
+        for start in range(0, 10_000, 1_000):
+            _many(harness, 1_000, start)
+        harness.process(airlines(a="A"), input_index=1)
+        snapshot = harness.operator.snapshot_state(CheckpointId(1))
+        _many(harness, 1_000, 10_000)  # behind the barrier
+        harness.process(airlines(b="B"), input_index=1)
+        harness.end_input(1, inputs=2)
+        assert len(pairs(harness)) == 11_000
+    state = restore_state([snapshot], 1)  # it outlives the operator: it is written in the background
+    with OperatorHarness(join("left"), state=state, managed_memory_bytes=20_000) as restored:
+        assert restored.operator._waiting.has_spilled
+        restored.process(airlines(b="B2"), input_index=1)
+        restored.end_input(1, inputs=2)
+        assert pairs(restored) == [(n, ("A", "B2", None)[n % 3]) for n in range(10_000)]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    missing = str(tmp_path / "nowhere")
+    with (
+        OperatorHarness(join("left"), managed_memory_bytes=0, tmp_dir=missing) as harness,
+        pytest.raises(Transient, match=r"nowhere \(io.tmp.dirs\)"),
+    ):
+        facts(harness, "a")
+
+
+def test_the_wait_for_room_comes_between_the_pieces_of_a_release() -> None:
+    seen: list[int] = []
+    with OperatorHarness(
+        join("left"), await_room=lambda: seen.append(len(harness.output.elements))
+    ) as harness:
+        for start in range(0, 5):
+            facts(harness, "x", start=start)
+        harness.end_input(1, inputs=2)
+    assert seen == [1, 2, 3, 4, 5]

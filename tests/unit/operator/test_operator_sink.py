@@ -144,7 +144,7 @@ class SinkTask:
         self.hand_over()
 
 
-CASES = Path(__file__).parents[2] / "conformance" / "data" / "two_phase_commit.json"
+CASES = Path(__file__).parents[2] / "conformance" / "two_phase_commit.json"
 RECORDED: dict[str, Any] = {
     trace["id"]: trace["segments"] for trace in json.loads(CASES.read_text())["observedTraces"]
 }

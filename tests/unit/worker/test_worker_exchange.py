@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from unistream.base.errors import Transient, Unreachable
+from unistream.base.errors import PartitionLost, Transient
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, TaskManagerId, VertexId
-from unistream.base.limits import BATCH_ROWS_MAX, EXCHANGE_CREDITS, LOCAL_QUEUE_BATCHES
+from unistream.base.limits import BATCH_ROWS_MAX, LOCAL_QUEUE_BATCHES, MIB
 from unistream.model.elements import (
     Batch,
     CheckpointBarrier,
@@ -27,6 +27,7 @@ from unistream.port.transport import InputSink
 from unistream.testing.harness import ManualClock
 from unistream.worker.channels import LocalInputChannel, RemoteInputChannel, Subpartition
 from unistream.worker.gates import Gate, InputGates
+from unistream.worker.network_memory import NetworkMemory, Shares
 from unistream.worker.partition import BATCH_BYTES_MAX, COALESCE_ROWS, ResultPartition, split_oversized
 from unistream.worker.partition_registry import PartitionRegistry
 
@@ -57,7 +58,16 @@ def _partition(ship: Ship, consumers: int = 3, **options: Any) -> tuple[ResultPa
         key_columns=("k",),
     )
     room = options.get("on_room", _Room())
-    return ResultPartition(descriptor, 0, clock=clock, buffer_timeout_ms=100, on_room=room), clock
+    memory = options.get("memory", _memory()).partition("out", consumers)
+    partition = ResultPartition(
+        descriptor, 0, clock=clock, buffer_timeout_ms=100, on_room=room, memory=memory
+    )
+    return partition, clock
+
+
+def _memory(total: int = 64 * MIB, **shares: int) -> NetworkMemory:
+    default = {"segment": MIB, "exclusive": 2 * MIB, "floating": 8 * MIB, "per_channel_max": 10 * MIB}
+    return NetworkMemory(total, Shares(**{**default, **shares}))
 
 
 def _read(partition: ResultPartition, index: int) -> list[Element]:
@@ -197,7 +207,7 @@ def test_a_consumer_that_is_gone_holds_nobody_back() -> None:
 
 
 def test_the_listener_hears_of_the_first_element_only() -> None:
-    subpartition = Subpartition(lambda: None, lambda: None)
+    subpartition = Subpartition(_memory().partition("out", 1), lambda: None, lambda: None)
     heard = _Room()
     subpartition.add(Watermark(1))
     subpartition.attach(heard)
@@ -232,7 +242,7 @@ def test_a_local_channel_waits_for_its_producer_and_reads_by_reference() -> None
     heard = _Room()
     channel.open(heard)
     assert channel.poll() is None
-    with pytest.raises(Unreachable, match="did not appear"):
+    with pytest.raises(PartitionLost, match="did not appear"):
         channel.require_attached()
     partition, _ = _partition(Ship.BROADCAST)
     registry.register(ATTEMPT, partition)
@@ -283,30 +293,55 @@ class _Wire:
         self.closed = True
 
 
-def test_a_remote_channel_gives_a_credit_back_for_each_batch_that_was_taken() -> None:
-    wire = _Wire()
-    channel = RemoteInputChannel(_channel_descriptor(), wire)
+def test_a_remote_channel_gives_the_credit_of_each_batch_back_when_it_is_taken() -> None:
+    wire, memory = _Wire(), _memory()
+    channel = RemoteInputChannel(_channel_descriptor(), wire, memory.gate("in", 1), 0)
     channel.open(lambda: None)
-    for element in (_batch(1), Watermark(1), _batch(1)):
-        channel.on_element(element)
-    assert wire.granted == EXCHANGE_CREDITS
+    assert wire.granted == memory.used == 2 * MIB
+    for element, size in ((_batch(1), 5_000), (Watermark(1), 0), (_batch(1), 6_000)):
+        channel.on_element(element, size)
+    assert channel.queued == 3
     assert isinstance(channel.poll(), Batch)
-    assert wire.granted == EXCHANGE_CREDITS + 1
+    assert wire.granted == 2 * MIB + 5_000
     assert channel.poll() == Watermark(1)
-    assert wire.granted == EXCHANGE_CREDITS + 1
+    assert wire.granted == 2 * MIB + 5_000
     channel.close()
     assert wire.closed
+    assert memory.used == 0
+
+
+def test_a_producer_that_needs_more_credit_gets_it_from_the_floating_share() -> None:
+    wire, memory = _Wire(), _memory()
+    channel = RemoteInputChannel(_channel_descriptor(), wire, memory.gate("in", 1), 0)
+    channel.open(lambda: None)
+    channel.on_need(4 * MIB)
+    assert wire.granted == memory.used == 4 * MIB
+
+
+def test_grants_from_before_the_stream_is_there_are_not_lost() -> None:
+    class Eager(_Wire):
+        """Delivers while it connects."""
+
+        def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> _Wire:
+            super().connect(channel, sink, credits)
+            sink.on_need(3 * MIB)
+            return self
+
+    wire = Eager()
+    channel = RemoteInputChannel(_channel_descriptor(), wire, _memory().gate("in", 1), 0)
+    channel.open(lambda: None)
+    assert wire.granted == 3 * MIB
 
 
 def test_a_stream_that_breaks_fails_its_consumer_unless_it_was_complete() -> None:
-    channel = RemoteInputChannel(_channel_descriptor(), _Wire())
+    channel = RemoteInputChannel(_channel_descriptor(), _Wire(), _memory().gate("in", 1), 0)
     channel.open(lambda: None)
     channel.on_error(ConnectionError("reset"))
     with pytest.raises(Transient, match=r"v#0.*reset"):
         channel.poll()
-    complete = RemoteInputChannel(_channel_descriptor(), _Wire())
+    complete = RemoteInputChannel(_channel_descriptor(), _Wire(), _memory().gate("in", 1), 0)
     complete.open(lambda: None)
-    complete.on_element(EndOfPartition())
+    complete.on_element(EndOfPartition(), 0)
     complete.on_error(ConnectionError("reset"))
     assert complete.poll() == EndOfPartition()
 

@@ -1,0 +1,286 @@
+"""How the memory of a worker is divided, by Flink's rules (FLIP-49): pure.
+
+    process ┬ overhead                the interpreter, its libraries, threads, slack of allocators
+            └ flink ┬ framework       the worker itself
+                    ├ task            user code, and what operators hold while they work
+                    ├ network         batches that wait between tasks: counted and bounded
+                    └ managed         what operators may fill before they spill
+
+One of three says how much there is: process.size, flink.size, or task.heap.size with managed.size. What is
+not set is derived from what is; numbers that do not fit together are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from unistream.base.config import (
+    MEMORY_FLINK,
+    MEMORY_FRAMEWORK_HEAP,
+    MEMORY_FRAMEWORK_OFF_HEAP,
+    MEMORY_MANAGED,
+    MEMORY_MANAGED_FRACTION,
+    MEMORY_NETWORK_FRACTION,
+    MEMORY_NETWORK_MAX,
+    MEMORY_NETWORK_MIN,
+    MEMORY_OVERHEAD_FRACTION,
+    MEMORY_OVERHEAD_MAX,
+    MEMORY_OVERHEAD_MIN,
+    MEMORY_PROCESS,
+    MEMORY_TASK_HEAP,
+    MEMORY_TASK_OFF_HEAP,
+    ConfigOption,
+    Configuration,
+)
+from unistream.base.errors import ConfigError
+from unistream.base.limits import MIB
+
+PROCESS_DEFAULT: Final = 1728 * MIB  # as in the configuration that Flink is shipped with
+_UNLIMITED: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotMemory:
+    """What one slot has of a plan, bytes: an equal share, rounded down."""
+
+    task: int
+    network: int
+    managed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """Bytes of one worker: process = framework + task + network + managed + overhead."""
+
+    framework: int
+    task: int
+    network: int
+    managed: int
+    overhead: int
+    slots: int
+
+    @property
+    def flink(self) -> int:
+        """All but the overhead."""
+        return self.framework + self.task + self.network + self.managed
+
+    @property
+    def process(self) -> int:
+        """All of it: what a container or a host has to give."""
+        return self.flink + self.overhead
+
+    @property
+    def slot(self) -> SlotMemory:
+        """The share of one slot."""
+        return SlotMemory(
+            task=self.task // self.slots,
+            network=self.network // self.slots,
+            managed=self.managed // self.slots,
+        )
+
+    def in_words(self) -> str:
+        """For a log: ``process=1728 mb flink=1536 mb …``."""
+        return " ".join(f"{part}={describe_bytes(size)!r}" for part, size, _ in self.rows())
+
+    def rows(self) -> tuple[tuple[str, int, int], ...]:
+        """(part, bytes of the worker, bytes of a slot; 0 where slots have no share), outermost first."""
+        slot = self.slot
+        return (
+            ("process", self.process, 0),
+            ("flink", self.flink, 0),
+            ("framework", self.framework, 0),
+            ("task", self.task, slot.task),
+            ("network", self.network, slot.network),
+            ("managed", self.managed, slot.managed),
+            ("overhead", self.overhead, 0),
+        )
+
+
+def memory_plan(config: Configuration, slots: int) -> MemoryPlan:
+    """The plan of a worker with `slots` slots.
+
+    Raises:
+        ConfigError: options contradict each other; names them and their values.
+    """
+    given = _Given(config)
+    if given.task is not None and given.managed is not None:
+        network = _network_beside(given, given.fixed + given.task + given.managed)
+        return _with_overhead(given, given.task, network, given.managed, slots)
+    flink, named = given.flink, given.text(MEMORY_FLINK)
+    if flink is None:
+        process = given.process if given.process is not None else PROCESS_DEFAULT
+        overhead = given.overhead.of(process)
+        flink = process - overhead
+        named = f"{_process_text(given)} less {describe_bytes(overhead)} of overhead"
+        _refuse(flink < 0, f"{named} leaves nothing for the worker: raise {MEMORY_PROCESS.key}")
+    managed = given.managed if given.managed is not None else int(flink * given.managed_fraction)
+    if given.task is None:
+        network = given.network.of(flink)
+        task = flink - given.fixed - managed - network
+        _refuse(task < 0, _too_much(given, named, managed, network))
+        return _with_overhead(given, task, network, managed, slots)
+    network = flink - given.fixed - given.task - managed
+    _refuse(network < 0, _too_much(given, named, managed, None))
+    given.network.check(network, f"what {named} leaves for the network memory")
+    return _with_overhead(given, given.task, network, managed, slots)
+
+
+def describe_bytes(size: int) -> str:
+    """As in a configuration: whole units where they fit, else MiB with two digits."""
+    for unit, name in ((1024 * MIB, "gb"), (MIB, "mb")):
+        if size and size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size / MIB:.2f} mb" if size >= MIB // 16 else f"{size} b"
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A share of a whole, within a least and a most."""
+
+    fraction: float
+    least: int
+    most: int
+    least_key: str
+    most_key: str
+    fraction_key: str
+
+    def of(self, whole: int) -> int:
+        return self._clamped(int(whole * self.fraction))
+
+    def beside(self, rest: int) -> int:
+        """The share of a whole of which `rest` is what is left."""
+        if self.fraction >= 1:
+            raise ConfigError(f"{self.fraction_key} is {self.fraction:g}: it leaves nothing for all the rest")
+        return self._clamped(int(rest * self.fraction / (1 - self.fraction)))
+
+    def check(self, size: int, what: str) -> None:
+        if not self.least <= size <= self.most:
+            key, limit = (self.least_key, self.least) if size < self.least else (self.most_key, self.most)
+            raise ConfigError(
+                f"{what} is {describe_bytes(size)}, but {key} is {describe_bytes(limit)}: change one of them"
+            )
+
+    def _clamped(self, size: int) -> int:
+        return max(self.least, min(self.most, size))
+
+
+class _Given:
+    """What is set, and the defaults of what has one."""
+
+    def __init__(self, config: Configuration) -> None:
+        self._config = config
+        self.process = config.find(MEMORY_PROCESS)
+        self.flink = config.find(MEMORY_FLINK)
+        self.framework = config.get(MEMORY_FRAMEWORK_HEAP) + config.get(MEMORY_FRAMEWORK_OFF_HEAP)
+        self.task_off_heap = config.get(MEMORY_TASK_OFF_HEAP)
+        self.task = config.find(MEMORY_TASK_HEAP)
+        self.managed = config.find(MEMORY_MANAGED)
+        self.managed_fraction = config.get(MEMORY_MANAGED_FRACTION)
+        self.network = _range(config, MEMORY_NETWORK_FRACTION, MEMORY_NETWORK_MIN, MEMORY_NETWORK_MAX)
+        self.overhead = _range(config, MEMORY_OVERHEAD_FRACTION, MEMORY_OVERHEAD_MIN, MEMORY_OVERHEAD_MAX)
+
+    @property
+    def fixed(self) -> int:
+        """Parts that are never derived."""
+        return self.framework + self.task_off_heap
+
+    def text(self, option: ConfigOption[int]) -> str:
+        """``key = value``."""
+        value = self._config.find(option)
+        return option.key if value is None else f"{option.key} = {describe_bytes(value)}"
+
+
+def _range(
+    config: Configuration,
+    fraction: ConfigOption[float],
+    least: ConfigOption[int],
+    most: ConfigOption[int],
+) -> _Range:
+    limit = config.find(most)
+    found = _Range(
+        config.get(fraction),
+        config.get(least),
+        _UNLIMITED if limit is None else limit,
+        least.key,
+        most.key,
+        fraction.key,
+    )
+    _refuse(
+        found.least > found.most,
+        f"{least.key} = {describe_bytes(found.least)} is above {most.key} = {describe_bytes(found.most)}",
+    )
+    return found
+
+
+def _network_beside(given: _Given, rest: int) -> int:
+    """Network memory where task and managed memory are given (`rest`: all else of flink.size)."""
+    if given.flink is None:
+        return given.network.beside(rest)
+    parts = f"{given.text(MEMORY_TASK_HEAP)} and {given.text(MEMORY_MANAGED)}"
+    network = given.flink - rest
+    _refuse(
+        network < 0,
+        f"{parts} with {describe_bytes(given.fixed)} of framework and task.off-heap memory exceed "
+        f"{given.text(MEMORY_FLINK)} by {describe_bytes(-network)}",
+    )
+    given.network.check(network, f"what {given.text(MEMORY_FLINK)} leaves beside {parts} for network memory")
+    return network
+
+
+def _with_overhead(given: _Given, task: int, network: int, managed: int, slots: int) -> MemoryPlan:
+    flink = given.fixed + task + network + managed
+    if given.process is None and (
+        given.flink is not None or (given.managed is not None and given.task is not None)
+    ):
+        overhead = given.overhead.beside(flink)
+    else:
+        process = given.process if given.process is not None else PROCESS_DEFAULT
+        overhead = process - flink
+        _refuse(
+            overhead < 0,
+            f"{_process_text(given)} is {describe_bytes(-overhead)} less than its parts need: "
+            f"{_parts(given, network, managed)}, task {describe_bytes(task)}",
+        )
+        given.overhead.check(
+            overhead, f"what {_process_text(given)} leaves beside {describe_bytes(flink)} for the overhead"
+        )
+    return MemoryPlan(
+        framework=given.framework,
+        task=task + given.task_off_heap,
+        network=network,
+        managed=managed,
+        overhead=overhead,
+        slots=slots,
+    )
+
+
+def _too_much(given: _Given, whole: str, managed: int, network: int | None) -> str:
+    task = "" if given.task is None else f", {given.text(MEMORY_TASK_HEAP)}"
+    return f"{whole} is too little for its parts: {_parts(given, network, managed)}{task}"
+
+
+def _parts(given: _Given, network: int | None, managed: int) -> str:
+    shown = [
+        given.text(MEMORY_FRAMEWORK_HEAP),
+        given.text(MEMORY_FRAMEWORK_OFF_HEAP),
+        given.text(MEMORY_TASK_OFF_HEAP),
+    ]
+    if given.managed is None:
+        shown.append(f"managed memory {describe_bytes(managed)} ({MEMORY_MANAGED_FRACTION.key})")
+    else:
+        shown.append(given.text(MEMORY_MANAGED))
+    if network is not None:
+        shown.append(f"network memory {describe_bytes(network)} ({MEMORY_NETWORK_FRACTION.key}, .min, .max)")
+    return ", ".join(shown)
+
+
+def _process_text(given: _Given) -> str:
+    if given.process is None:
+        return f"{MEMORY_PROCESS.key} = {describe_bytes(PROCESS_DEFAULT)} (default)"
+    return given.text(MEMORY_PROCESS)
+
+
+def _refuse(wrong: bool, why: str) -> None:
+    if wrong:
+        raise ConfigError(why)
