@@ -1,4 +1,5 @@
-"""What every host of workers must do; held to it here: local processes and Spark tasks.
+"""What every host of workers must do; held to it here: local processes and Spark tasks. The standalone host
+starts none, and must leave those alone that come by themselves.
 
 The workers are real TaskManagers, which register with a real server.
 """
@@ -19,6 +20,7 @@ import pytest
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.host.local import LocalProcessHost
+from unistream.host.standalone import StandaloneHost
 from unistream.model.codec import decode_to_job_manager, encode
 from unistream.model.messages import Ack, Heartbeat, RegisterTaskManager
 from unistream.net.server import FlightServer
@@ -231,3 +233,26 @@ def test_a_listener_that_fails_does_no_harm(make_host: MakeHost, master: Master)
     master.await_workers(1)
     host.close()
     losses.next()
+
+
+def test_the_standalone_host_starts_nothing_and_ends_nothing(master: Master, losses: Losses) -> None:
+    local = LocalProcessHost(lambda *_: None)
+    spec = TaskManagerSpec(
+        id=TaskManagerId(f"tm-s-{os.getpid()}"),
+        master=master.server.address,
+        slots=1,
+        config={"heartbeat.interval": "100 ms"},
+    )
+    host: WorkerHost = StandaloneHost(losses)
+    try:
+        local.start(spec)
+        pid = master.await_workers(1)[spec.id]
+        with pytest.raises(ConfigError, match="taskmanager start --jobmanager"):
+            host.start(spec)
+        host.stop(spec.id)
+        host.close()
+        master.await_heartbeat(spec.id)
+        assert psutil.pid_exists(pid)
+        assert losses.reported.empty()
+    finally:
+        local.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -148,3 +149,18 @@ def test_a_worker_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
         parent.kill()
         parent.wait(WAIT_S)
     assert psutil.wait_procs([worker], timeout=WAIT_S)[1] == []
+
+
+def test_an_end_is_reported_although_somebody_else_took_the_exit_code(run: RunModule, losses: Losses) -> None:
+    _, spec = run("""
+        import os, sys
+        print(os.getpid(), flush=True)
+        sys.stdin.read()
+        sys.exit(3)
+    """)
+    pid = int(await_log(spec, 1)[0])
+    with contextlib.suppress(ChildProcessError):  # the host was faster
+        os.waitpid(pid, 0)
+    lost, reason = losses.get(timeout=WAIT_S)
+    assert lost == spec.id
+    assert str(pid) in reason

@@ -18,10 +18,13 @@ from typing import IO, Final
 
 import msgspec
 
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
+from unistream.core.worker_resources import thread_environment
 from unistream.host.logs import log_path
 from unistream.port.host import LostListener, TaskManagerSpec
+from unistream.worker.limits import EXIT_OUT_OF_MEMORY
 
 STOP_GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
 STDERR: Final = 2  # the file descriptor
@@ -103,7 +106,8 @@ class _Worker:
     ) -> None:
         self._spec = spec
         self._command = command
-        self._env = env
+        threads = thread_environment(Configuration(spec.config))
+        self._env = {**(os.environ if env is None else env), **threads} if threads else env
         self._on_lost = on_lost
         self._lock = threading.Lock()  # guards the three below; held for every signal that is sent
         self._process: subprocess.Popen[bytes] | None = None
@@ -154,7 +158,13 @@ class _Worker:
         _send_spec(process, self._spec)
         # Without reaping: until then the kernel gives its number to no other process, so that the group
         # (what user code may have left running) can be killed safely.
-        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        try:
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # somebody else in this process waits for children, and was faster
+            with self._lock:
+                self._ended = True
+                process.wait()  # returns at once
+            return f"process {process.pid} has ended; another part of this program took its exit code"
         self._kill()
         with self._lock:
             self._ended = True
@@ -190,6 +200,8 @@ class _Worker:
 
     def _in_words(self, pid: int, code: int) -> str:
         how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
+        if code == EXIT_OUT_OF_MEMORY:
+            how = "ended itself: it held more memory than it may (its log says how much)"
         asked = " after it was told to stop" if self._stopping else ""
         path = log_path(self._spec)
         log = f"; its log is {path}" if path is not None else ""

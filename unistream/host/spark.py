@@ -33,8 +33,10 @@ import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import InheritableThread, SparkConf, SparkContext, TaskContext
 
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
+from unistream.core.worker_resources import thread_environment
 from unistream.host.child import die_with_parent
 from unistream.host.claims import Claims, claim
 from unistream.host.logs import log_path
@@ -225,12 +227,15 @@ class WorkerOrder:
 
 def run_in_task(orders: Iterator[str]) -> None:
     """Runs in the Python worker of a Spark task: becomes the TaskManager until it is released."""
-    from unistream.worker.main import RELEASED, run_task_manager
-
     task = TaskContext.get()
     if task is not None and task.attemptNumber() > 0:
         return  # the first attempt's id is spent; the ResourceManager asks for a new worker
     order = msgspec.json.decode(next(orders), type=WorkerOrder)
+    os.environ.update(
+        thread_environment(Configuration(order.spec.config))
+    )  # before numpy and Arrow are loaded
+    from unistream.worker.main import RELEASED, run_task_manager
+
     die_with_parent(os.getppid())
     if order.claim_folder and not claim(order.claim_folder):
         return

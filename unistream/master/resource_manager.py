@@ -2,13 +2,17 @@
 
 One thread, one mailbox around `unistream.core.resource_machine.ResourceMachine`. Workers' messages
 are answered at once from a table of the workers that were started and not yet given up: a worker that
-is not in it is refused, and exits.
+is not in it is refused, and exits. With a host that starts none (standalone) any worker may register; one
+that was given up is fenced by its id.
+
+Heartbeats go both ways: each worker sends its own, and is asked over its own server whether it is there.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -17,29 +21,35 @@ from msgspec import structs
 
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.core.job_messages import SlotLease
+from unistream.core.job_messages import SlotLease, SlotRequest
 from unistream.core.resource_messages import (
     AnnounceLoss,
     GrantSlots,
+    JobResourceEvent,
+    ProbeOutcome,
+    ProbeWorker,
     ResourceCommand,
     ResourceEvent,
-    SlotsReturned,
-    SlotsWanted,
+    SlotsUnfulfillable,
     StartWorker,
     StopWorker,
     Tick,
     WorkerEnded,
     WorkerHeartbeat,
+    WorkerProbed,
     WorkerRegistered,
+    WorkerView,
 )
+from unistream.core.worker_resources import config_with
 from unistream.master.job_info import TaskManagerInfo
 from unistream.master.ordered import Pool
-from unistream.master.senders import Senders
+from unistream.master.senders import Failed, Senders
 from unistream.master.timers import Mailbox
 from unistream.model.messages import (
     PROTOCOL_VERSION,
     Ack,
     Heartbeat,
+    Ping,
     Refused,
     RegisterTaskManager,
     ReleaseTaskManager,
@@ -49,6 +59,7 @@ from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
 TICK_MS: Final = 250  # heartbeat and idle timeouts are seconds
 RELEASE_GRACE_MS: Final = 5_000  # a released worker ends by itself in this time, else its host ends it
 CLOSE_TIMEOUT_S: Final = 20.0
+FENCED_KEPT: Final = 10_000  # workers that were given up; one that wakes up even later is just unknown
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +71,17 @@ class Machine(Protocol):
 
     def validate(self) -> None: ...
 
+    def view(self) -> tuple[WorkerView, ...]: ...
+
 
 class Jobs(Protocol):
     """Who gets slots and hears of losses; called from the ResourceManager's thread, must not block."""
 
     def slots_granted(self, job: JobId, leases: tuple[SlotLease, ...]) -> None: ...
+
+    def slots_unfulfillable(
+        self, job: JobId, requests: tuple[SlotRequest, ...], reason: str, *, permanent: bool
+    ) -> None: ...
 
     def worker_lost(self, job: JobId, task_manager: TaskManagerId, reason: str) -> None: ...
 
@@ -74,11 +91,12 @@ HostFactory = Callable[[LostListener], WorkerHost]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What every new worker is told."""
+    """What every new worker is told. `active`: the host starts workers; else they come by themselves."""
 
     master: str
     config: dict[str, str] = field(default_factory=dict)
     log_dir: str = ""
+    active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +134,8 @@ class ResourceManager:
         self._clock = clock
         self._mailbox: Mailbox[ResourceEvent | object, _HostStop | _TickTimer] = Mailbox(clock)
         self._workers: dict[TaskManagerId, TaskManagerInfo] = {}
+        self._fenced: OrderedDict[TaskManagerId, None] = OrderedDict()
+        self._views: dict[TaskManagerId, WorkerView] = {}  # replaced, never changed
         self._workers_lock = threading.Lock()
         self._stopping = Pool("stop-worker", 2)
         self._host = create_host(self._on_lost)
@@ -124,7 +144,8 @@ class ResourceManager:
     def start(self) -> None:
         self._thread.start()
 
-    def post(self, event: SlotsWanted | SlotsReturned) -> None:
+    def post(self, event: JobResourceEvent) -> None:
+        """What a job needs, gives back or holds on to."""
         self._mailbox.post(event)
 
     def register(self, message: RegisterTaskManager) -> Ack | Refused:
@@ -134,7 +155,9 @@ class ResourceManager:
         with self._workers_lock:
             worker = self._workers.get(message.task_manager)
             if worker is None:
-                return _unknown(message.task_manager)
+                if self._settings.active or message.task_manager in self._fenced:
+                    return self._refusal(message.task_manager)
+                worker = TaskManagerInfo(id=message.task_manager, slots=message.slots)
             if worker.address not in (None, message.address):
                 return Refused(reason=f"{message.task_manager} is already registered from {worker.address}")
             self._workers[worker.id] = structs.replace(
@@ -143,6 +166,8 @@ class ResourceManager:
                 slots=message.slots,
                 pid=message.pid,
                 host=message.host,
+                profile=message.profile,
+                memory=message.memory,
                 heartbeat_ms=self._clock.wall_ms(),
             )
         logger.info("event=worker_registered task_manager=%s pid=%d", message.task_manager, message.pid)
@@ -151,6 +176,8 @@ class ResourceManager:
                 task_manager=message.task_manager,
                 address=message.address,
                 slots=message.slots,
+                host=message.host,
+                profile=message.profile,
                 now_ms=self._clock.monotonic_ms(),
             )
         )
@@ -160,7 +187,7 @@ class ResourceManager:
         with self._workers_lock:
             worker = self._workers.get(message.task_manager)
             if worker is None or worker.address is None:
-                return _unknown(message.task_manager)
+                return self._refusal(message.task_manager)
             self._workers[worker.id] = structs.replace(worker, heartbeat_ms=self._clock.wall_ms())
         self._mailbox.post(
             WorkerHeartbeat(task_manager=message.task_manager, now_ms=self._clock.monotonic_ms())
@@ -169,17 +196,19 @@ class ResourceManager:
 
     def workers(self) -> tuple[TaskManagerInfo, ...]:
         """All that were started and not given up, in the order of their start."""
+        views = self._views
         with self._workers_lock:
-            return tuple(self._workers.values())
+            return tuple(_with_view(worker, views.get(worker.id)) for worker in self._workers.values())
 
     def close(self) -> None:
-        """Releases all workers, ends their processes; leaves none behind."""
+        """Releases all workers, ends their processes; leaves none behind. Workers that came by themselves
+        end their tasks and look for the next master."""
         self._mailbox.post(_STOP)
         if self._thread.is_alive():
             self._thread.join(CLOSE_TIMEOUT_S)
         for worker in self.workers():
             self._give_up(worker.id)
-            self._release(worker, "the cluster is shutting down")
+            self._release(worker, "the cluster is shutting down", rejoin=not self._settings.active)
         self._senders.close()
         self._host.close()
         self._stopping.close(CLOSE_TIMEOUT_S)
@@ -214,6 +243,8 @@ class ResourceManager:
             for command in self._machine.handle(event):
                 self._perform(command)
             self._machine.validate()
+            if not isinstance(event, WorkerHeartbeat):
+                self._views = {view.task_manager: view for view in self._machine.view()}
         except Exception:
             # Without slots no job goes on, but those that run do: say it loudly and keep serving them.
             logger.exception("event=resource_manager_defect cause=%r", event)
@@ -229,8 +260,13 @@ class ResourceManager:
                 self._start_worker(command)
             case StopWorker(task_manager=task_manager, reason=reason):
                 self._stop_worker(task_manager, reason)
+            case ProbeWorker(task_manager=task_manager):
+                self._probe(task_manager)
             case GrantSlots(job=job, leases=leases):
                 self._jobs.slots_granted(job, leases)
+            case SlotsUnfulfillable(job=job, requests=requests, reason=reason):
+                logger.warning("event=slots_unfulfillable job=%s reason=%r", job, reason)
+                self._jobs.slots_unfulfillable(job, requests, reason, permanent=command.permanent)
             case AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs):
                 logger.warning("event=worker_lost task_manager=%s reason=%r", task_manager, reason)
                 self._give_up(task_manager)
@@ -241,15 +277,18 @@ class ResourceManager:
     def _start_worker(self, command: StartWorker) -> None:
         task_manager = command.task_manager
         with self._workers_lock:
-            self._workers[task_manager] = TaskManagerInfo(id=task_manager, slots=command.slots)
-        spec = TaskManagerSpec(
-            id=task_manager,
-            master=self._settings.master,
-            slots=command.slots,
-            config=self._settings.config,
-            log_dir=self._settings.log_dir,
-        )
+            self._workers[task_manager] = TaskManagerInfo(
+                id=task_manager, slots=command.slots, profile=command.profile
+            )
         try:
+            spec = TaskManagerSpec(
+                id=task_manager,
+                master=self._settings.master,
+                slots=command.slots,
+                config=config_with(command.profile, command.slots, self._settings.config),
+                log_dir=self._settings.log_dir,
+                avoid=command.avoid,
+            )
             self._host.start(spec)
         except Exception as error:
             logger.exception("event=worker_not_started task_manager=%s", task_manager)
@@ -264,15 +303,45 @@ class ResourceManager:
         self._mailbox.set_timer(_HostStop(task_manager), RELEASE_GRACE_MS)
         self._release(worker, reason)
 
-    def _release(self, worker: TaskManagerInfo, reason: str) -> None:
+    def _probe(self, task_manager: TaskManagerId) -> None:
+        with self._workers_lock:
+            worker = self._workers.get(task_manager)
+        if worker is None or worker.address is None:
+            return
+
+        def fate(failed: Failed | None) -> None:
+            outcome = ProbeOutcome.ANSWERED
+            if failed is not None:
+                nobody = failed.refused or failed.nobody_there
+                outcome = ProbeOutcome.UNREACHABLE if nobody else ProbeOutcome.SILENT
+            self._mailbox.post(
+                WorkerProbed(
+                    task_manager=task_manager,
+                    outcome=outcome,
+                    reason=failed.reason if failed is not None else "",
+                    now_ms=self._clock.monotonic_ms(),
+                )
+            )
+
+        self._senders.send(worker.id, worker.address, Ping(task_manager=worker.id), fate)
+
+    def _release(self, worker: TaskManagerInfo, reason: str, *, rejoin: bool = False) -> None:
         if worker.address is not None:
-            message = ReleaseTaskManager(task_manager=worker.id, reason=reason)
+            message = ReleaseTaskManager(task_manager=worker.id, reason=reason, rejoin=rejoin)
             self._senders.send(worker.id, worker.address, message, lambda _fate: None)
 
     def _give_up(self, task_manager: TaskManagerId) -> TaskManagerInfo | None:
         """From now on its messages are refused."""
         with self._workers_lock:
+            self._fenced[task_manager] = None
+            while len(self._fenced) > FENCED_KEPT:
+                self._fenced.popitem(last=False)
             return self._workers.pop(task_manager, None)
+
+    def _refusal(self, task_manager: TaskManagerId) -> Refused:
+        """`fenced` tells a worker that was given up from one that another master knew."""
+        reason = f"{task_manager} is not (or no longer) a worker of this cluster"
+        return Refused(reason=reason, fenced=task_manager in self._fenced)
 
     def _stop_process(self, task_manager: TaskManagerId) -> None:
         try:
@@ -282,5 +351,14 @@ class ResourceManager:
         self._senders.forget(task_manager, f"{task_manager} was stopped")
 
 
-def _unknown(task_manager: TaskManagerId) -> Refused:
-    return Refused(reason=f"{task_manager} is not (or no longer) a worker of this cluster")
+def _with_view(worker: TaskManagerInfo, view: WorkerView | None) -> TaskManagerInfo:
+    """What is known about its slots, as of the machine's last step."""
+    if view is None:
+        return structs.replace(worker, free_slots=worker.slots if worker.address else 0)
+    return structs.replace(
+        worker,
+        free_slots=view.free if worker.address else 0,
+        profile=view.profile,
+        blocked_ms=view.blocked_ms,
+        jobs=view.jobs,
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from unistream.base.ids import TaskManagerId
+from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,8 @@ class TaskManagerSpec:
         slots: Number of task slots.
         config: Configuration of the cluster as text.
         log_dir: Local folder for its log file ("" = stderr).
+        avoid: Hosts that it must not run on: it ends at once if it finds itself there.
+        standalone: It came by itself: it outlives its parent and its master, and registers anew.
     """
 
     id: TaskManagerId
@@ -25,6 +28,23 @@ class TaskManagerSpec:
     slots: int
     config: dict[str, str] = field(default_factory=dict)
     log_dir: str = ""
+    avoid: tuple[str, ...] = ()
+    standalone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTraits:
+    """What a host can do.
+
+    Attributes:
+        active: It starts workers when it is asked to; else they come by themselves.
+        largest: The most that one slot of a worker of it can have; a part that is not told: no limit.
+        many_machines: Workers may come up on several machines, so that one can be avoided.
+    """
+
+    active: bool = True
+    largest: ResourceProfile = ANY_PROFILE
+    many_machines: bool = False
 
 
 LostListener = Callable[[TaskManagerId, str], None]

@@ -6,23 +6,36 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
 from unistream.base.clock import Clock
-from unistream.base.errors import UnistreamError
+from unistream.base.errors import NobodyThere, UnistreamError
 
 WATCH_S: Final = 0.5  # how late a worker notices that its parent is gone
 
 _log = logging.getLogger(__name__)
 
 
+class Ending(Enum):
+    """Why a worker ends: decides what becomes of its process."""
+
+    RELEASED = "released"  # it was told to
+    MASTER_LOST = "master lost"  # no master, or one that does not know it: it may register anew
+    FENCED = "fenced"  # its master has given it up and replaced it
+    BROKEN = "broken"  # something is wrong with itself
+
+
 class Lease:
     """One thread. Any answer of the master renews the lease.
 
     Args:
+        failures_max: So many heartbeats in a row that find nobody at the master's address end the lease
+            before its time; below 1: none do.
         beat: Sends one heartbeat; raises UnistreamError when there is no answer.
         check: Looks for a reason to end; raises UnistreamError.
-        on_lost: (why) The worker must end now. Called once.
+        on_lost: (why, what kind of end) The worker must end now. Called once.
+        watch_parent: It ends with its parent process.
     """
 
     def __init__(
@@ -33,7 +46,9 @@ class Lease:
         timeout_ms: int,
         beat: Callable[[], None],
         check: Callable[[], None],
-        on_lost: Callable[[str], None],
+        on_lost: Callable[[str, Ending], None],
+        failures_max: int = -1,
+        watch_parent: bool = True,
     ) -> None:
         self._clock = clock
         self._interval_ms = interval_ms
@@ -41,7 +56,9 @@ class Lease:
         self._beat = beat
         self._check = check
         self._on_lost = on_lost
-        self._parent = os.getppid()
+        self._failures_max = failures_max
+        self._failures = 0
+        self._parent = os.getppid() if watch_parent else None
         self._renewed_ms = clock.monotonic_ms()
         self._beat_at_ms = self._renewed_ms
         self._wake = threading.Event()
@@ -75,25 +92,34 @@ class Lease:
             self._wake.clear()
             lost = None if self._closed.is_set() else self._look()
             if lost is not None:
-                self._on_lost(lost)
+                self._on_lost(*lost)
                 return
 
-    def _look(self) -> str | None:
-        """A reason to end, or None."""
-        if os.getppid() != self._parent:
-            return f"the parent process {self._parent} is gone"
+    def _look(self) -> tuple[str, Ending] | None:
+        """A reason to end, or None.
+
+        A worker that stood still asks before it concludes that its time is over: the master's word that
+        it was replaced weighs more than its own suspicion that the master is gone.
+        """
+        if self._parent is not None and os.getppid() != self._parent:
+            return f"the parent process {self._parent} is gone", Ending.BROKEN
         try:
             self._check()
         except UnistreamError as error:
-            return str(error)
+            return str(error), Ending.BROKEN
         if self._clock.monotonic_ms() >= self._beat_at_ms:
             self._beat_at_ms = self._clock.monotonic_ms() + self._interval_ms
             try:
                 self._beat()
                 self.renew()
+                self._failures = 0
             except UnistreamError as error:
                 _log.warning("event=heartbeat_failed reason=%s", error)
+                self._failures = self._failures + 1 if isinstance(error, NobodyThere) else 0
         silent_ms = self._clock.monotonic_ms() - self._renewed_ms
         if silent_ms > self._timeout_ms:
-            return f"the master was silent for {silent_ms} ms"
+            return f"the master was silent for {silent_ms} ms (heartbeat.timeout)", Ending.MASTER_LOST
+        if 1 <= self._failures_max <= self._failures:
+            why = f"nobody was at the master's address {self._failures} times in a row"
+            return f"{why} (heartbeat.rpc-failure-threshold)", Ending.MASTER_LOST
         return None

@@ -2,7 +2,8 @@
 
     python -m unistream.worker '<spec as JSON>'      (or the JSON on stdin)
 
-Exit code 0: released; 1: it ended for another reason (the log says which); 2: it could not start.
+Exit code 0: released; 1: it ended for another reason (the log says which); 2: it could not start; 76: it
+held more memory than it may.
 """
 
 from __future__ import annotations
@@ -10,17 +11,23 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from unistream.base.config import PARTITION_REQUEST_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError, UnistreamError
+from unistream.base.ids import TaskManagerId
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import ControlHandler, DataClient, PartitionSource, Server
 from unistream.worker.crash_points import crash_points
+from unistream.worker.lease import Ending
+from unistream.worker.limits import apply_limits
 from unistream.worker.task_manager import Services, TaskManager
 
 RELEASED: Final = 0
@@ -63,21 +70,57 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
     A task that cannot be stopped (user code that never returns) takes the process with it.
 
     Raises:
-        ConfigError: the spec or its configuration cannot work.
+        ConfigError: the spec or its configuration cannot work, or this machine is one to avoid.
         Unreachable: the master did not answer.
     """
-    manager = TaskManager(spec, services or default_services())
+    host = socket.gethostname()
+    if host in spec.avoid:
+        raise ConfigError(f"{host} is blocked for workers: it lost too many of them lately")
+    apply_limits(Configuration(spec.config), spec.slots)
+    return _code(_live(spec, services or default_services(), (signal.SIGTERM,)))
+
+
+def run_standalone(
+    spec: TaskManagerSpec, new_id: Callable[[], TaskManagerId], services: Services | None = None
+) -> int:
+    """A worker that came by itself: when it has lost its master it ends its tasks and registers anew, under
+    a new id, for as long as `taskmanager.registration.timeout` allows. The exit code.
+
+    It ends when a signal or its master tells it to, and when its master has given it up meanwhile.
+
+    Raises:
+        ConfigError: the spec or its configuration cannot work.
+        Unreachable: no master was found.
+    """
+    apply_limits(Configuration(spec.config), spec.slots)
+    own = services or default_services()
+    while True:
+        ending = _live(spec, own, (signal.SIGTERM, signal.SIGINT))
+        if ending is not Ending.MASTER_LOST:
+            return _code(ending)
+        spec = replace(spec, id=new_id())
+
+
+def _code(ending: Ending) -> int:
+    return RELEASED if ending is Ending.RELEASED else ENDED
+
+
+def _live(spec: TaskManagerSpec, services: Services, signals: tuple[signal.Signals, ...]) -> Ending:
+    """One registration from its beginning to its end."""
+    manager = TaskManager(spec, services)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda _signal, _frame: manager.release("SIGTERM"))
+        for number in signals:
+            signal.signal(number, lambda got, _frame: manager.release(signal.Signals(got).name))
     try:
         manager.start()
         manager.wait()
+        ending = manager.ending
     finally:
         if not manager.close():
             _log.error("event=task_holds_on task_manager=%s action=exit", spec.id)
             logging.shutdown()
             os._exit(ENDED)
-    return RELEASED if manager.was_released else ENDED
+    return ending
 
 
 def main(arguments: list[str]) -> int:
