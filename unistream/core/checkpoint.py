@@ -24,7 +24,9 @@ from unistream.core.checkpoint_plan import NotAllRunning, plan_checkpoint
 from unistream.core.checkpoint_result import PartialFinishingNotSupported
 from unistream.core.checkpoint_schedule import CheckpointSchedule
 from unistream.core.checkpoint_store import CompletedSnapshots
-from unistream.core.executions import Execution, Executions
+from unistream.core.execution import ExecutionState
+from unistream.core.job_run import JobRun
+from unistream.core.executions import Execution
 from unistream.core.job_settings import JobSettings
 from unistream.core.outbox import Outbox
 from unistream.core.sources import Sources
@@ -34,7 +36,6 @@ from unistream.model.messages import (
     CheckpointDeclined,
     TaskFailure,
 )
-from unistream.model.plan import ExecutionPlan
 
 MANIFEST_TRIES = 3  # an unknown outcome is asked for again this often; the storage has its own timeouts
 
@@ -52,18 +53,16 @@ class CheckpointCoordinator:
         self,
         *,
         settings: JobSettings,
-        plan: ExecutionPlan,
-        executions: Executions,
+        run: JobRun,
         sources: Sources,
         completed: CompletedSnapshots,
         outbox: Outbox,
     ) -> None:
         self._settings = settings
-        self._plan = plan
-        self._executions = executions
+        self._run = run
         self._sources = sources
         self._outbox = outbox
-        self._notices = Notices(outbox, executions, settings.epoch)
+        self._notices = Notices(outbox, run, settings.epoch)
         self.completed = completed
         latest = completed.latest
         after_restored = latest.checkpoint_id + 1 if latest is not None else 1
@@ -113,13 +112,31 @@ class CheckpointCoordinator:
         return self._active
 
     @property
+    def is_stopping(self) -> bool:
+        """Tasks stand behind the barrier of a stop, or its savepoint is durable: nothing restarts alone."""
+        pending = self._pending
+        reached = (Phase.TRIGGERED, Phase.FINALIZING)
+        return self.stop_path is not None or (
+            pending is not None and pending.kind.is_synchronous and pending.phase in reached
+        )
+
+    def rebind(self, run: JobRun, sources: Sources) -> None:
+        """The job goes on with another parallelism; nothing may be pending."""
+        assert self._pending is None, "a snapshot of the former graph is under way"
+        self._run, self._sources = run, sources
+        self._notices = Notices(self._outbox, run, self._settings.epoch)
+
+    @property
     def is_finalizing(self) -> bool:
         """A manifest may be on its way to the storage: no restart and no end before its outcome."""
         return self._pending is not None and self._pending.phase is Phase.FINALIZING
 
     def request(self, event: jm.SnapshotRequested) -> TaskFailure | None:
         """A user asks for a snapshot; the answer comes when it is durable (a stop: when the job ended)."""
-        request = Request(id=event.request, kind=event.kind, target=event.target)
+        return self.want(Request(id=event.request, kind=event.kind, target=event.target))
+
+    def want(self, request: Request) -> TaskFailure | None:
+        """As `request`, for the machine's own purposes too."""
         if request.id in self._seen:
             return None
         self._seen.add(request.id)
@@ -146,10 +163,16 @@ class CheckpointCoordinator:
         return self._advance()
 
     def task_finished(self, execution: Execution) -> TaskFailure | None:
-        """A task ended. A snapshot that still waits for it will never be complete; another is taken."""
+        """A task ended. A snapshot that still waits for it will never be complete; another is taken. Tasks
+        stand still behind the barrier of a stop, so it goes on, with the task as one that has finished."""
         pending = self._pending
         if pending is None or self._waiting(pending.checkpoint_id, execution.attempt) is None:
             return None
+        if pending.kind.is_synchronous:
+            plan = plan_checkpoint(self._run.plan, self._run.executions.states)
+            if not isinstance(plan, NotAllRunning):  # else the job fails for that
+                self._notices.trigger(pending, pending.leave(execution.attempt, plan))
+                return self._finalize_when_acked(pending)
         reason = FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING
         if pending.request is not None and not pending.kind.is_synchronous:
             self._drop(pending, reason, execution.vertex_name)
@@ -167,9 +190,10 @@ class CheckpointCoordinator:
         request = self._requests.popleft() if self._requests else None
         if request is None and (self.stop is not None or not self._schedule.is_due):
             return None
-        if isinstance(plan_checkpoint(self._plan, self._executions.states), NotAllRunning):
+        obstacle = self._obstacle()
+        if obstacle is not None:
             if request is not None:
-                self._notices.answer(request, error=FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING.value)
+                self._notices.answer(request, error=obstacle.value)
                 self._forget_stop(request)
             return None
         checkpoint_id = CheckpointId(self._next_id)
@@ -182,6 +206,16 @@ class CheckpointCoordinator:
         timeout_ms = self._settings.checkpoint_timeout_ms
         self._outbox.add(jm.SetTimer(timer=_timeout(checkpoint_id), delay_ms=timeout_ms))
         self._outbox.add(jm.PrepareDirectory(checkpoint_id=checkpoint_id, kind=kind, target=target))
+        return None
+
+    def _obstacle(self) -> FailureReason | None:
+        """Why no snapshot can be taken just now."""
+        executions = self._run.executions
+        if isinstance(plan_checkpoint(self._run.plan, executions.states), NotAllRunning):
+            return FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
+        running = (e for e in executions if e.state is ExecutionState.RUNNING)
+        if self._run.has_blocking and any(self._run.blocking_outputs(e) for e in running):
+            return FailureReason.BLOCKING_OUTPUT_EXIST
         return None
 
     def directory_ready(self, event: jm.DirectoryReady) -> TaskFailure | None:
@@ -210,24 +244,26 @@ class CheckpointCoordinator:
         pending = self._pending
         if pending is None or pending.phase is not Phase.DELIVERING or not self._sources.quiet:
             return None
-        plan = plan_checkpoint(self._plan, self._executions.states)
+        plan = plan_checkpoint(self._run.plan, self._run.executions.states)
         if isinstance(plan, NotAllRunning):
             return self._abort(FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan.tasks[0]))
-        pending.begin(plan, self._sources.snapshot(), self._executions)
+        pending.begin(plan, self._sources.snapshot(pending.checkpoint_id), self._run.executions)
         self._notices.trigger(pending, plan.to_trigger)
         if not pending.triggers:
             self._sources.release()
         return self._finalize_when_acked(pending)
 
-    def trigger_settled(self, token: int, refusal: str | None) -> TaskFailure | None:
-        """A `TriggerCheckpoint` was acknowledged, or (`refusal`) not."""
+    def trigger_settled(self, token: int, refusal: str | None, *, ended: bool = False) -> TaskFailure | None:
+        """A `TriggerCheckpoint` was acknowledged, or (`refusal`) not. `ended`: its worker says that the task
+        runs no more; how it has ended is on its way, and a stop waits for that."""
         pending = self._pending
         if pending is None or token not in pending.triggers:
             return None
         pending.triggers.discard(token)
         if not pending.triggers:
             self._sources.release()
-        if refusal is not None and pending.phase is Phase.TRIGGERED:
+        waits = ended and pending.kind.is_synchronous
+        if refusal is not None and not waits and pending.phase is Phase.TRIGGERED:
             return self._abort(FailureReason.TRIGGER_CHECKPOINT_FAILURE, refusal)
         return None
 
@@ -265,7 +301,7 @@ class CheckpointCoordinator:
         if not pending.is_fully_acked:
             return None
         try:
-            manifest = pending.manifest(self._settings, self._plan.graph)
+            manifest = pending.manifest(self._settings, self._run.graph)
         except PartialFinishingNotSupported as error:
             return self._abort(FailureReason.FINALIZE_CHECKPOINT_FAILURE, str(error))
         pending.phase = Phase.FINALIZING
@@ -289,6 +325,7 @@ class CheckpointCoordinator:
         dropped: list[str] = []
         if pending.kind is not SnapshotKind.SAVEPOINT:
             dropped = self.completed.add(path, pending.written)
+            self._sources.completed(checkpoint_id)
             self._notices.completed(pending)
         if pending.kind.is_synchronous:
             self.stop_path = path
@@ -319,7 +356,8 @@ class CheckpointCoordinator:
             return TaskFailure(
                 kind="Fenced", message=f"another leader owns this job: {event.reason}", recoverable=False
             )
-        return self._abort(FailureReason.FINALIZE_CHECKPOINT_FAILURE, event.reason, discard=not event.unknown)
+        certain = not event.unknown and pending.manifest_tries == 1  # an earlier try may have written it
+        return self._abort(FailureReason.FINALIZE_CHECKPOINT_FAILURE, event.reason, discard=certain)
 
     # --- failing one ------------------------------------------------------------------------------
 

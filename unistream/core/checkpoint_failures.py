@@ -41,7 +41,22 @@ class FailureReason(Enum):
         """It is a failure of checkpointing itself, and counts towards the tolerable ones."""
         return self in _COUNTED
 
+    @property
+    def is_pre_flight(self) -> bool:
+        """It comes up before any task was told of the checkpoint, so none has to hear that it is over."""
+        return self in _PRE_FLIGHT
 
+
+_PRE_FLIGHT: Final = frozenset(
+    {
+        FailureReason.PERIODIC_SCHEDULER_SHUTDOWN,
+        FailureReason.TOO_MANY_CHECKPOINT_REQUESTS,
+        FailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
+        FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING,
+        FailureReason.IO_EXCEPTION,
+        FailureReason.BLOCKING_OUTPUT_EXIST,
+    }
+)
 _COUNTED: Final = frozenset(
     {
         FailureReason.IO_EXCEPTION,

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId
 from unistream.core.checkpoint_pending import Pending, Request
 from unistream.core.execution import ExecutionState
-from unistream.core.executions import Execution, Executions
+from unistream.core.job_run import JobRun
+from unistream.core.executions import Execution
 from unistream.core.job_messages import AnswerRequest, RecordCheckpoint
 from unistream.core.outbox import Outbox
 from unistream.model.messages import CheckpointAborted, CheckpointCompleted, TriggerCheckpoint
@@ -17,9 +18,9 @@ from unistream.model.plan import Place
 class Notices:
     """Speaks for the coordinator; decides nothing."""
 
-    def __init__(self, outbox: Outbox, executions: Executions, epoch: LeaderEpoch) -> None:
+    def __init__(self, outbox: Outbox, run: JobRun, epoch: LeaderEpoch) -> None:
         self._outbox = outbox
-        self._executions = executions
+        self._executions = run.executions
         self._epoch = epoch
 
     def trigger(self, pending: Pending, tasks: tuple[SubtaskId, ...]) -> None:
@@ -76,7 +77,10 @@ class Notices:
 
     def answer(self, request: Request, *, path: str | None = None, error: str | None = None) -> None:
         assert (path is None) != (error is None), "an answer is a path or an error"
-        self._outbox.add(AnswerRequest(request=request.id, path=path, error=error))
+        if request.on_done is not None:
+            request.on_done(path, error)
+        else:
+            self._outbox.add(AnswerRequest(request=request.id, path=path, error=error))
 
 
 def _place(execution: Execution) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -28,11 +29,16 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A user's wish for a snapshot."""
+    """A wish for a snapshot.
+
+    Attributes:
+        on_done: Of the machine's own: called with (path, error) instead of an answer to a user.
+    """
 
     id: str
     kind: SnapshotKind
     target: str | None
+    on_done: Callable[[str | None, str | None], None] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +49,7 @@ class Pending:
         participants: Attempts that take part; messages of any other are ignored.
         restored_finished: Participants whose vertex had finished before the job was restored.
         triggers: Tokens of `TriggerCheckpoint`s whose fate is open.
+        triggered: Tasks that were sent one.
         acks: By subtask.
     """
 
@@ -57,6 +64,7 @@ class Pending:
     finished: tuple[SubtaskId, ...] = ()
     assigners: dict[VertexId, bytes] = field(default_factory=dict)
     triggers: set[int] = field(default_factory=set)
+    triggered: set[SubtaskId] = field(default_factory=set)
     acks: dict[SubtaskId, CheckpointAcked] = field(default_factory=dict)
     manifest_tries: int = 1
     _written: Manifest | None = None
@@ -74,6 +82,24 @@ class Pending:
         )
         self.finished = plan.finished
         self.assigners = assigners
+        self.triggered = set(plan.to_trigger)
+
+    def leave(self, attempt: AttemptId, plan: CheckpointPlan) -> tuple[SubtaskId, ...]:
+        """A participant ended in order before it took the snapshot; all that it had to commit is committed,
+        and its consumers take the end of its output for its barrier.
+
+        Args:
+            attempt: Who leaves.
+            plan: As it is without it.
+
+        Returns:
+            Tasks that must be triggered now, since they have no running producer left.
+        """
+        self.participants -= {attempt}
+        self.finished = (*self.finished, attempt.subtask)
+        late = tuple(s for s in plan.to_trigger if s not in self.triggered and s not in self.acks)
+        self.triggered.update(late)
+        return late
 
     def waits_for(self, attempt: AttemptId) -> bool:
         """It takes part and has not acknowledged yet."""

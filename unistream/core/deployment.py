@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from unistream.base.ids import SubtaskId, VertexId
 from unistream.core.checkpoint_store import Completed
@@ -10,7 +10,7 @@ from unistream.core.execution import ExecutionState
 from unistream.core.executions import Executions
 from unistream.core.job_settings import JobSettings
 from unistream.core.outbox import Outbox
-from unistream.core.scheduling import SlotPool
+from unistream.core.slot_pool import SlotPool
 from unistream.core.state_assignment import assign_state, assigner_states
 from unistream.model.messages import DeployTask, TaskDeployment
 from unistream.model.plan import ExecutionPlan
@@ -18,7 +18,7 @@ from unistream.model.snapshot import TaskRestore
 
 
 class Deployer:
-    """Deploys all subtasks at once: producers and consumers find each other by address."""
+    """Deploys bulks: the subtasks of a region at once, so that they find each other by address."""
 
     def __init__(
         self,
@@ -31,6 +31,7 @@ class Deployer:
     ) -> None:
         self._settings = settings
         self._plan = plan
+        self._vertices = {vertex.id: vertex for vertex in plan.graph.vertices}
         self._executions = executions
         self._slots = slots
         self._outbox = outbox
@@ -53,23 +54,25 @@ class Deployer:
     def assigner_states(self, start: Completed | None) -> dict[VertexId, bytes | None] | None:
         return None if start is None else assigner_states(start.manifest, self._plan.graph)
 
-    def deploy(self, restores: Mapping[SubtaskId, TaskRestore]) -> None:
-        """Sends every task to its slot; nothing may be missing."""
-        places = {subtask: self._slots.place(subtask) for subtask in self._plan.subtasks}
-        attempts = self._executions.attempts
-        vertices = {vertex.id: vertex for vertex in self._plan.graph.vertices}
-        for subtask in self._plan.subtasks:
+    def deploy(self, bulk: Sequence[SubtaskId], restores: Mapping[SubtaskId, TaskRestore]) -> None:
+        """Sends the tasks of one bulk to their slots; none may be missing.
+
+        Their producers are in the same bulk, or have been deployed before.
+        """
+        for subtask in bulk:
+            self._executions[subtask].place = self._slots.place(subtask)
+        places, attempts = self._executions.places, self._executions.attempts
+        for subtask in bulk:
             execution = self._executions[subtask]
             restore = restores.get(subtask)
-            execution.place = places[subtask]
             execution.restored_finished = restore is not None and restore.finished
-            self._executions.move(execution, ExecutionState.DEPLOYING, "all slots are there")
+            self._executions.move(execution, ExecutionState.DEPLOYING, "all slots of its region are there")
             deployment = TaskDeployment(
                 attempt=execution.attempt,
                 job_name=self._plan.graph.name,
                 lineage=self._settings.lineage,
                 epoch=self._settings.epoch,
-                vertex=vertices[subtask.vertex],
+                vertex=self._vertices[subtask.vertex],
                 artifact=self._settings.artifact,
                 gates=self._plan.gates(subtask, attempts, places),
                 partitions=self._plan.partitions(subtask),
@@ -77,5 +80,6 @@ class Deployer:
                 checkpoint_root=self._settings.checkpoint_root,
                 checkpointing=self._settings.checkpointing,
                 config=self._plan.graph.config,
+                allocation=self._slots.allocation(subtask),
             )
             self._outbox.send_tracked(places[subtask].task_manager, DeployTask(deployment=deployment))

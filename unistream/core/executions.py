@@ -5,7 +5,8 @@ Messages about any other attempt than the current one are not found here, and so
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from unistream.base.ids import AttemptId, JobId, SubtaskId
@@ -44,27 +45,42 @@ class Execution:
 
 
 class Executions:
-    """All current attempts, in the order of the plan."""
+    """All current attempts, in the order of the plan.
 
-    def __init__(self, job: JobId, plan: ExecutionPlan, outbox: Outbox) -> None:
+    Args:
+        attempts: Number of the first attempt of each subtask; those that are not named begin with 0.
+    """
+
+    def __init__(
+        self,
+        job: JobId,
+        plan: ExecutionPlan,
+        outbox: Outbox,
+        attempts: Mapping[SubtaskId, int] | None = None,
+    ) -> None:
         self._job = job
-        self._plan = plan
         self._outbox = outbox
         self._names = {vertex.id: vertex.name for vertex in plan.graph.vertices}
         self._current: dict[SubtaskId, Execution] = {}
-        self._attempt = -1
+        self._counts: Counter[ExecutionState] = Counter()
+        for subtask in plan.subtasks:
+            self._create(subtask, (attempts or {}).get(subtask, 0))
 
-    def new_attempts(self, why: str) -> None:
-        """One more attempt of every subtask, SCHEDULED; all former ones must have ended."""
-        assert self.all_terminal, "an attempt is still alive"
-        self._attempt += 1
-        for subtask in self._plan.subtasks:
-            attempt = AttemptId(self._job, subtask.vertex, subtask.index, self._attempt)
-            execution = Execution(
-                attempt=attempt, vertex_name=self._names[subtask.vertex], log=execution_state(attempt)
-            )
-            self._current[subtask] = execution
-            self.move(execution, ExecutionState.SCHEDULED, why)
+    def _create(self, subtask: SubtaskId, number: int) -> None:
+        attempt = AttemptId(self._job, subtask.vertex, subtask.index, number)
+        self._current[subtask] = Execution(
+            attempt=attempt, vertex_name=self._names[subtask.vertex], log=execution_state(attempt)
+        )
+        self._counts[ExecutionState.CREATED] += 1
+
+    def reset(self, subtasks: Iterable[SubtaskId]) -> None:
+        """One more attempt of each, CREATED; the former ones must have ended (or never begun)."""
+        for subtask in subtasks:
+            former = self._current[subtask]
+            if former.state is not ExecutionState.CREATED:
+                assert former.state.is_terminal, f"{former.attempt} is still alive"
+                self._counts[former.state] -= 1
+                self._create(subtask, former.attempt.attempt + 1)
 
     def __iter__(self) -> Iterator[Execution]:
         return iter(self._current.values())
@@ -79,7 +95,10 @@ class Executions:
 
     def move(self, execution: Execution, state: ExecutionState, why: str) -> None:
         """Takes a step of the table and has it recorded."""
+        former = execution.state
         execution.log.to(state, why)
+        self._counts[former] -= 1
+        self._counts[state] += 1
         self._outbox.add(
             RecordAttempt(
                 attempt=execution.attempt,
@@ -94,22 +113,26 @@ class Executions:
         return {subtask: execution.attempt for subtask, execution in self._current.items()}
 
     @property
+    def places(self) -> dict[SubtaskId, Place]:
+        """Where each attempt was deployed; those that were not are left out."""
+        return {s: e.place for s, e in self._current.items() if e.place is not None}
+
+    @property
     def states(self) -> dict[SubtaskId, ExecutionState]:
         return {subtask: execution.state for subtask, execution in self._current.items()}
 
     @property
-    def all_started(self) -> bool:
-        """Every task runs or has finished already."""
-        up = (ExecutionState.RUNNING, ExecutionState.FINISHED)
-        return bool(self._current) and all(execution.state in up for execution in self)
+    def kinds(self) -> frozenset[ExecutionState]:
+        """The states that occur."""
+        return frozenset(state for state, count in self._counts.items() if count)
 
     @property
     def all_finished(self) -> bool:
-        return bool(self._current) and all(e.state is ExecutionState.FINISHED for e in self)
+        return self.kinds == {ExecutionState.FINISHED}
 
     @property
     def all_terminal(self) -> bool:
-        return all(execution.state.is_terminal for execution in self)
+        return all(state.is_terminal for state in self.kinds)
 
     @property
     def all_end_of_data(self) -> bool:

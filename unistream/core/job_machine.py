@@ -1,8 +1,8 @@
 """One job: events in, commands out.
 
     machine = JobMachine(graph, JobSettings.from_config(config, job=..., ...), restore)
-    for event in events:                       # the first one is Started()
-        for command in machine.handle(event):  # performed in order, by `unistream.master.job_master`
+    for event, now_ms in events:                       # the first one is Started()
+        for command in machine.handle(event, now_ms):  # performed in order, by `unistream.master.job_master`
             ...
         machine.validate()
 
@@ -34,7 +34,9 @@ from unistream.core.job_messages import (
     ManifestDurable,
     ManifestFailed,
     ReleaseSlots,
+    RescaleRequested,
     SlotsGranted,
+    SlotsUnfulfillable,
     SnapshotRequested,
     SplitsDiscovered,
     Started,
@@ -101,14 +103,15 @@ class JobMachine:
         self._coordinator = self._life.coordinator
         self._tries: dict[tuple[AttemptId, CheckpointId | None], int] = {}
 
-    def handle(self, event: Event) -> list[Command]:
-        """What has to be done because of `event`, in order.
+    def handle(self, event: Event, now_ms: int) -> list[Command]:
+        """What has to be done because of `event`, in order. `now_ms`: of any clock that never goes back.
 
         Raises:
             ProtocolError: a worker reported a state that it cannot report; nothing was changed.
         """
         if self._life.step is Step.ENDED:
             return self._refuse_late(event)
+        self._life.now_ms = now_ms
         failure = self._dispatch(event)
         if failure is not None:
             self._life.fail(failure, None)
@@ -119,8 +122,9 @@ class JobMachine:
         """A picture for people and REST."""
         latest, running = self._coordinator.views()
         return JobView(
+            graph=self._life.run.graph,
             state=self._life.log.state.value,
-            restarts=self._life.restarts.count,
+            restarts=self._life.failures.number_of_restarts,
             attempts=self._life.executions.views(),
             checkpoints_completed=self._coordinator.count_completed,
             checkpoints_failed=self._coordinator.count_failed,
@@ -146,6 +150,8 @@ class JobMachine:
                 self._life.start()
             case SlotsGranted(leases=leases):
                 self._life.granted(leases)
+            case SlotsUnfulfillable():
+                self._life.slots_unfulfillable(event)
             case TaskManagerLost(task_manager=task_manager, reason=reason):
                 self._life.lost(task_manager, reason)
             case Delivered():
@@ -160,6 +166,8 @@ class JobMachine:
                 return self._on_timer(timer)
             case CancelRequested():
                 self._life.cancel()
+            case RescaleRequested():
+                return self._life.rescale(event)
             case TaskStateChanged():
                 return self._on_task_state(event)
             case EndOfDataReached():
@@ -193,9 +201,13 @@ class JobMachine:
     def _on_timer(self, timer: Timer) -> TaskFailure | None:
         match timer.kind:
             case TimerKind.RESTART_DELAY:
-                self._life.delay_elapsed()
+                self._life.delay_elapsed(timer.id)
             case TimerKind.SLOT_REQUEST:
-                return self._life.slots_overdue()
+                self._life.slots_overdue(timer.id)
+            case TimerKind.SLOT_IDLE:
+                self._life.look_for_idle_slots()
+            case TimerKind.RESOURCES:
+                self._life.resources_timer(timer)
             case TimerKind.CANCELLATION:
                 self._life.cancellation_overdue()
             case TimerKind.CHECKPOINT_INTERVAL:
@@ -220,11 +232,11 @@ class JobMachine:
             end = ExecutionState.FAILED if state is ExecutionState.FAILED else ExecutionState.CANCELED
             self._life.executions.move(execution, end, failure.message if failure else "it ended")
             if failure is not None:
-                self._life.fail(failure, execution)
+                self._life.note(failure, execution)
             return None
         if state is ExecutionState.FINISHED:
             self._life.executions.move(execution, state, "reported")
-            return self._first(self._coordinator.task_finished(execution), self._on_started())
+            return self._first(self._life.task_finished(execution), self._life.tasks_changed())
         if failure is None:
             failure = TaskFailure(
                 kind="TaskEnded", message=f"{execution.vertex_name}: {state.value}, unasked"
@@ -242,13 +254,8 @@ class JobMachine:
         if state is not ExecutionState.RUNNING:
             return None
         self._life.sources.ready(execution.attempt.subtask)
-        return self._on_started()
-
-    def _on_started(self) -> TaskFailure | None:
-        """Called when a task has come up or has finished: are all up now, for the first time?"""
-        if self._life.step is not Step.DEPLOYED or not self._life.executions.all_started:
-            return None
-        return None if self._coordinator.is_active else self._life.all_started()
+        self._life.task_running(execution)
+        return self._life.tasks_changed()
 
     def _on_end_of_data(self, report: EndOfDataReached) -> TaskFailure | None:
         execution = self._life.executions.find(report.attempt)
@@ -273,7 +280,7 @@ class JobMachine:
         send = self._life.outbox.settle(event)
         match send.message if send is not None else None:
             case TriggerCheckpoint():
-                return self._coordinator.trigger_settled(event.token, event.reason)
+                return self._coordinator.trigger_settled(event.token, event.reason, ended=event.refused)
             case DeployTask(deployment=deployment):
                 self._on_lost_order(deployment.attempt, event, (ExecutionState.DEPLOYING,))
             case AssignSplits(attempt=attempt):
@@ -304,7 +311,7 @@ class JobMachine:
         if event.refused:
             self._life.executions.move(execution, ExecutionState.CANCELED, event.reason)
         elif self._may_repeat(attempt, None):
-            self._life.send_cancel(execution)
+            self._life.scheduler.send_cancel(execution)
 
     def _on_lost_completion(
         self, attempt: AttemptId, checkpoint_id: CheckpointId, event: Undelivered
@@ -331,7 +338,7 @@ class JobMachine:
 
     def _refuse_late(self, event: Event) -> list[Command]:
         match event:
-            case SnapshotRequested(request=request):
+            case SnapshotRequested(request=request) | RescaleRequested(request=request):
                 state = self._life.log.state.value
                 return [AnswerRequest(request=request, error=f"the job has ended: {state}")]
             case SlotsGranted():

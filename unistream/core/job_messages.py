@@ -8,12 +8,13 @@ as they are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from unistream.base.ids import AllocationId, AttemptId, CheckpointId, TaskManagerId, VertexId
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import SourceInfo
+from unistream.model.graph import JobGraph, SourceInfo
 from unistream.model.messages import (
     CheckpointAcked,
     CheckpointDeclined,
@@ -29,8 +30,10 @@ from unistream.model.snapshot import Manifest
 
 
 class TimerKind(Enum):
-    RESTART_DELAY = "restart delay"
-    SLOT_REQUEST = "slot request"
+    RESTART_DELAY = "restart delay"  # `id` = recovery
+    SLOT_REQUEST = "slot request"  # `id` = bulk
+    SLOT_IDLE = "slot idle"
+    RESOURCES = "resources"  # of the adaptive scheduler: `id` 0 wait, 1 stabilization, 2 cool-down
     CHECKPOINT_INTERVAL = "checkpoint interval"  # `id` 0: the interval, 1: the least pause
     CHECKPOINT_TIMEOUT = "checkpoint timeout"  # `id` = checkpoint id
     CANCELLATION = "cancellation"  # tasks that do not end: their workers are released
@@ -76,6 +79,16 @@ class SlotsGranted:
     """Leases for requests of `RequestSlots`; maybe some now and the others later."""
 
     leases: tuple[SlotLease, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsUnfulfillable:
+    """No worker can serve these requests (their keys); they are not open any more. `reason` is for people;
+    `permanent`: asking again cannot help."""
+
+    requests: tuple[str, ...]
+    reason: str
+    permanent: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +177,15 @@ class SnapshotRequested:
     target: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RescaleRequested:
+    """A user wants these vertices at another parallelism (the adaptive scheduler: at most that one).
+    Answered by `AnswerRequest` when the job runs so."""
+
+    request: str
+    parallelism: Mapping[VertexId, int]
+
+
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
     """End the job without a snapshot."""
@@ -172,6 +194,7 @@ class CancelRequested:
 Event = (
     Started
     | SlotsGranted
+    | SlotsUnfulfillable
     | TaskManagerLost
     | Delivered
     | Undelivered
@@ -183,6 +206,7 @@ Event = (
     | ManifestFailed
     | TimerFired
     | SnapshotRequested
+    | RescaleRequested
     | CancelRequested
     | TaskStateChanged
     | CheckpointAcked
@@ -278,9 +302,19 @@ class RecordAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordException:
+    """One failure, for the history.
+
+    Attributes:
+        is_root: It led to a restart, or to the end, of its own; False: it came while one was on its way.
+        suppressed: Why there is no restart after it (`FailureDecision.error`); None if there is one.
+    """
+
     failure: TaskFailure
     attempt: AttemptId | None
     task_manager: TaskManagerId | None
+    is_root: bool = True
+    suppressed: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,8 +331,8 @@ class RecordCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
-    """The answer to `SnapshotRequested`: for a stop only after every commit was acknowledged and the
-    job has ended. Exactly one of `path` and `error` is set."""
+    """The answer to `SnapshotRequested` (for a stop only after every commit was acknowledged and the job has
+    ended) or to `RescaleRequested`. Exactly one of `path` and `error` is set; for a rescale `path` is empty."""
 
     request: str
     path: str | None = None
@@ -353,8 +387,12 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A read-only picture of a machine; made on the machine's thread, safe to hand out."""
+    """A read-only picture of a machine; made on the machine's thread, safe to hand out.
 
+    `graph`: at the parallelism that it has now.
+    """
+
+    graph: JobGraph
     state: str
     restarts: int
     attempts: tuple[AttemptView, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -10,7 +11,8 @@ from unistream.base import config as options
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
-from unistream.core.restart import RestartPolicy
+from unistream.core.adaptive import AdaptiveSettings
+from unistream.core.restart_backoff import Draw, RestartBackoff, restart_backoff_from_config
 from unistream.model.snapshot import Manifest
 
 FIRST_CHECKPOINT: Final = CheckpointId(1)
@@ -52,6 +54,8 @@ class JobSettings:
         allow_non_restored: State whose operator is gone is dropped instead of refused.
         first_checkpoint_id: No id below it is given out; one past the highest directory that is
             known of an earlier leader.
+        create_backoff: Makes the job's restart strategy.
+        adaptive: None: the job runs at the parallelism that it was given, or not at all.
     """
 
     job: JobId
@@ -59,7 +63,7 @@ class JobSettings:
     epoch: LeaderEpoch
     artifact: str
     checkpoint_root: str
-    restart: RestartPolicy
+    create_backoff: Callable[[], RestartBackoff]
     checkpoint_interval_ms: int | None
     checkpoint_timeout_ms: int
     checkpoint_min_pause_ms: int
@@ -67,6 +71,10 @@ class JobSettings:
     checkpoints_retained: int
     retention: Retention
     slot_request_timeout_ms: int
+    slot_idle_timeout_ms: int
+    scheduling_strategy: str
+    failover_strategy: str
+    adaptive: AdaptiveSettings | None
     cancellation_timeout_ms: int
     allow_non_restored: bool = False
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT
@@ -81,6 +89,7 @@ class JobSettings:
         epoch: LeaderEpoch,
         artifact: str,
         checkpoint_root: str,
+        draw: Draw,
         allow_non_restored: bool = False,
         first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT,
     ) -> JobSettings:
@@ -100,7 +109,7 @@ class JobSettings:
             epoch=epoch,
             artifact=artifact,
             checkpoint_root=checkpoint_root,
-            restart=RestartPolicy.from_config(config),
+            create_backoff=lambda: restart_backoff_from_config(config, draw),
             checkpoint_interval_ms=interval,
             checkpoint_timeout_ms=_at_least(config, options.CHECKPOINT_TIMEOUT, 1),
             checkpoint_min_pause_ms=config.get(options.CHECKPOINT_MIN_PAUSE),
@@ -108,6 +117,12 @@ class JobSettings:
             checkpoints_retained=_at_least(config, options.CHECKPOINTS_RETAINED, 1),
             retention=Retention(config.get(options.CHECKPOINT_RETENTION)),
             slot_request_timeout_ms=_at_least(config, options.SLOT_REQUEST_TIMEOUT, 1),
+            slot_idle_timeout_ms=_at_least(config, options.SLOT_IDLE_TIMEOUT, 0),
+            scheduling_strategy=config.get(options.SCHEDULING_STRATEGY),
+            failover_strategy=config.get(options.FAILOVER_STRATEGY),
+            adaptive=AdaptiveSettings.from_config(config)
+            if config.get(options.SCHEDULER) == "adaptive"
+            else None,
             cancellation_timeout_ms=_at_least(config, options.CANCELLATION_TIMEOUT, 1),
             allow_non_restored=allow_non_restored,
             first_checkpoint_id=first_checkpoint_id,

@@ -7,9 +7,9 @@ starts when all earlier `AssignSplits` were acknowledged, and none is sent until
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from unistream.base.ids import SubtaskId, VertexId
+from unistream.base.ids import CheckpointId, SubtaskId, VertexId
 from unistream.core.execution import ExecutionState
 from unistream.core.executions import Executions
 from unistream.core.job_messages import DiscoverSplits
@@ -22,7 +22,10 @@ from unistream.model.messages import AssignSplits, Split
 class Sources:
     """The split assigner of every source vertex, and what is on its way to the readers."""
 
-    def __init__(self, graph: JobGraph, executions: Executions, outbox: Outbox) -> None:
+    def __init__(
+        self, graph: JobGraph, executions: Executions, outbox: Outbox, former: Sources | None = None
+    ) -> None:
+        """`former`: of the same job at another parallelism; what it found stays found."""
         self._infos: dict[VertexId, tuple[SourceInfo, int]] = {
             vertex.id: (vertex.source, vertex.parallelism)
             for vertex in graph.vertices
@@ -31,13 +34,13 @@ class Sources:
         self._executions = executions
         self._outbox = outbox
         self._assigners: dict[VertexId, SplitAssigner] = {}
-        self._found: dict[VertexId, tuple[Split, ...]] = {}
-        self._undelivered: set[int] = set()
+        self._found: dict[VertexId, tuple[Split, ...]] = {} if former is None else former._found
+        self._undelivered: dict[int, SubtaskId] = {}  # by token
         self._held = False
         self._stopped = False
 
     def reset(self, states: Mapping[VertexId, bytes | None] | None, *, assign: bool) -> None:
-        """Before each deployment: assigners as in the checkpoint.
+        """Before a start of all tasks: assigners as in the checkpoint.
 
         `states`: of each source vertex of the snapshot (None: it had fully finished, nothing to give out);
         None: no snapshot, then splits found by this job before keep their first positions.
@@ -59,6 +62,20 @@ class Sources:
                     self._assigners[vertex].discovered(self._found[vertex])
         if assign:
             self._discover()
+
+    def reset_readers(self, subtasks: Iterable[SubtaskId]) -> None:
+        """Some tasks start again, from the last completed checkpoint: what they were given since is free."""
+        again = frozenset(subtasks)
+        self._undelivered = {token: s for token, s in self._undelivered.items() if s not in again}
+        for subtask in sorted(again):
+            assigner = self._assigners.get(subtask.vertex)
+            if assigner is not None:
+                assigner.reader_reset(subtask.index)
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        """A restart begins at this snapshot from now on."""
+        for assigner in self._assigners.values():
+            assigner.completed(checkpoint_id)
 
     def _discover(self) -> None:
         for vertex, assigner in self._assigners.items():
@@ -87,7 +104,7 @@ class Sources:
 
     def delivered(self, token: int) -> None:
         """An `AssignSplits` was acknowledged."""
-        self._undelivered.discard(token)
+        self._undelivered.pop(token, None)
 
     def hold(self) -> None:
         """From now on nothing is given out; `quiet` says when nothing is on its way any more."""
@@ -106,20 +123,22 @@ class Sources:
         self._held = False
         self._pump()
 
-    def snapshot(self) -> dict[VertexId, bytes]:
+    def snapshot(self, checkpoint_id: CheckpointId) -> dict[VertexId, bytes]:
         """State of every assigner; only while `quiet`."""
         assert self.quiet, "a split may be on its way"
-        return {vertex: assigner.snapshot() for vertex, assigner in self._assigners.items()}
+        return {vertex: assigner.snapshot(checkpoint_id) for vertex, assigner in self._assigners.items()}
 
     def _pump(self) -> None:
         if self._held or self._stopped:
             return
         for vertex, assigner in self._assigners.items():
             for assignment in assigner.take():
-                execution = self._executions[SubtaskId(vertex, assignment.index)]
+                subtask = SubtaskId(vertex, assignment.index)
+                execution = self._executions[subtask]
                 if execution.place is None or execution.state is not ExecutionState.RUNNING:
-                    continue  # it is being cancelled: the restart resets the assigner too
+                    continue  # it is being cancelled: its restart gives the splits back
                 message = AssignSplits(
                     attempt=execution.attempt, splits=assignment.splits, no_more=assignment.no_more
                 )
-                self._undelivered.add(self._outbox.send_tracked(execution.place.task_manager, message))
+                token = self._outbox.send_tracked(execution.place.task_manager, message)
+                self._undelivered[token] = subtask

@@ -7,6 +7,9 @@ not call `take`, and a split is always in exactly one place: here, or (once take
 Push: the split at position k of all ids ever seen goes to subtask k mod parallelism. Positions are given in
 the natural order of the ids of each discovery and never change, so that partition p of a topic goes to p mod
 parallelism and a restart deals them out alike. Pull: first asked, first served.
+
+What was given out since the last completed checkpoint is remembered (as Flink does): a reader
+that restarts alone goes back to that checkpoint, whose state does not have those splits, so they return here.
 """
 
 from __future__ import annotations
@@ -38,6 +41,15 @@ _ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(_State)
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A split that subtask `index` was given after snapshot `mark` had begun, and before the next one."""
+
+    mark: int
+    index: int
+    split: Split
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """Splits for subtask `index`; `no_more`: nothing follows for it."""
@@ -58,6 +70,8 @@ class SplitAssigner:
         self._discovered = False
         self._ready: list[int] = []  # push: subtasks that run and were not told `no_more`
         self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
+        self._given: list[_Given] = []  # since the last completed checkpoint
+        self._mark = 0  # id of the last snapshot that was begun
 
     @classmethod
     def restore(cls, info: SourceInfo, parallelism: int, state: bytes) -> SplitAssigner:
@@ -80,8 +94,9 @@ class SplitAssigner:
         assigner._discovered = decoded.discovered
         return assigner
 
-    def snapshot(self) -> bytes:
-        """State without the splits that were taken."""
+    def snapshot(self, mark: int) -> bytes:
+        """State without the splits that were taken. `mark`: id of the snapshot; ids grow."""
+        self._mark = mark
         return _ENCODER.encode(
             _State(
                 format=ASSIGNER_FORMAT,
@@ -128,7 +143,23 @@ class SplitAssigner:
         """What can be given out now; it is the reader's from here on."""
         if not self._discovered:
             return []
-        return self._take_pulled() if self._info.pull else self._take_pushed()
+        given = self._take_pulled() if self._info.pull else self._take_pushed()
+        self._given += [_Given(self._mark, a.index, split) for a in given for split in a.splits]
+        return given
+
+    def completed(self, mark: int) -> None:
+        """The snapshot `mark` is durable: what was given out before it is in the readers' state there."""
+        self._given = [given for given in self._given if given.mark >= mark]
+
+    def reader_reset(self, index: int) -> None:
+        """Subtask `index` goes back to the last completed checkpoint (or to the start)."""
+        back = [given.split for given in self._given if given.index == index]
+        self._given = [given for given in self._given if given.index != index]
+        self._unassigned.extendleft(reversed(back))
+        if index in self._ready:
+            self._ready.remove(index)
+        if index in self._waiting:
+            self._waiting.remove(index)
 
     def _take_pulled(self) -> list[Assignment]:
         given = []

@@ -4,23 +4,28 @@ channels of one logical input ── `StatusWatermarkValve` ──► input
 inputs of one operator        ── `CombinedWatermark`    ──► operator
 
 An idle channel does not hold the others back, and a channel that comes back takes part only when it
-has caught up with what was already said. Both are pure; one call, one step.
+has caught up with what was already said. A finished one (`on_finished`) has left: it neither holds back nor
+pulls forward the others, whether they are active or idle, and only when all have finished does event
+time end. Flink 2.3 knows no finished inputs: it takes their MAX_WATERMARK for a watermark like any other
+(`on_watermark` does so too), and rows behind the idleness of the others are late (FLINK-38477). See
+docs/decision/finished-inputs.md. Both are pure; one call, one step.
 """
 
 from __future__ import annotations
 
-from unistream.base.limits import MIN_WATERMARK
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Watermark, WatermarkStatus
 
 Signal = Watermark | WatermarkStatus
 
 
 class _Channel:
-    __slots__ = ("aligned", "idle", "watermark")
+    __slots__ = ("aligned", "finished", "idle", "watermark")
 
     def __init__(self) -> None:
         self.watermark = MIN_WATERMARK
         self.idle = False
+        self.finished = False
         self.aligned = True
 
 
@@ -41,7 +46,7 @@ class StatusWatermarkValve:
     def on_watermark(self, channel: int, timestamp: int) -> list[Signal]:
         """`timestamp` (ms) arrived on `channel`: what goes on, in order."""
         state = self._channels[channel]
-        if state.idle or timestamp <= state.watermark:
+        if state.finished or state.idle or timestamp <= state.watermark:
             return []
         state.watermark = timestamp
         if not state.aligned and timestamp >= self._watermark:
@@ -51,18 +56,42 @@ class StatusWatermarkValve:
     def on_status(self, channel: int, idle: bool) -> list[Signal]:
         """`channel` became idle, or active again."""
         state = self._channels[channel]
-        if state.idle == idle:
+        if state.finished or state.idle == idle:
             return []
         state.idle = idle
         return self._became_idle(state) if idle else self._became_active(state)
 
+    def on_finished(self, channel: int) -> list[Signal]:
+        """`channel` has no more rows: it leaves. The last one to leave ends event time."""
+        state = self._channels[channel]
+        if state.finished:
+            return []
+        state.finished = True
+        state.aligned = False
+        if not self._open:
+            active: list[Signal] = [WatermarkStatus(idle=False)] if self._idle else []
+            self._idle = False
+            return [*active, *self._emit(MAX_WATERMARK)]
+        if self._idle:
+            return []
+        return self._all_idle() if all(c.idle for c in self._open) else self._advance()
+
+    @property
+    def _open(self) -> list[_Channel]:
+        return [c for c in self._channels if not c.finished]
+
     def _became_idle(self, state: _Channel) -> list[Signal]:
         state.aligned = False
-        if not all(c.idle for c in self._channels):
+        if not all(c.idle for c in self._open):
             return self._advance()
-        out: list[Signal] = []
-        if state.watermark == self._watermark:  # it held back the others: flush what they had reached
-            out = self._emit(max(c.watermark for c in self._channels))
+        if state.watermark == self._watermark:
+            return self._all_idle()
+        self._idle = True
+        return [WatermarkStatus(idle=True)]
+
+    def _all_idle(self) -> list[Signal]:
+        """The last active one is gone and had held back the others: flushes what they had reached."""
+        out = self._emit(max(c.watermark for c in self._open))
         self._idle = True
         return [*out, WatermarkStatus(idle=True)]
 
@@ -85,17 +114,16 @@ class StatusWatermarkValve:
 
 
 class CombinedWatermark:
-    """The watermark of an operator with several logical inputs.
-
-    A finished input has sent MAX_WATERMARK, so it holds back nobody and pulls nobody forward.
-    """
+    """The watermark of an operator with several logical inputs."""
 
     def __init__(self, inputs: int) -> None:
         assert inputs > 0, "an operator without inputs has no combined watermark"
         self._watermarks = [MIN_WATERMARK] * inputs
         self._idle = [False] * inputs
+        self._finished = [False] * inputs
         self._combined = MIN_WATERMARK
         self._all_idle = False
+        self._said_idle = False  # a watermark makes an idle input active, without a word about it
 
     @property
     def watermark(self) -> int:
@@ -104,24 +132,43 @@ class CombinedWatermark:
 
     def on_watermark(self, input_index: int, timestamp: int) -> list[Signal]:
         """A watermark from the valve of an input; it also means that the input is active."""
+        if self._finished[input_index]:
+            return []
         self._idle[input_index] = False
         self._watermarks[input_index] = max(timestamp, self._watermarks[input_index])
         return self._advance()
 
     def on_status(self, input_index: int, idle: bool) -> list[Signal]:
         """A status from the valve of an input: the watermark goes out before the status."""
+        if self._finished[input_index]:
+            return []
         was_idle = self._all_idle
         self._idle[input_index] = idle
         out = self._advance()
         if was_idle != self._all_idle:
-            out.append(WatermarkStatus(idle))
+            out.append(self._status(idle))
         return out
 
+    def on_finished(self, input_index: int) -> list[Signal]:
+        """All channels of an input have finished: it leaves. The last one to leave ends event time, which an
+        idle operator says as an active one."""
+        self._finished[input_index] = True
+        out = self._advance()
+        if self._said_idle != self._all_idle:
+            out.insert(0 if self._said_idle else len(out), self._status(self._all_idle))
+        return out
+
+    def _status(self, idle: bool) -> WatermarkStatus:
+        self._said_idle = idle
+        return WatermarkStatus(idle)
+
     def _advance(self) -> list[Signal]:
-        active = [w for w, idle in zip(self._watermarks, self._idle, strict=True) if not idle]
-        self._all_idle = not active
-        # all idle: nobody holds back the one that had come furthest
-        reached = min(active) if active else max(self._watermarks)
+        inputs = zip(self._watermarks, self._idle, self._finished, strict=True)
+        still_open = [(watermark, idle) for watermark, idle, finished in inputs if not finished]
+        active = [watermark for watermark, idle in still_open if not idle]
+        self._all_idle = bool(still_open) and not active
+        # all idle: nobody holds back the one that had come furthest; all finished: event time is over
+        reached = min(active) if active else max((w for w, _ in still_open), default=MAX_WATERMARK)
         if reached <= self._combined:
             return []
         self._combined = reached

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -32,7 +33,8 @@ from unistream.master.resource_manager import HostFactory, ResourceManager, Work
 from unistream.master.senders import Connect, Senders
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import SourceInfo
+from unistream.model.graph import SourceInfo, shown
+from unistream.port.host import HostTraits
 from unistream.port.metadata import JobRecord, MetadataStore
 from unistream.port.source import SplitDiscovery
 from unistream.port.storage import CheckpointStorage
@@ -62,6 +64,8 @@ class ClusterServices:
         put_artifact, get_artifact: Content-addressed store; `put_artifact` returns the SHA-256.
         log_dir: Local folder for workers' logs ("" = stderr).
         max_workers: Limit of workers at the same time; None: as many as the jobs need.
+        traits: What the host can do.
+        draw: Random numbers in [0, 1), which spread restarts in time.
     """
 
     target: str
@@ -79,6 +83,8 @@ class ClusterServices:
     new_id: Callable[[], str]
     log_dir: str = ""
     max_workers: int | None = None
+    traits: HostTraits = field(default_factory=HostTraits)
+    draw: Callable[[], float] = random.random
 
 
 class Dispatcher:
@@ -130,7 +136,12 @@ class Dispatcher:
 
     def _create_resource_manager(self) -> ResourceManager:
         return ResourceManager(
-            machine=create_resource_machine(self._config, self._services.new_id, self._services.max_workers),
+            machine=create_resource_machine(
+                self._config,
+                self._services.new_id,
+                self._services.max_workers,
+                self._services.traits,
+            ),
             create_host=self._services.create_host,
             senders=self._senders,
             jobs=self,
@@ -138,6 +149,7 @@ class Dispatcher:
                 master=self._server.address,
                 config=self._config.to_dict(),
                 log_dir=self._services.log_dir,
+                active=self._services.traits.active,
             ),
             clock=self._clock,
         )
@@ -182,7 +194,7 @@ class Dispatcher:
         """The job's graph as data. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
-            return msgspec.json.encode(master.identity.graph)
+            return msgspec.json.encode(shown(master.identity.graph))
         record = self._services.metadata.job(job)
         if record is None:
             raise NotFound(f"there is no job {job}")
@@ -301,7 +313,7 @@ class Dispatcher:
                 state="INITIALIZING",
                 target=self._services.target,
                 submitted_ms=journal.submitted_ms,
-                graph_json=msgspec.json.encode(graph).decode(),
+                graph_json=msgspec.json.encode(shown(graph)).decode(),
             )
         )
         master = JobMaster(
@@ -353,6 +365,14 @@ class Dispatcher:
         if master is not None:
             master.post(jm.SlotsGranted(leases=leases))
 
+    def slots_unfulfillable(
+        self, job: JobId, requests: tuple[jm.SlotRequest, ...], reason: str, *, permanent: bool
+    ) -> None:
+        master = self._jobs.get(job)
+        if master is not None:
+            keys = tuple(request.key for request in requests)
+            master.post(jm.SlotsUnfulfillable(requests=keys, reason=reason, permanent=permanent))
+
     def worker_lost(self, job: JobId, task_manager: TaskManagerId, reason: str) -> None:
         master = self._jobs.get(job)
         if master is not None:
@@ -368,6 +388,11 @@ class Dispatcher:
             "cancelled": states.count("CANCELED"),
             "failed": states.count("FAILED"),
         }
+
+    @property
+    def control_address(self) -> str:
+        """Flight location where workers register."""
+        return self._server.address
 
     @property
     def slots_per_worker(self) -> int:

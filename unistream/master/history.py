@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from unistream.master.exceptions import recorded_exceptions
 from unistream.master.job_info import (
     CheckpointInfo,
-    ExceptionInfo,
     JobInfo,
     JobSummary,
     SinkInfo,
 )
-from unistream.master.journal import CHECKPOINTS_KEPT_MAX, EXCEPTIONS_KEPT_MAX
+from unistream.master.journal import CHECKPOINTS_KEPT_MAX
+from unistream.model.graph import JobGraph
 from unistream.port.metadata import CommitRecord, JobRecord, MetadataStore
 
 
@@ -36,7 +39,7 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
     checkpoints = sorted(store.checkpoints(record.job), key=lambda c: c.checkpoint_id, reverse=True)
     completed = [c for c in checkpoints if c.state == "completed"]
     savepoints = [c for c in completed if c.kind.is_savepoint]
-    exceptions = sorted(store.exceptions(record.job), key=lambda e: e.at_ms, reverse=True)
+    graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
     sinks = _sinks(store.commits(record.job))
     return JobInfo(
         job=record.job,
@@ -64,17 +67,7 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
             )
             for c in checkpoints[:CHECKPOINTS_KEPT_MAX]
         ),
-        exceptions=tuple(
-            ExceptionInfo(
-                at_ms=e.at_ms,
-                kind=e.kind,
-                message=e.message,
-                traceback=e.traceback,
-                attempt=e.attempt,
-                task_manager=e.task_manager,
-            )
-            for e in exceptions[:EXCEPTIONS_KEPT_MAX]
-        ),
+        exceptions=recorded_exceptions(store.exceptions(record.job), graph),
         sinks=sinks,
         metrics={"rows_committed": sum(s.rows for s in sinks.values())} if sinks else {},
     )

@@ -12,6 +12,7 @@ import msgspec
 from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId, VertexId
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure, TaskMetrics
+from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
 """Job states that never change again."""
@@ -31,7 +32,13 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExceptionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure of a job, with the attempt and worker where it happened (if any)."""
+    """One failure of a job, with the attempt and worker where it happened (if any).
+
+    Attributes:
+        task_name: Of the attempt, for people, such as ``map (1/2) - execution #0``.
+        endpoint: ``host:port`` of the worker.
+        concurrent: What failed while the restart after this one was on its way; oldest first.
+    """
 
     at_ms: int
     kind: str
@@ -39,6 +46,10 @@ class ExceptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     traceback: str = ""
     attempt: str | None = None
     task_manager: str | None = None
+    task_name: str | None = None
+    endpoint: str | None = None
+    labels: dict[str, str] = {}
+    concurrent: tuple[ExceptionInfo, ...] = ()
 
 
 class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +74,14 @@ class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One worker process. `pid` and `address` are None until it has registered."""
+    """One worker process. `pid` and `address` are None until it has registered.
+
+    Attributes:
+        profile: Of one slot; what is not told is 0.
+        memory: Parts of its memory plan by name, bytes; empty until it has registered.
+        blocked_ms: For how long its free slots are still not given out, since its host lost workers.
+        jobs: Those that have a slot there, or results that they will read.
+    """
 
     id: TaskManagerId
     slots: int
@@ -71,6 +89,11 @@ class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     host: str | None = None
     heartbeat_ms: int | None = None
+    free_slots: int = 0
+    profile: ResourceProfile = ANY_PROFILE
+    memory: dict[str, int] = {}
+    blocked_ms: int = 0
+    jobs: tuple[JobId, ...] = ()
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):

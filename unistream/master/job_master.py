@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 class Machine(Protocol):
     """`unistream.core.job_machine.JobMachine`, as the shell sees it."""
 
-    def handle(self, event: jm.Event) -> Sequence[jm.Command]: ...
+    def handle(self, event: jm.Event, now_ms: int) -> Sequence[jm.Command]: ...
 
     def validate(self) -> None:
         """Raises when an invariant does not hold."""
@@ -242,7 +242,7 @@ class JobMaster:
         self._story.append(repr(event)[:STORY_EVENT_CHARS])
         if isinstance(event, jm.SlotsGranted):
             self._addresses.update({lease.task_manager: lease.address for lease in event.leases})
-        commands = self._machine.handle(event)
+        commands = self._machine.handle(event, self._services.clock.monotonic_ms())
         self._machine.validate()
         self._end = next((c for c in commands if isinstance(c, jm.JobEnded)), None)
         final: list[jm.Command] = []
@@ -293,7 +293,8 @@ class JobMaster:
             case jm.RecordAttempt():
                 self.journal.attempt(command)
             case jm.RecordException():
-                self.journal.exception(command)
+                address = self._addresses.get(command.task_manager or TaskManagerId(""))
+                self.journal.exception(command, address)
             case jm.RecordCheckpoint():
                 self.journal.checkpoint(command)
             case jm.JobEnded():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,25 +13,43 @@ import msgspec
 from msgspec import structs
 
 from unistream.base.config import (
+    BLOCK_FAILURES,
+    BLOCK_TIME,
+    BLOCK_WINDOW,
     CHECKPOINT_DIR,
+    CHECKPOINT_INTERVAL,
+    HEARTBEAT_FAILURES,
+    HEARTBEAT_INTERVAL,
     HEARTBEAT_TIMEOUT,
     SAVEPOINT_DIR,
+    SLOT_REQUEST_TIMEOUT,
+    STANDALONE_STARTUP,
     TASK_SLOTS,
+    WORKER_IDLE_TIMEOUT,
+    WORKER_START_TIMEOUT,
     Configuration,
 )
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, LeaderEpoch, LineageId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
+from unistream.base.secrets import redacted_repr
+from unistream.core.blocklist import BlockRules
+from unistream.core.exchange_modes import why_no_checkpoints
 from unistream.core.graph_check import check
 from unistream.core.job_machine import JobMachine
 from unistream.core.job_settings import JobSettings, RestorePoint
+from unistream.core.max_parallelism import adapt_max_parallelism
+from unistream.core.placement_check import check_profiles
 from unistream.core.resource_machine import ResourceMachine
+from unistream.core.resource_workers import ResourceRules
+from unistream.core.worker_resources import slot_profile
 from unistream.model.graph import JobGraph
+from unistream.port.host import HostTraits
 from unistream.port.storage import CheckpointStorage
 
+logger = logging.getLogger(__name__)
+
 JOB_NAME_CHARS_MAX: Final = 200
-WORKER_IDLE_TIMEOUT_MS: Final = 30_000  # resourcemanager.taskmanager-timeout
-WORKER_START_TIMEOUT_MS: Final = 120_000  # a first Spark task on a busy machine takes half a minute
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +70,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str | None = None
     allow_non_restored: bool = False
 
+    __repr__ = redacted_repr
+
 
 class Places(Protocol):
     """What `prepare` needs of `ClusterServices`."""
@@ -67,6 +88,12 @@ class Places(Protocol):
     @property
     def new_id(self) -> Callable[[], str]: ...
 
+    @property
+    def traits(self) -> HostTraits: ...
+
+    @property
+    def draw(self) -> Callable[[], float]: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSetup:
@@ -82,7 +109,12 @@ class JobSetup:
 
 
 def prepare(
-    request: SubmitRequest, *, job: JobId, cluster: Configuration, services: Places, epoch: LeaderEpoch
+    request: SubmitRequest,
+    *,
+    job: JobId,
+    cluster: Configuration,
+    services: Places,
+    epoch: LeaderEpoch,
 ) -> JobSetup:
     """Checks graph, configuration and savepoint.
 
@@ -92,12 +124,17 @@ def prepare(
     """
     _check_sizes(request)
     check(request.graph)
-    config = cluster.merged(request.graph.config).merged(request.config)
+    config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
+    slots = cluster.get(TASK_SLOTS)
+    if services.traits.active:  # else workers of any size may come yet
+        check_profiles(request.graph, slot_profile(cluster, slots), services.traits.largest, slots)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
     restore = _restore_point(storage, request.savepoint)
     lineage = LineageId(services.new_id()) if restore is None else restore.manifest.lineage
     graph = structs.replace(request.graph, config=config.to_dict())
+    if restore is not None:
+        graph = adapt_max_parallelism(graph, restore.manifest)
     artifact = hashlib.sha256(request.artifact).hexdigest()
     settings = JobSettings.from_config(
         config,
@@ -106,6 +143,7 @@ def prepare(
         epoch=epoch,
         artifact=artifact,
         checkpoint_root=checkpoint_root,
+        draw=services.draw,
         allow_non_restored=request.allow_non_restored,
     )
     return JobSetup(
@@ -117,6 +155,21 @@ def prepare(
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=artifact,
     )
+
+
+def _without_idle_options(graph: JobGraph, config: Configuration) -> Configuration:
+    """Checkpoints are off where they could never complete; a task would wait for its last one for ever."""
+    reason = why_no_checkpoints(graph)
+    if reason is None or config.find(CHECKPOINT_INTERVAL) is None:
+        return config
+    logger.warning(
+        "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
+        graph.name,
+        reason,
+        CHECKPOINT_INTERVAL.key,
+    )
+    values = config.to_dict()
+    return Configuration({key: value for key, value in values.items() if key != CHECKPOINT_INTERVAL.key})
 
 
 def _check_sizes(request: SubmitRequest) -> None:
@@ -144,14 +197,38 @@ def _restore_point(storage: CheckpointStorage, directory: str | None) -> Restore
 
 
 def create_resource_machine(
-    config: Configuration, new_id: Callable[[], str], max_workers: int | None
+    config: Configuration,
+    new_id: Callable[[], str],
+    max_workers: int | None,
+    traits: HostTraits | None = None,
 ) -> ResourceMachine:
-    """The cluster's slots, by its configuration."""
+    """The cluster's slots, by its configuration and what its host can do.
+
+    Raises:
+        ConfigError: options of the workers' memory contradict each other.
+    """
+    traits = traits or HostTraits()
+    slots = config.get(TASK_SLOTS)
+    startup_ms = config.find(STANDALONE_STARTUP)
     return ResourceMachine(
-        slots_per_worker=config.get(TASK_SLOTS),
+        slots_per_worker=slots,
         heartbeat_timeout_ms=config.get(HEARTBEAT_TIMEOUT),
-        idle_timeout_ms=WORKER_IDLE_TIMEOUT_MS,
-        start_timeout_ms=WORKER_START_TIMEOUT_MS,
+        idle_timeout_ms=config.get(WORKER_IDLE_TIMEOUT),
+        start_timeout_ms=config.get(WORKER_START_TIMEOUT),
         max_workers=max_workers,
         new_id=lambda prefix: f"{prefix}-{new_id()[:12]}",
+        rules=ResourceRules(
+            active=traits.active,
+            slot=slot_profile(config, slots),
+            largest=traits.largest,
+            startup_ms=config.get(SLOT_REQUEST_TIMEOUT) if startup_ms is None else startup_ms,
+            probe_interval_ms=config.get(HEARTBEAT_INTERVAL),
+            unreachable_after=max(0, config.get(HEARTBEAT_FAILURES)),
+            block=BlockRules(
+                failures=config.get(BLOCK_FAILURES),
+                window_ms=config.get(BLOCK_WINDOW),
+                block_ms=config.get(BLOCK_TIME),
+                elsewhere=traits.many_machines,
+            ),
+        ),
     )

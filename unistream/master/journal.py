@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import Final
 
 from unistream.base.clock import Clock
+from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
+from unistream.core.exception_history import (
+    AttemptsHistory,
+    ExceptionEntry,
+    ExceptionHistory,
+    PastAttempt,
+)
+from unistream.core.execution import ExecutionState
 from unistream.core.job_messages import (
     JobView,
     RecordAttempt,
@@ -16,13 +24,13 @@ from unistream.core.job_messages import (
     RecordJobState,
 )
 from unistream.master.catalogue import Catalogue
+from unistream.master.exceptions import exception_info, named_task
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
 from unistream.port.metadata import CheckpointRecord, CommitRecord, ExceptionRecord
 
 CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
-EXCEPTIONS_KEPT_MAX: Final = 16  # jobmanager.execution.attempts-history-size
 COMMITS_KEPT_MAX: Final = 4_096  # a commit repeated after a restart is one of the newest
 
 
@@ -30,8 +38,10 @@ class Journal:
     """Facts of one job. Thread-safe: written by its master and the workers' reports, read by REST."""
 
     def __init__(self, job: JobId, graph: JobGraph, catalogue: Catalogue, clock: Clock) -> None:
+        """`graph` carries the whole configuration of the job."""
         self._job = job
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
+        self._graph = graph
         self._catalogue = catalogue
         self._clock = clock
         self._lock = threading.RLock()
@@ -40,7 +50,9 @@ class Journal:
         self.submitted_ms = clock.wall_ms()
         self._state_times: dict[str, int] = {"INITIALIZING": self.submitted_ms}
         self._checkpoints: OrderedDict[CheckpointId, CheckpointInfo] = OrderedDict()
-        self._exceptions: deque[ExceptionInfo] = deque(maxlen=EXCEPTIONS_KEPT_MAX)
+        config = Configuration(graph.config)
+        self._exceptions = ExceptionHistory(config.get(EXCEPTION_HISTORY_SIZE))
+        self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
         self._metrics: dict[SubtaskId, tuple[int, TaskMetrics]] = {}
         self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
         self._sinks: dict[str, SinkInfo] = {}
@@ -77,37 +89,56 @@ class Journal:
         return self._catalogue.update_job(self._job, state=state, restarts=restarts, ended_ms=ended_ms)
 
     def attempt(self, command: RecordAttempt) -> None:
+        """A step in the life of an attempt; one that has ended joins the history of its subtask."""
+        now_ms = self._clock.wall_ms()
+        if ExecutionState[command.state].is_terminal:
+            past = PastAttempt(
+                attempt=command.attempt,
+                state=command.state,
+                ended_ms=now_ms,
+                task_manager=command.task_manager,
+            )
+            with self._lock:
+                self._attempts.add(past)
         self._note()
         self._catalogue.record_attempt(
-            command.attempt, command.vertex_name, command.state, command.task_manager, self._clock.wall_ms()
+            command.attempt, command.vertex_name, command.state, command.task_manager, now_ms
         )
 
-    def exception(self, command: RecordException) -> None:
-        attempt = None if command.attempt is None else str(command.attempt)
-        self._add_exception(command.failure, attempt, command.task_manager)
+    def exception(self, command: RecordException, address: str | None = None) -> None:
+        """`address`: Flight location of the worker where it happened, if it is known."""
+        attempt = command.attempt
+        entry = ExceptionEntry(
+            at_ms=self._clock.wall_ms(),
+            failure=command.failure,
+            attempt=attempt,
+            task_name=None if attempt is None else named_task(self._graph, attempt),
+            task_manager=command.task_manager,
+            endpoint=None if address is None else address.rpartition("://")[2],
+            labels=command.labels,
+        )
+        with self._lock:
+            if attempt is not None:
+                self._attempts.failed(attempt, command.failure)
+            if command.suppressed is not None:
+                self._exceptions.suppressed(command.suppressed, entry)
+            else:
+                self._exceptions.add(entry, is_root=command.is_root)
+            self._note()
+        self._record_exception(entry)
 
     def failure(self, failure: TaskFailure) -> None:
         """A failure of the job as a whole."""
-        self._add_exception(failure, None, None)
+        self.exception(RecordException(failure=failure, attempt=None, task_manager=None))
 
-    def _add_exception(self, failure: TaskFailure, attempt: str | None, task_manager: str | None) -> None:
-        info = ExceptionInfo(
-            at_ms=self._clock.wall_ms(),
-            kind=failure.kind,
-            message=failure.message,
-            traceback=failure.traceback,
-            attempt=attempt,
-            task_manager=task_manager,
-        )
-        with self._lock:
-            self._exceptions.appendleft(info)
-            self._note()
+    def _record_exception(self, entry: ExceptionEntry) -> None:
+        failure = entry.failure
         self._catalogue.record_exception(
             ExceptionRecord(
                 job=self._job,
-                at_ms=info.at_ms,
-                attempt=attempt,
-                task_manager=task_manager,
+                at_ms=entry.at_ms,
+                attempt=None if entry.attempt is None else str(entry.attempt),
+                task_manager=entry.task_manager,
                 kind=failure.kind,
                 message=failure.message,
                 traceback=failure.traceback,
@@ -204,9 +235,15 @@ class Journal:
 
     @property
     def exceptions(self) -> tuple[ExceptionInfo, ...]:
-        """Newest first."""
+        """Root causes, newest first."""
         with self._lock:
-            return tuple(self._exceptions)
+            roots = tuple(self._exceptions)
+        return tuple(exception_info(root) for root in roots)
+
+    def past_attempts(self, subtask: SubtaskId) -> tuple[PastAttempt, ...]:
+        """Attempts of `subtask` that have ended, oldest first."""
+        with self._lock:
+            return self._attempts.of(subtask)
 
     @property
     def sinks(self) -> dict[str, SinkInfo]:

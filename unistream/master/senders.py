@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import Unreachable
+from unistream.base.errors import NobodyThere, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.master.ordered import OrderedWorker
 from unistream.model.messages import CheckpointCompleted, Refused, ToTaskManager
@@ -21,10 +21,12 @@ Connect = Callable[[str], ControlClient]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why a message was not acknowledged. `refused`: the peer certainly did not act on it."""
+    """Why a message was not acknowledged. `refused`: the peer certainly did not act on it;
+    `nobody_there`: nothing listens at its address."""
 
     reason: str
     refused: bool = False
+    nobody_there: bool = False
 
 
 Fate = Callable[[Failed | None], None]
@@ -72,7 +74,8 @@ class _Sender:
                 self._client = self._connect(self.address)
             answer = self._client.call(message)
         except Unreachable as error:
-            return Failed(f"{self.task_manager} did not answer {name}: {error}")
+            nobody_there = isinstance(error, NobodyThere)
+            return Failed(f"{self.task_manager} did not answer {name}: {error}", nobody_there=nobody_there)
         except Exception as error:  # whatever a transport raises: the message's fate must be told
             return Failed(f"{name} to {self.task_manager} failed: {error}")
         if isinstance(answer, Refused):

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from msgspec import structs
 
 from unistream.base.config import Configuration
 from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId
@@ -20,6 +22,7 @@ from unistream.core.translate import translate
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, Ship, SourceInfo
+from unistream.model.partition_type import PartitionType
 from unistream.model.snapshot import (
     ListHandle,
     ListMode,
@@ -53,6 +56,35 @@ def job_graph(*, bounded: bool = True, pull: bool = False, parallelism: int = 2)
     return translate(graph, parallelism=parallelism, max_parallelism=None, chaining=True, config={})[0]
 
 
+def pipelines(
+    count: int = 2, *, bounded: bool = False, partition: PartitionType | None = None, pull: bool = False
+) -> JobGraph:
+    """`count` times source -> map -> sink, not connected with each other, each subtask by itself."""
+    info = SourceInfo(connector="static", options={}, bounded=bounded, pull=pull)
+    nodes, edges = [], []
+    for number in range(count):
+        first = len(nodes)
+        for place, kind in enumerate(("source", "map", "sink")):
+            name = f"{kind}{number}"
+            source = info if kind == "source" else None
+            nodes.append(StreamNode(id=first + place, name=name, operator=None, uid=name, source=source))
+        for place in (0, 1):
+            edges.append(
+                StreamEdge(
+                    source=first + place, target=first + place + 1, ship=Ship.FORWARD, partition=partition
+                )
+            )
+    graph = StreamGraph(name="pipelines", nodes=nodes, edges=edges)
+    return translate(graph, parallelism=2, max_parallelism=None, chaining=False, config={})[0]
+
+
+def stages(*, pull: bool = False, parallelism: int = 2) -> JobGraph:
+    """source -> blocking hash -> count -> blocking global -> sink: three regions, one after the other."""
+    graph = job_graph(pull=pull, parallelism=parallelism)
+    edges = tuple(structs.replace(edge, partition=PartitionType.BLOCKING) for edge in graph.edges)
+    return structs.replace(graph, edges=edges)
+
+
 def settings(config: dict[str, str] | None = None, **fields: object) -> JobSettings:
     return JobSettings.from_config(
         Configuration(EVERY_2_S if config is None else config),
@@ -61,6 +93,7 @@ def settings(config: dict[str, str] | None = None, **fields: object) -> JobSetti
         epoch=LeaderEpoch(1),
         artifact="sha",
         checkpoint_root="memory://chk",
+        draw=lambda: 0.5,
         **fields,  # type: ignore[arg-type]
     )
 
@@ -99,6 +132,8 @@ class Cluster:
         self.graph = graph or job_graph()
         self.settings = job_settings or settings()
         self.machine = JobMachine(self.graph, self.settings, restore)
+        if any(edge.partition.is_blocking for edge in self.graph.edges):
+            self.settings = replace(self.settings, checkpoint_interval_ms=None)
         self.commands: list[jm.Command] = []
         self.wanted: dict[str, jm.SlotRequest] = {}
         self.mail: dict[str, deque[jm.Send]] = {}  # by live worker
@@ -114,12 +149,15 @@ class Cluster:
         self.answers: dict[str, jm.AnswerRequest] = {}
         self.ended: jm.JobEnded | None = None
         self.kinds: dict[int, SnapshotKind] = {}
+        self.released: list[str] = []
+        self.partitions: dict[str, set[tuple[AttemptId, str]]] = {}  # blocking ones, by live worker
+        self.now_ms = 0
         self._next_worker = 0
 
     # --- events and commands ----------------------------------------------------------------------
 
     def handle(self, event: jm.Event) -> list[jm.Command]:
-        commands = self.machine.handle(event)
+        commands = self.machine.handle(event, self.now_ms)
         self.machine.validate()
         assert not (self.ended and any(isinstance(c, jm.Send) for c in commands)), "a command after the end"
         self.commands += commands
@@ -131,8 +169,9 @@ class Cluster:
         match command:
             case jm.RequestSlots(requests=requests):
                 self.wanted |= {request.key: request for request in requests}
-            case jm.ReleaseSlots():
-                self.wanted.clear()
+            case jm.ReleaseSlots(requests=keys):
+                self.wanted = {key: r for key, r in self.wanted.items() if keys and key not in keys}
+                self.released += keys
             case jm.Send(task_manager=worker):
                 if worker in self.mail:
                     self.mail[worker].append(command)
@@ -233,6 +272,7 @@ class Cluster:
         worker = f"tm{self._next_worker}"
         self._next_worker += 1
         self.mail[worker] = deque()
+        self.partitions[worker] = set()
         lease = jm.SlotLease(
             request=key, allocation=AllocationId(f"a-{worker}"), task_manager=worker, address=f"unix:{worker}"
         )
@@ -249,7 +289,9 @@ class Cluster:
                 self.store(directory, manifest)
                 self.handle(jm.ManifestDurable(checkpoint_id=manifest.checkpoint_id))
             case jm.DiscoverSplits(vertex=vertex):
-                splits = tuple(msg.Split(id=name, data=b"") for name in SPLITS)
+                several = sum(v.source is not None for v in self.graph.vertices) > 1
+                of = f"{self.graph.vertex(vertex).name}-" if several else ""
+                splits = tuple(msg.Split(id=f"{of}{name}", data=b"") for name in SPLITS)
                 self.handle(jm.SplitsDiscovered(vertex=vertex, splits=splits))
             case jm.Send(token=token):
                 assert token is not None
@@ -278,11 +320,15 @@ class Cluster:
             attempt = message.deployment.attempt
             rivals = [a for a, w in self.where.items() if w == worker and a.subtask == attempt.subtask]
             assert not rivals, f"two attempts on one lease: {attempt} and {rivals}"
+            self._check_inputs(message.deployment)
             self.tasks[attempt] = restored_task(message.deployment)
             self.where[attempt] = worker
             return
         if isinstance(message, msg.ReleaseTaskManager):
             self.lose(worker)
+            return
+        if isinstance(message, msg.ReleasePartitions):
+            self.partitions[worker] -= set(message.partitions)
             return
         task = self.tasks.get(message.attempt)
         if task is None:
@@ -304,6 +350,15 @@ class Cluster:
             case msg.CheckpointAborted(checkpoint_id=n):
                 task.to_ack.pop(n, None)
 
+    def _check_inputs(self, deployment: msg.TaskDeployment) -> None:
+        """A consumer of a blocking partition is deployed where all of it is there, or it will fail."""
+        blocking = {e.id for e in self.graph.edges if e.partition.is_blocking}
+        for gate in deployment.gates:
+            for channel in gate.channels:
+                if channel.edge in blocking and channel.task_manager in self.partitions:
+                    kept = self.partitions[channel.task_manager]
+                    assert (channel.producer, channel.edge) in kept, "deployed before its input was complete"
+
     def _releases(self, task: Task, n: CheckpointId) -> bool:
         if self.kinds[n].is_synchronous:
             return True
@@ -314,13 +369,19 @@ class Cluster:
 
     def report(self, task: Task, state: str, failure: msg.TaskFailure | None = None) -> None:
         task.state = state
+        worker = ""
         if state in ("FINISHED", "CANCELED", "FAILED"):
             del self.tasks[task.attempt]
-            del self.where[task.attempt]
+            worker = self.where.pop(task.attempt)
         if state == "FINISHED":
             self.finished.add(task.attempt)
+            self._keep_partitions(task, worker)
             self.read_by_ended.update(task.done)
         self.handle(msg.TaskStateChanged(attempt=task.attempt, state=state, failure=failure))
+
+    def _keep_partitions(self, task: Task, worker: str) -> None:
+        blocking = [p.edge for p in task.deployment.partitions if p.type.is_blocking]
+        self.partitions[worker] |= {(task.attempt, edge) for edge in blocking}
 
     def ask(self, task: Task) -> None:
         task.asked = True
@@ -347,6 +408,7 @@ class Cluster:
 
     def lose(self, worker: str) -> None:
         """SIGKILL."""
+        del self.partitions[worker]
         for send in [*([self.fates.pop(worker)] if worker in self.fates else []), *self.mail.pop(worker)]:
             if send.token is not None:
                 self.jobs.append(send)
@@ -370,8 +432,11 @@ class Cluster:
         failure = msg.TaskFailure(kind="Boom", message="boom", recoverable=recoverable)
         self.report(task, "FAILED", failure)
 
-    def fire(self, timer: jm.Timer) -> None:
-        del self.timers[timer]
+    def fire(self, timer: jm.Timer | jm.TimerKind) -> None:
+        """Lets the time of one timer (or the first one of a kind) pass; others do not fire meanwhile."""
+        if isinstance(timer, jm.TimerKind):
+            timer = next(t for t in self.timers if t.kind is timer)
+        self.now_ms += self.timers.pop(timer)
         self.handle(jm.TimerFired(timer))
 
     # --- driving ----------------------------------------------------------------------------------
@@ -384,6 +449,14 @@ class Cluster:
                 return
             actions[0][1]()
         raise AssertionError(f"no rest after {steps} steps: {[name for name, _ in self.enabled()][:5]}")
+
+    def settle_without(self, prefix: str) -> None:
+        """As `settle`, but what begins with `prefix` does not happen."""
+        while actions := [a for a in self.enabled() if not a[0].startswith(prefix)]:
+            actions[0][1]()
+
+    def timers_of(self, kind: jm.TimerKind) -> list[jm.Timer]:
+        return [timer for timer in self.timers if timer.kind is kind]
 
     def run_to_end(self, rounds: int = 200) -> None:
         """Settles; then the timer with the shortest delay fires; until the job has ended."""

@@ -15,16 +15,22 @@ from unistream.core import job_messages as jm
 from unistream.core.checkpoint import CheckpointCoordinator
 from unistream.core.checkpoint_store import CompletedSnapshots
 from unistream.core.execution import ExecutionState
-from unistream.core.executions import Executions
+from unistream.core.job_run import JobRun
 from unistream.core.job_settings import RestorePoint
 from unistream.core.outbox import Outbox
 from unistream.core.sources import Sources
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
-from unistream.model.plan import ExecutionPlan, Place
+from unistream.model.plan import Place
 from unistream.model.snapshot import TaskSnapshot
 
 INTERVAL = jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL, 0)
+UP = (
+    ExecutionState.SCHEDULED,
+    ExecutionState.DEPLOYING,
+    ExecutionState.INITIALIZING,
+    ExecutionState.RUNNING,
+)
 PAUSE = jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL, 1)
 
 
@@ -35,19 +41,14 @@ class Rig:
         graph = job_graph(bounded=False)
         self.settings = settings(EVERY_2_S | (config or {}))
         self.outbox = Outbox()
-        plan = ExecutionPlan(graph)
-        self.executions = Executions(self.settings.job, plan, self.outbox)
-        self.executions.new_attempts("test")
-        for execution in self.executions:
-            execution.place = Place("tm", "unix:tm")  # type: ignore[arg-type]
-            for state in (ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING):
-                self.executions.move(execution, state, "test")
+        self.run = JobRun(graph, self.settings, self.outbox)
+        self.executions = self.run.executions
+        self.come_up()
         self.sources = Sources(graph, self.executions, self.outbox)
         self.sources.reset(None, assign=True)
         self.coordinator = CheckpointCoordinator(
             settings=self.settings,
-            plan=plan,
-            executions=self.executions,
+            run=self.run,
             sources=self.sources,
             completed=CompletedSnapshots(self.settings.checkpoints_retained, restore),
             outbox=self.outbox,
@@ -55,6 +56,13 @@ class Rig:
         self.outbox.take()
         self.failures: list[msg.TaskFailure] = []
         self.all: list[jm.Command] = []
+
+    def come_up(self) -> None:
+        """All tasks of the current attempt start to run."""
+        for execution in self.executions:
+            execution.place = Place("tm", "unix:tm")  # type: ignore[arg-type]
+            for state in UP:
+                self.executions.move(execution, state, "test")
 
     def do(self, action: Callable[[CheckpointCoordinator], msg.TaskFailure | None]) -> list[jm.Command]:
         failure = action(self.coordinator)
@@ -319,6 +327,16 @@ def test_an_unknown_outcome_is_asked_for_again_and_nothing_is_deleted() -> None:
     assert kinds(rig.fail_manifest(1, unknown=True)) == ["WriteManifest"]
     assert "DiscardSnapshot" not in kinds(rig.fail_manifest(1, unknown=True))
     assert kinds(rig.durable(1)) == [], "too late"
+
+
+def test_a_failure_after_an_unknown_outcome_deletes_nothing_either() -> None:
+    """It speaks of the second try only: the first may have written the manifest."""
+    rig = Rig({"execution.checkpointing.tolerable-failed-checkpoints": "5"})
+    rig.start()
+    rig.ready(1)
+    rig.ack(1)
+    assert kinds(rig.fail_manifest(1, unknown=True)) == ["WriteManifest"]
+    assert "DiscardSnapshot" not in kinds(rig.fail_manifest(1))
 
 
 def test_a_fenced_leader_fails_the_job_for_good_and_deletes_nothing_any_more() -> None:

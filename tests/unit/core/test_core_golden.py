@@ -53,7 +53,7 @@ class Script:
                     actions[0][1]()
             case ["fire", first, second, *id_]:
                 kind = jm.TimerKind(f"{first} {second}")
-                cluster.fire(jm.Timer(kind, int(id_[0]) if id_ else 0))
+                cluster.fire(jm.Timer(kind, int(id_[0])) if id_ else kind)
             case ["lose", worker]:
                 cluster.lose(worker)
             case ["lose-ack", number, task]:

@@ -81,7 +81,7 @@ def test_a_failure_restarts_everything_from_the_latest_checkpoint_with_the_next_
     assert cluster.state == "RESTARTING"
     cluster.settle()
     assert cluster.tasks == {}
-    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
     deployed = [m.deployment for m in cluster.sent(msg.DeployTask)[before:]]
     assert {d.attempt.attempt for d in deployed} == {1}
     assert {d.restore.checkpoint_id for d in deployed if d.restore} == {1}
@@ -94,7 +94,7 @@ def test_a_failure_restarts_everything_from_the_latest_checkpoint_with_the_next_
 def test_the_restart_waits_for_every_task_to_end() -> None:
     cluster = running(**STREAM)
     cluster.fail(cluster.task("sink", 0))
-    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
     assert cluster.state == "RESTARTING"
     assert len(cluster.tasks) == 4
     cluster.settle()
@@ -108,8 +108,8 @@ def test_a_lost_worker_ends_its_tasks_also_while_they_are_cancelled() -> None:
     cluster.lose(first)
     cluster.lose(second)
     assert cluster.tasks == {}
-    assert set(cluster.wanted) == {"default/0", "default/1"}
-    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    assert set(cluster.wanted) == {"default/0:2", "default/1:2"}
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
     cluster.settle()
     assert cluster.state == "RUNNING"
     assert cluster.machine.view().restarts == 1
@@ -135,11 +135,14 @@ def test_without_checkpointing_the_first_failure_fails_the_job() -> None:
 
 
 def test_fixed_delay_allows_as_many_restarts_as_it_says() -> None:
-    cluster = running(EVERY_2_S | {"restart-strategy.fixed-delay.attempts": "2"}, **STREAM)
+    cluster = running(
+        EVERY_2_S | {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "2"},
+        **STREAM,
+    )
     for _ in range(2):
         cluster.fail(cluster.task("count", 0))
         cluster.settle()
-        cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+        cluster.fire(jm.TimerKind.RESTART_DELAY)
         cluster.settle()
     assert cluster.state == "RUNNING"
     cluster.fail(cluster.task("count", 0))
@@ -202,7 +205,7 @@ def test_messages_of_an_old_attempt_are_ignored() -> None:
     old = cluster.task("count", 0)
     cluster.fail(cluster.task("source", 0))
     cluster.settle()
-    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
     cluster.settle()
     failure = msg.TaskFailure(kind="Late", message="late")
     assert cluster.handle(msg.TaskStateChanged(attempt=old.attempt, state="FAILED", failure=failure)) == []
@@ -230,7 +233,7 @@ def test_a_refused_deployment_fails_over_and_is_not_waited_for() -> None:
     assert cluster.state == "RESTARTING"
     assert cluster.machine.view().attempts[0].state == "FAILED"
     cluster.settle()
-    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
     cluster.settle()
     assert cluster.state == "RUNNING"
 
@@ -307,7 +310,7 @@ def test_a_stop_that_a_task_declines_is_answered_and_the_job_goes_on() -> None:
     assert "disk full" in (cluster.answers["stop"].error or "")
     assert cluster.state == "RESTARTING"
     cluster.settle()
-    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
     cluster.settle()
     assert cluster.state == "RUNNING"
     assert "chk-3" in cluster.stored, "periodic checkpoints are back"
@@ -334,7 +337,7 @@ def test_a_worker_lost_after_the_stops_savepoint_does_not_undo_the_stop() -> Non
     assert cluster.answers == {}
     splits_before = len(cluster.sent(msg.AssignSplits))
     cluster.settle()
-    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
     cluster.settle()
     restored = [m.deployment.restore for m in cluster.sent(msg.DeployTask)[5:]]
     assert {r.checkpoint_id for r in restored if r} == {2}, "its committers commit the savepoint's output"
@@ -363,7 +366,7 @@ def test_a_stop_that_was_still_waiting_when_the_job_failed_leaves_nothing_behind
     cluster.fail(cluster.task("count", 0))
     assert cluster.answers["stop"].error == "boom"
     cluster.settle()
-    cluster.fire(jm.Timer(jm.TimerKind.RESTART_DELAY))
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
     cluster.settle()
     assert "chk-3" in cluster.stored, "periodic checkpoints are back"
 

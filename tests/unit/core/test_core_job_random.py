@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_cluster import EVERY_2_S, Action, Cluster, job_graph, settings
+from core_cluster import EVERY_2_S, Action, Cluster, job_graph, pipelines, settings, stages
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -18,11 +18,21 @@ from hypothesis.stateful import (
 from unistream.core import job_messages as jm
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobGraph
+from unistream.model.partition_type import PartitionType
 
 MANY = EVERY_2_S | {
+    "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "1000",
     "execution.checkpointing.tolerable-failed-checkpoints": "3",
 }
+
+
+ADAPTIVE = {"jobmanager.scheduler": "adaptive"}
+
+
+def graph_is_staged(graph: JobGraph) -> bool:
+    return any(edge.partition.is_blocking for edge in graph.edges)
 
 
 def faults(cluster: Cluster) -> list[Action]:
@@ -90,11 +100,30 @@ def _is_completed(command: jm.Command) -> bool:
 class JobAmongFaults(RuleBasedStateMachine):
     """Anything plausible, in any order; then the faults stop and the job has to end."""
 
-    @initialize(bounded=st.booleans(), pull=st.booleans(), checkpointing=st.booleans())
-    def start(self, bounded: bool, pull: bool, checkpointing: bool) -> None:
-        config = MANY if checkpointing else {"restart-strategy.type": "fixed-delay"}
+    @initialize(
+        shape=st.sampled_from(("joined", "pipelines", "stages", "chain of stages")),
+        bounded=st.booleans(),
+        pull=st.booleans(),
+        checkpointing=st.booleans(),
+        adaptive=st.booleans(),
+        strategy=st.sampled_from(("pipelined-region", "eager", "lazy-from-sources")),
+    )
+    def start(
+        self, shape: str, bounded: bool, pull: bool, checkpointing: bool, adaptive: bool, strategy: str
+    ) -> None:
+        config = dict(MANY if checkpointing else {"restart-strategy.type": "fixed-delay"})
+        config |= ADAPTIVE if adaptive else {}
+        graph = job_graph(bounded=bounded, pull=pull)
+        if shape == "pipelines":
+            graph = pipelines(bounded=bounded, pull=pull)
+        elif shape == "stages":
+            bounded, graph = True, stages(pull=pull)
+        elif shape == "chain of stages":
+            bounded, graph = True, pipelines(bounded=True, partition=PartitionType.BLOCKING, pull=pull)
+        if strategy != "eager" or not graph_is_staged(graph):
+            config |= {"jobmanager.scheduling-strategy": strategy}
         self.bounded = bounded
-        self.cluster = Cluster(job_graph(bounded=bounded, pull=pull), settings(config))
+        self.cluster = Cluster(graph, settings(config))
         self.cluster.handle(jm.Started())
         self.requests = 0
 
@@ -120,6 +149,14 @@ class JobAmongFaults(RuleBasedStateMachine):
     def ask(self, kind: SnapshotKind) -> None:
         self.requests += 1
         self.cluster.handle(jm.SnapshotRequested(request=f"r{self.requests}", kind=kind, target="sp"))
+
+    @precondition(lambda self: self.cluster.state == "RUNNING")
+    @rule(vertex=st.integers(0, 2), width=st.integers(1, 4))
+    def rescale(self, vertex: int, width: int) -> None:
+        self.requests += 1
+        parallelism = {self.cluster.graph.vertices[vertex].id: width}
+        event = jm.RescaleRequested(request=f"r{self.requests}", parallelism=parallelism)
+        self.cluster.handle(event)
 
     @invariant()
     def safe(self) -> None:

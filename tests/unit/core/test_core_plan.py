@@ -6,12 +6,9 @@ import msgspec
 import pytest
 from core_cluster import EVERY_2_S, Cluster, job_graph, settings
 
-from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.base.ids import AllocationId, AttemptId, JobId, OperatorUid, SubtaskId, TaskManagerId
+from unistream.base.ids import AttemptId, JobId, OperatorUid, SubtaskId, TaskManagerId
 from unistream.core import job_messages as jm
-from unistream.core.restart import RestartPolicy
-from unistream.core.scheduling import SlotPool, slot_requests
 from unistream.core.state_assignment import assign_state, assigner_states
 from unistream.core.translate import translate
 from unistream.model.elements import SnapshotKind
@@ -32,28 +29,6 @@ def two_vertices(ship: Ship, producers: int, consumers: int, **fields: str) -> J
         edges=[StreamEdge(source=0, target=1, ship=ship, key_columns=("k",) if ship is Ship.HASH else ())],
     )
     return translate(graph, parallelism=1, max_parallelism=None, chaining=False, config={})[0]
-
-
-def test_a_group_needs_as_many_slots_as_its_widest_vertex() -> None:
-    assert [r.key for r in slot_requests(two_vertices(Ship.HASH, 2, 3))] == [f"default/{i}" for i in range(3)]
-    keys = [r.key for r in slot_requests(two_vertices(Ship.HASH, 2, 1, slot_sharing_group="own"))]
-    assert keys == ["default/0", "default/1", "own/0"]
-
-
-def test_a_repeated_or_strange_lease_changes_nothing() -> None:
-    pool = SlotPool(two_vertices(Ship.HASH, 1, 1))
-    leases = [
-        jm.SlotLease(
-            request=key, allocation=AllocationId("a"), task_manager=TaskManagerId(worker), address=worker
-        )
-        for key, worker in (("default/0", "tm1"), ("default/0", "tm2"), ("else/0", "tm3"))
-    ]
-    pool.grant(tuple(leases))
-    assert [lease.task_manager for lease in pool.leases.values()] == ["tm1"]
-    pool.lost("tm2")
-    assert pool.missing == ()
-    pool.lost("tm1")
-    assert [request.key for request in pool.missing] == ["default/0"]
 
 
 @pytest.mark.parametrize("ship", [Ship.RESCALE, Ship.HASH, Ship.REBALANCE, Ship.BROADCAST, Ship.GLOBAL])
@@ -97,24 +72,18 @@ def test_edges_of_one_input_share_its_gate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "policy"),
+    ("config", "strategy"),
     [
-        pytest.param({}, RestartPolicy(0, 0), id="unset without checkpoints: none"),
-        pytest.param(EVERY_2_S, RestartPolicy(10, 1000), id="unset with checkpoints: fixed delay"),
-        pytest.param(EVERY_2_S | {"restart-strategy.type": "off"}, RestartPolicy(0, 0), id="off"),
-        pytest.param(
-            {
-                "restart-strategy.type": "fixed-delay",
-                "restart-strategy.fixed-delay.attempts": "3",
-                "restart-strategy.fixed-delay.delay": "5 s",
-            },
-            RestartPolicy(3, 5000),
-            id="fixed delay",
-        ),
+        pytest.param({}, "none", id="unset without checkpoints"),
+        pytest.param(EVERY_2_S, "exponential-delay", id="unset with checkpoints"),
+        pytest.param(EVERY_2_S | {"restart-strategy.type": "off"}, "none", id="off"),
+        pytest.param({"restart-strategy.type": "fixed-delay"}, "fixed-delay", id="fixed delay"),
     ],
 )
-def test_restart_policy(config: dict[str, str], policy: RestartPolicy) -> None:
-    assert RestartPolicy.from_config(Configuration(config)) == policy
+def test_each_job_has_a_restart_strategy_of_its_own(config: dict[str, str], strategy: str) -> None:
+    create = settings(config).create_backoff
+    assert create().describe().startswith(strategy)
+    assert create() is not create()
 
 
 @pytest.mark.parametrize(

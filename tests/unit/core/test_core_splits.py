@@ -91,7 +91,7 @@ def test_after_a_restore_readers_keep_theirs_and_new_ids_are_added() -> None:
     before.discovered(splits("t-0", "t-1", "t-2"))
     before.ready(0)
     before.take()
-    after = SplitAssigner.restore(info(), 3, before.snapshot())
+    after = SplitAssigner.restore(info(), 3, before.snapshot(1))
     assert after.needs_discovery, "an unbounded source may have grown"
     after.discovered(splits("t-0", "t-1", "t-2", "t-3"))
     for index in range(3):
@@ -103,17 +103,17 @@ def test_a_bounded_source_is_discovered_once() -> None:
     before = SplitAssigner(info(bounded=True), 1)
     assert before.needs_discovery
     before.discovered(splits("f"))
-    assert not SplitAssigner.restore(info(bounded=True), 1, before.snapshot()).needs_discovery
+    assert not SplitAssigner.restore(info(bounded=True), 1, before.snapshot(1)).needs_discovery
 
 
-@pytest.mark.parametrize("state", [b"", b"\x00", b"{}", b"\x80", SplitAssigner(info(), 1).snapshot()[:-3]])
+@pytest.mark.parametrize("state", [b"", b"\x00", b"{}", b"\x80", SplitAssigner(info(), 1).snapshot(1)[:-3]])
 def test_state_that_cannot_be_read_is_refused(state: bytes) -> None:
     with pytest.raises(CorruptSnapshot):
         SplitAssigner.restore(info(), 1, state)
 
 
 def test_state_of_another_format_is_refused() -> None:
-    state = SplitAssigner(info(), 1).snapshot().replace(b"format\x01", b"format\x09")
+    state = SplitAssigner(info(), 1).snapshot(1).replace(b"format\x01", b"format\x09")
     with pytest.raises(CorruptSnapshot, match="format 9"):
         SplitAssigner.restore(info(), 1, state)
 
@@ -145,7 +145,7 @@ def test_every_split_is_given_exactly_once(
             case 2:
                 assigner.request(index)
             case _:
-                assigner = SplitAssigner.restore(source, parallelism, assigner.snapshot())
+                assigner = SplitAssigner.restore(source, parallelism, assigner.snapshot(1))
         take()
     assigner.discovered(splits(*ids))
     for index in range(parallelism):

@@ -254,7 +254,9 @@ class TestFailures:
         assert info.state == "FAILED"
         assert info.failure is not None
         assert "row 3 is bad" in info.failure.message
-        assert info.exceptions[0].traceback == "at map"
+        decision = info.exceptions[0]
+        assert "Recovery is suppressed by none" in decision.message
+        assert [entry.traceback for entry in decision.concurrent] == ["at map"]
 
     def test_a_source_that_cannot_be_listed_fails_the_job(
         self, make_cluster: Make, submission: Make, job_graph: Make

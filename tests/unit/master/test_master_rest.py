@@ -116,6 +116,10 @@ class TestReading:
         ]
         assert entry["exceptionName"] == "UserCodeError"
         assert "<img onerror=x>" in entry["stacktrace"]
+        assert entry["taskName"].endswith(f"({attempt.index + 1}/2) - execution #0")
+        assert entry["taskManagerId"] in api.cluster.workers.registered
+        assert entry["endpoint"]
+        assert entry["failureLabels"] == {}
         assert entry["concurrentExceptions"] == []
 
     def test_an_ended_job(self, api: Api, job: str) -> None:

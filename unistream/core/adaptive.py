@@ -1,0 +1,149 @@
+"""When an adaptive job starts, and when it starts again wider. Pure; timers go through the outbox.
+
+Waiting, it starts at once when all slots are there; with fewer, when there were enough for
+`resource-stabilization-timeout` (more may still come), at the latest after `resource-wait-timeout`. Running, it
+grows when more slots are there: after a cool-down since its start, and at once if all are there, else when the
+slots were there for the stabilization timeout. See FLIP-160, FLIP-461.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from unistream.base import config as options
+from unistream.base.config import Configuration
+from unistream.core.job_messages import CancelTimer, SetTimer, Timer, TimerKind
+from unistream.core.outbox import Outbox
+from unistream.core.scaling import fit, slots_needed
+from unistream.model.graph import JobGraph
+from unistream.model.messages import TaskFailure
+
+_WAIT: Final = Timer(TimerKind.RESOURCES, 0)
+_STABLE: Final = Timer(TimerKind.RESOURCES, 1)
+_COOL: Final = Timer(TimerKind.RESOURCES, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveSettings:
+    """All in ms."""
+
+    wait_ms: int
+    stable_ms: int
+    cooldown_ms: int
+    running_stable_ms: int
+
+    @classmethod
+    def from_config(cls, config: Configuration) -> AdaptiveSettings:
+        """`jobmanager.adaptive-scheduler.*`."""
+        return cls(
+            wait_ms=config.get(options.RESOURCE_WAIT_TIMEOUT),
+            stable_ms=config.get(options.RESOURCE_STABILIZATION_TIMEOUT),
+            cooldown_ms=config.get(options.RESCALE_COOLDOWN),
+            running_stable_ms=config.get(options.RESCALE_STABILIZATION_TIMEOUT),
+        )
+
+
+class Adaptive:
+    """Decides for one job.
+
+    Attributes:
+        desired: The widest graph: an upper bound, never exceeded.
+        is_waiting: The job waits for slots; nothing runs.
+    """
+
+    def __init__(self, desired: JobGraph, settings: AdaptiveSettings, outbox: Outbox) -> None:
+        self.desired = desired
+        self.is_waiting = False
+        self._settings = settings
+        self._outbox = outbox
+        self._wait_over = False
+        self._stabilizing = False
+        self._stable = False
+        self._cool = False
+
+    def wait(self) -> None:
+        """The job needs slots, at its start or after its tasks have ended."""
+        self.is_waiting = True
+        self._wait_over = False
+        self._calm()
+        self._set(_WAIT, self._settings.wait_ms)
+
+    def _calm(self) -> None:
+        if self._stabilizing:
+            self._outbox.add(CancelTimer(_STABLE))
+        self._stabilizing = self._stable = False
+
+    def _set(self, timer: Timer, delay_ms: int) -> None:
+        self._outbox.add(SetTimer(timer=timer, delay_ms=delay_ms))
+
+    def fired(self, timer: Timer) -> None:
+        """One of the timers is over; ask again."""
+        if timer == _WAIT:
+            self._wait_over = True
+        elif timer == _STABLE:
+            self._stable = self._stabilizing
+        elif timer == _COOL:
+            self._cool = True
+
+    def stop(self) -> None:
+        """The job ends."""
+        self.is_waiting = False
+        for timer in (_WAIT, _STABLE, _COOL):
+            self._outbox.add(CancelTimer(timer))
+
+    def start_with(self, slots: Mapping[str, int]) -> JobGraph | TaskFailure | None:
+        """While waiting: the graph to start now, why it cannot be, or None: not yet.
+
+        `slots`: leased ones of each slot sharing group.
+        """
+        graph = fit(self.desired, slots)
+        if graph is None:
+            self._calm()
+            self.is_waiting = not self._wait_over
+            return self._failure(slots) if self._wait_over else None
+        if graph != self.desired and not self._wait_over and not self._is_stable(self._settings.stable_ms):
+            return None
+        self.is_waiting = False
+        self._calm()
+        self._outbox.add(CancelTimer(_WAIT))
+        self.cool_down()
+        return graph
+
+    def cool_down(self) -> None:
+        """It will not grow for a while."""
+        self._cool = self._settings.cooldown_ms == 0
+        if not self._cool:
+            self._set(_COOL, self._settings.cooldown_ms)
+
+    def _is_stable(self, timeout_ms: int) -> bool:
+        """The timeout began with the first question and is over."""
+        if not self._stabilizing:
+            self._stabilizing, self._stable = True, timeout_ms == 0
+            if not self._stable:
+                self._set(_STABLE, timeout_ms)
+        return self._stable
+
+    def _failure(self, slots: Mapping[str, int]) -> TaskFailure:
+        missing = [group for group in slots_needed(self.desired) if slots.get(group, 0) < 1]
+        return TaskFailure(
+            kind="NoResourceAvailable",
+            message=f"no slot at all for slot sharing group(s) {', '.join(map(repr, missing))} after "
+            f"{self._settings.wait_ms} ms ({options.RESOURCE_WAIT_TIMEOUT.key}); start more workers",
+            recoverable=False,
+        )
+
+    def should_grow(self, current: JobGraph, slots: Mapping[str, int]) -> bool:
+        """While running: the job should start again, on more slots than `current` uses."""
+        graph = fit(self.desired, slots)
+        if graph is None or not _is_wider(graph, current):
+            self._calm()
+            return False
+        if not self._cool:
+            return False
+        return graph == self.desired or self._is_stable(self._settings.running_stable_ms)
+
+
+def _is_wider(graph: JobGraph, current: JobGraph) -> bool:
+    return any(a.parallelism > b.parallelism for a, b in zip(graph.vertices, current.vertices, strict=True))

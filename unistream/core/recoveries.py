@@ -1,0 +1,80 @@
+"""Restarts that are under way: which subtasks wait for what. Pure.
+
+Failures that come while others are being repaired are merged: a subtask always belongs to the youngest restart
+that named it, so it starts once, after the longest of its waits (Flink: versions of execution vertices).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from unistream.base.ids import SubtaskId
+
+
+@dataclass(slots=True, kw_only=True)
+class Recovery:
+    """One restart.
+
+    Attributes:
+        subtasks: What it still has to start; a younger restart may have taken some of them over.
+        is_global: Everything starts again, sources included.
+        delay_over: Its backoff has passed.
+    """
+
+    id: int
+    subtasks: frozenset[SubtaskId]
+    is_global: bool
+    delay_over: bool
+
+
+class Recoveries:
+    """All restarts that have not begun yet, oldest first."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Recovery] = {}
+        self._last_id = 0
+
+    def add(self, subtasks: Iterable[SubtaskId], *, is_global: bool, delay_over: bool) -> Recovery:
+        """A new one; older ones lose what it takes over, and vanish when nothing is left of them."""
+        self._last_id += 1
+        wanted = frozenset(subtasks)
+        for older in list(self._open.values()):
+            older.subtasks -= wanted
+            if not older.subtasks:
+                del self._open[older.id]
+        recovery = Recovery(id=self._last_id, subtasks=wanted, is_global=is_global, delay_over=delay_over)
+        self._open[recovery.id] = recovery
+        return recovery
+
+    def delay_over(self, recovery_id: int) -> None:
+        """The backoff of that one has passed; it may be gone by now."""
+        if recovery_id in self._open:
+            self._open[recovery_id].delay_over = True
+
+    def take(self, has_ended: Callable[[SubtaskId], bool]) -> Recovery | None:
+        """The oldest one that can begin now: its delay is over and all its former attempts have ended."""
+        for recovery in self._open.values():
+            if recovery.delay_over and all(has_ended(subtask) for subtask in recovery.subtasks):
+                return self._open.pop(recovery.id)
+        return None
+
+    def clear(self) -> list[int]:
+        """Gives all up; returns their ids."""
+        ids = list(self._open)
+        self._open.clear()
+        return ids
+
+    def __iter__(self) -> Iterator[Recovery]:
+        return iter(self._open.values())
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, subtask: SubtaskId) -> bool:
+        return any(subtask in recovery.subtasks for recovery in self._open.values())
+
+    @property
+    def subtasks(self) -> frozenset[SubtaskId]:
+        """All that wait for a restart."""
+        return frozenset().union(*(recovery.subtasks for recovery in self._open.values()))

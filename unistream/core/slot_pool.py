@@ -1,0 +1,170 @@
+"""Slots that one job asks for and holds. Pure; one `SlotPool` per job.
+
+Slot sharing: slice i of a group holds subtask i of every vertex of the group, so a job needs, for each group,
+at most as many slots as its widest vertex has subtasks. Slices are asked for when a region is scheduled. Each
+request has an id of its own that is never used again, so that a late or repeated grant cannot be mistaken for
+another. A lease whose slice has nothing to run any more goes to a slice that still waits for one of the same
+kind, or back to the cluster when it was idle for `slot.idle.timeout`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
+from unistream.core.job_messages import SlotLease, SlotRequest
+from unistream.model.graph import JobGraph
+from unistream.model.plan import Place
+from unistream.model.resources import ANY_PROFILE
+
+Slice = tuple[str, int]
+"""Slot sharing group and index."""
+
+
+class SlotPool:
+    """The requests that are open and the leases that are held, by slice."""
+
+    def __init__(self, graph: JobGraph, idle_timeout_ms: int) -> None:
+        self._idle_timeout_ms = idle_timeout_ms
+        self._profiles = graph.profiles
+        self._groups = {vertex.id: vertex.slot_sharing_group for vertex in graph.vertices}
+        self._asked: dict[Slice, int] = {}  # how often
+        self._open: dict[Slice, SlotRequest] = {}
+        self._leases: dict[Slice, SlotLease] = {}
+        self._idle_since_ms: dict[Slice, int] = {}
+
+    def slice_of(self, subtask: SubtaskId) -> Slice:
+        return (self._groups[subtask.vertex], subtask.index)
+
+    def require(self, subtasks: Iterable[SubtaskId]) -> tuple[SlotRequest, ...]:
+        """Requests for the slices of `subtasks` that have neither a lease nor an open request."""
+        requests = []
+        for piece in dict.fromkeys(self.slice_of(subtask) for subtask in subtasks):
+            if piece not in self._leases and piece not in self._open:
+                request = self._request(piece)
+                self._open[piece] = request
+                requests.append(request)
+        return tuple(requests)
+
+    def _request(self, piece: Slice) -> SlotRequest:
+        self._asked[piece] = self._asked.get(piece, 0) + 1
+        return self.describe(piece)
+
+    def describe(self, piece: Slice) -> SlotRequest:
+        """The last request for that slice."""
+        group, index = piece
+        count = self._asked.get(piece, 1)
+        return SlotRequest(
+            key=f"{group}/{index}" if count == 1 else f"{group}/{index}:{count}",
+            group=group,
+            profile=self._profiles.get(group, ANY_PROFILE),
+        )
+
+    def refused(self, requests: tuple[str, ...]) -> frozenset[Slice]:
+        """These are not open any more; returns their slices."""
+        pieces = frozenset(piece for piece, request in self._open.items() if request.key in requests)
+        for piece in pieces:
+            del self._open[piece]
+        return pieces
+
+    def missing(self, subtasks: Iterable[SubtaskId]) -> tuple[Slice, ...]:
+        """Slices of `subtasks` without a lease, in their order."""
+        pieces = dict.fromkeys(self.slice_of(subtask) for subtask in subtasks)
+        return tuple(piece for piece in pieces if piece not in self._leases)
+
+    @property
+    def open(self) -> tuple[SlotRequest, ...]:
+        """What was asked for and did not come yet."""
+        return tuple(self._open.values())
+
+    @property
+    def counts(self) -> Counter[str]:
+        """Leases of each slot sharing group."""
+        return Counter(group for group, _ in self._leases)
+
+    def compact(self) -> None:
+        """Moves leases to the first slices of their groups; only while nothing runs."""
+        for group, count in self.counts.items():
+            high = [piece for piece in sorted(self._leases) if piece[0] == group and piece[1] >= count]
+            holes = [(group, i) for i in range(count) if (group, i) not in self._leases]
+            for source, target in zip(high, holes, strict=True):
+                self._leases[target] = self._leases.pop(source)
+                if target in self._open:
+                    self._open[source] = self._open.pop(target)
+
+    @property
+    def leases(self) -> tuple[SlotLease, ...]:
+        return tuple(self._leases.values())
+
+    def grant(self, leases: Iterable[SlotLease]) -> tuple[str, ...]:
+        """Takes over leases of open requests; returns the requests whose lease is not (or no more) wanted."""
+        wanted = {request.key: piece for piece, request in self._open.items()}
+        held = {lease.request: lease for lease in self._leases.values()}
+        unwanted = []
+        for lease in leases:
+            piece = wanted.get(lease.request)
+            if piece is not None:
+                self._leases[piece] = lease
+                del self._open[piece], wanted[lease.request]
+                held[lease.request] = lease
+            elif held.get(lease.request) != lease:
+                unwanted.append(lease.request)
+        return tuple(unwanted)
+
+    def lost(self, task_manager: TaskManagerId) -> None:
+        """All leases of that worker are void."""
+        self._leases = {p: lease for p, lease in self._leases.items() if lease.task_manager != task_manager}
+
+    def slices_on(self, task_managers: frozenset[TaskManagerId]) -> frozenset[Slice]:
+        """Slices whose lease is there."""
+        return frozenset(p for p, lease in self._leases.items() if lease.task_manager in task_managers)
+
+    def share(self, busy: frozenset[Slice]) -> tuple[str, ...]:
+        """Gives leases of slices that are not `busy` to slices that wait for the same kind of slot.
+
+        Returns:
+            Requests that are not needed any more.
+        """
+        spare = [piece for piece in self._leases if piece not in busy]
+        cancelled = []
+        for piece, request in list(self._open.items()):
+            fitting = (s for s in spare if self._profiles.get(s[0]) == self._profiles.get(piece[0]))
+            source = next(fitting, None)
+            if source is not None:
+                spare.remove(source)
+                self._leases[piece] = self._leases.pop(source)
+                del self._open[piece]
+                cancelled.append(request.key)
+        return tuple(cancelled)
+
+    def release_idle(self, busy: frozenset[Slice], now_ms: int) -> tuple[tuple[str, ...], int | None]:
+        """Gives back leases that were idle for the whole timeout.
+
+        Returns:
+            Their requests, and in how many ms to look again (None: nothing is idle).
+        """
+        idle = [piece for piece in self._leases if piece not in busy]
+        self._idle_since_ms = {piece: self._idle_since_ms.get(piece, now_ms) for piece in idle}
+        due = [p for p in idle if now_ms - self._idle_since_ms[p] >= self._idle_timeout_ms]
+        released = tuple(self._leases.pop(piece).request for piece in due)
+        for piece in due:
+            del self._idle_since_ms[piece]
+        if not self._idle_since_ms:
+            return released, None
+        return released, min(self._idle_since_ms.values()) + self._idle_timeout_ms - now_ms
+
+    def place(self, subtask: SubtaskId) -> Place:
+        """Where `subtask` is to run; call only when nothing is missing for it."""
+        lease = self._leases[self.slice_of(subtask)]
+        return Place(lease.task_manager, lease.address)
+
+    def allocation(self, subtask: SubtaskId) -> AllocationId:
+        """The lease that it runs in; call only when nothing is missing for it."""
+        return self._leases[self.slice_of(subtask)].allocation
+
+    def validate(self) -> None:
+        """I14: a lease is held once, and nothing is both leased and open."""
+        allocations = [lease.allocation for lease in self._leases.values()]
+        assert len(allocations) == len(set(allocations)), "a slot was leased twice"
+        assert not self._leases.keys() & self._open.keys(), "a slice is leased and asked for"
