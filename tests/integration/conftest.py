@@ -3,10 +3,25 @@
 from __future__ import annotations
 
 import gc
+import sys
+import uuid
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+from unistream.testing.kafka_tools import create_topic
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share, such as kafka_rows
+
+
+@pytest.fixture
+def topic(kafka: str) -> str:
+    """A new one, of two partitions."""
+    name = f"source-{uuid.uuid4().hex[:12]}"
+    create_topic(kafka, name, partitions=2)
+    return name
 
 
 @pytest.fixture(autouse=True)

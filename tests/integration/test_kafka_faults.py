@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import gc
-import json
 import socket
-import uuid
-from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from kafka_rows import DEADLINE_S, fill, offsets, source, splits, value
 
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector import kafka_fetch
-from unistream.connector.kafka import KafkaSource, create_discovery
 from unistream.connector.kafka_client import KafkaClient, Position
-from unistream.model.messages import Split
 from unistream.port.source import Rows
 from unistream.testing.kafka_tools import (
     create_topic,
@@ -27,44 +22,6 @@ from unistream.testing.source_driver import SourceDriver
 from unistream.testing.stack import LocalStack
 
 pytestmark = pytest.mark.kafka
-
-SCHEMA = pa.schema([("i", pa.int64()), ("name", pa.string())])
-DEADLINE_S = 30
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = f"source-{uuid.uuid4().hex[:12]}"
-    create_topic(kafka, name, partitions=2)
-    return name
-
-
-def source(kafka: str, topic: str, **changed) -> KafkaSource:
-    return KafkaSource(
-        **{"bootstrap_servers": kafka, "topic": topic, "schema": SCHEMA, "bounded": True, **changed}
-    )
-
-
-def splits(given: KafkaSource) -> list[Split]:
-    discovery = create_discovery(given.info())
-    try:
-        return list(discovery.discover())
-    finally:
-        discovery.close()
-
-
-def value(i: int) -> bytes:
-    return json.dumps({"i": i, "name": f"n{i}", "other": [i]}).encode()
-
-
-def fill(kafka: str, topic: str, numbers: range, **how) -> None:
-    """Even numbers to partition 0, odd ones to partition 1."""
-    produce_values(kafka, topic, map(value, numbers), partitions=[i % 2 for i in numbers], **how)
-
-
-def offsets(found: Sequence[Split]) -> dict[str, tuple[int, int | None]]:
-    positions = [Position.of(split) for split in found]
-    return {p.split_id: (p.offset, p.stop) for p in positions}
 
 
 def test_a_missing_topic_is_named_with_those_that_exist(kafka: str, topic: str):

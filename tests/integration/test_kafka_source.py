@@ -2,68 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-import uuid
-from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka_rows import DEADLINE_S, SCHEMA, fill, offsets, source, splits, value
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.connector.kafka import KafkaSource, create_discovery
+from unistream.connector.kafka import create_discovery
 from unistream.connector.kafka_client import Position
-from unistream.model.messages import Split
 from unistream.port.source import Exhausted, Rows, SplitFinished
 from unistream.testing.kafka_tools import (
-    create_topic,
     end_offsets,
     produce_values,
 )
 from unistream.testing.source_driver import SourceDriver
 
 pytestmark = pytest.mark.kafka
-
-SCHEMA = pa.schema([("i", pa.int64()), ("name", pa.string())])
-DEADLINE_S = 30
-
-
-@pytest.fixture
-def topic(kafka: str) -> str:
-    name = f"source-{uuid.uuid4().hex[:12]}"
-    create_topic(kafka, name, partitions=2)
-    return name
-
-
-def source(kafka: str, topic: str, **changed) -> KafkaSource:
-    return KafkaSource(
-        **{"bootstrap_servers": kafka, "topic": topic, "schema": SCHEMA, "bounded": True, **changed}
-    )
-
-
-def splits(given: KafkaSource) -> list[Split]:
-    discovery = create_discovery(given.info())
-    try:
-        return list(discovery.discover())
-    finally:
-        discovery.close()
-
-
-def value(i: int) -> bytes:
-    return json.dumps({"i": i, "name": f"n{i}", "other": [i]}).encode()
-
-
-def fill(kafka: str, topic: str, numbers: range, **how) -> None:
-    """Even numbers to partition 0, odd ones to partition 1."""
-    produce_values(kafka, topic, map(value, numbers), partitions=[i % 2 for i in numbers], **how)
-
-
-def offsets(found: Sequence[Split]) -> dict[str, tuple[int, int | None]]:
-    positions = [Position.of(split) for split in found]
-    return {p.split_id: (p.offset, p.stop) for p in positions}
 
 
 def test_bounded_reads_all_rows_once_in_order_and_ends(kafka: str, topic: str):

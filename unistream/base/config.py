@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from unistream.base.errors import ConfigError
-from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
+from unistream.base.limits import GIB, KEY_GROUPS_MAX, KIB, PARALLELISM_MAX
 
 T = TypeVar("T")
 
@@ -29,6 +29,7 @@ _DURATION_MS: Final = {
 }
 _BYTES: Final = {"b": 1, "kb": 2**10, "k": 2**10, "mb": 2**20, "m": 2**20, "gb": 2**30, "g": 2**30}
 _NUMBER_UNIT: Final = re.compile(r"^\s*([0-9]+)\s*([a-zA-Z]*)\s*$")
+_REAL_NUMBER: Final = re.compile(r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$")
 _WHOLE_NUMBER: Final = re.compile(r"^\s*[+-]?[0-9]+\s*$")
 _DIGITS_MAX: Final = 10  # 10^10 days in ms still fit into the 63 bits that timers and clocks have
 
@@ -74,15 +75,17 @@ def parse_int(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Parses one of these words, as they are written."""
+    """Parses one of these words; in any case, as Flink does, and gives it as it is written here."""
 
     allowed: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
         """The word. Raises ConfigError for any other."""
-        if text not in self.allowed:
-            raise ConfigError(f"{text!r} is not one of {', '.join(self.allowed)}")
-        return text
+        wanted = text.strip().casefold()
+        for word in self.allowed:
+            if word.casefold() == wanted:
+                return word
+        raise ConfigError(f"{text!r} is not one of {', '.join(self.allowed)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,59 @@ class WholeNumber:
         value = parse_int(text)
         if not self.least <= value <= self.most and value != self.unset:
             raise ConfigError(f"{value} is not between {self.least} and {self.most}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class RealNumber:
+    """Parses a finite number from `least` to `most`; `least` itself only if `inclusive`."""
+
+    least: float
+    most: float
+    inclusive: bool = True
+
+    @property
+    def allowed(self) -> str:
+        """The range in words."""
+        if self.most == float("inf"):
+            return f"at least {self.least}" if self.inclusive else f"above {self.least}"
+        return f"between {self.least} and {self.most}"
+
+    def __call__(self, text: str) -> float:
+        """The number. Raises ConfigError if it is not one or out of range."""
+        value = float(text) if len(text) <= 64 and _REAL_NUMBER.match(text) else float("nan")
+        fits = self.least <= value <= self.most and (self.inclusive or value != self.least)
+        if not fits or value == float("inf"):
+            raise ConfigError(f"{text[:80]!r} is not a number {self.allowed}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Parses a size as `parse_bytes` does, from `least` to `most` bytes."""
+
+    least: int
+    most: int
+
+    def __call__(self, text: str) -> int:
+        """Bytes. Raises ConfigError if it is not a size or out of range."""
+        value = parse_bytes(text)
+        if not self.least <= value <= self.most:
+            raise ConfigError(f"{text[:80]!r} is not a size between {self.least} and {self.most} bytes")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Parses a duration as `parse_duration_ms` does, of at least `least_ms`."""
+
+    least_ms: int
+
+    def __call__(self, text: str) -> int:
+        """Milliseconds. Raises ConfigError if it is not a duration, or too short."""
+        value = parse_duration_ms(text)
+        if value < self.least_ms:
+            raise ConfigError(f"{text[:80]!r} is not a duration of at least {self.least_ms} ms")
         return value
 
 
@@ -192,6 +248,30 @@ MAX_PARALLELISM: Final = ConfigOption(
 CHAINING: Final = ConfigOption(
     "pipeline.operator-chaining.enabled", parse_bool, "true", "Run neighbouring operators in one task."
 )
+CHAINING_ACROSS_MAX_PARALLELISM: Final = ConfigOption(
+    "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
+    parse_bool,
+    "true",
+    "Neighbours of unlike max parallelism may share a task; it has that of its first operator.",
+)
+RUNTIME_MODE: Final = ConfigOption(
+    "execution.runtime-mode",
+    one_of("STREAMING", "BATCH", "AUTOMATIC"),
+    "STREAMING",
+    "How exchanges work: STREAMING pipelines them, BATCH needs bounded sources and stores results between "
+    "stages; AUTOMATIC: BATCH if all sources are bounded.",
+)
+BATCH_SHUFFLE_MODE: Final = ConfigOption(
+    "execution.batch-shuffle-mode",
+    one_of(
+        "ALL_EXCHANGES_BLOCKING",
+        "ALL_EXCHANGES_PIPELINED",
+        "ALL_EXCHANGES_HYBRID_FULL",
+        "ALL_EXCHANGES_HYBRID_SELECTIVE",
+    ),
+    "ALL_EXCHANGES_BLOCKING",
+    "Exchanges of a BATCH job; the hybrid modes are known and refused.",
+)
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval", parse_duration_ms, "200 ms", "How often sources emit watermarks."
 )
@@ -242,18 +322,243 @@ SAVEPOINT_DIR: Final = ConfigOption(
 )
 RESTART_STRATEGY: Final = ConfigOption(
     "restart-strategy.type",
-    one_of("fixed-delay", "none", "disable", "off"),
+    one_of(
+        "exponential-delay",
+        "exponentialdelay",
+        "fixed-delay",
+        "fixeddelay",
+        "failure-rate",
+        "failurerate",
+        "none",
+        "off",
+        "disable",
+    ),
     None,
-    "Unset: fixed-delay if checkpointing is enabled, else none.",
+    "Whether and when a failed job starts again. Unset: exponential-delay if checkpointing is enabled, "
+    "else none.",
+)
+RESTART_BACKOFF_INITIAL: Final = ConfigOption(
+    "restart-strategy.exponential-delay.initial-backoff", Duration(1), "1 s", "Wait before the first restart."
+)
+RESTART_BACKOFF_MAX: Final = ConfigOption(
+    "restart-strategy.exponential-delay.max-backoff", Duration(1), "1 min", "Longest wait before a restart."
+)
+RESTART_BACKOFF_MULTIPLIER: Final = ConfigOption(
+    "restart-strategy.exponential-delay.backoff-multiplier",
+    RealNumber(1, float("inf"), inclusive=False),
+    "1.5",
+    "The wait grows by this factor from restart to restart.",
+)
+RESTART_BACKOFF_RESET: Final = ConfigOption(
+    "restart-strategy.exponential-delay.reset-backoff-threshold",
+    Duration(1),
+    "1 h",
+    "A job that ran for so long since its last restart starts over with the initial wait.",
+)
+RESTART_BACKOFF_JITTER: Final = ConfigOption(
+    "restart-strategy.exponential-delay.jitter-factor",
+    RealNumber(0, 1),
+    "0.1",
+    "Share of the wait that is added or taken off at random, so that jobs do not come back together.",
+)
+RESTART_BACKOFF_ATTEMPTS: Final = ConfigOption(
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+    WholeNumber(1, 2**31 - 1),
+    "2147483647",
+    "Restarts without such a long run in between, before the job fails.",
 )
 RESTART_ATTEMPTS: Final = ConfigOption(
     "restart-strategy.fixed-delay.attempts",
     WholeNumber(0, 2**31 - 1),
-    "10",
+    "1",
     "Restarts before the job fails.",
 )
 RESTART_DELAY: Final = ConfigOption(
     "restart-strategy.fixed-delay.delay", parse_duration_ms, "1 s", "Wait before a restart."
+)
+RESTART_RATE_FAILURES: Final = ConfigOption(
+    "restart-strategy.failure-rate.max-failures-per-interval",
+    WholeNumber(1, 100_000),
+    "1",
+    "Failures in one interval that are still followed by a restart.",
+)
+RESTART_RATE_INTERVAL: Final = ConfigOption(
+    "restart-strategy.failure-rate.failure-rate-interval",
+    Duration(1),
+    "1 min",
+    "The interval in which failures are counted.",
+)
+RESTART_RATE_DELAY: Final = ConfigOption(
+    "restart-strategy.failure-rate.delay", parse_duration_ms, "1 s", "Wait before a restart."
+)
+ATTEMPTS_HISTORY_SIZE: Final = ConfigOption(
+    "jobmanager.execution.attempts-history-size",
+    WholeNumber(1, 1_000),
+    "16",
+    "Former attempts of each subtask that are remembered.",
+)
+EXCEPTION_HISTORY_SIZE: Final = ConfigOption(
+    "web.exception-history-size",
+    WholeNumber(1, 1_000),
+    "16",
+    "Failures of a job that are shown, each with those that happened along with it.",
+)
+FAILOVER_STRATEGY: Final = ConfigOption(
+    "jobmanager.execution.failover-strategy",
+    one_of("region", "full"),
+    "region",
+    "What starts again when a task fails: the pipelined regions that need it, or the whole job.",
+)
+SCHEDULING_STRATEGY: Final = ConfigOption(
+    "jobmanager.scheduling-strategy",
+    one_of("pipelined-region", "eager", "lazy-from-sources"),
+    "pipelined-region",
+    "When subtasks are started: region by region when the inputs are complete, all at once, or each when its "
+    "inputs can be read.",
+)
+SLOT_IDLE_TIMEOUT: Final = ConfigOption(
+    "slot.idle.timeout",
+    Duration(0),
+    "50 s",
+    "A job gives a slot back when it had nothing to run for so long.",
+)
+RESOURCE_WAIT_TIMEOUT: Final = ConfigOption(
+    "jobmanager.adaptive-scheduler.submission.resource-wait-timeout",
+    Duration(0),
+    "5 min",
+    "Longest wait for all slots; then an adaptive job starts with those that there are, or fails.",
+)
+RESOURCE_STABILIZATION_TIMEOUT: Final = ConfigOption(
+    "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout",
+    Duration(0),
+    "10 s",
+    "With enough slots to run, but not all, an adaptive job waits so long for more.",
+)
+RESCALE_COOLDOWN: Final = ConfigOption(
+    "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling",
+    Duration(0),
+    "30 s",
+    "An adaptive job runs at least so long before it starts again on more slots.",
+)
+RESCALE_STABILIZATION_TIMEOUT: Final = ConfigOption(
+    "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout",
+    Duration(0),
+    "1 min",
+    "With more slots, but not all, an adaptive job that runs waits so long before it uses them.",
+)
+SCHEDULER: Final = ConfigOption(
+    "jobmanager.scheduler",
+    one_of("default", "adaptive"),
+    "default",
+    "Whether a job waits for the slots that it asks for, or takes what there is.",
+)
+MEMORY_PROCESS: Final = ConfigOption(
+    "taskmanager.memory.process.size",
+    parse_bytes,
+    None,
+    "Memory of a worker process in all; 1728 mb if neither it, flink.size nor both task.heap.size and "
+    "managed.size are set.",
+)
+MEMORY_FLINK: Final = ConfigOption(
+    "taskmanager.memory.flink.size",
+    parse_bytes,
+    None,
+    "Memory of a worker process without that of the interpreter and its libraries.",
+)
+MEMORY_FRAMEWORK_HEAP: Final = ConfigOption(
+    "taskmanager.memory.framework.heap.size", parse_bytes, "128 mb", "Python objects of the worker itself."
+)
+MEMORY_FRAMEWORK_OFF_HEAP: Final = ConfigOption(
+    "taskmanager.memory.framework.off-heap.size",
+    parse_bytes,
+    "128 mb",
+    "Arrow and native memory of the worker itself.",
+)
+MEMORY_TASK_HEAP: Final = ConfigOption(
+    "taskmanager.memory.task.heap.size",
+    parse_bytes,
+    None,
+    "Memory of user code and of what operators hold while they work; unset: what the other parts leave.",
+)
+MEMORY_TASK_OFF_HEAP: Final = ConfigOption(
+    "taskmanager.memory.task.off-heap.size",
+    parse_bytes,
+    "0 b",
+    "Native memory of user code, in addition to task.heap.size.",
+)
+MEMORY_MANAGED: Final = ConfigOption(
+    "taskmanager.memory.managed.size",
+    parse_bytes,
+    None,
+    "Memory that operators may fill before they spill; unset: managed.fraction of flink.size.",
+)
+MEMORY_MANAGED_FRACTION: Final = ConfigOption(
+    "taskmanager.memory.managed.fraction",
+    RealNumber(0, 1),
+    "0.4",
+    "Share of flink.size that is managed memory.",
+)
+MEMORY_NETWORK_FRACTION: Final = ConfigOption(
+    "taskmanager.memory.network.fraction",
+    RealNumber(0, 1),
+    "0.1",
+    "Share of flink.size for batches that wait between tasks, within network.min and network.max.",
+)
+MEMORY_NETWORK_MIN: Final = ConfigOption(
+    "taskmanager.memory.network.min", parse_bytes, "64 mb", "Least network memory."
+)
+MEMORY_NETWORK_MAX: Final = ConfigOption(
+    "taskmanager.memory.network.max", parse_bytes, None, "Most network memory; unset: no limit."
+)
+MEMORY_OVERHEAD_FRACTION: Final = ConfigOption(
+    "taskmanager.memory.jvm-overhead.fraction",
+    RealNumber(0, 1),
+    "0.1",
+    "Share of process.size for the interpreter, its libraries, threads and the allocators' slack, within "
+    "jvm-overhead.min and jvm-overhead.max.",
+)
+MEMORY_OVERHEAD_MIN: Final = ConfigOption(
+    "taskmanager.memory.jvm-overhead.min",
+    parse_bytes,
+    "192 mb",
+    "Least memory of the interpreter and its libraries.",
+)
+MEMORY_OVERHEAD_MAX: Final = ConfigOption(
+    "taskmanager.memory.jvm-overhead.max",
+    parse_bytes,
+    "1 gb",
+    "Most memory of the interpreter and its libraries.",
+)
+MEMORY_SEGMENT: Final = ConfigOption(
+    "taskmanager.memory.segment-size",
+    Bytes(4 * KIB, 1 * GIB),
+    "1 mb",
+    "Unit of network memory: about one Arrow batch. What a channel and a gate may hold is a number of them.",
+)
+BUFFERS_PER_CHANNEL: Final = ConfigOption(
+    "taskmanager.network.memory.buffers-per-channel",
+    WholeNumber(1, 1_000),
+    "2",
+    "Segments of each channel of its own.",
+)
+FLOATING_BUFFERS: Final = ConfigOption(
+    "taskmanager.network.memory.floating-buffers-per-gate",
+    WholeNumber(1, 10_000),
+    "8",
+    "Segments that the channels of one gate or result partition share.",
+)
+MAX_BUFFERS_PER_CHANNEL: Final = ConfigOption(
+    "taskmanager.network.memory.max-buffers-per-channel",
+    WholeNumber(1, 10_000),
+    "10",
+    "Segments that may wait for one consumer before its producer is backpressured.",
+)
+TMP_DIRS: Final = ConfigOption(
+    "io.tmp.dirs",
+    str,
+    None,
+    "Folders of each worker's machine for blocking partitions, separated by commas or colons; unset: the"
+    " system's temporary folder.",
 )
 TASK_SLOTS: Final = ConfigOption(
     "taskmanager.numberOfTaskSlots", WholeNumber(1, PARALLELISM_MAX), "1", "Slots of one TaskManager process."
@@ -262,10 +567,73 @@ SLOT_REQUEST_TIMEOUT: Final = ConfigOption(
     "slot.request.timeout", parse_duration_ms, "5 min", "Longest wait for slots."
 )
 HEARTBEAT_INTERVAL: Final = ConfigOption(
-    "heartbeat.interval", parse_duration_ms, "10 s", "Time between heartbeats of a TaskManager."
+    "heartbeat.interval", Duration(1), "10 s", "Time between heartbeats, from worker to master and back."
 )
 HEARTBEAT_TIMEOUT: Final = ConfigOption(
-    "heartbeat.timeout", parse_duration_ms, "50 s", "A peer that is silent for longer is given up."
+    "heartbeat.timeout", Duration(1), "50 s", "A peer that is silent for longer is given up."
+)
+HEARTBEAT_FAILURES: Final = ConfigOption(
+    "heartbeat.rpc-failure-threshold",
+    WholeNumber(1, 2**31 - 1, unset=-1),
+    "2",
+    "A peer is given up when so many heartbeats in a row found nobody at its address; -1: only after "
+    "heartbeat.timeout.",
+)
+WORKER_IDLE_TIMEOUT: Final = ConfigOption(
+    "resourcemanager.taskmanager-timeout",
+    parse_duration_ms,
+    "30 s",
+    "A worker that was started on demand and holds nothing of any job for longer is released.",
+)
+WORKER_START_TIMEOUT: Final = ConfigOption(
+    "resourcemanager.taskmanager-registration.timeout",
+    Duration(1),
+    "5 min",
+    "A worker that was started and does not register in this time is given up.",
+)
+STANDALONE_STARTUP: Final = ConfigOption(
+    "resourcemanager.standalone.start-up-time",
+    parse_duration_ms,
+    None,
+    "Standalone: how long a new cluster waits for its workers before it refuses slots that none of them is "
+    "big enough for; unset: slot.request.timeout.",
+)
+SLOT_TIMEOUT: Final = ConfigOption(
+    "taskmanager.slot.timeout",
+    Duration(1),
+    "10 s",
+    "Longest wait of a new task for the tasks of its slot's former lease to end.",
+)
+REGISTRATION_TIMEOUT: Final = ConfigOption(
+    "taskmanager.registration.timeout",
+    Duration(1),
+    "5 min",
+    "Standalone: a worker that finds no master for longer ends.",
+)
+CPU_CORES: Final = ConfigOption(
+    "taskmanager.cpu.cores",
+    RealNumber(0, 4096, inclusive=False),
+    None,
+    "Cores that one worker may use, all its slots together; unset: it is not told.",
+)
+BLOCK_FAILURES: Final = ConfigOption(
+    "cluster.resource-blocklist.failures",
+    WholeNumber(0, 1_000),
+    "3",
+    "A host that lost so many workers within cluster.resource-blocklist.window gets no new ones for a time, "
+    "as long as there are others; 0: never.",
+)
+BLOCK_WINDOW: Final = ConfigOption(
+    "cluster.resource-blocklist.window",
+    Duration(1),
+    "10 min",
+    "Time in which lost workers of one host are counted.",
+)
+BLOCK_TIME: Final = ConfigOption(
+    "cluster.resource-blocklist.duration",
+    Duration(1),
+    "1 min",
+    "How long a host stays blocked: its free slots are not given out.",
 )
 CANCELLATION_TIMEOUT: Final = ConfigOption(
     "task.cancellation.timeout",
@@ -293,6 +661,13 @@ REST_ADDRESS: Final = ConfigOption(
 )
 REST_PORT: Final = ConfigOption(
     "rest.port", WholeNumber(0, 65_535), "0", "Port of the REST API; 0: a free one."
+)
+JOBMANAGER_PORT: Final = ConfigOption(
+    "jobmanager.rpc.port",
+    WholeNumber(0, 65_535),
+    None,
+    "Port on which the JobManager listens for workers that come by themselves; unset: 6123 for a standalone "
+    "cluster, else none.",
 )
 JOBMANAGER_BIND: Final = ConfigOption(
     "jobmanager.bind-host", str, "127.0.0.1", "Address of the JobManager's and the TaskManagers' servers."

@@ -14,8 +14,11 @@ from typing import Final
 
 from unistream.base.config import (
     OPTIONS,
+    Bytes,
     ConfigOption,
+    Duration,
     OneOf,
+    RealNumber,
     WholeNumber,
     parse_bool,
     parse_bytes,
@@ -73,6 +76,12 @@ def _kind(option: ConfigOption[object]) -> str:
             return "choice: " + ", ".join(f"`{word}`" for word in allowed)
         case WholeNumber(least, most, unset):
             return f"integer, {least} to {most}" + (f" or {unset}" if unset is not None else "")
+        case Bytes(least, most):
+            return f"size, {least} to {most} bytes"
+        case Duration(least_ms):
+            return f"duration, at least {least_ms} ms"
+        case RealNumber() as number:
+            return f"number {number.allowed}"
         case parse:
             return _KINDS[parse]
 

@@ -10,10 +10,14 @@ UnistreamError
 ├── Fenced                 a newer epoch exists; stop at once, never retry
 ├── OutcomeUnknown         neither done nor not done; delete nothing, ask again
 └── Transient              safe to repeat with the same arguments
-    └── Unreachable        an external system did not answer in time
+    ├── Unreachable        an external system did not answer in time
+    │   └── NobodyThere    nothing listens at its address: its process has ended, or never was there
+    └── PartitionLost      what a task reads is gone or damaged: its producer has to run again
 """
 
 from __future__ import annotations
+
+from unistream.base.ids import PartitionId
 
 
 class UnistreamError(Exception):
@@ -62,3 +66,19 @@ class Transient(UnistreamError):
 
 class Unreachable(Transient):
     """An external system did not answer in time."""
+
+
+class NobodyThere(Unreachable):
+    """Nothing listens at its address; unlike a silent peer this one will hardly answer later."""
+
+
+class PartitionLost(Transient):
+    """A result partition is not there (any more) or cannot be read (Flink's PartitionException).
+
+    Attributes:
+        partition: Whose producer has to run again before a consumer can.
+    """
+
+    def __init__(self, message: str, partition: PartitionId) -> None:
+        super().__init__(message)
+        self.partition = partition

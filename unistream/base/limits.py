@@ -6,9 +6,9 @@ from typing import Final
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
+GIB: Final = 1024 * MIB
 
 BATCH_ROWS_MAX: Final = 65_536  # large enough for vector kernels, small enough for the L2 cache
-EXCHANGE_CREDITS: Final = 8  # batches in flight per channel, as Flink's 2 exclusive + floating buffers
 LOCAL_QUEUE_BATCHES: Final = 8  # a producer is backpressured when one local consumer is this far behind
 FRAME_BYTES_MAX: Final = 16 * MIB  # one control message or one batch; a writer splits larger batches
 ARTIFACT_BYTES_MAX: Final = 512 * MIB  # user code of one job

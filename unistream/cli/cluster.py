@@ -24,7 +24,9 @@ def _group() -> None:
 
 @app.command()
 def start(
-    target: Annotated[str, typer.Option("-t", "--target", help="spark or local.")] = DEFAULT_TARGET,
+    target: Annotated[
+        str, typer.Option("-t", "--target", help="spark, local or standalone.")
+    ] = DEFAULT_TARGET,
     workdir: Annotated[
         str | None, typer.Option(help="Folder for logs, checkpoints, savepoints and metadata.")
     ] = None,
@@ -46,10 +48,14 @@ def start(
     try:
         with EmbeddedCluster(target, config, workdir=workdir, on_shutdown_request=over.set) as cluster:
             if as_json:
-                print_json({"cluster": cluster.id, "url": cluster.rest_url, "workdir": str(cluster.workdir)})
+                facts = {"cluster": cluster.id, "url": cluster.rest_url, "workdir": str(cluster.workdir)}
+                print_json({**facts, "jobmanager": cluster.jobmanager})
             else:
                 out = console()
                 out.print(f"cluster {cluster.id} ({target}) listens on {cluster.rest_url}")
+                if cluster.jobmanager is not None:
+                    command = f"unistream taskmanager start --jobmanager {cluster.jobmanager}"
+                    out.print(f"it has no workers yet; each is started with: {command}")
                 out.print(f"its folder is {cluster.workdir}; end it with Ctrl-C")
             over.wait()
             if not as_json:

@@ -15,10 +15,10 @@ from typing import Annotated, Final
 import typer
 
 from unistream.base.errors import UnistreamError
-from unistream.cli import cluster, jobs, run
+from unistream.cli import cluster, exceptions, explain, jobs, run
 from unistream.cli.errors import INTERRUPTED, OK, complain, exit_code
 
-SUB_APPS: Final = ("stack", "db")
+SUB_APPS: Final = ("stack", "db", "taskmanager")
 """Groups of commands with a module of their own, loaded if they are installed."""
 
 app = typer.Typer(
@@ -29,8 +29,10 @@ app = typer.Typer(
     help="One Python pipeline, run as a batch job or as a stream, with one result.",
 )
 app.command("run")(run.run)
+app.command("explain")(explain.explain)
 app.command("list")(jobs.list_jobs)
 app.command("info")(jobs.info)
+app.command("exceptions")(exceptions.exceptions)
 app.command("savepoint")(jobs.savepoint)
 app.command("stop")(jobs.stop)
 app.command("cancel")(jobs.cancel)

@@ -50,6 +50,7 @@ def print_jobs(found: list[Found]) -> None:
 
 
 def print_info(info: JobInfo) -> None:
+    """State, tasks and the last failure of one job."""
     out = console()
     for label, value in _facts(info):
         out.print(f"[bold]{label:<13}[/bold] {value}")
@@ -59,6 +60,8 @@ def print_info(info: JobInfo) -> None:
         latest = info.exceptions[0]
         out.print(f"[bold]last failure[/bold]  {moment(latest.at_ms)} {latest.kind}: ", end="")
         out.print(latest.message, markup=False)
+        if len(info.exceptions) > 1 or latest.concurrent or latest.traceback:
+            out.print(f"[bold]all failures[/bold]  unistream exceptions {info.job[:8]}")
 
 
 def _facts(info: JobInfo) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from msgspec import structs
 
 from unistream.base.config import PARALLELISM, Configuration, parse_assignments
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
@@ -22,6 +23,7 @@ from unistream.client.hosts import DEFAULT_TARGET, TARGETS
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
     from unistream.client.job_client import JobClient, JobResult
+    from unistream.master.job_setup import SubmitRequest
 
 POLL_S: Final = 0.5  # how often the progress line changes
 CANCEL_WAIT_S: Final = 20.0
@@ -44,44 +46,57 @@ def run(  # noqa: PLR0917  # typer passes them by name
     name: Annotated[str | None, typer.Option("--name", help="Name of the job.")] = None,
     defines: Defines = None,
     detached: Annotated[
-        bool, typer.Option("--detached", "-d", help="Return when the job was accepted (remote only).")
+        bool, typer.Option("--detached", "-d", help="Return when the job was accepted; it goes on behind.")
     ] = False,
     as_json: AsJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
 ) -> None:
     """Run a pipeline."""
-    from unistream.client.submission import execute
+    from unistream.client.submission import submit
+    from unistream.master.job_setup import SubmitRequest
     from unistream.worker.artifact import pack
 
-    _check_target(target, detached=detached)
+    _check_target(target)
     log_to_stderr(verbose)
     environment = _environment(function, target, parallelism, defines)
     graph, code = environment.job_graph()
-    client = execute(
-        graph,
-        pack(code),
-        target=target,
-        config=environment.config,
+    request = SubmitRequest(
+        graph=graph if name is None else structs.replace(graph, name=name),
+        artifact=pack(code),
+        config=environment.config.to_dict(),
         savepoint=absolute(savepoint),
         allow_non_restored=allow_non_restored,
-        name=name,
     )
-    if detached:
-        with client:
-            _print_accepted(client, as_json)
+    if detached and target != "remote":
+        _run_in_background(target, request, verbose=verbose, as_json=as_json)
         return
-    with client:
-        _attach(client, as_json)
+    with submit(request, target=target, config=environment.config) as client:
+        if detached:
+            _print_accepted(client, as_json)
+        else:
+            _attach(client, as_json)
 
 
-def _check_target(target: str, *, detached: bool) -> None:
+def _check_target(target: str) -> None:
     if target not in (*TARGETS, "remote"):
         raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
-    if detached and target != "remote":
-        raise ConfigError(
-            "a detached job needs a cluster that outlives this command: "
-            f"run 'unistream cluster start -t {target}' and use -t remote"
-        )
+
+
+def _run_in_background(target: str, request: SubmitRequest, *, verbose: bool, as_json: bool) -> None:
+    from unistream.cli.application import Application, Refused
+    from unistream.cli.detached import start
+
+    application = Application(target=target, config=request.config, request=request, verbose=verbose)
+    started = start(application)
+    if isinstance(started, Refused):
+        complain(started.message)
+        raise typer.Exit(started.code)
+    if as_json:
+        print_json(started)
+        return
+    out = console()
+    out.print(f"job {started.job} was accepted; it goes on in process {started.pid} on {started.url}")
+    out.print(f"log: {started.log}", markup=False)
 
 
 def _environment(

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from unistream.base.clock import SystemClock
+from unistream.base.closing import Closing
 from unistream.base.config import (
     CHECKPOINT_DIR,
     JOBMANAGER_BIND,
@@ -34,7 +34,13 @@ from unistream.base.crash_points import refuse_outside_tests
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.client import home
-from unistream.client.hosts import host_factory, workers_max
+from unistream.client.hosts import (
+    STANDALONE,
+    control_port,
+    host_factory,
+    host_traits,
+    workers_max,
+)
 from unistream.client.job_client import JobInfo, JobResult, checked, result_of
 from unistream.connector.registry import create_discovery
 from unistream.ha.single_node import FolderLock
@@ -43,8 +49,10 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.master.resource_manager import HostFactory
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
+from unistream.net.address import TCP_SCHEME
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
+from unistream.port.host import HostTraits
 from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
@@ -57,7 +65,7 @@ LINGER_S: Final = 2.5  # whoever polls for a savepoint's outcome asks again with
 logger = logging.getLogger(__name__)
 
 
-class EmbeddedCluster:
+class EmbeddedCluster(Closing):
     """Dispatcher, REST API and workers, from construction until `close`.
 
     Args:
@@ -102,6 +110,7 @@ class EmbeddedCluster:
         self.rest_url: str | None = None
         self._max_workers = workers_max(target) if max_workers is None else max_workers
         factory = create_host or host_factory(target, config)
+        self._traits = HostTraits() if create_host is not None else host_traits(target, config)
         try:
             self._prepare_workdir()
             self.dispatcher = Dispatcher(config, self._services(target, config, factory))
@@ -113,6 +122,12 @@ class EmbeddedCluster:
             self.close()
             raise
         _open_clusters.add(self)
+
+    @property
+    def jobmanager(self) -> str | None:
+        """``HOST:PORT`` where workers register that come by themselves; None: none can."""
+        address = self.dispatcher.control_address
+        return None if self._traits.active else address.removeprefix(TCP_SCHEME)
 
     def ready(self) -> None:
         """Returns when the REST API listens.
@@ -153,17 +168,6 @@ class EmbeddedCluster:
         if failure is not None:
             raise failure
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     # --- parts ------------------------------------------------------------------------------------
 
     def _prepare_workdir(self) -> None:
@@ -183,9 +187,11 @@ class EmbeddedCluster:
         ensure(url)
         artifacts = FsArtifactStore(str(self.workdir / "artifacts"))
         bind_host = config.get(JOBMANAGER_BIND)
+        standalone = target == STANDALONE
 
         def serve(control: ControlHandler) -> Server:
-            return FlightServer(bind_host, control=control, partitions=None)
+            port = control_port(target, config)
+            return FlightServer(bind_host, control=control, partitions=None, port=port, unix=not standalone)
 
         return ClusterServices(
             target=target,
@@ -203,6 +209,7 @@ class EmbeddedCluster:
             new_id=_new_id,
             log_dir=str(self.workdir / "logs"),
             max_workers=self._max_workers,
+            traits=self._traits,
         )
 
     def _serve(self, config: Configuration) -> None:
@@ -242,7 +249,7 @@ class EmbeddedCluster:
             shutil.rmtree(self.workdir, ignore_errors=True)
 
 
-class EmbeddedJobClient:
+class EmbeddedJobClient(Closing):
     """A job of a cluster in this process. `owned`: a cluster that lives for this job only."""
 
     def __init__(self, dispatcher: Dispatcher, job: JobId, *, owned: EmbeddedCluster | None = None) -> None:
@@ -295,17 +302,6 @@ class EmbeddedJobClient:
         """Ends the cluster if it was made for this job, and with it the job."""
         if self._owned is not None:
             self._owned.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _directory(answer: Future[str]) -> str:

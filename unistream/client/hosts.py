@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config import SPARK_MASTER, Configuration
+from unistream.base.config import JOBMANAGER_PORT, SPARK_MASTER, Configuration
 from unistream.base.errors import ConfigError
 from unistream.master.resource_manager import HostFactory
-from unistream.port.host import LostListener, WorkerHost
+from unistream.port.host import HostTraits, LostListener, WorkerHost
 
 DEFAULT_TARGET: Final = "spark"
 TARGETS: Final = ("spark", "local")
 """Targets of an embedded cluster. "remote" is a cluster of another process."""
+STANDALONE: Final = "standalone"
+CLUSTER_TARGETS: Final = (*TARGETS, STANDALONE)
+"""Targets of a cluster that outlives its jobs."""
+STANDALONE_PORT: Final = 6123  # of jobmanager.rpc.port, as Flink's
 
 SPARK_WORKERS_MAX: Final = 64  # places for workers in a local[*] Spark, not cores: threads that wait
 
@@ -27,7 +31,28 @@ def host_factory(target: str, config: Configuration) -> HostFactory:
             return _local
         case "spark":
             return lambda on_lost: _spark(on_lost, config)
-    raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
+        case "standalone":
+            return _standalone
+    raise ConfigError(f"target {target!r} is not one of {', '.join(CLUSTER_TARGETS)}, remote")
+
+
+def host_traits(target: str, config: Configuration) -> HostTraits:
+    """What the target's host can do."""
+    from unistream.host.machine import machine_profile
+
+    if target == STANDALONE:
+        return HostTraits(active=False)
+    if target == "spark" and not config.get(SPARK_MASTER).startswith("local"):
+        return HostTraits(many_machines=True)  # how large its executors are, Spark knows alone
+    return HostTraits(largest=machine_profile())
+
+
+def control_port(target: str, config: Configuration) -> int:
+    """Where the master waits for workers that come by themselves; 0: none do."""
+    port = config.find(JOBMANAGER_PORT)
+    if port is None:
+        return STANDALONE_PORT if target == STANDALONE else 0
+    return port
 
 
 def workers_max(target: str) -> int | None:
@@ -39,6 +64,12 @@ def _local(on_lost: LostListener) -> WorkerHost:
     from unistream.host.local import LocalProcessHost
 
     return LocalProcessHost(on_lost)
+
+
+def _standalone(on_lost: LostListener) -> WorkerHost:
+    from unistream.host.standalone import StandaloneHost
+
+    return StandaloneHost(on_lost)
 
 
 def _spark(on_lost: LostListener, config: Configuration) -> WorkerHost:

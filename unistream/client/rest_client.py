@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 import httpx
 import msgspec
 
+from unistream.base.closing import Closing
 from unistream.base.errors import (
     AlreadyEnded,
     ConfigError,
@@ -21,7 +21,7 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import JobId
 from unistream.client.job_client import JobInfo, JobResult, checked, result_of
-from unistream.master.job_info import JobSummary
+from unistream.master.job_info import JobSummary, TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 
 TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large manifest
@@ -39,7 +39,11 @@ class _Jobs(msgspec.Struct):
     jobs: list[JobSummary]
 
 
-class RestClient:
+class _TaskManagers(msgspec.Struct):
+    taskmanagers: list[TaskManagerInfo]
+
+
+class RestClient(Closing):
     """One cluster.
 
     Args:
@@ -63,6 +67,10 @@ class RestClient:
     def jobs(self) -> list[JobSummary]:
         """Newest first."""
         return _decode(self._request("GET", "/unistream/jobs"), _Jobs).jobs
+
+    def task_managers(self) -> list[TaskManagerInfo]:
+        """All workers, starting ones too, in the order in which they came."""
+        return _decode(self._request("GET", "/unistream/taskmanagers"), _TaskManagers).taskmanagers
 
     def submit(self, request: SubmitRequest) -> RestJobClient:
         """Raises ConfigError when the cluster refuses it."""
@@ -94,17 +102,6 @@ class RestClient:
     def close(self) -> None:
         self._http.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     # --- plumbing ---------------------------------------------------------------------------------
 
     def _snapshot(self, job: JobId, action: str, body: Mapping[str, object]) -> str:
@@ -133,7 +130,7 @@ class RestClient:
         raise _error_of(answer)
 
 
-class RestJobClient:
+class RestJobClient(Closing):
     """A job of a remote cluster; see `unistream.client.job_client.JobClient`."""
 
     def __init__(self, cluster: RestClient, job: JobId, *, owns_connection: bool = False) -> None:
@@ -184,17 +181,6 @@ class RestJobClient:
         """The job goes on; only the connection is closed, if it was made for this client."""
         if self._owns_connection:
             self._cluster.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class Poll:

@@ -58,9 +58,20 @@ def execute(
         request_id=request_id,
         allow_non_restored=allow_non_restored,
     )
+    return submit(request, target=target, config=configuration, workdir=workdir)
+
+
+def submit(
+    request: SubmitRequest,
+    *,
+    target: str | None,
+    config: Configuration,
+    workdir: str | Path | None = None,
+) -> JobClient:
+    """As `execute`, for a request that was put together before. Raises as it does."""
     if target == "remote":
-        return _submit_remote(request, configuration)
-    cluster = EmbeddedCluster(target or DEFAULT_TARGET, configuration, workdir=workdir, wait=False)
+        return _submit_remote(request, config)
+    cluster = EmbeddedCluster(target or DEFAULT_TARGET, config, workdir=workdir, wait=False)
     try:
         job = cluster.dispatcher.submit(request)
         cluster.ready()

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
+from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.delta_committer import DeltaCommitter
 from unistream.connector.delta_schema import check_fits, stored_schema
 from unistream.connector.delta_stage import Stage
@@ -38,7 +39,8 @@ class DeltaSink:
             holds: ``"refuse"`` to start, or write it again.
         target_file_bytes: Rows of one partition value are written out when they take this much memory;
             besides at every checkpoint.
-        storage_options: For deltalake (``AWS_REGION``, …).
+        storage_options: For deltalake (``AWS_REGION``, …). As below, text may be ``${env:NAME}``,
+            ``${file:PATH}`` or a `Secret`.
         filesystem_options: For fsspec, through which data files are written (``key``, ``endpoint_url``,
             …); needed for tables that are not local.
 
@@ -55,7 +57,7 @@ class DeltaSink:
         create: bool = True,
         on_rewind: OnRewind = "refuse",
         target_file_bytes: int = TARGET_FILE_BYTES,
-        storage_options: Mapping[str, str] | None = None,
+        storage_options: Mapping[str, str | Secret] | None = None,
         filesystem_options: Mapping[str, Any] | None = None,
     ) -> None:
         if mode != "append":
@@ -92,7 +94,7 @@ class DeltaSink:
             ConfigError: the stream does not fit the table (column, found and wanted type), has a type
                 that Delta does not know, or the table is missing or cannot be created.
         """
-        table = LakeTable.open(self._table_uri, self._storage_options)
+        table = LakeTable.open(self._table_uri, self._opened_with())
         if table is None:
             self._check_creatable()
         if schema is None:
@@ -106,7 +108,7 @@ class DeltaSink:
             table_uri=self._table_uri,
             partition_by=self._partition_by,
             target_file_bytes=self._target_file_bytes,
-            options=self._filesystem_options,
+            options=resolved_options("filesystem option", self._filesystem_options),
         )
 
     def create_committer(self) -> Committer | None:
@@ -115,9 +117,12 @@ class DeltaSink:
             partition_by=self._partition_by,
             create=self._create,
             allow_rewind=self._on_rewind == "allow_duplicates",
-            storage_options=self._storage_options,
-            stage=Stage(self._table_uri, self._filesystem_options),
+            storage_options=self._opened_with(),
+            stage=Stage(self._table_uri, resolved_options("filesystem option", self._filesystem_options)),
         )
+
+    def _opened_with(self) -> dict[str, str]:
+        return resolved_options("storage option", self._storage_options)
 
     def _check_creatable(self) -> None:
         if not self._create:

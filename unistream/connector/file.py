@@ -47,7 +47,8 @@ class FileSource:
         split_bytes: Least size of a part that one subtask reads; also what is read again at most
             after a restart.
         block_bytes: Text is parsed in pieces of about this size; at least one line.
-        options: Of the fsspec file system (credentials, endpoint).
+        options: Of the fsspec file system (credentials, endpoint). Text may be ``${env:NAME}`` or
+            ``${file:PATH}``, or a `Secret`.
 
     Raises:
         ConfigError: at `schema` or when the job starts: a path does not exist or matches nothing, a

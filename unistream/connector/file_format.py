@@ -6,6 +6,7 @@ parallelism.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -25,6 +26,9 @@ FORMATS: Final = ("parquet", "csv", "json")
 INFERENCE_BYTES: Final = MIB  # of the first file, as Arrow's own block size
 LINE_BYTES_MAX: Final = 64 * MIB  # one record of a text file; longer means: not lines
 SAMPLE_CHARS: Final = 200  # of a bad line, in an error
+_BOM: Final = b"\xef\xbb\xbf"
+_BLANKS: Final = b" \t\r\n"  # of JSON
+_BLANK_NULL: Final = re.compile(rb"\n[ \t\r]+null")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +115,13 @@ def json_parser(spec: FileSpec) -> Parser:
 
 
 def _refuse_bare_nulls(lines: bytes) -> None:
-    """Arrow 26 ends the process with a segmentation fault on a block whose lines are all a bare null, and
-    takes one among others for a row of nulls. Plain searches: they cost nothing beside the parsing."""
-    if b"\nnull" in lines or lines.lstrip().startswith(b"null"):
+    """Arrow 26 ends the process with a segmentation fault on a block whose lines are all a bare null, with or
+    without blanks before it, and takes one among others for a row of nulls. Plain searches cost nothing
+    beside the parsing; the pattern is tried only where a line begins with a blank."""
+    found = b"\nnull" in lines or lines.removeprefix(_BOM).lstrip(_BLANKS).startswith(b"null")
+    if not found and any(b"\n%c" % blank in lines for blank in b" \t\r"):
+        found = _BLANK_NULL.search(lines) is not None
+    if found:
         raise pa.ArrowInvalid("a line that is a bare null is not a JSON object")
 
 

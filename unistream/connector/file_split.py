@@ -16,6 +16,7 @@ import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.base.secrets import resolved_options
 from unistream.model.messages import Split
 
 SCHEMES: Final = frozenset(
@@ -60,13 +61,14 @@ def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     """(fsspec file system, path within it).
 
     Raises:
-        ConfigError: no such scheme, or its package is not installed.
+        ConfigError: no such scheme, its package is not installed, or an option refers to nothing.
     """
     scheme = path.partition("://")[0] if "://" in path else "file"
     if scheme not in SCHEMES or "::" in path:
         raise ConfigError(f"{path}: files are read from {', '.join(sorted(SCHEMES))}, not from {scheme!r}")
+    plain = resolved_options("option of a file system", options)
     try:
-        system, inner = fsspec.core.url_to_fs(path, **options)
+        system, inner = fsspec.core.url_to_fs(path, **plain)
     except (ImportError, ValueError, TypeError) as error:
         raise ConfigError(f"{path}: cannot use this file system: {error}") from error
     return system, inner

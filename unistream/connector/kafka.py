@@ -17,8 +17,9 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
+from unistream.base.secrets import Secret, redacted
 from unistream.connector.kafka_client import KafkaClient, Position
-from unistream.connector.kafka_config import check_properties, masked
+from unistream.connector.kafka_config import Properties, check_properties
 from unistream.connector.kafka_decode import (
     DEAD_LETTER_SCHEMA,
     FORMATS,
@@ -44,7 +45,7 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     topic: str
     starting_offsets: str | int | dict[str, int]
     bounded: bool
-    properties: dict[str, str] = {}
+    properties: dict[str, str | Secret] = {}
 
 
 class KafkaSource:
@@ -65,11 +66,12 @@ class KafkaSource:
         format: "json" (one object per record) or "bytes".
         on_bad_record: For "json", what happens to a record that is not of the schema: "fail" stops the
             job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
-            side output "dead-letters" (columns: `DEAD_LETTER_SCHEMA`).
+            side output "dead-letters" (columns: `DEAD_LETTER_SCHEMA`), which
+            `DataStream.dead_letters_to` writes to a sink.
         properties: Further client settings, such as "security.protocol" or "fetch.max.bytes". Values
-            may be ``${env:NAME}`` or ``${file:PATH}``, and passwords should be. With "group.id",
-            positions are committed to that group after each checkpoint, for monitoring only.
-            "isolation.level" is read_committed unless set.
+            may be ``${env:NAME}`` or ``${file:PATH}``, and passwords should be, or else a `Secret`.
+            With "group.id", positions are committed to that group after each checkpoint, for
+            monitoring only. "isolation.level" is read_committed unless set.
 
     Records without a value (tombstones) give no row in "json" and a null `value` in "bytes".
 
@@ -87,9 +89,12 @@ class KafkaSource:
         bounded: bool = False,
         format: Format = "json",
         on_bad_record: OnBadRecord = "fail",
-        properties: Mapping[str, str] | None = None,
+        properties: Properties | None = None,
     ) -> None:
-        self._properties = {k: str(v) for k, v in (properties or {}).items()}
+        self._properties = {
+            key: value if isinstance(value, Secret) else str(value)
+            for key, value in (properties or {}).items()
+        }
         self._schema = _checked_schema(schema, format)
         self._options = KafkaOptions(
             bootstrap_servers=_checked_servers(bootstrap_servers),
@@ -111,7 +116,7 @@ class KafkaSource:
             f"KafkaSource(bootstrap_servers={self._options.bootstrap_servers!r}, "
             f"topic={self._options.topic!r}, starting_offsets={self._options.starting_offsets!r}, "
             f"bounded={self._options.bounded}, format={self._format!r}, "
-            f"on_bad_record={self._on_bad_record!r}, properties={masked(self._properties)})"
+            f"on_bad_record={self._on_bad_record!r}, properties={redacted(self._properties)})"
         )
 
     @property
@@ -121,6 +126,11 @@ class KafkaSource:
     @property
     def schema(self) -> pa.Schema:
         return self._schema
+
+    @property
+    def dead_letter_schema(self) -> pa.Schema | None:
+        """Of the side output "dead-letters"; None: bad records go another way."""
+        return DEAD_LETTER_SCHEMA if self._on_bad_record == "dead-letter" else None
 
     def info(self) -> SourceInfo:
         options = msgspec.to_builtins(self._options)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError, Unreachable
-from unistream.connector.kafka_config import CONNECT_TIMEOUT_MS, client_settings
+from unistream.connector.kafka_config import CONNECT_TIMEOUT_MS, Properties, client_settings
 from unistream.connector.kafka_records import RawBatch
 from unistream.model.messages import Split
 
@@ -61,7 +61,7 @@ class KafkaClient:
         ConfigError: the broker refuses the credentials, or a property is wrong.
     """
 
-    def __init__(self, bootstrap_servers: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, bootstrap_servers: str, properties: Properties) -> None:
         from unistream.connector.kafka_private import raw_consumer
 
         self._servers = bootstrap_servers

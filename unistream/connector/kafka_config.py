@@ -8,14 +8,14 @@ need not be written into the pipeline, the job graph or a savepoint.
 from __future__ import annotations
 
 import difflib
-import os
-import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from unistream.base.config import parse_bool
 from unistream.base.errors import ConfigError
+from unistream.base.secrets import Secret, is_reference, redacted, resolved
+
+Properties: TypeAlias = Mapping[str, str | Secret]
 
 CONNECT_TIMEOUT_MS: Final = 10_000
 REQUEST_TIMEOUT_MS: Final = 10_000
@@ -39,8 +39,6 @@ OWNED: Final = frozenset(
         "metric_reporters",
     }
 )
-_REFERENCE: Final = re.compile(r"^\$\{(env|file):([^}]+)\}$")
-_SECRET: Final = re.compile(r"password|secret|token|sasl.*key|jaas|plain_username", re.IGNORECASE)
 
 DEFAULTS: Final[dict[str, Any]] = {
     "isolation_level": "read_committed",
@@ -54,17 +52,18 @@ DEFAULTS: Final[dict[str, Any]] = {
 }
 
 
-def check_properties(properties: Mapping[str, str]) -> None:
+def check_properties(properties: Properties) -> None:
     """Raises ConfigError: an unknown property (with the nearest known one), or a value of a wrong type."""
-    client_settings("checked:1", {k: v for k, v in properties.items() if not _is_reference(v)})
-    _names({k: "" for k, v in properties.items() if _is_reference(v)})
+    later = {key for key, value in properties.items() if isinstance(value, str) and is_reference(value)}
+    client_settings("checked:1", {k: v for k, v in properties.items() if k not in later})
+    _names(dict.fromkeys(later, ""))
 
 
-def client_settings(bootstrap_servers: str, properties: Mapping[str, str]) -> dict[str, Any]:
+def client_settings(bootstrap_servers: str, properties: Properties) -> dict[str, Any]:
     """Arguments of a consumer that assigns its partitions by itself and never commits by itself."""
     known = _known()
     given = {
-        name: _typed(name, _looked_up(name, properties[key]), known[name])
+        name: _typed(name, resolved(f"Kafka property {name!r}", properties[key]), known[name])
         for key, name in _names(properties).items()
     }
     return {
@@ -78,17 +77,10 @@ def client_settings(bootstrap_servers: str, properties: Mapping[str, str]) -> di
     }
 
 
-def group_id(properties: Mapping[str, str]) -> str | None:
+def group_id(properties: Properties) -> str | None:
     """Where positions are reported for monitoring; None: nowhere."""
-    return properties.get("group.id", properties.get(GROUP_ID))
-
-
-def masked(properties: Mapping[str, str]) -> dict[str, str]:
-    """For people to read: secrets are replaced by stars; references stay."""
-    return {
-        k: v if _is_reference(v) or not _SECRET.search(k.replace(".", "_")) else "***"
-        for k, v in properties.items()
-    }
+    found = properties.get("group.id", properties.get(GROUP_ID))
+    return None if found is None else resolved("Kafka property 'group.id'", found)
 
 
 def _known() -> Mapping[str, Any]:
@@ -97,7 +89,7 @@ def _known() -> Mapping[str, Any]:
     return {name: default for name, default in KafkaConsumer.DEFAULT_CONFIG.items() if name not in OWNED}
 
 
-def _names(properties: Mapping[str, str]) -> dict[str, str]:
+def _names(properties: Properties) -> dict[str, str]:
     """Name as given -> kafka-python's name."""
     known = _known()
     names = {key: key.replace(".", "_") for key in properties}
@@ -120,26 +112,6 @@ def _typed(name: str, text: str, default: Any) -> Any:
             return int(text)
     except (ValueError, ConfigError):
         wanted = "true or false" if isinstance(default, bool) else "a whole number"
-        raise ConfigError(f"Kafka property {name.replace('_', '.')!r}: {text!r} is not {wanted}") from None
+        shown = redacted(text, name)
+        raise ConfigError(f"Kafka property {name.replace('_', '.')!r}: {shown!r} is not {wanted}") from None
     return text
-
-
-def _is_reference(value: str) -> bool:
-    return _REFERENCE.match(value) is not None
-
-
-def _looked_up(name: str, value: str) -> str:
-    found = _REFERENCE.match(value)
-    if found is None:
-        return value
-    kind, where = found.groups()
-    if kind == "env":
-        if where not in os.environ:
-            raise ConfigError(
-                f"Kafka property {name!r} refers to environment variable {where!r}, which is not set"
-            )
-        return os.environ[where]
-    try:
-        return Path(where).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"Kafka property {name!r} refers to file {where!r}: {error.strerror}") from error

@@ -22,10 +22,12 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
         ("topic", pa.string()),
         ("partition", pa.int32()),
         ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
         ("reason", pa.string()),
         ("raw", pa.binary()),
     ]
 )
+"""A record that could not be read: where it came from, Kafka's time of it, why, and its value as it came."""
 BYTES_COLUMNS: Final = {
     "value": pa.binary(),
     "key": pa.binary(),
@@ -142,6 +144,7 @@ def _dead_letters(framed: Framed, topic: str, partition: int, bad: list[BadRow])
             pa.repeat(pa.scalar(topic), len(rows)),
             pa.repeat(pa.scalar(partition, pa.int32()), len(rows)),
             pa.array(framed.offsets[rows]),
+            pa.array(framed.timestamps[rows]).cast(pa.timestamp("ms", tz="UTC")),
             pa.array([b.reason for b in bad], pa.string()),
             raw.cast(pa.binary()),
         ],

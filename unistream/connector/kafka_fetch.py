@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ import msgspec
 from unistream.base.errors import Unreachable
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.connector.kafka_client import KafkaClient, Position
+from unistream.connector.kafka_config import Properties
 from unistream.connector.kafka_decode import Piece, RecordDecoder
 from unistream.connector.kafka_records import Framed, RawBatch, frame, warm_up
 
@@ -50,7 +51,7 @@ class FetchThread:
     def __init__(
         self,
         bootstrap_servers: str,
-        properties: Mapping[str, str],
+        properties: Properties,
         decoder: RecordDecoder,
         wake: Callable[[], None],
     ) -> None:

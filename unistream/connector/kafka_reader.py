@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka_client import Position
-from unistream.connector.kafka_config import group_id
+from unistream.connector.kafka_config import Properties, group_id
 from unistream.connector.kafka_decode import RecordDecoder
 from unistream.connector.kafka_fetch import Chunk, FetchThread
 from unistream.model.messages import Split
@@ -28,7 +28,7 @@ class KafkaReader:
     `dead_letters` are set.
     """
 
-    def __init__(self, bootstrap_servers: str, properties: Mapping[str, str], decoder: RecordDecoder) -> None:
+    def __init__(self, bootstrap_servers: str, properties: Properties, decoder: RecordDecoder) -> None:
         self._servers = bootstrap_servers
         self._properties = properties
         self._decoder = decoder

@@ -9,8 +9,10 @@ from __future__ import annotations
 from enum import Enum
 
 import msgspec
+from msgspec import structs
 
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
+from unistream.base.secrets import redacted, redacted_repr
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
 
@@ -28,6 +30,13 @@ class Ship(Enum):
     @property
     def is_pointwise(self) -> bool:
         return self in (Ship.FORWARD, Ship.RESCALE)
+
+
+class JobType(Enum):
+    """Whether a job's results are all at its end, or come as it goes."""
+
+    STREAMING = "STREAMING"
+    BATCH = "BATCH"  # its sources are bounded; no checkpoints; results between its stages may be stored
 
 
 class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +71,8 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     bounded: bool
     pull: bool
 
+    __repr__ = redacted_repr
+
 
 class JobVertex(msgspec.Struct, frozen=True, kw_only=True):
     """A chain of operators that runs in one task. `operators[0]` is the head."""
@@ -75,6 +86,8 @@ class JobVertex(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceInfo | None = None
     inputs: int = 0
     """Number of logical inputs of the head (0 for a source, 2 for a join). Several edges may feed one."""
+    max_parallelism_derived: bool = False
+    """Nobody has set it: it follows the keyed state of the snapshot that a job starts from."""
 
 
 class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +120,9 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     """What one slot of a slot sharing group needs; groups that are not named take any slot."""
     colocations: tuple[tuple[VertexId, ...], ...] = ()
     """Strict co-location groups: subtask i of all members runs in one slot, hence in one region."""
+    job_type: JobType = JobType.STREAMING
+
+    __repr__ = redacted_repr
 
     def vertex(self, vertex_id: VertexId) -> JobVertex:
         for vertex in self.vertices:
@@ -119,3 +135,16 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
 
     def outputs_of(self, vertex_id: VertexId) -> tuple[JobEdge, ...]:
         return tuple(e for e in self.edges if e.source == vertex_id)
+
+
+def shown(graph: JobGraph) -> JobGraph:
+    """A copy for people to read: options of sources and of the job hold no secrets."""
+    vertices = tuple(
+        vertex
+        if vertex.source is None
+        else structs.replace(
+            vertex, source=structs.replace(vertex.source, options=redacted(vertex.source.options))
+        )
+        for vertex in graph.vertices
+    )
+    return structs.replace(graph, vertices=vertices, config=redacted(graph.config))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from unistream.base.ids import (
+    AllocationId,
     AttemptId,
     CheckpointId,
     EdgeId,
@@ -19,6 +20,7 @@ from unistream.base.ids import (
     PartitionId,
     TaskManagerId,
 )
+from unistream.base.secrets import redacted_repr
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobVertex, Ship
 from unistream.model.partition_type import PartitionType
@@ -85,6 +87,7 @@ class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
         checkpoint_root: fsspec URL under which the job's snapshots are written.
         checkpointing: Checkpoints are enabled (decides how a task ends).
         config: The job's configuration as text.
+        allocation: The lease of the slot that it runs in; tasks of one slot sharing slice name the same one.
     """
 
     attempt: AttemptId
@@ -99,6 +102,9 @@ class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_root: str
     checkpointing: bool
     config: dict[str, str] = {}
+    allocation: AllocationId = AllocationId("")
+
+    __repr__ = redacted_repr
 
 
 # --- JobManager -> TaskManager --------------------------------------------------------------------
@@ -155,17 +161,25 @@ class ReleasePartitions(_Message, frozen=True, kw_only=True):
 
 
 class ReleaseTaskManager(_Message, frozen=True, kw_only=True):
-    """Cancel everything and exit."""
+    """Cancel everything and exit. `rejoin`: a worker that came by itself registers anew instead."""
 
     task_manager: TaskManagerId
     reason: str
+    rejoin: bool = False
+
+
+class Ping(_Message, frozen=True, kw_only=True):
+    """Is this TaskManager there? The heartbeat of the master; refused by any other TaskManager."""
+
+    task_manager: TaskManagerId
 
 
 # --- TaskManager -> JobManager --------------------------------------------------------------------
 
 
 class RegisterTaskManager(_Message, frozen=True, kw_only=True):
-    """First message of a TaskManager. `address`: Flight location of its server; `profile`: of one slot."""
+    """First message of a TaskManager. `address`: Flight location of its server; `profile`: of one slot;
+    `memory`: parts of its memory plan by name, bytes."""
 
     task_manager: TaskManagerId
     address: str
@@ -173,18 +187,37 @@ class RegisterTaskManager(_Message, frozen=True, kw_only=True):
     pid: int
     host: str
     profile: ResourceProfile = ResourceProfile()
+    memory: dict[str, int] = {}
     protocol: int = PROTOCOL_VERSION
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of one attempt since its start. `watermark` ms or None; `user`: named counters."""
+    """Counters of one attempt since its start, and what waits before and behind it now.
+
+    Attributes:
+        busy_per_s, backpressured_per_s, idle_per_s: ms of the last second or so, in each second.
+        watermark: ms, or None.
+        in_queue_length, out_queue_length: Batches (and, of other processes, events) that wait.
+        in_pool_used, in_pool_size: Bytes that wait of what other processes sent, and what may.
+        out_pool_used, out_pool_size: Bytes of output that wait for consumers, and what may.
+        user: Named counters.
+    """
 
     records_in: int = 0
     records_out: int = 0
     busy_ms: int = 0
     backpressured_ms: int = 0
     idle_ms: int = 0
+    busy_per_s: int = 0
+    backpressured_per_s: int = 0
+    idle_per_s: int = 0
     watermark: int | None = None
+    in_queue_length: int = 0
+    out_queue_length: int = 0
+    in_pool_used: int = 0
+    in_pool_size: int = 0
+    out_pool_used: int = 0
+    out_pool_size: int = 0
     user: dict[str, int] = {}
 
 
@@ -274,9 +307,11 @@ class Ack(_Message, frozen=True, kw_only=True):
 
 
 class Refused(_Message, frozen=True, kw_only=True):
-    """Not acted on, and asking again will not help."""
+    """Not acted on, and asking again will not help. `fenced`: the sender was given up by this master
+    and replaced; it must end, whatever it was doing."""
 
     reason: str
+    fenced: bool = False
 
 
 class Artifact(_Message, frozen=True, kw_only=True):
@@ -292,6 +327,7 @@ ToTaskManager = (
     | AssignSplits
     | ReleasePartitions
     | ReleaseTaskManager
+    | Ping
 )
 ToJobManager = (
     RegisterTaskManager

@@ -11,6 +11,7 @@ OperatorState   in memory again                                                (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -36,10 +37,11 @@ class ListMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """Named operator state: opaque elements. Never pickle."""
+    """Named operator state: opaque elements. Never pickle. Where `items` is no tuple it reads them, in the
+    background, when they are stored; they must not change."""
 
     mode: ListMode
-    items: tuple[bytes, ...]
+    items: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +68,12 @@ class OperatorState:
     Attributes:
         checkpoint_id: None = fresh start.
         keyed: State name -> tables that hold only key groups of this subtask.
-        lists: State name -> elements dealt to this subtask, in order.
+        lists: State name -> elements dealt to this subtask, in order; long lists are read as one goes.
     """
 
     checkpoint_id: CheckpointId | None = None
     keyed: dict[str, list[pa.Table]] = field(default_factory=dict)
-    lists: dict[str, list[bytes]] = field(default_factory=dict)
+    lists: dict[str, Sequence[bytes]] = field(default_factory=dict)
 
     @property
     def is_restored(self) -> bool:

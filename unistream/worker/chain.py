@@ -20,7 +20,7 @@ from unistream.model.elements import Batch, Event, Watermark, WatermarkStatus
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator
 from unistream.worker.finished_chain import ContextOf
-from unistream.worker.partition import ResultPartition
+from unistream.worker.output import OutputPartition
 from unistream.worker.source_operator import SourceOperator
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class NodeOutput:
         self._main: list[Callable[[Batch], None]] = []
         self._side: dict[str, list[Callable[[Batch], None]]] = {}
         self._nodes: list[_Node] = []
-        self._partitions: list[ResultPartition] = []
+        self._partitions: list[OutputPartition] = []
         self._watermark = MIN_WATERMARK
         self._idle = False
 
@@ -46,7 +46,7 @@ class NodeOutput:
         if node not in self._nodes:
             self._nodes.append(node)
 
-    def to_partition(self, tag: str | None, partition: ResultPartition) -> None:
+    def to_partition(self, tag: str | None, partition: OutputPartition) -> None:
         self._rows_to(tag, partition.emit)
         if partition not in self._partitions:
             self._partitions.append(partition)
@@ -160,7 +160,7 @@ class OperatorChain:
     """
 
     def __init__(
-        self, chain: Chain, head: Operator, partitions: Mapping[EdgeId, ResultPartition], where: str
+        self, chain: Chain, head: Operator, partitions: Mapping[EdgeId, OutputPartition], where: str
     ) -> None:
         operators = [head, *(cast(Operator, node.operator) for node in chain.nodes[1:])]
         self._nodes = [_Node(n, o, where) for n, o in zip(chain.nodes, operators, strict=True)]

@@ -11,7 +11,7 @@ from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch, Watermark
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, OperatorContext
-from unistream.worker.partition import ResultPartition
+from unistream.worker.output import OutputPartition
 from unistream.worker.source_operator import SourceOperator
 
 ContextOf = Callable[[OperatorUid, str, Callable[[Callable[[], None]], None]], OperatorContext]
@@ -52,7 +52,7 @@ class FinishedChain:
     """A vertex that had finished before the checkpoint it is restored from: no user code runs; only the
     end of event time passes (the end of data and barriers are the task's)."""
 
-    def __init__(self, partitions: Sequence[ResultPartition]) -> None:
+    def __init__(self, partitions: Sequence[OutputPartition]) -> None:
         self._partitions = partitions
         self._watermark = MIN_WATERMARK
 

@@ -38,8 +38,14 @@ class ContextFactory:
     """Contexts and restored state of the operators of one task."""
 
     def __init__(
-        self, deployment: TaskDeployment, environment: TaskEnvironment, counters: TaskCounters
+        self,
+        deployment: TaskDeployment,
+        environment: TaskEnvironment,
+        counters: TaskCounters,
+        await_room: Callable[[], None],
     ) -> None:
+        self._await_room = await_room
+        self._managed_bytes = environment.managed_memory // max(1, len(deployment.vertex.operators))
         self._deployment = deployment
         self._environment = environment
         self.counters = counters
@@ -72,6 +78,9 @@ class ContextFactory:
             timers=FencedTimers(self.timers, call),
             metrics=OperatorMetrics(self.counters, name),
             state=HashMapStateBackend(vertex.max_parallelism),
+            managed_memory_bytes=self._managed_bytes,
+            tmp_dir=self._environment.tmp_dir,
+            await_room=self._await_room,
             report_commit=self._report_commit,
             config=dict(deployment.config),
         )

@@ -16,13 +16,20 @@ from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.messages import Split
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, OperatorContext, Output, SourceOperatorSpec
-from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, SourceReader, SplitFinished
+from unistream.port.source import (
+    DEAD_LETTERS_TAG,
+    Exhausted,
+    Idle,
+    ReaderContext,
+    Rows,
+    SourceReader,
+    SplitFinished,
+)
 from unistream.worker.event_time import event_times
 from unistream.worker.split_watermarks import SplitWatermarks
 from unistream.worker.task_environment import SourceLinks
 
 SPLITS_STATE = "splits"
-DEAD_LETTERS_TAG = "dead-letters"
 
 
 class SourceOperator:
@@ -38,6 +45,7 @@ class SourceOperator:
         self._watermarks = SplitWatermarks(spec.watermarks)
         self._reader: SourceReader | None = None
         self._restored: list[Split] = []
+        self._given: set[str] = set()
         self._exhausted = False
         self._resume_at_ms: int | None = None
         self._waiting = False
@@ -92,12 +100,14 @@ class SourceOperator:
         return self._resume_at_ms
 
     def add_splits(self, splits: list[Split]) -> None:
-        """More to read."""
+        """More to read. A message that comes twice changes nothing: no split is read twice."""
         assert self._reader is not None, "open comes first"
         now_ms = self._context.clock.monotonic_ms()
-        for split in splits:
+        new = [split for split in splits if split.id not in self._given]
+        self._given.update(split.id for split in new)
+        for split in new:
             self._watermarks.add(split.id, now_ms)
-        self._reader.add_splits(splits)
+        self._reader.add_splits(new)
         self._waiting = False
 
     def no_more_splits(self) -> None:

@@ -20,6 +20,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import msgspec
+
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import MAX_WATERMARK
 from unistream.core.alignment import Abort, Action
@@ -50,6 +52,7 @@ from unistream.worker.finished_chain import TaskChain
 from unistream.worker.gates import InputGates
 from unistream.worker.mailbox import Mail, Mailbox, SnapshotNotStored, SnapshotStored
 from unistream.worker.operator_context import ContextFactory
+from unistream.worker.output import OutputPartition
 from unistream.worker.partition import ResultPartition
 from unistream.worker.source_operator import SourceOperator
 from unistream.worker.task_environment import TaskEnvironment
@@ -72,7 +75,7 @@ class StreamTask:
         chain: TaskChain,
         source: SourceOperator | None,
         inputs: InputGates,
-        partitions: Sequence[ResultPartition],
+        partitions: Sequence[OutputPartition],
         contexts: ContextFactory,
         environment: TaskEnvironment,
         mailbox: Mailbox,
@@ -109,13 +112,24 @@ class StreamTask:
         return self._mailbox
 
     @property
-    def partitions(self) -> Sequence[ResultPartition]:
+    def partitions(self) -> Sequence[OutputPartition]:
         """What it produces, one for each edge."""
         return self._partitions
 
     def metrics(self) -> TaskMetrics:
         """Counters since the start; may be called from any thread."""
-        return self.counters.to_metrics(sum(p.rows_out for p in self._partitions))
+        now_ms = self._environment.clock.monotonic_ms()
+        counters = self.counters.to_metrics(sum(p.rows_out for p in self._partitions), now_ms)
+        outputs = [p for p in self._partitions if isinstance(p, ResultPartition)]
+        return msgspec.structs.replace(
+            counters,
+            in_queue_length=self._inputs.queued,
+            in_pool_used=self._inputs.pool_used,
+            in_pool_size=self._inputs.pool_size,
+            out_queue_length=sum(p.queued for p in outputs),
+            out_pool_used=sum(p.memory.used for p in outputs),
+            out_pool_size=sum(p.memory.size for p in outputs),
+        )
 
     # --- one step ---------------------------------------------------------------------------------
 
@@ -128,7 +142,8 @@ class StreamTask:
                 return self._end_cancelled()
             return self._advance()
         except Exception as error:
-            return self._end_failed(error)
+            # what breaks behind a cancellation is its consequence, as in Flink
+            return self._end_cancelled() if self._mailbox.is_cancelled else self._end_failed(error)
 
     def _advance(self) -> StepResult:
         if self._state is TaskState.CREATED:

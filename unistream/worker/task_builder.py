@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
 
@@ -9,15 +10,19 @@ from unistream.base.config import BUFFER_TIMEOUT, Configuration
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import TaskManagerId
 from unistream.model.chain import Chain
-from unistream.model.messages import ChannelDescriptor, SplitRequested, TaskDeployment
+from unistream.model.messages import GateDescriptor, PartitionDescriptor, SplitRequested, TaskDeployment
 from unistream.port.operator import Operator, SourceOperatorSpec
 from unistream.port.transport import DataClient
+from unistream.worker.blocking_store import BlockingPartitions
 from unistream.worker.chain import OperatorChain
 from unistream.worker.channels import InputChannel, LocalInputChannel, RemoteInputChannel
 from unistream.worker.finished_chain import FinishedChain, TaskChain
 from unistream.worker.gates import Gate, InputGates
 from unistream.worker.mailbox import Mailbox
+from unistream.worker.network_memory import NetworkMemory
 from unistream.worker.operator_context import ContextFactory
+from unistream.worker.output import OutputPartition
+from unistream.worker.output_room import OutputRoom
 from unistream.worker.partition import ResultPartition
 from unistream.worker.partition_registry import PartitionRegistry
 from unistream.worker.source_operator import SourceOperator
@@ -31,10 +36,14 @@ class TaskNetwork:
 
     Attributes:
         task_manager: This process; channels to it are handed over by reference.
+        blocking: Where blocking partitions go; None: nowhere, and none may be produced.
+        memory: For what waits between tasks.
     """
 
     task_manager: TaskManagerId
     registry: PartitionRegistry
+    memory: NetworkMemory
+    blocking: BlockingPartitions | None = None
     data_client: DataClient
 
 
@@ -50,11 +59,15 @@ def build_task(
 
     Raises:
         ProtocolError: the chain is not that of the deployed vertex.
+        Transient: there is not enough network memory.
     """
     _check_matches(deployment, chain)
     counters = TaskCounters()
-    partitions = _partitions(deployment, environment, mailbox)
-    inputs = InputGates(_gates(deployment, network), mailbox.wake)
+    with ExitStack() as undo:
+        partitions = _partitions(deployment, environment, network, mailbox, undo)
+        inputs = InputGates(_gates(deployment, network, undo), mailbox.wake)
+        undo.pop_all()
+    room = OutputRoom(partitions, mailbox, counters, environment.clock, may_block=environment.may_block)
     source: SourceOperator | None = None
     operators: TaskChain
     if deployment.restore is not None and deployment.restore.finished:
@@ -72,12 +85,13 @@ def build_task(
         source=source,
         inputs=inputs,
         partitions=partitions,
-        contexts=ContextFactory(deployment, environment, counters),
+        contexts=ContextFactory(deployment, environment, counters, room.wait),
         environment=environment,
         mailbox=mailbox,
     )
     for partition in partitions:
-        network.registry.register(deployment.attempt, partition)
+        if isinstance(partition, ResultPartition):
+            network.registry.register(deployment.attempt, partition)
     return task
 
 
@@ -92,32 +106,61 @@ def _check_matches(deployment: TaskDeployment, chain: Chain) -> None:
 
 
 def _partitions(
-    deployment: TaskDeployment, environment: TaskEnvironment, mailbox: Mailbox
-) -> list[ResultPartition]:
+    deployment: TaskDeployment,
+    environment: TaskEnvironment,
+    network: TaskNetwork,
+    mailbox: Mailbox,
+    undo: ExitStack,
+) -> list[OutputPartition]:
     timeout_ms = Configuration(deployment.config).get(BUFFER_TIMEOUT)
-    return [
-        ResultPartition(
-            descriptor,
-            deployment.attempt.index,
-            clock=environment.clock,
-            buffer_timeout_ms=timeout_ms,
-            on_room=mailbox.wake,
+    partitions: list[OutputPartition] = []
+    for descriptor in deployment.partitions:
+        if descriptor.type.is_blocking:
+            partitions.append(_blocking(deployment, descriptor, network))
+            continue
+        memory = network.memory.partition(
+            f"the output of {deployment.attempt} on edge {descriptor.edge}", len(descriptor.consumers)
         )
-        for descriptor in deployment.partitions
-    ]
+        undo.callback(memory.close)
+        partitions.append(
+            ResultPartition(
+                descriptor,
+                deployment.attempt.index,
+                clock=environment.clock,
+                buffer_timeout_ms=timeout_ms,
+                on_room=mailbox.wake,
+                memory=memory,
+            )
+        )
+    return partitions
 
 
-def _gates(deployment: TaskDeployment, network: TaskNetwork) -> list[Gate]:
-    return [
-        Gate(gate.input_index, tuple(_channel(channel, network) for channel in gate.channels))
-        for gate in deployment.gates
-    ]
+def _blocking(
+    deployment: TaskDeployment, descriptor: PartitionDescriptor, network: TaskNetwork
+) -> OutputPartition:
+    if network.blocking is None:
+        raise ProtocolError(f"edge {descriptor.edge} is blocking, but this process keeps no partitions")
+    return network.blocking.create(deployment.attempt, descriptor)
 
 
-def _channel(channel: ChannelDescriptor, network: TaskNetwork) -> InputChannel:
-    if channel.task_manager == network.task_manager:
-        return LocalInputChannel(channel, network.registry)
-    return RemoteInputChannel(channel, network.data_client)
+def _gates(deployment: TaskDeployment, network: TaskNetwork, undo: ExitStack) -> list[Gate]:
+    return [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates]
+
+
+def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitStack) -> Gate:
+    """Those to other processes share the credits of the gate."""
+    remote = sum(channel.task_manager != network.task_manager for channel in gate.channels)
+    memory = network.memory.gate(f"input {gate.input_index} of {reader}", remote) if remote else None
+    channels: list[InputChannel] = []
+    for descriptor in gate.channels:
+        if memory is None or descriptor.task_manager == network.task_manager:
+            channels.append(LocalInputChannel(descriptor, network.registry))
+            continue
+        remote -= 1
+        channel = RemoteInputChannel(descriptor, network.data_client, memory, remote)
+        undo.callback(channel.close)
+        channels.append(channel)
+    return Gate(gate.input_index, tuple(channels), memory)
 
 
 def _links(

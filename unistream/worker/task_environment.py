@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from enum import Enum
 
 from unistream.base.clock import Clock
+from unistream.base.limits import MIB
 from unistream.model.messages import TaskMetrics, ToJobManager
 from unistream.port.storage import StateReader, StateWriter
 
@@ -21,6 +23,9 @@ class TaskEnvironment:
         executor: Runs the background part of snapshots.
         state_writer, state_reader: Make one for the directory (fsspec URL) of a snapshot.
         crash_point: A named place where a test may let the process die.
+        managed_memory: Bytes for the operators of the task together: the share of a slot.
+        tmp_dir: Local folder for what operators spill; None: the system's.
+        may_block: Each task has a thread of its own, which may wait for its consumers.
     """
 
     clock: Clock
@@ -29,26 +34,64 @@ class TaskEnvironment:
     state_writer: Callable[[str], StateWriter]
     state_reader: Callable[[str], StateReader]
     crash_point: Callable[[str], None]
+    managed_memory: int = 64 * MIB
+    tmp_dir: str | None = None
+    may_block: bool = False
+
+
+class Doing(Enum):
+    """What a task's thread spends its time on."""
+
+    BUSY = "busy"
+    BACKPRESSURED = "backpressured"  # it waits for room in an output
+    IDLE = "idle"  # it waits for input
 
 
 @dataclass(slots=True)
 class TaskCounters:
-    """Counters of one attempt, written by its thread and read by the heartbeat's."""
+    """Counters of one attempt, written by its thread and read by the heartbeat's.
+
+    Attributes:
+        since_ms: Monotonic start of the piece of work or the wait that is going on.
+        doing: What that counts as.
+    """
 
     records_in: int = 0
     busy_ms: int = 0
     backpressured_ms: int = 0
     idle_ms: int = 0
+    since_ms: int | None = None
+    doing: Doing = Doing.BUSY
     watermark: int | None = None
     user: dict[str, int] = field(default_factory=dict)
 
-    def to_metrics(self, records_out: int) -> TaskMetrics:
+    def turn_to(self, doing: Doing, now_ms: int) -> None:
+        """By the task's thread: what it did until now is over."""
+        busy, backpressured, idle = self.times(now_ms)
+        self.since_ms = None  # a reader in between sees the past without the present, not the past twice
+        self.busy_ms, self.backpressured_ms, self.idle_ms = busy, backpressured, idle
+        self.doing = doing
+        self.since_ms = now_ms
+
+    def times(self, now_ms: int) -> tuple[int, int, int]:
+        """Busy, backpressured and idle ms so far, what is going on included: a wait may be long."""
+        since_ms, doing = self.since_ms, self.doing
+        spent = 0 if since_ms is None else max(0, now_ms - since_ms)
+        return (
+            self.busy_ms + spent * (doing is Doing.BUSY),
+            self.backpressured_ms + spent * (doing is Doing.BACKPRESSURED),
+            self.idle_ms + spent * (doing is Doing.IDLE),
+        )
+
+    def to_metrics(self, records_out: int, now_ms: int) -> TaskMetrics:
+        """The counters with what is going on; what waits before and behind the task is its own to add."""
+        busy_ms, backpressured_ms, idle_ms = self.times(now_ms)
         return TaskMetrics(
             records_in=self.records_in,
             records_out=records_out,
-            busy_ms=self.busy_ms,
-            backpressured_ms=self.backpressured_ms,
-            idle_ms=self.idle_ms,
+            busy_ms=busy_ms,
+            backpressured_ms=backpressured_ms,
+            idle_ms=idle_ms,
             watermark=self.watermark,
             user=dict(self.user),
         )

@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,13 +24,19 @@ from typing import Final
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.config import (
     CANCELLATION_TIMEOUT,
+    HEARTBEAT_FAILURES,
     HEARTBEAT_INTERVAL,
     HEARTBEAT_TIMEOUT,
     JOBMANAGER_BIND,
+    REGISTRATION_TIMEOUT,
+    SLOT_TIMEOUT,
+    TMP_DIRS,
     Configuration,
 )
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import AttemptId, TaskManagerId
+from unistream.core.memory import memory_plan
+from unistream.core.worker_resources import slot_profile
 from unistream.model.codec import decode_to_task_manager, encode
 from unistream.model.messages import (
     Ack,
@@ -41,8 +48,10 @@ from unistream.model.messages import (
     DeployTask,
     FetchArtifact,
     Heartbeat,
+    Ping,
     Refused,
     RegisterTaskManager,
+    ReleasePartitions,
     ReleaseTaskManager,
     TaskDeployment,
     TaskMetrics,
@@ -53,11 +62,14 @@ from unistream.port.host import TaskManagerSpec
 from unistream.port.storage import StateReader, StateWriter
 from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
 from unistream.worker.artifact_cache import ArtifactCache
+from unistream.worker.blocking_store import BlockingPartitions, PartitionKey, spill_roots
 from unistream.worker.crash_points import no_crash
-from unistream.worker.lease import Lease
+from unistream.worker.lease import Ending, Lease
 from unistream.worker.mailbox import Mail, Mailbox
+from unistream.worker.network_memory import NetworkMemory, Shares
 from unistream.worker.partition_registry import PartitionRegistry
 from unistream.worker.reports import ReportSender, call_patiently
+from unistream.worker.slot_table import SlotTable
 from unistream.worker.task import StreamTask
 from unistream.worker.task_builder import TaskNetwork, build_task
 from unistream.worker.task_environment import TaskEnvironment
@@ -100,12 +112,18 @@ class TaskManager:
         self._config = Configuration(spec.config)
         self._clock = services.clock
         self._released = threading.Event()
+        self._exit_lock = threading.Lock()
         self._reason = ""
-        self._was_released = False
+        self._ending = Ending.RELEASED
         self._tasks = TaskRegistry()
+        self._slots = SlotTable(spec.slots, self._config.get(SLOT_TIMEOUT))
         self._final_metrics: list[tuple[AttemptId, TaskMetrics]] = []
-        self._partitions = PartitionRegistry()
+        self._blocking = BlockingPartitions(spill_roots(self._config.find(TMP_DIRS), tempfile.gettempdir()))
+        self._partitions = PartitionRegistry(self._blocking)
         self._patience_ms = self._config.get(HEARTBEAT_TIMEOUT)
+        self._memory = memory_plan(self._config, spec.slots)
+        self._spill_dir = str(spill_roots(self._config.find(TMP_DIRS), tempfile.gettempdir())[0])
+        self._network_memory = NetworkMemory(self._memory.network, Shares.of(self._config))
         self._data = services.data_client(self._config)
         self._reporting = services.control_client(spec.master)
         self._fetching = services.control_client(spec.master)
@@ -119,13 +137,15 @@ class TaskManager:
             beat=self._beat,
             check=self._check_cancellations,
             on_lost=self._exit,
+            failures_max=self._config.get(HEARTBEAT_FAILURES),
+            watch_parent=not spec.standalone,
         )
         self._reports = ReportSender(
             self._reporting,
             clock=self._clock,
             patience_ms=self._patience_ms,
             on_answer=self._lease.renew,
-            on_give_up=self._exit,
+            on_give_up=lambda why: self._exit(why, Ending.MASTER_LOST),
         )
         self._server: Server | None = None
 
@@ -146,13 +166,20 @@ class TaskManager:
         """Why it shall end."""
         return self._reason
 
+    @property
+    def ending(self) -> Ending:
+        """What kind of end it is; meaningful once `wait` has returned."""
+        return self._ending
+
     def start(self) -> None:
         """Listens and registers.
 
         Raises:
             ConfigError: it cannot listen.
-            Unreachable: the master did not answer for `heartbeat.timeout`.
+            Unreachable: the master did not answer for `heartbeat.timeout` (`taskmanager.registration.timeout`
+                if it came by itself).
         """
+        self._blocking.remove_leftovers()
         bind_host = self._config.get(JOBMANAGER_BIND)
         self._server = self._services.server(bind_host, self.handle, self._partitions)
         answer = call_patiently(
@@ -163,27 +190,32 @@ class TaskManager:
                 slots=self._spec.slots,
                 pid=os.getpid(),
                 host=socket.gethostname(),
+                profile=slot_profile(self._config, self._spec.slots),
+                memory={part: size for part, size, _ in self._memory.rows()},
             ),
             clock=self._clock,
-            patience_ms=self._patience_ms,
+            patience_ms=self._config.get(REGISTRATION_TIMEOUT)
+            if self._spec.standalone
+            else self._patience_ms,
             stop=self._released,
         )
         if isinstance(answer, Refused):
-            self._exit(f"the master refused the registration: {answer.reason}")
+            ending = Ending.FENCED if answer.fenced else Ending.BROKEN
+            self._exit(f"the master refused the registration: {answer.reason}", ending)
             return
         _log.info("event=registered task_manager=%s address=%s", self._spec.id, self._server.address)
+        _log.info("event=memory %s", self._memory.in_words())
         self._reports.start()
         self._lease.start()
 
     @property
     def was_released(self) -> bool:
         """It ends because it was told to, not because something is wrong."""
-        return self._was_released
+        return self._released.is_set() and self._ending is Ending.RELEASED
 
-    def release(self, reason: str) -> None:
-        """From any thread: it shall end; `wait` returns."""
-        self._was_released |= not self._released.is_set()
-        self._exit(reason)
+    def release(self, reason: str, *, rejoin: bool = False) -> None:
+        """From any thread: it shall end; `wait` returns. `rejoin`: as if it had lost its master."""
+        self._exit(reason, Ending.MASTER_LOST if rejoin else Ending.RELEASED)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """True: it shall end (see `reason`)."""
@@ -192,7 +224,7 @@ class TaskManager:
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
         """Cancels all tasks and releases everything. False: a task did not end; its thread lives on and
         only the end of the process stops it. Not to be called from a control handler."""
-        self._exit("closed")
+        self._exit("closed", Ending.BROKEN)
         for task in self._tasks.all_running():
             task.cancel()
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
@@ -206,15 +238,18 @@ class TaskManager:
         if self._server is not None:
             self._server.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._blocking.close()
         for client in (self._reporting, self._fetching, self._beating):
             client.close()
         return all(ended)
 
-    def _exit(self, reason: str) -> None:
-        if not self._released.is_set():
-            self._reason = reason
-            _log.info("event=task_manager_ends task_manager=%s reason=%s", self._spec.id, reason)
-        self._released.set()
+    def _exit(self, reason: str, ending: Ending = Ending.BROKEN) -> None:
+        """The first reason counts."""
+        with self._exit_lock:
+            if not self._released.is_set():
+                self._reason, self._ending = reason, ending
+                _log.info("event=task_manager_ends task_manager=%s reason=%s", self._spec.id, reason)
+                self._released.set()
 
     # --- control messages -------------------------------------------------------------------------
 
@@ -230,11 +265,14 @@ class TaskManager:
                 return self._deploy(deployment)
             case CancelTask(attempt=attempt):
                 return self._cancel(attempt)
-            case ReleaseTaskManager(task_manager=task_manager, reason=reason):
+            case Ping(task_manager=task_manager) | ReleaseTaskManager(task_manager=task_manager):
                 if task_manager != self._spec.id:
                     return Refused(reason=f"this is {self._spec.id}")
-                self.release(reason)
+                if isinstance(message, ReleaseTaskManager):
+                    self.release(message.reason, rejoin=message.rejoin)
                 return Ack()
+            case ReleasePartitions(partitions=partitions):
+                return self._release_partitions(partitions)
             case TriggerCheckpoint() | AssignSplits():
                 return self._post(message, message.attempt, needed=True)
             case CheckpointCompleted() | CheckpointAborted():
@@ -244,29 +282,45 @@ class TaskManager:
         attempt = deployment.attempt
         if self._tasks.is_known(attempt):
             return Ack()
-        task = TaskThread(
+        refusal = self._slots.refusal(deployment.allocation, attempt.job)
+        if refusal is not None:
+            return Refused(reason=refusal)
+        task = self._new_task(deployment)
+        if not self._tasks.add(task):
+            known = self._tasks.is_known(attempt)
+            return Ack() if known else Refused(reason=f"a newer attempt than {attempt} is known")
+        for older in self._tasks.older(attempt):
+            self._cancel(older)
+        self._slots.begin(deployment.allocation, attempt, task.start, self._clock.monotonic_ms())
+        return Ack()
+
+    def _new_task(self, deployment: TaskDeployment) -> TaskThread:
+        return TaskThread(
             deployment,
             build=self._build,
             report=self._reports.post,
             on_end=self._on_end,
             clock=self._clock,
         )
-        if not self._tasks.add(task):
-            known = self._tasks.is_known(attempt)
-            return Ack() if known else Refused(reason=f"a newer attempt than {attempt} is known")
-        for older in self._tasks.older(attempt):
-            self._cancel(older)
-        task.start()
-        return Ack()
 
     def _cancel(self, attempt: AttemptId) -> Answer:
         """What ran here and has ended may still hold output that nobody will read."""
         task = self._tasks.running(attempt)
         if task is not None:
             task.cancel()
+            self._slots.hurry(attempt)
             return Ack()
         self._partitions.release(attempt)
-        return Ack() if self._tasks.is_known(attempt) else Refused(reason=f"{attempt} is not known here")
+        if self._tasks.is_known(attempt):
+            return Ack()
+        self._tasks.forbid(attempt)  # its deployment may be late
+        return Refused(reason=f"{attempt} is not known here")
+
+    def _release_partitions(self, partitions: Sequence[PartitionKey]) -> Answer:
+        """Deleting large files takes a while: the answer does not wait for it."""
+        for sealed in self._blocking.detach(partitions):
+            self._pool.submit(sealed.delete)
+        return Ack()
 
     def _post(self, mail: Mail, attempt: AttemptId, *, needed: bool) -> Answer:
         task = self._tasks.running(attempt)
@@ -280,8 +334,15 @@ class TaskManager:
     # --- tasks ------------------------------------------------------------------------------------
 
     def _build(self, deployment: TaskDeployment, mailbox: Mailbox) -> StreamTask:
+        self._slots.check(deployment.allocation, deployment.attempt)
         code = self._artifacts.open(deployment.attempt.job, deployment.artifact)
-        network = TaskNetwork(task_manager=self._spec.id, registry=self._partitions, data_client=self._data)
+        network = TaskNetwork(
+            task_manager=self._spec.id,
+            registry=self._partitions,
+            data_client=self._data,
+            blocking=self._blocking,
+            memory=self._network_memory,
+        )
         environment = TaskEnvironment(
             clock=self._clock,
             report=self._reports.post,
@@ -289,6 +350,9 @@ class TaskManager:
             state_writer=self._services.state_writer,
             state_reader=self._services.state_reader,
             crash_point=self._services.crash_point,
+            managed_memory=self._memory.slot.managed,
+            tmp_dir=self._spill_dir,
+            may_block=True,
         )
         chain = code.chains[deployment.vertex.id]
         return build_task(deployment, chain, environment=environment, network=network, mailbox=mailbox)
@@ -307,6 +371,7 @@ class TaskManager:
             self._partitions.release(task.attempt)
         self._final_metrics.append((task.attempt, task.metrics()))
         self._tasks.end(task.attempt)
+        self._slots.leave(task.deployment.allocation, task.attempt)
         self._lease.beat_soon()
 
     # --- lease ------------------------------------------------------------------------------------
@@ -318,12 +383,14 @@ class TaskManager:
         answer = self._beating.call(Heartbeat(task_manager=self._spec.id, metrics=tuple([*ended, *running])))
         del self._final_metrics[: len(ended)]
         if isinstance(answer, Refused):
-            self._exit(f"the master refused the heartbeat: {answer.reason}")
+            ending = Ending.FENCED if answer.fenced else Ending.MASTER_LOST
+            self._exit(f"the master refused the heartbeat: {answer.reason}", ending)
 
     def _check_cancellations(self) -> None:
         """Raises UnistreamError when a cancelled task holds on."""
         limit_ms = self._config.get(CANCELLATION_TIMEOUT)
         now_ms = self._clock.monotonic_ms()
+        self._slots.expire(now_ms)
         for task in self._tasks.all_running():
             if task.cancelled_at_ms is not None and now_ms - task.cancelled_at_ms > limit_ms:
                 raise UnistreamError(f"{task.attempt} did not end {limit_ms} ms after it was cancelled")

@@ -35,6 +35,13 @@ class TaskRegistry:
             self._running[attempt] = task
         return True
 
+    def forbid(self, attempt: AttemptId) -> None:
+        """It was cancelled before its deployment came: if that comes yet, it must not start."""
+        subtask = (attempt.job, attempt.subtask)
+        with self._lock:
+            self._newest[subtask] = max(attempt.attempt, self._newest.get(subtask, -1))
+            self._newest.move_to_end(subtask)
+
     def end(self, attempt: AttemptId) -> None:
         with self._lock:
             self._running.pop(attempt, None)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import Final
+
+import msgspec
 
 from unistream.base.clock import Clock
 from unistream.base.ids import AttemptId
@@ -12,9 +15,41 @@ from unistream.model.messages import TaskDeployment, TaskMetrics, TaskStateChang
 from unistream.worker.failures import task_failure
 from unistream.worker.mailbox import Mailbox
 from unistream.worker.task import StreamTask
+from unistream.worker.task_environment import Doing
 from unistream.worker.task_state import Done, TaskState, Waiting
 
+RATE_WINDOW_MS: Final = 1_000  # shorter ones say more of chance than of load
+
 _log = logging.getLogger(__name__)
+
+
+class Rates:
+    """Times per second between two looks at the counters of a task. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._at_ms: int | None = None
+        self._seen = TaskMetrics()
+        self._rates = (0, 0, 0)
+
+    def added_to(self, metrics: TaskMetrics, now_ms: int) -> TaskMetrics:
+        """`metrics` with the rates of the last window."""
+        passed_ms = 0 if self._at_ms is None else now_ms - self._at_ms
+        if self._at_ms is None or passed_ms >= RATE_WINDOW_MS:
+            before = self._seen
+            self._rates = (
+                _per_s(metrics.busy_ms - before.busy_ms, passed_ms),
+                _per_s(metrics.backpressured_ms - before.backpressured_ms, passed_ms),
+                _per_s(metrics.idle_ms - before.idle_ms, passed_ms),
+            )
+            self._at_ms, self._seen = now_ms, metrics
+        busy, backpressured, idle = self._rates
+        return msgspec.structs.replace(
+            metrics, busy_per_s=busy, backpressured_per_s=backpressured, idle_per_s=idle
+        )
+
+
+def _per_s(spent_ms: int, passed_ms: int) -> int:
+    return min(1000, max(0, spent_ms * 1000 // passed_ms)) if passed_ms else 0
 
 
 class TaskThread:
@@ -42,6 +77,7 @@ class TaskThread:
         self._on_end = on_end
         self._clock = clock
         self._task: StreamTask | None = None
+        self._rates = Rates()
         name = f"{deployment.vertex.name[:32]}#{deployment.attempt.index}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -65,8 +101,13 @@ class TaskThread:
         return not self._thread.is_alive()
 
     def metrics(self) -> TaskMetrics:
-        """Counters so far."""
-        return TaskMetrics() if self._task is None else self._task.metrics()
+        """Counters so far, and rates since the call before (if that was long enough ago)."""
+        task = self._task
+        return (
+            TaskMetrics()
+            if task is None
+            else self._rates.added_to(task.metrics(), self._clock.monotonic_ms())
+        )
 
     def _run(self) -> None:
         state = TaskState.FAILED
@@ -88,22 +129,19 @@ class TaskThread:
             return TaskState.CANCELED
         task = self._task = self._build(self.deployment, self.mailbox)
         counters = task.counters
-        since_ms = self._clock.monotonic_ms()
+        counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
         while True:
             self.mailbox.prepare_wait()
             result = task.step()
             match result:
                 case Done():
-                    counters.busy_ms += self._clock.monotonic_ms() - since_ms
+                    counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
+                    counters.since_ms = None
                     return task.state
                 case Waiting(deadline_ms=deadline_ms, backpressured=backpressured):
                     now_ms = self._clock.monotonic_ms()
-                    counters.busy_ms += now_ms - since_ms
+                    counters.turn_to(Doing.BACKPRESSURED if backpressured else Doing.IDLE, now_ms)
                     self.mailbox.wait(None if deadline_ms is None else max(0, deadline_ms - now_ms) / 1000)
-                    since_ms = self._clock.monotonic_ms()
-                    if backpressured:
-                        counters.backpressured_ms += since_ms - now_ms
-                    else:
-                        counters.idle_ms += since_ms - now_ms
+                    counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
                 case _:
                     pass

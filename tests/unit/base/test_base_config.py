@@ -131,7 +131,7 @@ def test_whole_numbers_round_trip(value: int) -> None:
         ("execution.checkpointing.interval", "soon", "'soon' is not a duration"),
         ("execution.checkpointing.num-retained", "0", "0 is not between 1"),
         ("pipeline.operator-chaining.enabled", "maybe", "'maybe' is not true or false"),
-        ("restart-strategy.type", "exponential", "'exponential' is not one of fixed-delay"),
+        ("restart-strategy.type", "exponential", "'exponential' is not one of exponential-delay"),
         ("rest.port", "65536", "65536 is not between 0 and 65535"),
     ],
 )

@@ -50,7 +50,6 @@ REFUSED = [
         ["pipelines:bounded", "-p", "0"], "parallelism.default: 0 is not between 1", id="parallelism"
     ),
     pytest.param(["pipelines:bounded", "-t", "mars"], "target 'mars' is not one of", id="target"),
-    pytest.param(["pipelines:bounded", "-t", "local", "--detached"], "cluster start -t local", id="detached"),
     pytest.param(["pipelines"], "is not MODULE:FUNCTION", id="no function"),
     pytest.param(["pipe lines:x"], "is not MODULE:FUNCTION", id="no identifier"),
     pytest.param(["no_such_module_here:f"], "there is no module 'no_such_module_here'", id="no module"),
@@ -107,7 +106,7 @@ class TestWithoutACluster:
         assert shell("list", "--json") == 0
         assert shell.json() == {"jobs": []}
 
-    @pytest.mark.parametrize("command", ["info", "savepoint", "stop", "cancel"])
+    @pytest.mark.parametrize("command", ["info", "exceptions", "savepoint", "stop", "cancel"])
     def test_a_job_is_unreachable(self, shell: Shell, command: str) -> None:
         assert shell(command, "some-job") == 3
         assert "start one with 'unistream cluster start'" in shell.err
@@ -173,13 +172,29 @@ class TestJobs:
         assert "FINISHED" in shell.out
 
     def test_a_failed_job_is_1_and_says_why(self, shell: Shell, start_cluster: Start, pipelines: str) -> None:
-        start_cluster()
+        cluster = start_cluster()
         assert shell("run", f"{pipelines}:failing", "-t", "remote", "--json") == 1
         assert shell.json()["failure"]["kind"] == "UserCodeError"
         assert "no such flight" in shell.err
         assert "explode" in shell.err
         assert shell("list", "--all") == 0
         assert "FAILED" in shell.out
+
+        job = cluster.dispatcher.jobs()[0].job
+        assert shell("exceptions", job, "--json") == 0
+        told = shell.json()
+        [failed] = [
+            entry
+            for root in told["exceptions"]
+            for entry in (root, *root["concurrent"])
+            if entry["kind"] == "UserCodeError"
+        ]
+        assert told["job"] == job
+        assert failed["task_name"].endswith("(1/1) - execution #0")
+        assert shell("exceptions", job[:8]) == 0
+        assert "execution #0" in shell.out
+        assert "no such flight" in shell.out
+        assert "explode" in shell.out
 
     def test_a_whole_life(self, shell: Shell, start_cluster: Start, pipelines: str, tmp_path: Path) -> None:
         cluster = start_cluster()

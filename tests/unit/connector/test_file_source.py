@@ -453,6 +453,10 @@ def test_one_more_split_is_asked_for_when_all_is_decoded_and_not_twice(tmp_path:
     [
         pytest.param(b"null\nnull\n", 1, id="nothing but nulls, which pyarrow does not survive"),
         pytest.param(b'{"a": "x"}\nnull\n{"a": "y"}\n', 2, id="one among others"),
+        pytest.param(b" null\n\tnull\n", 1, id="nothing but nulls behind blanks"),
+        pytest.param(b"\r\n \t null\r\n", 2, id="behind an empty line"),
+        pytest.param(b"\xef\xbb\xbfnull\n", 1, id="behind a byte order mark"),
+        pytest.param(b'{"a": "x"}\n  null\n{"a": "y"}\n', 2, id="one behind blanks among others"),
     ],
 )
 def test_a_bare_null_is_a_bad_line(tmp_path: Path, content: bytes, line: int) -> None:
@@ -462,3 +466,11 @@ def test_a_bare_null_is_a_bad_line(tmp_path: Path, content: bytes, line: int) ->
     driver = SourceDriver(source, create_discovery(source.info()).discover())
     with pytest.raises(UserCodeError, match=f"line {line} .*bare null"):
         driver.all_rows()
+
+
+def test_blanks_before_objects_and_the_word_null_in_text_are_no_bare_null(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_bytes(b'  {"a": null}\n\t{"a": "} null"}\r\n {"a": "null"}\n')
+    source = FileSource(str(path), format="json", schema=pa.schema([("a", pa.string())]))
+    driver = SourceDriver(source, create_discovery(source.info()).discover())
+    assert [row["a"] for row in driver.all_rows()] == [None, "} null", "null"]

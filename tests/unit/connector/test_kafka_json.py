@@ -202,6 +202,8 @@ def test_skip_counts_and_dead_letter_keeps_the_raw_bytes():
         ("t", 7, 101, b"zzz"),
         ("t", 7, 103, b'{"a": "x"}'),
     ]
+    assert [r["timestamp"].timestamp() for r in letters] == [1.001, 1.003]
+    assert all(r["reason"] for r in letters)
     assert kept.records.column(0).to_pylist() == [1, 2]
 
 

@@ -154,6 +154,7 @@ def test_json_lines_have_one_object_each_and_say_what_is_wrong_with_the_rest():
         b"": kafka_records.NOT_AN_OBJECT,
         b"  ": kafka_records.NOT_AN_OBJECT,
         b"null": kafka_records.NOT_AN_OBJECT,
+        b" \t\r\n null": kafka_records.NOT_AN_OBJECT,
         b"[1]": kafka_records.NOT_AN_OBJECT,
         b"{}null": kafka_records.TRAILING,
         b"{} {}": kafka_records.TRAILING,

@@ -122,6 +122,8 @@ TO_TASK_MANAGER: list[m.ToTaskManager] = [
     m.CheckpointCompleted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), epoch=LeaderEpoch(2)),
     m.CheckpointAborted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), latest_completed=None),
     m.AssignSplits(attempt=ATTEMPT, splits=(SPLIT,), no_more=True),
+    m.ReleasePartitions(job=JobId("job"), partitions=((ATTEMPT, EdgeId("edge")),)),
+    m.Ping(task_manager=TaskManagerId("tm")),
     m.ReleaseTaskManager(task_manager=TaskManagerId("tm"), reason=""),
 ]
 TO_JOB_MANAGER: list[m.ToJobManager] = [

@@ -252,6 +252,13 @@ def test_splits_survive_a_restore_and_come_before_new_ones() -> None:
     assert decoded == [Split(id="a", data=b"next"), Split(id="b", data=b"next")]
 
 
+def test_a_split_that_comes_again_is_not_read_again() -> None:
+    opened = _Opened()
+    for _ in range(2):  # messages are delivered at least once
+        opened.operator.add_splits([Split(id="a", data=b"")])
+    assert opened.reader.added == ["a"]
+
+
 def test_splits_that_cannot_be_read_are_not_skipped() -> None:
     with pytest.raises(CorruptSnapshot):
         _Opened(state=OperatorState(checkpoint_id=CheckpointId(1), lists={"splits": [b"\x01"]}))

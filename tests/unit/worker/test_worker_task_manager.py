@@ -15,6 +15,7 @@ import pytest
 
 from unistream.base.errors import Unreachable
 from unistream.base.ids import (
+    AllocationId,
     AttemptId,
     CheckpointId,
     EdgeId,
@@ -61,6 +62,7 @@ from unistream.port.host import TaskManagerSpec
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows
 from unistream.worker import artifact
+from unistream.worker.lease import Ending
 from unistream.worker.main import default_services
 from unistream.worker.task_manager import TaskManager
 
@@ -222,6 +224,7 @@ def _deployment(
         partitions=partitions,
         checkpoint_root=str(root),
         checkpointing=True,
+        allocation=AllocationId("alloc-1"),
     )
 
 
@@ -351,6 +354,14 @@ def test_an_attempt_older_than_a_known_one_is_refused(cluster: Cluster) -> None:
     assert isinstance(client.call(DeployTask(deployment=deployment)), Refused)
 
 
+def test_an_attempt_that_was_cancelled_before_its_deployment_came_never_starts(cluster: Cluster) -> None:
+    cluster.start()
+    client = cluster.clients["tm-1"]
+    assert isinstance(client.call(CancelTask(attempt=_attempt("S"))), Refused)
+    late = DeployTask(deployment=_deployment(cluster.master, cluster.root, "S"))
+    assert isinstance(client.call(late), Refused)
+
+
 def test_code_that_is_not_what_was_deployed_fails_the_task_unopened(cluster: Cluster) -> None:
     cluster.start()
     deployment = msgspec.structs.replace(_deployment(cluster.master, cluster.root, "S"), artifact="0" * 64)
@@ -391,7 +402,8 @@ def test_a_silent_master_ends_it(cluster: Cluster) -> None:
     cluster.master.wait_for(Heartbeat)
     cluster.master.server.close()
     assert manager.wait(WAIT_S)
-    assert "silent" in manager.reason
+    assert "nobody was at the master's address 2 times in a row" in manager.reason
+    assert manager.ending is Ending.MASTER_LOST
 
 
 def test_a_master_that_is_not_there_is_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,143 @@
+"""Values that must not be seen: in logs, errors, REST, metadata and whatever else a person reads.
+
+By type first: a `Secret` never shows what it holds, wherever it is printed. By name second: text under a key
+that sounds like a secret, and passwords in URLs. A reference such as ``${env:NAME}`` says where a
+secret is, not what it is, so it may be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from unistream.base.errors import ConfigError
+
+HIDDEN: Final = "****"
+_NAME: Final = re.compile(
+    r"pass(word|wd|phrase)|secret|token|credential|jaas|sasl(?!.?mechanism)"
+    r"|(access|account|api|private|shared|encryption|ssl).?key(?!.?(location|store.?(location|type)))",
+    re.IGNORECASE,
+)
+_REFERENCE: Final = re.compile(r"\$\{(env|file):([^}]+)\}")
+_USER_INFO: Final = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]+(?=@)")
+
+
+class Secret(msgspec.Struct, frozen=True, tag_field="type", tag="secret"):
+    """Text that is shown as ``****``; `reveal` where it is used, and nowhere else.
+
+    >>> Secret("hunter2"), str(Secret("hunter2")), f"{Secret('hunter2')}"
+    (****, '****', '****')
+    >>> Secret("hunter2").reveal()
+    'hunter2'
+    """
+
+    value: str
+
+    def reveal(self) -> str:
+        """What is hidden."""
+        return self.value
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    __str__ = __repr__
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("value", HIDDEN)]
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether text under this key is hidden.
+
+    >>> is_secret_name("sasl.jaas.config"), is_secret_name("AWS_SECRET_ACCESS_KEY"), is_secret_name("topic")
+    (True, True, False)
+    """
+    return _NAME.search(name) is not None
+
+
+def is_reference(text: str) -> bool:
+    """``${env:NAME}`` or ``${file:PATH}``, and nothing else."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+def resolved(what: str, value: str | Secret) -> str:
+    """Plain text for the library that needs it: of a secret, of what a reference points to, or `value`.
+
+    Call it where the connection is made, in the master's discovery or in a worker: so a reference is all
+    that the pipeline, the job graph and a savepoint hold.
+
+    Args:
+        what: For an error, such as "Kafka property 'ssl.password'".
+        value: Plain text, a reference, or a secret.
+
+    Raises:
+        ConfigError: the variable is not set, or the file cannot be read.
+    """
+    if isinstance(value, Secret):
+        return value.reveal()
+    found = _REFERENCE.fullmatch(value)
+    if found is None:
+        return value
+    kind, where = found.groups()
+    if kind == "env":
+        if where not in os.environ:
+            raise ConfigError(f"{what} refers to environment variable {where!r}, which is not set")
+        return os.environ[where]
+    try:
+        return Path(where).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"{what} refers to file {where!r}: {error.strerror}") from error
+
+
+def resolved_options(what: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """As `resolved`, for every text and secret of a mapping, also inside mappings; the rest as it is."""
+    return {key: _resolved_option(f"{what} {key!r}", value) for key, value in options.items()}
+
+
+def _resolved_option(what: str, value: Any) -> Any:
+    match value:
+        case str() | Secret():
+            return resolved(what, value)
+        case {"type": "secret", "value": str(text)}:
+            return text
+        case Mapping():
+            return resolved_options(what, value)
+    return value
+
+
+def redacted(value: Any, name: str = "") -> Any:
+    """A copy of plain data (mappings, lists, text, numbers) in which no secret can be read.
+
+    Args:
+        value: Whatever is to be shown.
+        name: The key that it is under.
+
+    >>> redacted({"sasl.plain.password": "x", "ssl.password": "${env:P}", "url": "db://u:p@host/d"})
+    {'sasl.plain.password': '****', 'ssl.password': '${env:P}', 'url': 'db://u:****@host/d'}
+    """
+    match value:
+        case Secret() | {"type": "secret", "value": str()}:
+            return HIDDEN
+        case Mapping():
+            return {key: redacted(inner, str(key)) for key, inner in value.items()}
+        case list() | tuple():
+            return [redacted(inner, name) for inner in value]
+        case str() if is_secret_name(name) and not is_reference(value):
+            return HIDDEN
+        case str():
+            return _USER_INFO.sub(rf"\1:{HIDDEN}", value)
+    return value
+
+
+def redacted_repr(struct: msgspec.Struct) -> str:
+    """As the `repr` of a struct, with its mappings redacted; to be its ``__repr__``."""
+    shown = []
+    for field in struct.__struct_fields__:
+        value = getattr(struct, field)
+        shown.append(f"{field}={redacted(value, field) if isinstance(value, Mapping) else value!r}")
+    return f"{type(struct).__name__}({', '.join(shown)})"

@@ -1,0 +1,117 @@
+"""`unistream run --detached` without a cluster to submit to: starts one in the background, for this job.
+
+The pipeline is built here, where its errors can be seen; what travels is the job graph and the packed code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from unistream.base.errors import Unreachable
+from unistream.cli.application import Accepted, Answer, Application, Refused
+from unistream.client import home
+
+START_TIMEOUT_S: Final = 180.0  # a first Spark session on a busy machine takes half a minute
+GIVE_UP_S: Final = 30.0  # a cluster that is told to end cancels its job and its workers first
+LOGS_MAX: Final = 100  # of background runs, that are kept
+LOG_TAIL_LINES: Final = 20
+
+
+class Detached(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that goes on without us."""
+
+    job: str
+    url: str
+    pid: int
+    log: str
+
+
+def start(application: Application) -> Detached | Refused:
+    """Starts the background process and returns when its job was accepted, or refused: then nothing is
+    left running.
+
+    Raises:
+        Unreachable: the process ended, or did not answer in time; nothing is left running.
+    """
+    log = _log_file()
+    content = msgspec.msgpack.encode(application)
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as answers, log.open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "unistream.cli.application", str(writer)],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(writer,),
+                start_new_session=True,  # neither Ctrl-C nor the end of this terminal reaches it
+            )
+        finally:
+            os.close(writer)
+        try:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+                stdin.write(content)
+            answer = _answer(answers.fileno())
+        except BaseException:
+            _end(process)
+            raise
+    match answer:
+        case Accepted(job=job, url=url, pid=pid):
+            return Detached(job=job, url=url, pid=pid, log=str(log))
+        case Refused():
+            process.wait(GIVE_UP_S)
+            log.unlink(missing_ok=True)
+            return answer
+    _end(process)
+    raise Unreachable(
+        f"the background process did not accept the job in {START_TIMEOUT_S:.0f} s (log: {log})\n{_tail(log)}"
+    )
+
+
+def _answer(descriptor: int) -> Answer | None:
+    """What the background process says; None if it ends or takes too long without a word."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    content = b""
+    while not content.endswith(b"\n"):
+        ready, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        piece = os.read(descriptor, 65_536) if ready else b""
+        if not piece:
+            return None
+        content += piece
+    answer: Answer = msgspec.json.decode(content, type=Answer)
+    return answer
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asks it to end, and its job with it; by force if it does not."""
+    process.terminate()
+    try:
+        process.wait(GIVE_UP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(GIVE_UP_S)
+
+
+def _log_file() -> Path:
+    """A new file for the log of one run; the oldest of many are removed."""
+    folder = home.home() / "logs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    logs = sorted(folder.glob("run-*.log"), key=lambda path: path.stat().st_mtime)
+    for path in logs[: max(0, len(logs) - LOGS_MAX + 1)]:
+        path.unlink(missing_ok=True)
+    return folder / f"run-{uuid.uuid4().hex[:12]}.log"
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:])
