@@ -16,10 +16,12 @@ _HOMES: Final = {
     "unistream.api.environment": ("Environment",),
     "unistream.api.keyed": ("KeyedStream", "WindowedStream"),
     "unistream.api.sinks": ("DataStreamSink",),
+    "unistream.api.slots": ("SlotSharingGroup",),
     "unistream.api.stream": ("DataStream",),
     "unistream.api.functions": ("col", "lit"),
     "unistream.base.config": ("Configuration",),
     "unistream.base.errors": ("ConfigError", "UnistreamError", "UserCodeError"),
+    "unistream.base.secrets": ("Secret",),
     "unistream.connector.blackhole": ("BlackholeSink",),
     "unistream.connector.collect": ("CollectSink",),
     "unistream.connector.datagen": ("DatagenSource",),
@@ -28,6 +30,7 @@ _HOMES: Final = {
     "unistream.connector.kafka": ("KafkaSource",),
     "unistream.connector.print_": ("PrintSink",),
     "unistream.connector.static": ("StaticSource",),
+    "unistream.model.stream_graph": ("StreamExchangeMode",),
     "unistream.model.watermarks": ("WatermarkStrategy",),
     "unistream.operator.aggregates": ("count", "max", "mean", "min", "sum"),
     "unistream.operator.process": ("Collector", "KeyedProcessFunction", "ProcessContext"),
@@ -41,9 +44,11 @@ if TYPE_CHECKING:
     from unistream.api.functions import col, lit
     from unistream.api.keyed import KeyedStream, WindowedStream
     from unistream.api.sinks import DataStreamSink
+    from unistream.api.slots import SlotSharingGroup
     from unistream.api.stream import DataStream
     from unistream.base.config import Configuration
     from unistream.base.errors import ConfigError, UnistreamError, UserCodeError
+    from unistream.base.secrets import Secret
     from unistream.connector import datagen
     from unistream.connector.blackhole import BlackholeSink
     from unistream.connector.collect import CollectSink
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from unistream.connector.kafka import KafkaSource
     from unistream.connector.print_ import PrintSink
     from unistream.connector.static import StaticSource
+    from unistream.model.stream_graph import StreamExchangeMode
     from unistream.model.watermarks import WatermarkStrategy
     from unistream.operator.aggregates import count, max, mean, min, sum
     from unistream.operator.process import Collector, KeyedProcessFunction, ProcessContext
@@ -75,8 +81,11 @@ __all__ = [
     "KeyedStream",
     "PrintSink",
     "ProcessContext",
+    "Secret",
     "SlidingEventTimeWindows",
+    "SlotSharingGroup",
     "StaticSource",
+    "StreamExchangeMode",
     "TumblingEventTimeWindows",
     "UnistreamError",
     "UserCodeError",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from unistream.testing import life_cycle_doc
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(#[^)]*)?\)")
@@ -23,6 +25,13 @@ def test_the_index_lists_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
     assert {page for page in pages if f"({page})" not in index} == set()
+
+
+def test_the_life_cycles_are_drawn_from_the_tables() -> None:
+    page = ROOT / "docs" / "reference" / "life-cycle.md"
+    assert page.read_text(encoding="utf-8") == life_cycle_doc.render(), (
+        "run: python -m unistream.testing.life_cycle_doc > docs/reference/life-cycle.md"
+    )
 
 
 def test_a_decision_says_what_else_was_considered() -> None:

@@ -3,7 +3,7 @@
 A change begins with a checkpoint, so that little is done twice; then all tasks end and start again from it at
 the new parallelism. The order of it:
 
-    wanted ── checkpoint is durable ──► due ── the job takes it, all tasks end ──► the new graph starts ──► RUNNING
+    wanted ── checkpoint is durable ──► due ── all tasks end ──► the new graph starts ──► RUNNING
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
 """How wide a job runs: the parallelism that is wanted, and what the slots that are there allow. Pure.
 
-Flink's adaptive scheduler (FLIP-160) asks for the slots of the widest graph and starts with what it gets:
-
-    WAITING ── all slots, or enough of them for `resource-stabilization-timeout`, or the wait timeout ──► RUNNING
-       ▲                                                                                                   │
-       └── tasks have ended ◄── RESTARTING ◄── a task fails │ more slots have been there for long enough ◄─┘
+Vertices that a forward edge joins, or that are co-located, always have the same parallelism.
 """
 
 from __future__ import annotations

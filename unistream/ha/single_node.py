@@ -9,15 +9,15 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from unistream.base.closing import Closing
 from unistream.base.errors import ConfigError
 
 LOCK_NAME: Final = "master.lock"
 
 
-class FolderLock:
+class FolderLock(Closing):
     """Held from construction until `close`.
 
     Raises:
@@ -43,14 +43,3 @@ class FolderLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

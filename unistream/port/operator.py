@@ -20,6 +20,7 @@ from unistream.base.ids import (
     LineageId,
     OperatorUid,
 )
+from unistream.base.limits import MIB
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.watermarks import WatermarkStrategy
@@ -77,6 +78,10 @@ class ProcessingTimers(Protocol):
         needs it after a restore registers it again in `open`. Never fires after `finish` began."""
 
 
+def _no_wait() -> None:
+    """Nobody could make room meanwhile: one thread drives all tasks."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
     """Where an operator runs.
@@ -86,6 +91,11 @@ class OperatorContext:
         restored: Any operator of this task has restored state.
         checkpointing: False: what is prepared is committed at the end of input.
         state: Makes keyed state; one backend per operator.
+        managed_memory_bytes: What the operator may hold of rows or state before it spills, or merges.
+        tmp_dir: Local folder for spilled data; None: the system's.
+        await_room: Blocks while the task's outputs are full; for an operator that emits much in one call,
+            between its pieces. Nothing else of the task happens meanwhile, so rows and watermarks keep
+            their order. An exception that it raises (the task is cancelled) must not be caught.
         report_commit: (sink, checkpoint, rows, table version): tells the master what became visible.
     """
 
@@ -108,6 +118,9 @@ class OperatorContext:
     state: StateBackend
     report_commit: Callable[[OperatorUid, CheckpointId, int, int | None], None]
     config: dict[str, str] = field(default_factory=dict)
+    managed_memory_bytes: int = 64 * MIB
+    tmp_dir: str | None = None
+    await_room: Callable[[], None] = _no_wait
 
 
 class Operator(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from unistream.base.ids import CheckpointId
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.port.metrics import Metrics
+
+DEAD_LETTERS_TAG: Final = "dead-letters"
+"""Side output of a source for what it could not decode."""
 
 
 class SplitDiscovery(Protocol):
@@ -51,8 +54,8 @@ class ReaderContext:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one split, n > 0. `dead_letters`: rows that could not be decoded, for the side output
-    "dead-letters" (columns: topic/origin, partition, offset, reason, raw)."""
+    """Rows of one split, n > 0. `dead_letters`: what could not be decoded, for the side output
+    `DEAD_LETTERS_TAG`, in the columns of `SendsDeadLetters.dead_letter_schema`; then n may be 0."""
 
     split_id: str
     records: pa.RecordBatch
@@ -117,3 +120,13 @@ class Source(Protocol):
         """How the master discovers the splits."""
 
     def create_reader(self) -> SourceReader: ...
+
+
+@runtime_checkable
+class SendsDeadLetters(Protocol):
+    """A source that can send what it cannot decode to a side output, instead of failing."""
+
+    @property
+    def dead_letter_schema(self) -> pa.Schema | None:
+        """Columns of the side output: the raw bytes, where they came from, and why they are bad. None: this
+        source has been told to do something else with them."""

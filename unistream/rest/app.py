@@ -77,15 +77,16 @@ class _Api:
     # --- the cluster ------------------------------------------------------------------------------
 
     def overview(self) -> Response:
-        workers = self._dispatcher.task_managers()
-        used = self._used_slots()
+        workers = [worker for worker in self._dispatcher.task_managers() if worker.address is not None]
         counts = self._dispatcher.counts
         total = sum(worker.slots for worker in workers)
         return _json(
             {
                 "taskmanagers": len(workers),
                 "slots-total": total,
-                "slots-available": max(0, total - sum(used.values())),
+                "slots-available": sum(worker.free_slots for worker in workers),
+                "taskmanagers-blocked": sum(worker.blocked_ms > 0 for worker in workers),
+                "slots-free-and-blocked": sum(w.free_slots for w in workers if w.blocked_ms),
                 "jobs-running": counts["running"],
                 "jobs-finished": counts["finished"],
                 "jobs-cancelled": counts["cancelled"],
@@ -109,30 +110,19 @@ class _Api:
         )
 
     def task_managers(self) -> Response:
-        used = self._used_slots()
-        items = [flink_json.task_manager(w, used.get(w.id, 0)) for w in self._dispatcher.task_managers()]
+        items = [flink_json.task_manager(worker) for worker in self._dispatcher.task_managers()]
         return _json({"taskmanagers": items})
 
     def task_manager(self, id_: str) -> Response:
         wanted = task_manager_id(id_)
         for worker in self._dispatcher.task_managers():
             if worker.id == wanted:
-                return _json(flink_json.task_manager(worker, self._used_slots().get(worker.id, 0)))
+                return _json(flink_json.task_manager(worker))
         raise NotFound(f"there is no task manager {wanted}")
 
     def shutdown(self) -> Response:
         self._on_shutdown()
         return _json({}, 202)
-
-    def _used_slots(self) -> dict[str, int]:
-        """Slots in use by worker: distinct (job, subtask index) of tasks that have not ended."""
-        used: dict[str, set[tuple[str, int]]] = {}
-        for summary in self._dispatcher.jobs():
-            if summary.ended_ms is None:
-                for subtask in self._dispatcher.job(summary.job).subtasks:
-                    if subtask.task_manager is not None:
-                        used.setdefault(subtask.task_manager, set()).add((summary.job, subtask.index))
-        return {worker: len(slots) for worker, slots in used.items()}
 
     # --- jobs, as Flink shows them ------------------------------------------------------------------
 
@@ -206,6 +196,10 @@ class _Api:
         """The whole `JobInfo`."""
         return _json(self._dispatcher.job(job_id(id_)))
 
+    def own_task_managers(self) -> Response:
+        """Every `TaskManagerInfo`."""
+        return _json({"taskmanagers": self._dispatcher.task_managers()})
+
     def own_jobs(self) -> Response:
         return _json({"jobs": self._dispatcher.jobs()})
 
@@ -270,6 +264,7 @@ def _routes(api: _Api) -> APIRouter:
     get("/jobs/{id_}/savepoints/{trigger}")(api.savepoint_status)
     get("/unistream/jobs")(api.own_jobs)
     get("/unistream/jobs/{id_}")(api.own_job)
+    get("/unistream/taskmanagers")(api.own_task_managers)
     post(SUBMISSION_PATH)(api.submit)
     return router
 

@@ -5,9 +5,10 @@ Times are epoch milliseconds, -1 or 0 where Flink says "not yet".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from unistream.core.plan_json import job_plan
 from unistream.master.job_info import (
     CheckpointInfo,
     ExceptionInfo,
@@ -88,7 +89,7 @@ def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
         "name": info.name,
         "isStoppable": False,
         "state": info.state,
-        "job-type": "STREAMING",
+        "job-type": graph.job_type.value,
         "schedulerType": "Default",
         "start-time": info.submitted_ms,
         "end-time": info.ended_ms if info.ended_ms is not None else -1,
@@ -149,27 +150,7 @@ def _state_counts(subtasks: Iterable[SubtaskInfo]) -> dict[str, int]:
 
 def plan(info: JobInfo, graph: JobGraph) -> Json:
     """/jobs/{id}/plan, without its outer key."""
-    nodes = []
-    for vertex in graph.vertices:
-        inputs = [
-            {
-                "id": edge.source,
-                "num": edge.input_index,
-                "ship_strategy": edge.ship.name,
-                "exchange": "pipelined_bounded",
-            }
-            for edge in graph.inputs_of(vertex.id)
-        ]
-        node: Json = {
-            "id": vertex.id,
-            "operator": "",
-            "parallelism": vertex.parallelism,
-            "operator_strategy": "",
-            "description": "<br/>".join(operator.name for operator in vertex.operators) or vertex.name,
-            "optimizer_properties": {},
-        }
-        nodes.append({**node, "inputs": inputs} if inputs else node)
-    return {"jid": info.job, "name": info.name, "type": "STREAMING", "nodes": nodes}
+    return job_plan(graph, jid=info.job, name=info.name)
 
 
 def exceptions(info: JobInfo, limit: int) -> Json:
@@ -178,16 +159,23 @@ def exceptions(info: JobInfo, limit: int) -> Json:
     return {"exceptionHistory": {"entries": entries[:limit], "truncated": len(entries) > limit}}
 
 
-def _exception(entry: ExceptionInfo) -> Json:
+def _exception(root: ExceptionInfo) -> Json:
+    return {**_failure(root), "concurrentExceptions": [_failure(entry) for entry in root.concurrent]}
+
+
+def _failure(entry: ExceptionInfo) -> Json:
+    """Where it happened is left out if it happened to the job as a whole."""
+    place = {
+        "taskName": entry.task_name or entry.attempt,
+        "endpoint": entry.endpoint or entry.task_manager,
+        "taskManagerId": entry.task_manager,
+    }
     return {
         "exceptionName": entry.kind,
         "stacktrace": f"{entry.kind}: {entry.message}\n{entry.traceback}",
         "timestamp": entry.at_ms,
-        "failureLabels": {},
-        "taskName": entry.attempt,
-        "endpoint": entry.task_manager,
-        "taskManagerId": entry.task_manager,
-        "concurrentExceptions": [],
+        "failureLabels": entry.labels,
+        **{key: value for key, value in place.items() if value is not None},
     }
 
 
@@ -277,8 +265,9 @@ def _summary(values: Sequence[int]) -> Json:
     }
 
 
-def task_manager(worker: TaskManagerInfo, used_slots: int) -> Json:
+def task_manager(worker: TaskManagerInfo) -> Json:
     """One element of /taskmanagers."""
+    slot = {"cpuCores": worker.profile.cpu_cores, "taskHeapMemory": worker.profile.memory_mb}
     return {
         "id": worker.id,
         "path": worker.address or "",
@@ -286,10 +275,38 @@ def task_manager(worker: TaskManagerInfo, used_slots: int) -> Json:
         "jmxPort": -1,
         "timeSinceLastHeartbeat": worker.heartbeat_ms or 0,
         "slotsNumber": worker.slots,
-        "freeSlots": max(0, worker.slots - used_slots),
+        "freeSlots": worker.free_slots,
+        "blocked": worker.blocked_ms > 0,
+        "blockedFor": worker.blocked_ms,
+        "slotResource": slot,
+        "totalResource": {name: value * worker.slots for name, value in slot.items()},
+        "freeResource": {name: value * worker.free_slots for name, value in slot.items()},
+        "jobs": list(worker.jobs),
         "pid": worker.pid,
         "host": worker.host,
-        "hardware": {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0},
+        "hardware": {
+            "cpuCores": 0,
+            "physicalMemory": 0,
+            "freeMemory": 0,
+            "managedMemory": worker.memory.get("managed", 0),
+        },
+        "memoryConfiguration": _memory_configuration(worker.memory),
+    }
+
+
+def _memory_configuration(memory: Mapping[str, int]) -> Json:
+    """Flink's names. What is one part here (see docs/decision/memory-model.md) is all heap there."""
+    return {
+        "frameworkHeap": memory.get("framework"),
+        "taskHeap": memory.get("task"),
+        "frameworkOffHeap": 0,
+        "taskOffHeap": 0,
+        "networkMemory": memory.get("network"),
+        "managedMemory": memory.get("managed"),
+        "jvmMetaspace": 0,
+        "jvmOverhead": memory.get("overhead"),
+        "totalFlinkMemory": memory.get("flink"),
+        "totalProcessMemory": memory.get("process"),
     }
 
 

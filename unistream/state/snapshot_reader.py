@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Final, overload
+
 import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import CheckpointId
+from unistream.base.limits import MIB
 from unistream.model.snapshot import (
     KEY_GROUP_COLUMN,
     KeyedShare,
@@ -16,6 +20,8 @@ from unistream.model.snapshot import (
     OperatorState,
 )
 from unistream.port.storage import StateReader
+
+EAGER_BYTES_MAX: Final = 4 * MIB  # a list of more is read as the operator goes through it
 
 
 def read_operator_state(
@@ -30,10 +36,43 @@ def read_operator_state(
     for share in restore.keyed:
         if share.stop > share.start:
             keyed.setdefault(share.handle.name, []).append(_read_keyed(share, reader))
-    lists: dict[str, list[bytes]] = {}
+    shares: dict[str, list[ListShare]] = {}
     for part in restore.lists:
-        lists.setdefault(part.handle.name, []).extend(_read_list(part, reader))
+        shares.setdefault(part.handle.name, []).append(part)
+    lists = {name: _list_of(parts, reader) for name, parts in shares.items()}
     return OperatorState(checkpoint_id=checkpoint_id, keyed=keyed, lists=lists)
+
+
+def _list_of(parts: list[ListShare], reader: StateReader) -> Sequence[bytes]:
+    stored = sum(part.handle.file.size for part in parts if part.handle.file is not None)
+    if stored > EAGER_BYTES_MAX:
+        return StoredItems(parts, reader)
+    return [item for part in parts for item in _read_list(part, reader)]
+
+
+class StoredItems(Sequence[bytes]):
+    """Elements of a long list. Iterating reads one file after the other and keeps none.
+
+    Raises CorruptSnapshot where it is read, if a file is missing, truncated or holds something else.
+    """
+
+    def __init__(self, parts: Sequence[ListShare], reader: StateReader) -> None:
+        self._parts = parts
+        self._reader = reader
+
+    def __len__(self) -> int:
+        return sum(part.stop - part.start for part in self._parts)
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._parts:
+            yield from _read_list(part, self._reader)
+
+    @overload
+    def __getitem__(self, position: int) -> bytes: ...
+    @overload
+    def __getitem__(self, position: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, position: int | slice) -> bytes | Sequence[bytes]:
+        return list(self)[position]
 
 
 def _read_keyed(share: KeyedShare, reader: StateReader) -> pa.Table:

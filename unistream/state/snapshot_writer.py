@@ -75,11 +75,11 @@ def _write_keyed(name: str, table: pa.Table, writer: StateWriter) -> KeyedHandle
 
 
 def _write_list(name: str, state: ListState, writer: StateWriter) -> ListHandle:
-    size = sum(len(item) for item in state.items)
-    if size <= STATE_INLINE_BYTES_MAX:
-        return ListHandle(name=name, mode=state.mode, count=len(state.items), inline=state.items)
-    file = writer.write(name, msgspec.msgpack.encode(state.items))
-    return ListHandle(name=name, mode=state.mode, count=len(state.items), file=file)
+    items = tuple(state.items)  # once: they may be read from a disk
+    if sum(len(item) for item in items) <= STATE_INLINE_BYTES_MAX:
+        return ListHandle(name=name, mode=state.mode, count=len(items), inline=items)
+    file = writer.write(name, msgspec.msgpack.encode(items))
+    return ListHandle(name=name, mode=state.mode, count=len(items), file=file)
 
 
 def _size(handle: ListHandle) -> int:

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
-from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.base.limits import MAX_WATERMARK, MIB, MIN_WATERMARK
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, OperatorSnapshot, OperatorState
@@ -127,6 +127,9 @@ class OperatorHarness:
         lineage: str = "lineage",
         name: str = "operator",
         backend: StateBackend | None = None,
+        managed_memory_bytes: int = 64 * MIB,
+        tmp_dir: str | None = None,
+        await_room: Callable[[], None] = lambda: None,
     ) -> None:
         self.operator = operator
         self.output = CollectedOutput()
@@ -136,8 +139,7 @@ class OperatorHarness:
         self.commits: list[tuple[int, int, int | None]] = []
         self._state = state or OperatorState()
         self._watermarks: dict[int, int] = {}
-        self._combined = MIN_WATERMARK
-        self._lineage = LineageId(lineage)
+        self._combined, self._lineage = MIN_WATERMARK, LineageId(lineage)
         self.context = OperatorContext(
             job=JobId("0" * 32),
             job_name="harness",
@@ -156,10 +158,11 @@ class OperatorHarness:
             timers=self.timers,
             metrics=self.metrics,
             state=backend if backend is not None else _OnDemand(max_parallelism),
-            report_commit=lambda _sink, checkpoint, rows, version: self.commits.append(
-                (checkpoint, rows, version)
-            ),
+            report_commit=lambda _sink, *commit: self.commits.append(commit),
             config=dict(config or {}),
+            managed_memory_bytes=managed_memory_bytes,
+            tmp_dir=tmp_dir,
+            await_room=await_room,
         )
 
     def open(self) -> OperatorHarness:
@@ -260,7 +263,7 @@ def restore_state(
     """
     first, last = key_group_range(max_parallelism, parallelism, index)
     keyed: dict[str, list[pa.Table]] = {}
-    lists: dict[str, list[bytes]] = {}
+    lists: dict[str, Sequence[bytes]] = {}
     for name in {name for snapshot in snapshots for name in snapshot.keyed}:
         tables = [snapshot.keyed[name] for snapshot in snapshots if name in snapshot.keyed]
         groups = pc.field(KEY_GROUP_COLUMN)

@@ -227,10 +227,14 @@ class _Worker:
         if isinstance(message, mm.ReleaseTaskManager):
             self._workers.lose(self._id, "released")
             return mm.Ack()
+        if isinstance(message, mm.Ping):
+            return mm.Ack()
         if isinstance(message, mm.DeployTask):
             task = _Task(message.deployment, self._workers)
             self.tasks[task.attempt] = task
             task.start()
+        elif isinstance(message, mm.ReleasePartitions):
+            return mm.Ack()  # nothing was written
         else:
             known = self.tasks.get(message.attempt)
             if known is None:

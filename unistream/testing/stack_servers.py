@@ -112,10 +112,9 @@ def _format_storage(classpath: str, properties: Path, data: Path) -> None:
     """A KRaft node starts only on storage that names its cluster; done once per data folder."""
     if (data / "meta.properties").is_file():
         return
-    cluster = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
     # quick to start, since it lives for half a second
     flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
-    tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+    tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(properties)]
     done = subprocess.run(
         [java(), *flags, "-cp", classpath, *tool],
         capture_output=True,
@@ -126,6 +125,15 @@ def _format_storage(classpath: str, properties: Path, data: Path) -> None:
     if done.returncode != 0:
         said = "\n  ".join((done.stdout + done.stderr).strip().splitlines()[-8:])
         raise ConfigError(f"Kafka's storage tool could not format {data}:\n  {said}")
+
+
+def cluster_id(draw: Callable[[int], bytes] = secrets.token_bytes) -> str:
+    """A new id as Kafka makes them: 16 bytes in base64. One in 64 would begin with a dash, which Kafka's
+    tools take for an option; those are drawn again."""
+    while True:
+        text = base64.urlsafe_b64encode(draw(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
 
 
 def _zookeeper_command(folder: Path, ports: Sequence[int]) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from unistream.base.config import Configuration
 from unistream.base.errors import CorruptSnapshot, Unreachable
 from unistream.base.ids import (
     AttemptId,
@@ -57,7 +58,9 @@ from unistream.model.snapshot import (
 )
 from unistream.port.transport import InputSink, RemoteInput
 from unistream.testing.harness import ManualClock
+from unistream.worker.blocking_store import BlockingPartitions
 from unistream.worker.mailbox import Mailbox
+from unistream.worker.network_memory import NetworkMemory
 from unistream.worker.partition_registry import PartitionRegistry
 from unistream.worker.task import StreamTask
 from unistream.worker.task_builder import TaskNetwork, build_task
@@ -154,6 +157,7 @@ class TaskJob:
         restore: A completed snapshot of an earlier job with the same parallelisms.
         first_checkpoint: Id of the first snapshot.
         order: Vertices in the order in which their tasks are stepped; None = that of the graph.
+        blocking: Where blocking partitions are kept; None: the graph has none.
     """
 
     def __init__(
@@ -167,6 +171,7 @@ class TaskJob:
         first_checkpoint: int = 1,
         order: Sequence[VertexId] | None = None,
         executor: Executor | None = None,
+        blocking: BlockingPartitions | None = None,
     ) -> None:
         self.graph = graph
         self.clock = ManualClock()
@@ -187,7 +192,13 @@ class TaskJob:
             state_reader=self.store.reader,
             crash_point=lambda _name: None,
         )
-        network = TaskNetwork(task_manager=_HERE, registry=PartitionRegistry(), data_client=NoRemote())
+        network = TaskNetwork(
+            task_manager=_HERE,
+            registry=PartitionRegistry(blocking),
+            blocking=blocking,
+            data_client=NoRemote(),
+            memory=NetworkMemory.of(Configuration(), 1),
+        )
         self.tasks: dict[SubtaskId, StreamTask] = {}
         for vertex_id in order or [vertex.id for vertex in graph.vertices]:
             for index in range(graph.vertex(vertex_id).parallelism):
@@ -344,6 +355,7 @@ class TaskJob:
             consumer_parallelism=target.parallelism,
             consumer_max_parallelism=target.max_parallelism,
             key_columns=edge.key_columns,
+            type=edge.partition,
         )
 
     def _channels(self, edge: JobEdge, consumer: int) -> list[ChannelDescriptor]:

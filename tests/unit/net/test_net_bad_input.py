@@ -205,8 +205,11 @@ def test_a_stream_from_a_server_without_partitions_is_a_protocol_error() -> None
     errors: list[BaseException] = []
 
     class Sink:
-        def on_element(self, element: object) -> None:
+        def on_element(self, element: object, size: int) -> None:
             errors.append(AssertionError(f"{element} arrived"))
+
+        def on_need(self, size: int) -> None:
+            errors.append(AssertionError(f"credit of {size} B is asked for"))
 
         def on_error(self, error: BaseException) -> None:
             errors.append(error)
