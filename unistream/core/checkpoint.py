@@ -13,14 +13,13 @@ handlers return a `TaskFailure` when the job has to fail over because of what ha
 
 from __future__ import annotations
 
-from collections import deque
-
 from unistream.base.ids import AttemptId, CheckpointId
 from unistream.core import job_messages as jm
 from unistream.core.checkpoint_failures import FailureCounter, FailureReason, declined_reason
 from unistream.core.checkpoint_notices import Notices
 from unistream.core.checkpoint_pending import Pending, Phase, Request
 from unistream.core.checkpoint_plan import NotAllRunning, plan_checkpoint
+from unistream.core.checkpoint_requests import CheckpointRequestDecider, TriggerRequest
 from unistream.core.checkpoint_result import PartialFinishingNotSupported
 from unistream.core.checkpoint_schedule import CheckpointSchedule
 from unistream.core.checkpoint_store import CompletedSnapshots
@@ -73,7 +72,10 @@ class CheckpointCoordinator:
         self._failures = FailureCounter(settings.tolerable_checkpoint_failures)
         self._active = False
         self._pending: Pending | None = None
-        self._requests: deque[Request] = deque()
+        self._requests: CheckpointRequestDecider[Request] = CheckpointRequestDecider(
+            concurrent_max=1, pause_ms=settings.checkpoint_min_pause_ms
+        )
+        self._count_requests = 0
         self._seen: set[str] = set()  # a request that is repeated is one request
         self._abandoned: set[CheckpointId] = set()  # aborted before their directory had a name
         self.stop: Request | None = None
@@ -97,10 +99,9 @@ class CheckpointCoordinator:
             return
         self._active = False
         self._schedule.end()
-        while self._requests:
-            request = self._requests.popleft()
-            self._notices.answer(request, error=reason)
-            self._forget_stop(request)
+        for waiting in self._requests.clear():
+            self._notices.answer(waiting.what, error=reason)
+            self._forget_stop(waiting.what)
         pending = self._pending
         if pending is not None and pending.phase is not Phase.FINALIZING:
             self._drop(pending, FailureReason.CHECKPOINT_COORDINATOR_SUSPEND, reason)
@@ -147,8 +148,24 @@ class CheckpointCoordinator:
         else:
             if request.kind.is_synchronous:
                 self.stop = request
-            self._requests.append(request)
+            self._count_requests += 1
+            self._enqueue(request, self._count_requests)
         return self._advance()
+
+    def _enqueue(self, request: Request, number: int) -> None:
+        """It waits for its turn. `number`: which one it is; among equals the first one asked for is served."""
+        request.number = number
+        wish = TriggerRequest(
+            what=request,
+            is_savepoint=request.kind is not SnapshotKind.CHECKPOINT,
+            is_forced=False,
+            is_periodic=False,
+            timestamp_ms=number,
+        )
+        decision = self._requests.offer(wish, now_ms=0, pending=0, is_triggering=True, last_completion_ms=0)
+        for rejected, reason in decision.rejected:
+            self._notices.answer(rejected.what, error=reason.value)
+            self._forget_stop(rejected.what)
 
     def answer_stop(self, *, error: str | None = None) -> None:
         """The job has ended (or the stop has failed for good): tells who asked for it."""
@@ -176,7 +193,7 @@ class CheckpointCoordinator:
         reason = FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING
         if pending.request is not None and not pending.kind.is_synchronous:
             self._drop(pending, reason, execution.vertex_name)
-            self._requests.appendleft(pending.request)
+            self._enqueue(pending.request, pending.request.number)
             return self._advance()
         self._schedule.urgent = self._settings.checkpointing
         return self._abort(reason, execution.vertex_name)
@@ -187,7 +204,8 @@ class CheckpointCoordinator:
         """Starts the next snapshot, if one is due and nothing is in the way."""
         if not self._active or self._pending is not None:
             return None
-        request = self._requests.popleft() if self._requests else None
+        choice = self._requests.choose(now_ms=0, pending=0, is_triggering=False, last_completion_ms=0)
+        request = choice.execute.what if choice.execute is not None else None
         if request is None and (self.stop is not None or not self._schedule.is_due):
             return None
         obstacle = self._obstacle()

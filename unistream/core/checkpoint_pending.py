@@ -27,17 +27,19 @@ class Phase(Enum):
     FINALIZING = "finalizing"  # its manifest is being written: it may exist from here on
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Request:
     """A wish for a snapshot.
 
     Attributes:
+        number: Requests are served in this order, as far as they are of one kind.
         on_done: Of the machine's own: called with (path, error) instead of an answer to a user.
     """
 
     id: str
     kind: SnapshotKind
     target: str | None
+    number: int = 0
     on_done: Callable[[str | None, str | None], None] | None = None
 
 

@@ -7,6 +7,7 @@ from typing import Final
 from unistream.base.ids import CheckpointId
 from unistream.core.checkpoint_failures import FailureCounter, FailureReason
 from unistream.core.checkpoint_plan import NotAllRunning, plan_checkpoint
+from unistream.core.checkpoint_requests import CheckpointRequestDecider, TriggerRequest
 from unistream.core.execution import ExecutionState
 from unistream.model.plan import ExecutionPlan
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
@@ -61,13 +62,51 @@ def _reason(case: Json) -> Comparison:
     return Comparison(expected, {"counts": reason.counts, "before any task": reason.is_pre_flight})
 
 
+def _queue(case: Json) -> Comparison:
+    decider: CheckpointRequestDecider[str] = CheckpointRequestDecider(
+        concurrent_max=case["maxConcurrent"], pause_ms=case["minPauseMs"], waiting_max=case["maxQueued"]
+    )
+    now_ms = pending = cleaning = 0
+    expected, actual = [], []
+    for step in case["steps"]:
+        now_ms = step.get("t", now_ms)
+        pending, cleaning = step.get("pending", pending), step.get("cleaning", cleaning)
+        situation = {
+            "now_ms": now_ms,
+            "pending": pending,
+            "cleaning": cleaning,
+            "is_triggering": step.get("isTriggering", False),
+            "last_completion_ms": step["lastCompletionMs"],
+        }
+        if "request" in step:
+            request = TriggerRequest(
+                what=step["request"],
+                is_savepoint=step["kind"] == "savepoint",
+                is_forced=step.get("force", False),
+                is_periodic=step["periodic"],
+                timestamp_ms=now_ms,
+            )
+            decision = decider.offer(request, **situation)
+        else:
+            decision = decider.choose(**situation)
+        said: Json = {
+            "execute": decision.execute.what if decision.execute is not None else None,
+            "failed": {rejected.what: reason.name for rejected, reason in decision.rejected},
+            "queued": len(decider),
+            "rescheduleInMs": decision.reschedule_in_ms,
+        }
+        expected.append({"rescheduleInMs": None} | step["expected"])
+        actual.append({key: said[key] for key in expected[-1]})
+    return Comparison(expected, actual)
+
+
 SHAPES: Final[tuple[Shape, ...]] = (
     entry("plans", "vertices", "edges", "states", "expected", play=_plan),
     entry("failureManager", "tolerableFailures", "events", play=_failures_in_a_row),
+    entry("requestQueue", "maxConcurrent", "minPauseMs", "maxQueued", "steps", play=_queue),
     entry("failureReasons", "reason", "countsTowardsTolerableFailures", "preFlight", play=_reason),
 )
 PROSE: Final[dict[str, str]] = {
-    "requestQueue": "one snapshot is under way at a time by design: there is no queue with limits",
     "coordinatorBehaviours": "given and expected in words, not in steps that a machine could play",
     "stopWithSavepointTermination": "events and expected in words, not in steps that a machine could play",
 }
