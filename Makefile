@@ -8,7 +8,7 @@ TARGET ?= spark
 REPEAT ?= 1
 export UNISTREAM_CACHE := $(CACHE)
 
-.PHONY: help prerequisites setup check format test test-fast golden demo bench clean
+.PHONY: help prerequisites setup check format test test-fast sim sim-nightly conformance golden demo bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -34,10 +34,20 @@ AGAIN = || { echo "--- once more, alone:"; $(RUN) pytest -q -p no:randomly --las
 
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST) $(AGAIN) $(FAST); }
+	@$(RUN) pytest -q -s tests/simulation
 	@$(RUN) pytest -q -n 2 --durations=15 tests/integration $(AGAIN) tests/integration; }
 
 test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
+
+sim: setup  ## replay one simulated run and print its story; SEED=N
+	@$(RUN) python -m unistream.testing.sim --seed $(or $(SEED),0) --story
+
+sim-nightly: setup  ## 100,000 simulated runs
+	@$(RUN) python -m unistream.testing.sim --seeds 0:100000 --jobs 2
+
+conformance: setup  ## what Flink does, case by case
+	@$(RUN) python -m unistream.testing.conformance tests/conformance
 
 golden: setup  ## write the golden files anew; look at the difference before you commit it
 	@UNISTREAM_GOLDEN=write $(RUN) pytest -q -p no:randomly tests/unit/core/test_core_golden.py tests/unit/model/test_model_codec.py

@@ -1,0 +1,66 @@
+"""Whole clusters from seeds: invariants after every event, an end to every run, equal runs of equal seeds."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unistream.testing.sim.batch import REQUIRED_MARKS, run_batch
+from unistream.testing.sim.run import run_seed
+
+SEEDS = int(os.environ.get("UNISTREAM_SIM_SEEDS", "2000"))
+JOBS = 2
+HASHED = 100
+REGRESSIONS = Path(__file__).with_name("regressions.txt")
+
+
+def regressions() -> list[int]:
+    lines = REGRESSIONS.read_text(encoding="utf-8").splitlines()
+    return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
+
+
+@pytest.mark.timeout(3_600)
+def test_every_invariant_holds_in_every_run_and_every_rare_branch_is_reached() -> None:
+    report = run_batch([*regressions(), *range(SEEDS)], jobs=JOBS)
+    print(report.text())
+    assert report.failed == [], report.text()
+    assert report.unreached(REQUIRED_MARKS) == [] or SEEDS < 1_000
+
+
+@pytest.mark.parametrize("seed", regressions())
+def test_what_once_failed(seed: int) -> None:
+    outcome = run_seed(seed)
+    assert outcome.violation is None, f"make sim SEED={seed}"
+
+
+@pytest.mark.timeout(600)
+def test_a_seed_is_a_run_under_any_hash_seed() -> None:
+    """I17, in two processes with different hashes of texts."""
+    code = (
+        "import json, sys; from unistream.testing.sim.run import run_seed; "
+        "print(json.dumps([run_seed(s).trace_hash for s in range(int(sys.argv[1]))]))"
+    )
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(HASHED)],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            stdout=subprocess.PIPE,
+        )
+        for hash_seed in ("1", "2")
+    ]
+    hashes = [json.loads(process.communicate()[0]) for process in running]
+    different = [seed for seed, pair in enumerate(zip(*hashes, strict=True)) if len(set(pair)) > 1]
+    assert different == []
+    assert len(set(hashes[0])) == HASHED, "different seeds are different runs"
+
+
+def test_the_story_of_a_run_is_told_in_order() -> None:
+    outcome = run_seed(1, story=True)
+    times = [float(line.split()[0]) for line in outcome.story]
+    assert times == sorted(times)
+    assert any("healed" in line for line in outcome.story)

@@ -1,0 +1,123 @@
+"""Many seeds in a few processes: what failed, how fast, and which rare branches were reached."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from unistream.testing.sim.run import Outcome, run_seed
+
+CHUNK = 25  # seeds that a process takes at a time
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a batch.
+
+    Attributes:
+        failed: Seeds that violated something, with what.
+        marks: How many runs have reached each rare branch.
+    """
+
+    seeds: int = 0
+    failed: list[tuple[int, str]] = field(default_factory=list)
+    marks: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+    virtual_ms: float = 0.0
+    wall_s: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.marks.update(outcome.marks)
+        self.events += outcome.events
+        self.virtual_ms += outcome.virtual_ms
+        if outcome.violation is not None:
+            self.failed.append((outcome.seed, outcome.violation))
+
+    def unreached(self, required: Iterable[str]) -> list[str]:
+        """Branches that no run has reached: the batch has not tested what it says."""
+        return [mark for mark in required if not self.marks[mark]]
+
+    def text(self) -> str:
+        lines = [
+            f"{self.seeds} seeds, {len(self.failed)} failed, {self.events} events, "
+            f"{self.virtual_ms / 3_600_000:.1f} virtual hours in {self.wall_s:.1f} s"
+        ]
+        lines += [f"  make sim SEED={seed}   # {violation}" for seed, violation in self.failed]
+        return "\n".join(lines)
+
+
+def run_batch(seeds: Sequence[int], *, jobs: int = 1) -> Report:
+    """Runs all of `seeds` in `jobs` processes."""
+    report = Report()
+    began_s = time.monotonic()
+    for outcome in outcomes(seeds, jobs=jobs):
+        report.add(outcome)
+    report.failed.sort()
+    report.wall_s = time.monotonic() - began_s
+    return report
+
+
+def outcomes(seeds: Sequence[int], *, jobs: int) -> Iterator[Outcome]:
+    """As they come."""
+    if jobs <= 1:
+        yield from map(run_seed, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(run_seed, seeds, chunksize=CHUNK)
+
+
+REQUIRED_MARKS = (
+    "AssignSplits was refused",
+    "CancelTask was refused",
+    "DeployTask was refused",
+    "TriggerCheckpoint was refused",
+    "a commit did not happen and its outcome is unknown",
+    "a commit happened and its outcome is unknown",
+    "a commit of an older leader was fenced",
+    "a commit was repeated",
+    "a data stream broke",
+    "a directory could not be made",
+    "a heartbeat was refused",
+    "a host could not stop a worker",
+    "a job that had ended was submitted again",
+    "a job was recovered by another leader",
+    "a manifest was not written",
+    "a manifest was not written and its outcome is unknown",
+    "a manifest was written and its outcome is unknown",
+    "a manifest was written twice",
+    "a message was given up with its worker",
+    "a partition did not appear in time",
+    "a report was repeated",
+    "a request arrived after its sender had given it up, or again",
+    "a request came twice",
+    "a request was lost",
+    "a run came to its end",
+    "a savepoint was completed",
+    "a savepoint was refused or failed",
+    "a state file could not be read",
+    "a state file could not be written",
+    "a stopped job went on from its savepoint",
+    "a suspend was completed",
+    "a suspend was refused or failed",
+    "a terminate was completed",
+    "a terminate was refused or failed",
+    "a worker did not come up",
+    "a worker gave up its master",
+    "a worker lost its lease",
+    "a worker was killed",
+    "a write of an older leader was fenced",
+    "an answer was lost",
+    "an old leader came back",
+    "commands were performed twice",
+    "splits could not be listed",
+    "the host did not notice the end of a worker",
+    "user code failed in close",
+    "user code failed in map",
+    "user code failed in restore",
+    "user code failed in snapshot",
+)
+"""Each must be reached by at least one run of a batch that is worth its name."""

@@ -1,0 +1,91 @@
+"""What happens to processes in the safety phase: kills, pauses, and masters that lose their office."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from unistream.base.ids import TaskManagerId
+from unistream.testing.sim.faults import NONE
+from unistream.testing.sim.master import SimDispatcher
+from unistream.testing.sim.worker import SimWorker
+from unistream.testing.sim.world import World
+
+ELECTION_MS: Final = 2_000
+
+
+class Target(Protocol):
+    """The cluster that suffers; `run.Run`."""
+
+    world: World
+    workers: dict[TaskManagerId, SimWorker]
+    leader: SimDispatcher | None
+
+    def elect(self) -> None: ...
+
+
+def plan_faults(target: Target) -> None:
+    """Each kind comes again and again, at random times, until the world is healed."""
+    faults = target.world.faults
+    for mean_ms, happen in (
+        (faults.kill_every_ms, _kill),
+        (faults.pause_every_ms, _pause),
+        (faults.master_every_ms, _change_master),
+    ):
+        if mean_ms:
+            _repeat(target, mean_ms, happen)
+
+
+def _repeat(target: Target, mean_ms: float, happen: Callable[[Target], None]) -> None:
+    def fire() -> None:
+        if target.world.faults is not NONE:
+            happen(target)
+            _repeat(target, mean_ms, happen)
+
+    target.world.at(target.world.random.expovariate(1 / mean_ms), fire)
+
+
+def _victim(target: Target) -> SimWorker | None:
+    running = [worker for worker in target.workers.values() if not worker.process.is_paused]
+    return target.world.random.choice(running) if running else None
+
+
+def _kill(target: Target) -> None:
+    worker = _victim(target)
+    if worker is not None:
+        target.world.sometimes("a worker was killed")
+        target.world.tell(f"FAULT kill {worker.id}")
+        worker.die("killed")
+
+
+def _pause(target: Target) -> None:
+    worker = _victim(target)
+    if worker is not None:
+        for_ms = target.world.between(100, target.world.faults.pause_ms)
+        target.world.tell(f"FAULT pause {worker.id} for {for_ms:.0f} ms")
+        worker.pause(for_ms)
+
+
+def _change_master(target: Target) -> None:
+    """The leader dies, or stands still and later believes for a while that it still leads."""
+    old, world = target.leader, target.world
+    if old is None:
+        return
+    target.leader = None
+    if world.chance(0.5):
+        world.tell(f"FAULT kill {old.process.name}")
+        old.process.is_alive = False
+    else:
+        world.sometimes("an old leader came back")
+        world.tell(f"FAULT pause {old.process.name}")
+        old.process.is_paused = True
+        back_ms = world.between(500, 2 * ELECTION_MS)
+        world.at(back_ms, lambda: world.resume(old.process))
+        world.at(back_ms + world.between(10, 3_000), lambda: _step_down(target, old))
+    world.at(world.between(100, ELECTION_MS), target.elect)
+
+
+def _step_down(target: Target, old: SimDispatcher) -> None:
+    """It has heard that it does not lead any more."""
+    target.world.tell(f"{old.process.name} steps down")
+    old.process.is_alive = False

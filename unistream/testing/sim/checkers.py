@@ -1,0 +1,326 @@
+"""Judges of a run: what must hold after every event, and at the end.
+
+Ids are those of docs/guide/simulation.md: I1 to I4, I6 to I8, I12, I14, I15. A violation stops the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from unistream.base.ids import (
+    AttemptId,
+    CheckpointId,
+    JobId,
+    LeaderEpoch,
+    LineageId,
+    OperatorUid,
+    TaskManagerId,
+)
+from unistream.core import job_messages as jm
+from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState
+from unistream.core.job import JOB_TRANSITIONS, JobStatus
+from unistream.model.messages import DeployTask
+from unistream.model.snapshot import FileRef, Manifest, OperatorStateHandle
+from unistream.operator.sink import COMMITTER_STATE
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitRequest
+from unistream.testing.sim.scenario import Pipeline
+from unistream.testing.sim.store import Store
+from unistream.testing.sim.table import Row
+from unistream.testing.sim.world import World
+
+_RUNNING = ("begins",)
+
+
+class Outputs:
+    """I1 to I3: what becomes visible in the table, sink by sink.
+
+    Args:
+        pipelines: By the uid of their sink.
+    """
+
+    def __init__(self, world: World, pipelines: Mapping[OperatorUid, Pipeline]) -> None:
+        self._world = world
+        self._pipelines = pipelines
+        self._seen: dict[OperatorUid, set[tuple[int, int]]] = {uid: set() for uid in pipelines}
+        self._counts: dict[OperatorUid, set[tuple[int, int]]] = {uid: set() for uid in pipelines}
+        self._permits: dict[OperatorUid, CheckpointId] = {}
+        self._durable: dict[LineageId, set[CheckpointId]] = {}
+        self._listed: dict[LineageId, set[bytes]] = {}
+
+    def on_manifest(self, manifest: Manifest) -> None:
+        """From now on what it lists may be committed."""
+        self._durable.setdefault(manifest.lineage, set()).add(manifest.checkpoint_id)
+        self._listed.setdefault(manifest.lineage, set()).update(_committables(manifest))
+
+    def on_commit(
+        self, uid: OperatorUid, permit: CommitPermit, request: CommitRequest, rows: Sequence[Row]
+    ) -> None:
+        """Judges rows that are about to be visible."""
+        if permit.checkpoint_id not in self._durable.get(permit.lineage, ()):
+            raise self._world.violated(
+                f"I2: {uid} commits by checkpoint {permit.checkpoint_id}, which is not durable"
+            )
+        unlisted = set(request.committables) - self._listed[permit.lineage]
+        if unlisted:
+            raise self._world.violated(
+                f"I2: {uid} commits {sorted(unlisted)}, which no durable manifest lists"
+            )
+        pipeline = self._pipelines[uid]
+        if pipeline.whole and permit.checkpoint_id != self._permits.get(uid):
+            self._permits[uid] = permit.checkpoint_id
+            self.check_prefix(uid)
+        self._unique(uid, rows, counted=pipeline.has_counts)
+
+    def _unique(self, uid: OperatorUid, rows: Sequence[Row], *, counted: bool) -> None:
+        seen, counts = self._seen[uid], self._counts[uid]
+        for split, offset, key, count in rows:
+            if (split, offset) in seen:
+                raise self._world.violated(f"I1: {uid} shows row {split}@{offset} twice")
+            seen.add((split, offset))
+            if counted and (key, count) in counts:
+                raise self._world.violated(f"I5: {uid} shows count {count} of key {key} twice")
+            counts.add((key, count))
+
+    def check_prefix(self, uid: OperatorUid) -> None:
+        """Between two permits of a committer for all writers, what is visible of each split has no gap.
+
+        One permit may take several commits: writers that had prepared for an aborted checkpoint are committed
+        first, under its id.
+        """
+        highest: dict[int, int] = {}
+        rows: dict[int, int] = {}
+        for split, offset in self._seen[uid]:
+            highest[split] = max(offset, highest.get(split, 0))
+            rows[split] = rows.get(split, 0) + 1
+        gaps = [split for split, last in highest.items() if rows[split] != last + 1]
+        if gaps:
+            raise self._world.violated(f"I1: {uid} shows a gap in split {min(gaps)} when it commits on")
+
+    def missing(self, uid: OperatorUid) -> int:
+        """Rows of the input that are not visible."""
+        contents = self._pipelines[uid].contents
+        return contents.splits * contents.rows - len(self._seen[uid])
+
+    def check_complete(self, uid: OperatorUid) -> None:
+        """I3 and I5: all input is visible, and counted."""
+        pipeline = self._pipelines[uid]
+        contents = pipeline.contents
+        expected = {(split, offset) for split in contents.numbers for offset in range(contents.rows)}
+        lost = sorted(expected - self._seen[uid])
+        if lost:
+            raise self._world.violated(
+                f"I3: {uid} never shows {len(lost)} of {len(expected)} rows, such as {lost[:5]}"
+            )
+        if pipeline.has_counts:
+            totals: dict[int, int] = {}
+            for split, offset in sorted(expected):
+                key = contents.key(split, offset)
+                totals[key] = totals.get(key, 0) + 1
+            counted = {(key, n) for key, total in totals.items() for n in range(1, total + 1)}
+            if counted != self._counts[uid]:
+                raise self._world.violated(
+                    f"I5: {uid} has wrong counts: {sorted(counted ^ self._counts[uid])[:5]}"
+                )
+
+
+def _committables(manifest: Manifest) -> Iterable[bytes]:
+    """Payloads of all committers in a manifest."""
+    for handle in _operators(manifest):
+        for part in handle.lists:
+            if part.name == COMMITTER_STATE:
+                for item in part.inline or ():
+                    for pending in msgspec.msgpack.decode(item):
+                        yield from pending["payloads"]
+
+
+def _operators(manifest: Manifest) -> Iterable[OperatorStateHandle]:
+    for vertex in manifest.vertices:
+        for subtask in vertex.subtasks:
+            if subtask is not None:
+                yield from subtask.operators.values()
+
+
+class Writes:
+    """I4, I6, I7, I8: what is written to the storage and removed from it."""
+
+    def __init__(self, store: Store, outputs: Outputs) -> None:
+        self._world = store.world
+        self._store = store
+        self._directories: dict[JobId, dict[CheckpointId, LeaderEpoch]] = {}
+        self._outputs = outputs
+
+    def on_directory(self, job: JobId, checkpoint_id: CheckpointId, epoch: LeaderEpoch) -> None:
+        """One leader's directories may be made out of order: several are on their way at once."""
+        self._check_epoch("a directory", epoch)
+        made = self._directories.setdefault(job, {})
+        older = max((n for n, by in made.items() if by < epoch), default=0)
+        if checkpoint_id <= older or (checkpoint_id in made and not self._store.repeats):
+            raise self._world.violated(f"I6: checkpoint {checkpoint_id} of {job} comes after {max(made)}")
+        made[checkpoint_id] = epoch
+
+    def on_manifest(self, directory: str, manifest: Manifest, epoch: LeaderEpoch) -> None:
+        """It has just become durable."""
+        self._check_epoch(directory, epoch)
+        files = self._store.files.get(directory, {})
+        for ref in _files(manifest):
+            if len(files.get(ref.path, b"")) != ref.size:
+                raise self._world.violated(f"I7: {directory} refers to {ref.path}, which is not there")
+        older = [
+            m.checkpoint_id
+            for m in self._store.manifests.values()
+            if m.job == manifest.job and m is not manifest
+        ]
+        if older and max(older) >= manifest.checkpoint_id:
+            raise self._world.violated(
+                f"I6: manifest {manifest.checkpoint_id} of {manifest.job} comes after {max(older)}"
+            )
+        self._outputs.on_manifest(manifest)
+
+    def on_discard(self, directory: str, epoch: LeaderEpoch) -> None:
+        self._check_epoch(f"removing {directory}", epoch)
+        manifest = self._store.manifests.get(directory)
+        if manifest is None or manifest.job in self._store.results:
+            return
+        if manifest.kind.is_savepoint:
+            raise self._world.violated(f"I8: savepoint {directory} is removed")
+        newest = self._store.newest(manifest.job)
+        if newest is not None and newest.directory == directory:
+            raise self._world.violated(f"I8: {directory} is removed, the newest of a job that has not ended")
+
+    def _check_epoch(self, what: str, epoch: LeaderEpoch) -> None:
+        if epoch < self._store.epoch:
+            raise self._world.violated(
+                f"I4: {what} is written by leader {epoch}, but {self._store.epoch} leads"
+            )
+
+
+def _files(manifest: Manifest) -> Iterable[FileRef]:
+    for handle in _operators(manifest):
+        yield from (part.file for part in handle.keyed)
+        yield from (part.file for part in handle.lists if part.file is not None)
+
+
+class Lives:
+    """I6, I12 and I15: states and checkpoints of one job under one leader, and of its attempts."""
+
+    def __init__(self, world: World, store: Store, job: JobId, epoch: LeaderEpoch) -> None:
+        if job in store.results:
+            raise world.violated(f"I15: {job} has ended as {store.results[job]} and starts again")
+        self._world = world
+        self._store = store
+        self._job = job
+        self._epoch = epoch
+        self.state = JobStatus.INITIALIZING
+        self._attempts: dict[AttemptId, ExecutionState] = {}
+        self._last_id = 0
+        self._ended = False
+
+    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+        """What the machine has decided, before it is performed."""
+        for command in commands:
+            match command:
+                case jm.RecordJobState(state=state):
+                    self._job_is(JobStatus(state))
+                case jm.RecordAttempt(attempt=attempt, state=state):
+                    self._attempt_is(attempt, ExecutionState(state))
+                case jm.Send(message=DeployTask()):
+                    self._may_run()
+                case jm.PrepareDirectory(checkpoint_id=checkpoint_id):
+                    self._id_is(checkpoint_id)
+                case jm.JobEnded():
+                    self._end()
+                case _:
+                    pass
+
+    def _job_is(self, state: JobStatus) -> None:
+        if state is not self.state and state not in JOB_TRANSITIONS[self.state]:
+            raise self._world.violated(f"I12: {self._job} goes from {self.state.value} to {state.value}")
+        if state is not self.state:
+            self._world.tell(f"{self._job} (leader {self._epoch}) is {state.value}")
+        self.state = state
+
+    def _attempt_is(self, attempt: AttemptId, state: ExecutionState) -> None:
+        before = self._attempts.get(attempt, ExecutionState.CREATED)
+        if state is not before and state not in EXECUTION_TRANSITIONS[before]:
+            raise self._world.violated(f"I12: {attempt} goes from {before.value} to {state.value}")
+        self._attempts[attempt] = state
+
+    def _id_is(self, checkpoint_id: CheckpointId) -> None:
+        if checkpoint_id <= self._last_id:
+            text = f"I6: checkpoint {checkpoint_id} of {self._job} is begun after {self._last_id}"
+            raise self._world.violated(text)
+        self._last_id = checkpoint_id
+
+    def _may_run(self) -> None:
+        if self._ended:
+            raise self._world.violated(f"I15: {self._job} deploys a task after its end")
+        if self._job in self._store.results and self._epoch == self._store.epoch:
+            raise self._world.violated(f"I15: {self._job} has a result and deploys a task")
+
+    def _end(self) -> None:
+        self._ended = True
+        if not self.state.is_globally_terminal:
+            raise self._world.violated(f"I12: {self._job} ends as {self.state.value}")
+        alive = [attempt for attempt, state in self._attempts.items() if not state.is_terminal]
+        if alive:
+            raise self._world.violated(
+                f"I12: {self._job} ends while {alive[0]} is {self._attempts[alive[0]].value}"
+            )
+
+
+class Places:
+    """I14: what runs where. `slots`: of each worker; `is_lost`: its master has given it up."""
+
+    def __init__(self, world: World, slots: int, is_lost: Callable[[TaskManagerId], bool]) -> None:
+        self._world = world
+        self._slots = slots
+        self._is_lost = is_lost
+        self._running: dict[TaskManagerId, dict[AttemptId, None]] = {}
+
+    def on_task(self, worker: TaskManagerId, attempt: AttemptId, what: str) -> None:
+        """A task begins, or has ended."""
+        running = self._running.setdefault(worker, {})
+        if what not in _RUNNING:
+            running.pop(attempt, None)
+            return
+        for other in running:
+            if (other.job, other.subtask) == (attempt.job, attempt.subtask):
+                raise self._world.violated(f"I14: {attempt} begins on {worker} while {other} runs there")
+        running[attempt] = None
+        slices = {(a.job, a.index) for a in running}
+        if len(slices) > self._slots and not self._is_lost(worker):
+            raise self._world.violated(
+                f"I14: {worker} has {self._slots} slot(s) and runs {len(slices)} slices"
+            )
+
+    def gone(self, worker: TaskManagerId) -> None:
+        self._running.pop(worker, None)
+
+    def left_over(self, ended: Iterable[JobId]) -> list[tuple[TaskManagerId, AttemptId]]:
+        """Tasks of jobs that have ended, on workers that live and have a master."""
+        jobs = set(ended)
+        return [
+            (worker, attempt)
+            for worker, tasks in self._running.items()
+            for attempt in tasks
+            if attempt.job in jobs and not self._is_lost(worker)
+        ]
+
+
+class Leases:
+    """I14: no slot is given to two requests at once, as the jobs see it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._holders: dict[str, tuple[JobId, str]] = {}
+
+    def on_granted(self, job: JobId, leases: Iterable[jm.SlotLease]) -> None:
+        for lease in leases:
+            holder = self._holders.setdefault(lease.allocation, (job, lease.request))
+            if holder != (job, lease.request):
+                raise self._world.violated(
+                    f"I14: {lease.allocation} is held by {holder} and given to {(job, lease.request)}"
+                )

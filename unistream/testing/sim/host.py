@@ -1,0 +1,71 @@
+"""Where simulated workers run: processes that start, sometimes do not, and end."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unistream.base.ids import TaskManagerId
+from unistream.port.host import LostListener, TaskManagerSpec
+from unistream.testing.sim.faults import NONE
+from unistream.testing.sim.worker import SimWorker, Surroundings
+
+UNNOTICED: Final = 0.15  # share of ends that only the heartbeat tells
+UNSTOPPED: Final = 0.3  # share of workers that have to end by themselves
+
+
+class SimHost:
+    """`port.host.WorkerHost` of one master.
+
+    Args:
+        workers: All that are up, of any master.
+        on_lost: Hears of ends, mostly.
+    """
+
+    def __init__(
+        self, around: Surroundings, workers: dict[TaskManagerId, SimWorker], on_lost: LostListener
+    ) -> None:
+        self._around = around
+        self._workers = workers
+        self._world = around.world
+        self._on_lost = on_lost
+        self.started: set[TaskManagerId] = set()
+        self._stopped: set[TaskManagerId] = set()
+
+    def start(self, spec: TaskManagerSpec) -> None:
+        if spec.id in self.started:
+            return
+        self.started.add(spec.id)
+        self._world.at(self._world.between(20, 600), lambda: self._up(spec))
+
+    def _up(self, spec: TaskManagerSpec) -> None:
+        if spec.id in self._stopped:
+            return
+        if self._world.chance(self._world.faults.start_fail):
+            self._world.sometimes("a worker did not come up")
+            self._world.at(5, lambda: self._on_lost(spec.id, "it did not come up"))
+            return
+        worker = SimWorker(spec, self._around)
+        self._workers[spec.id] = worker
+        self._world.tell(f"{spec.id} is up")
+        worker.start()
+
+    def ended(self, task_manager: TaskManagerId, reason: str, *, noticed: bool) -> None:
+        """Noticed a little later; or never, and then only the heartbeat tells."""
+        if not noticed and self._world.chance(UNNOTICED if self._world.faults is not NONE else 0):
+            self._world.sometimes("the host did not notice the end of a worker")
+            return
+        self._world.at(self._world.between(1, 300), lambda: self._on_lost(task_manager, reason))
+
+    def stop(self, task_manager: TaskManagerId) -> None:
+        self._stopped.add(task_manager)
+        worker = self._workers.get(task_manager)
+        if worker is None:
+            return
+        if worker.is_registered and self._world.faults is not NONE and self._world.chance(UNSTOPPED):
+            self._world.sometimes("a host could not stop a worker")
+            self._world.tell(f"{task_manager} cannot be reached by its host")
+            return
+        worker.die("stopped by its host")
+
+    def close(self) -> None:
+        """Workers end with the run."""

@@ -1,0 +1,340 @@
+"""Bugs that are planted on purpose, to see that the simulator finds them: the test of the test.
+
+Each replaces a part of a real class (or of the simulated outside world, where the rule is an adapter's)
+while `planted` is active, in this process only; the product knows nothing of it. Most are bugs that
+streaming systems have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from unistream.base.ids import AttemptId, CheckpointId
+from unistream.core import job_messages as jm
+from unistream.core.alignment import BarrierAligner
+from unistream.core.checkpoint import CheckpointCoordinator
+from unistream.core.checkpoint_pending import Pending, Phase
+from unistream.core.checkpoint_store import CompletedSnapshots
+from unistream.core.execution import ExecutionState
+from unistream.core.executions import Executions
+from unistream.core.recoveries import Recoveries
+from unistream.core.resource_workers import Worker
+from unistream.core.slot_pool import SlotPool
+from unistream.core.sources import Sources
+from unistream.core.split_assignment import SplitAssigner
+from unistream.core.task_commit import TaskCheckpoints
+from unistream.master.dispatcher import Dispatcher
+from unistream.model.messages import CheckpointAcked
+from unistream.operator.sink import CommitterOperator
+from unistream.port.operator import CommitPermit
+from unistream.state.hashmap import HashMapStateBackend
+from unistream.testing.sim import master, network
+from unistream.testing.sim.store import MasterStorage
+from unistream.testing.sim.table import Table
+from unistream.worker.partition import ResultPartition
+from unistream.worker.source_operator import SourceOperator
+
+Patch = tuple[object, str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`lesson`: what goes wrong, for people; `patches`: (owner, name, replacement), made when planted."""
+
+    lesson: str
+    patches: Callable[[], list[Patch]]
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The bug `name` of `MUTANTS` is there inside the block."""
+    before: list[Patch] = []
+    for owner, attribute, replacement in MUTANTS[name].patches():
+        before.append((owner, attribute, vars(owner)[attribute]))
+        setattr(owner, attribute, replacement)
+    try:
+        yield
+    finally:
+        for owner, attribute, original in reversed(before):
+            setattr(owner, attribute, original)
+
+
+# --- commits ----------------------------------------------------------------------------------------
+
+
+def _not_idempotent() -> list[Patch]:
+    return [(Table, "is_committed", lambda *_a, **_k: False)]
+
+
+def _aborted_drops_output() -> list[Patch]:
+    def notify_checkpoint_aborted(self: Any, checkpoint_id: CheckpointId) -> None:
+        self._pending = {key: p for key, p in self._pending.items() if key[0] != checkpoint_id}
+
+    def notify(self: Any, checkpoint_id: CheckpointId) -> None:
+        notify_checkpoint_aborted(self, checkpoint_id)
+
+    return [
+        (_base_of(CommitterOperator, "notify_checkpoint_aborted"), "notify_checkpoint_aborted", _only(notify))
+    ]
+
+
+def _only(notify: Callable[[Any, CheckpointId], None]) -> Callable[[Any, CheckpointId], None]:
+    def notified(self: Any, checkpoint_id: CheckpointId) -> None:
+        if isinstance(self, CommitterOperator):
+            notify(self, checkpoint_id)
+
+    return notified
+
+
+def _base_of(cls: type, attribute: str) -> type:
+    return next(base for base in cls.__mro__ if attribute in vars(base))
+
+
+def _no_recommit() -> list[Patch]:
+    original = CommitterOperator.initialize_state
+
+    def initialize_state(self: Any, state: Any) -> None:
+        commit, self._commit = self._commit, lambda _permit: None
+        original(self, state)
+        self._commit, self._restored = commit, []
+
+    return [(CommitterOperator, "initialize_state", initialize_state)]
+
+
+def _commit_everything() -> list[Patch]:
+    original = CommitterOperator._commit
+
+    def commit(self: Any, permit: CommitPermit) -> None:
+        newest = max([key[0] for key in self._pending], default=permit.checkpoint_id)
+        wide = CommitPermit(
+            lineage=permit.lineage, checkpoint_id=max(newest, permit.checkpoint_id), epoch=permit.epoch
+        )
+        original(self, wide)
+
+    return [(CommitterOperator, "_commit", commit)]
+
+
+def _ends_early() -> list[Patch]:
+    return [(TaskCheckpoints, "final_completed", property(lambda self: self._data_ended))]
+
+
+# --- checkpoints ------------------------------------------------------------------------------------
+
+
+def _fallback() -> list[Patch]:
+    def latest(self: Any) -> Any:
+        return self._all[-2] if len(self._all) > 1 else (self._all[-1] if self._all else None)
+
+    return [(CompletedSnapshots, "latest", property(latest))]
+
+
+def _notify_early() -> list[Patch]:
+    original = CheckpointCoordinator._finalize_when_acked
+
+    def finalize(self: Any, pending: Pending) -> Any:
+        failure = original(self, pending)
+        if pending.phase is Phase.FINALIZING and self._pending is pending:
+            return self.manifest_durable(pending.checkpoint_id)
+        return failure
+
+    return [(CheckpointCoordinator, "_finalize_when_acked", finalize)]
+
+
+def _reused_ids() -> list[Patch]:
+    original = CheckpointCoordinator._drop
+
+    def drop(self: Any, pending: Pending, *args: Any, **kwargs: Any) -> None:
+        original(self, pending, *args, **kwargs)
+        self._next_id = pending.checkpoint_id
+
+    return [(CheckpointCoordinator, "_drop", drop)]
+
+
+def _ids_start_again() -> list[Patch]:
+    return [(master, "first_id", lambda _store, _job: 1)]
+
+
+def _late_ack() -> list[Patch]:
+    original = CheckpointCoordinator.acked
+
+    def acked(self: Any, ack: CheckpointAcked) -> Any:
+        pending = self._pending
+        if pending is not None and pending.phase is Phase.TRIGGERED and pending.waits_for(ack.attempt):
+            pending.acks[ack.attempt.subtask] = ack
+            return self._finalize_when_acked(pending)
+        return original(self, ack)
+
+    return [(CheckpointCoordinator, "acked", acked)]
+
+
+def _discard_unknown() -> list[Patch]:
+    original = CheckpointCoordinator._abort
+
+    def abort(self: Any, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("discard", None)
+        return original(self, *args, **kwargs)
+
+    return [(CheckpointCoordinator, "_abort", abort)]
+
+
+def _no_gate() -> list[Patch]:
+    def quiet(self: Any) -> bool:
+        return bool(self._held)
+
+    return [(Sources, "quiet", property(quiet)), *_no_order()]
+
+
+def _no_order() -> list[Patch]:
+    """Alone it does no harm to splits; it takes away what hides a missing gate."""
+
+    def send(self: Any, message: Any, fate: Any) -> None:
+        self._queue.append((message, fate))
+        self._busy = False
+        self._next()
+
+    return [(network._Sender, "send", send)]
+
+
+def _no_fence() -> list[Patch]:
+    return [
+        (MasterStorage, "check_epoch", lambda _self: None),
+        (Table, "check_epoch", lambda _self, _epoch: None),
+    ]
+
+
+# --- attempts, slots, splits ------------------------------------------------------------------------
+
+
+def _stale_attempt() -> list[Patch]:
+    def find(self: Any, attempt: AttemptId) -> Any:
+        return self._current.get(attempt.subtask)
+
+    return [(Executions, "find", find)]
+
+
+def _restart_no_wait() -> list[Patch]:
+    original = Recoveries.take
+
+    def take(self: Any, _has_ended: Any) -> Any:
+        return original(self, lambda _subtask: True)
+
+    def reset(self: Any, subtasks: Any) -> None:
+        for subtask in subtasks:
+            former = self._current[subtask]
+            if former.state is not ExecutionState.CREATED:
+                self._counts[former.state] -= 1
+                self._create(subtask, former.attempt.attempt + 1)
+
+    return [(Recoveries, "take", take), (Executions, "reset", reset)]
+
+
+def _no_wait() -> list[Patch]:
+    def all_terminal(self: Any) -> bool:
+        return all(e.state.is_terminal or e.state is ExecutionState.CANCELING for e in self)
+
+    return [(Executions, "all_terminal", property(all_terminal))]
+
+
+def _slots_kept() -> list[Patch]:
+    return [(SlotPool, "lost", lambda _self, _task_manager: None)]
+
+
+def _double_grant() -> list[Patch]:
+    return [(Worker, "free", property(lambda self: self.slots - len(self.leases) + 1))]
+
+
+def _runs_again() -> list[Patch]:
+    return [(Dispatcher, "_exists", lambda _self, _job: False)]
+
+
+def _splits_twice() -> list[Patch]:
+    def restore(info: Any, parallelism: int, _state: bytes) -> SplitAssigner:
+        return SplitAssigner(info, parallelism)
+
+    return [(SplitAssigner, "restore", staticmethod(restore))]
+
+
+def _assigned_twice() -> list[Patch]:
+    original = SourceOperator.add_splits
+
+    def add_splits(self: Any, splits: Any) -> None:
+        self._given.clear()
+        original(self, splits)
+
+    return [(SourceOperator, "add_splits", add_splits)]
+
+
+def _requests_lost() -> list[Patch]:
+    """An `Undelivered` is taken for a `Delivered`."""
+    from unistream.core.job_machine import JobMachine
+
+    original = cast(Any, JobMachine.handle)
+
+    def handle(self: Any, event: jm.Event, *when: Any) -> Any:
+        if isinstance(event, jm.Undelivered):
+            event = jm.Delivered(token=event.token)
+        return original(self, event, *when)
+
+    return [(JobMachine, "handle", handle)]
+
+
+# --- data -------------------------------------------------------------------------------------------
+
+
+def _no_alignment() -> list[Patch]:
+    return [(BarrierAligner, "is_blocked", lambda _self, _channel: False)]
+
+
+def _barrier_overtakes() -> list[Patch]:
+    def broadcast(self: Any, event: Any) -> None:
+        for subpartition in self._subpartitions:
+            subpartition.add(event)
+
+    return [(ResultPartition, "broadcast", broadcast)]
+
+
+def _state_lost() -> list[Patch]:
+    return [(HashMapStateBackend, "restore", lambda _self, _tables: None)]
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "commit-not-idempotent": Mutant("a commit that is repeated shows its rows twice", _not_idempotent),
+    "aborted-checkpoint-drops-output": Mutant(
+        "staged output of an aborted checkpoint is forgotten instead of kept for the next",
+        _aborted_drops_output,
+    ),
+    "recovery-does-not-recommit": Mutant("what the restored checkpoint lists is not committed", _no_recommit),
+    "commit-everything": Mutant("everything prepared is committed, not what is durable", _commit_everything),
+    "task-ends-before-its-commit": Mutant("a task does not wait for its last checkpoint", _ends_early),
+    "silent-fallback": Mutant("a restart uses an older checkpoint than the newest (FLINK-22502)", _fallback),
+    "notify-before-durable": Mutant("completion is announced before the manifest is durable", _notify_early),
+    "reused-checkpoint-ids": Mutant("an aborted checkpoint's id is given out again", _reused_ids),
+    "ids-start-again": Mutant("a new leader counts checkpoints from 1", _ids_start_again),
+    "late-ack": Mutant("an acknowledgement of an aborted checkpoint counts for the next", _late_ack),
+    "discard-after-unknown": Mutant(
+        "a snapshot whose outcome is unknown is removed (FLINK-22494)", _discard_unknown
+    ),
+    "no-split-gate": Mutant(
+        "a snapshot does not wait for splits on their way, and messages overtake (FLINK-21996)", _no_gate
+    ),
+    "no-epoch-fence": Mutant("an old leader's writes succeed", _no_fence),
+    "stale-attempt": Mutant("reports of an earlier attempt are believed", _stale_attempt),
+    "restart-without-waiting": Mutant(
+        "a restart does not wait until the old attempts have ended", _restart_no_wait
+    ),
+    "end-without-waiting": Mutant("a job ends while its attempts do not", _no_wait),
+    "lost-slots-kept": Mutant("the slots of a lost worker are used again", _slots_kept),
+    "double-grant": Mutant("a slot is given to two requests", _double_grant),
+    "job-runs-again": Mutant("a request that is repeated starts the job again", _runs_again),
+    "splits-given-twice": Mutant("a restored source gives out splits that its readers have", _splits_twice),
+    "repeated-assignment": Mutant(
+        "a split that is assigned by a repeated message is read twice", _assigned_twice
+    ),
+    "undelivered-is-delivered": Mutant("a message without an answer is taken for delivered", _requests_lost),
+    "no-alignment": Mutant("channels are not blocked behind a barrier", _no_alignment),
+    "barrier-overtakes": Mutant("a barrier overtakes rows that wait for a full batch", _barrier_overtakes),
+    "state-not-restored": Mutant("keyed state is not restored", _state_lost),
+}

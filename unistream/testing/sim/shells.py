@@ -1,0 +1,201 @@
+"""What stands in for a master's threads: mailboxes, a pool, a catalogue, and machines under observation."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from unistream.base.config import Configuration
+from unistream.base.ids import JobId, LeaderEpoch
+from unistream.core import job_messages as jm
+from unistream.core.job_machine import JobMachine
+from unistream.core.job_view import JobView
+from unistream.core.resource_machine import ResourceMachine
+from unistream.core.resource_messages import ResourceCommand, ResourceEvent
+from unistream.master.ordered import Pool
+from unistream.master.timers import Mailbox
+from unistream.port.host import LostListener, WorkerHost
+from unistream.port.metadata import JobRecord
+from unistream.port.source import SplitDiscovery
+from unistream.testing.sim.checkers import Leases, Lives
+from unistream.testing.sim.faults import NONE
+from unistream.testing.sim.network import Network
+from unistream.testing.sim.store import MasterStorage, Store, Witness
+from unistream.testing.sim.world import Process, VirtualClock, World
+
+E = TypeVar("E")
+T = TypeVar("T")
+
+Discover = Callable[[Any], SplitDiscovery]
+IO = (jm.DiscoverSplits, jm.PrepareDirectory, jm.WriteManifest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What masters of a run share.
+
+    Attributes:
+        create_host: For a master's workers.
+        config: Of the cluster.
+    """
+
+    world: World
+    network: Network
+    store: Store
+    witness: Witness
+    leases: Leases
+    discover: Discover
+    create_host: Callable[[LostListener], WorkerHost]
+    config: Configuration
+
+
+class SimQueue(Mailbox[E, T], Generic[E, T]):
+    """A mailbox whose owner takes one message for each event of the world."""
+
+    def __init__(self, world: World, process: Process, take_one: Callable[[], None]) -> None:
+        super().__init__(VirtualClock(world))
+        self._world = world
+        self._process = process
+        self._take_one = take_one
+
+    def post(self, event: E) -> None:
+        super().post(event)
+        self._world.at(self._world.between(0.02, 1.5), self._take_one, self._process)
+
+    def set_timer(self, timer: T, delay_ms: int) -> None:
+        super().set_timer(timer, delay_ms)
+        self._world.at(max(0, delay_ms) + 1, self._take_one, self._process)
+
+    def take(self, timeout_ms: int) -> tuple[E | None, T | None]:
+        return super().take(0)
+
+
+class SimPool(Pool):
+    """Storage and discovery, a while later; everything else at once."""
+
+    def __init__(
+        self, world: World, store: Store, process: Process, storage: MasterStorage | None = None
+    ) -> None:
+        self._world = world
+        self._store = store
+        self._storage = storage
+        self._process = process
+
+    def submit(self, work: Callable[..., None], /, *args: Any, **kwargs: Any) -> Future[None]:
+        """Done when it returns, unless it is storage's or a source's."""
+        future: Future[None] = Future()
+        if args and isinstance(args[0], IO):
+            delay_ms = self._world.between(1, 30)
+            slow_ms = self._world.faults.store_slow_ms
+            if slow_ms and isinstance(args[0], jm.WriteManifest):
+                delay_ms += self._world.random.expovariate(1 / slow_ms)
+            self._world.at(
+                delay_ms, lambda: self._perform(args[0], lambda: work(*args, **kwargs)), self._process
+            )
+        else:
+            work(*args, **kwargs)
+            future.set_result(None)
+        return future
+
+    def _perform(self, command: object, work: Callable[[], None]) -> None:
+        """Sometimes what has been done is done again, which must change nothing (I16).
+
+        A write's second outcome is nobody's: its shell would have told one outcome only.
+        """
+        work()
+        if not self._world.chance(self._world.faults.command_twice):
+            return
+        faults, self._world.faults = self._world.faults, NONE
+        self._store.repeats = True
+        if not isinstance(command, jm.WriteManifest):
+            work()
+        elif self._storage is not None and command.directory in self._store.manifests:
+            self._storage.write_manifest(command.directory, command.manifest)
+        self._store.repeats = False
+        self._world.faults = faults
+
+    def close(self, timeout_s: float) -> bool:
+        return True
+
+
+class WatchedMachine:
+    """A `JobMachine` under the eyes of the judges; sometimes it says the end of what it said twice (I16)."""
+
+    def __init__(self, machine: JobMachine, cluster: Cluster, lives: Lives, job: JobId) -> None:
+        self._machine = machine
+        self._cluster = cluster
+        self._lives = lives
+        self._job = job
+
+    def handle(self, event: jm.Event, *when: Any) -> Sequence[jm.Command]:
+        if isinstance(event, jm.SlotsGranted):
+            self._cluster.leases.on_granted(self._job, event.leases)
+        commands = list(self._machine.handle(event, *when))
+        self._lives.on_commands(commands)
+        world = self._cluster.world
+        if commands and world.chance(world.faults.command_twice):
+            world.sometimes("commands were performed twice")
+            again = commands[world.random.randrange(len(commands)) :]
+            commands += [command for command in again if not isinstance(command, IO)]  # see `SimPool`
+        return commands
+
+    def validate(self) -> None:
+        self._machine.validate()
+
+    def view(self) -> JobView:
+        return self._machine.view()
+
+
+class WatchedResources:
+    """A `ResourceMachine` whose defects are not lost in the log."""
+
+    def __init__(self, machine: ResourceMachine) -> None:
+        self._machine = machine
+        self.defect: Exception | None = None
+
+    def handle(self, event: ResourceEvent) -> list[ResourceCommand]:
+        try:
+            return self._machine.handle(event)
+        except Exception as error:
+            self.defect = error
+            raise
+
+    def validate(self) -> None:
+        try:
+            self._machine.validate()
+        except Exception as error:
+            self.defect = error
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._machine, name)
+
+
+class SimCatalogue:
+    """`master.catalogue.Catalogue`: keeps the results of jobs, written by the newest leader only."""
+
+    def __init__(self, store: Store, epoch: LeaderEpoch) -> None:
+        self._store = store
+        self._epoch = epoch
+
+    def update_job(
+        self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
+    ) -> threading.Event:
+        if ended_ms is not None and self._epoch >= self._store.epoch:
+            self._store.results[job] = state
+        tried = threading.Event()
+        tried.set()
+        return tried
+
+    def add_job(self, record: JobRecord) -> None: ...
+
+    def record_attempt(self, *_facts: object) -> None: ...
+
+    def record_checkpoint(self, record: object) -> None: ...
+
+    def record_exception(self, record: object) -> None: ...
+
+    def record_commit(self, record: object) -> None: ...

@@ -1,0 +1,206 @@
+"""Data between the processes of a simulation: ordered streams with credits, which break."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from unistream.base.errors import Transient, Unreachable
+from unistream.model.elements import Batch, Element, EndOfPartition
+from unistream.model.messages import ChannelDescriptor
+from unistream.port.transport import InputSink, PartitionSource, SubpartitionView
+from unistream.testing.sim.world import Process, World
+from unistream.worker.network_memory import batch_cost
+
+BACKOFF_MS: Final = 100
+ELEMENTS_PER_TURN: Final = 8
+
+
+class Producer(Protocol):
+    """A process that serves partitions."""
+
+    @property
+    def process(self) -> Process: ...
+
+    @property
+    def partitions(self) -> PartitionSource: ...
+
+
+class Streams:
+    """All streams of a run. `find`: who listens at an address."""
+
+    def __init__(self, world: World, find: Callable[[str], Producer | None]) -> None:
+        self.world = world
+        self.find = find
+        self._open: dict[Stream, None] = {}
+
+    def add(self, stream: Stream) -> None:
+        self._open[stream] = None
+
+    def remove(self, stream: Stream) -> None:
+        self._open.pop(stream, None)
+
+    def process_died(self, process: Process) -> None:
+        """Its connections break; both kinds of peers notice a little later."""
+        for stream in list(self._open):
+            stream.on_process_died(process)
+
+
+class SimDataClient:
+    """`port.transport.DataClient` of one process."""
+
+    def __init__(self, streams: Streams, process: Process, timeout_ms: int) -> None:
+        self._streams = streams
+        self._process = process
+        self._timeout_ms = timeout_ms
+
+    def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> Stream:
+        stream = Stream(self._streams, self._process, channel, sink, credits, timeout_ms=self._timeout_ms)
+        self._streams.add(stream)
+        stream.start()
+        return stream
+
+    def close(self) -> None:
+        """Streams end with their process."""
+
+
+class Stream:
+    """One subpartition on its way (port.transport.RemoteInput)."""
+
+    def __init__(
+        self,
+        streams: Streams,
+        consumer: Process,
+        channel: ChannelDescriptor,
+        sink: InputSink,
+        credits: int,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        self._streams = streams
+        self._world = streams.world
+        self._consumer = consumer
+        self._channel = channel
+        self._sink = sink
+        self._credits = credits
+        self._deadline_ms = self._world.now + timeout_ms
+        self._producer: Process | None = None
+        self._view: SubpartitionView | None = None
+        self._next: Batch | None = None  # polled, and waits for credit
+        self._under_way: deque[tuple[Element | None, int]] = (
+            deque()
+        )  # None: the producer needs so much credit
+        self._arrival_ms = 0.0
+        self._pumping = False
+        self._over = False  # closed, broken or complete: the consumer is told nothing more
+
+    def start(self) -> None:
+        self._world.at(self._world.between(0.2, 3), self._ask, self._consumer)
+
+    def grant(self, credits: int) -> None:
+        self._world.at(self._world.between(0.1, 2), lambda: self._granted(credits), self._producer)
+
+    def close(self) -> None:
+        """By the consumer: the producer hears of it later."""
+        if not self._over:
+            self._over = True
+            self._world.at(self._world.between(0.1, 3), self._release, self._producer)
+            self._streams.remove(self)
+
+    # --- opening ----------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if self._over:
+            return
+        producer = self._streams.find(self._channel.address)
+        if producer is not None and producer.process.is_alive and not producer.process.is_paused:
+            self._view = producer.partitions.open_subpartition(self._channel, self._wake)
+            if self._view is not None:
+                self._producer = producer.process
+                self._wake()
+                return
+        if self._world.now >= self._deadline_ms:
+            self._world.sometimes("a partition did not appear in time")
+            self._fail("its partition did not appear")
+            return
+        self._world.at(BACKOFF_MS, self._ask, self._consumer)
+
+    # --- the producer's side ----------------------------------------------------------------------
+
+    def _granted(self, credits: int) -> None:
+        self._credits += credits
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            self._world.at(self._world.between(0.05, 1), self._pump, self._producer)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        view = self._view
+        if view is None or self._over:
+            return
+        for _ in range(ELEMENTS_PER_TURN):
+            waited = self._next is not None
+            element = self._next or view.poll()
+            if element is None:
+                return
+            cost = batch_cost(element) if isinstance(element, Batch) else 0
+            if isinstance(element, Batch) and cost > self._credits:
+                self._next = element
+                if not waited:
+                    self._send(None, cost)
+                return
+            self._next = None
+            self._credits -= cost
+            self._send(element, cost)
+        self._wake()
+
+    def _send(self, element: Element | None, cost: int) -> None:
+        world = self._world
+        if world.chance(world.faults.stream_break):
+            world.sometimes("a data stream broke")
+            self._release()
+            world.at(1, lambda: self._fail("the connection was reset"), self._consumer)
+            return
+        self._under_way.append((element, cost))
+        self._arrival_ms = max(self._arrival_ms, world.now + world.between(0.2, 3))
+        world.at(self._arrival_ms - world.now, self._deliver, self._consumer)
+
+    def _release(self) -> None:
+        view, self._view = self._view, None
+        if view is not None:
+            view.release(Transient("the consumer is gone"))
+
+    # --- the consumer's side ----------------------------------------------------------------------
+
+    def _deliver(self) -> None:
+        if self._over or not self._under_way:
+            return
+        element, cost = self._under_way.popleft()
+        if element is None:
+            self._sink.on_need(cost)
+            return
+        if isinstance(element, EndOfPartition):
+            self._over = True
+            self._streams.remove(self)
+        self._sink.on_element(element, cost)
+
+    def _fail(self, why: str) -> None:
+        if not self._over:
+            self._over = True
+            self._streams.remove(self)
+            self._sink.on_error(Unreachable(f"{self._channel.producer} at {self._channel.address}: {why}"))
+
+    def on_process_died(self, process: Process) -> None:
+        if process is self._producer:
+            self._view = None
+            self._world.at(
+                self._world.between(0.5, 50), lambda: self._fail("the process ended"), self._consumer
+            )
+        elif process is self._consumer:
+            self._over = True
+            self._streams.remove(self)
+            self._world.at(self._world.between(0.5, 50), self._release, self._producer)

@@ -1,0 +1,193 @@
+"""The outside world of a simulated job: a table in memory, written by two-phase commits.
+
+Rows are staged under a name, travel as committables, and become visible by a commit. A committer for all
+writers commits a checkpoint once, by its key (as a Delta transaction); one beside each writer commits each
+name once (as a rename). Who looks at the table is told of every commit, and judges it (`checkers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import Fenced, OutcomeUnknown, Unreachable
+from unistream.base.ids import CheckpointId, LeaderEpoch, LineageId, OperatorUid
+from unistream.model.elements import Batch
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext, SinkWriter
+from unistream.testing.sim.world import World
+
+Row = tuple[int, int, int, int]
+"""(split, offset, key, how many rows of that key there were up to this one; 0 where nobody counts)."""
+
+Identity = tuple[LineageId, OperatorUid, CheckpointId, str]
+
+
+class Judge(Protocol):
+    """Hears of every commit before it is visible; raises `Violation`."""
+
+    def on_commit(
+        self, uid: OperatorUid, permit: CommitPermit, request: CommitRequest, rows: Sequence[Row]
+    ) -> None: ...
+
+
+class Table:
+    """Visible and staged rows of all sinks.
+
+    Attributes:
+        visible: Sink -> rows in the order of their commits.
+        staged: Name -> rows that are durable and invisible.
+        epoch: The newest leader that has opened a committer.
+    """
+
+    def __init__(self, world: World, judge: Judge) -> None:
+        self.world = world
+        self.visible: dict[OperatorUid, list[Row]] = {}
+        self.staged: dict[str, tuple[Row, ...]] = {}
+        self.committed: set[Identity] = set()
+        self.epoch = LeaderEpoch(0)
+        self._judge = judge
+        self._names = 0
+
+    def stage(self, hint: str, rows: list[Row]) -> str:
+        self._names += 1
+        name = f"{hint}-{self._names}"
+        self.staged[name] = tuple(rows)
+        return name
+
+    def drop(self, name: str) -> None:
+        self.staged.pop(name, None)
+
+    def claim(self, epoch: LeaderEpoch) -> None:
+        """From now on older leaders cannot commit."""
+        self.epoch = max(self.epoch, epoch)
+
+    def check_epoch(self, epoch: LeaderEpoch) -> None:
+        if epoch < self.epoch:
+            self.world.sometimes("a commit of an older leader was fenced")
+            raise Fenced(f"a committer of leader {self.epoch} has opened; {epoch} is older")
+
+    def commit(
+        self,
+        uid: OperatorUid,
+        lineage: LineageId,
+        permit: CommitPermit,
+        request: CommitRequest,
+        *,
+        whole: bool,
+    ) -> CommitResult:
+        """All of `request`, or what of it is not visible yet; safe to repeat."""
+        names = [msgspec.msgpack.decode(payload, type=str) for payload in request.committables]
+        new = [name for name in names if not self.is_committed(uid, lineage, request, name, whole=whole)]
+        if not new:
+            self.world.sometimes("a commit was repeated")
+            return CommitResult(CommitOutcome.ALREADY_COMMITTED)
+        rows = [row for name in new for row in self.staged[name]]
+        self._judge.on_commit(uid, permit, request, rows)
+        for name in new:
+            self.committed.add((lineage, uid, request.checkpoint_id, "" if whole else name))
+        self.visible.setdefault(uid, []).extend(rows)
+        self.world.tell(f"table: {uid} commits checkpoint {request.checkpoint_id}, {len(rows)} rows")
+        return CommitResult(CommitOutcome.COMMITTED, len(rows))
+
+    def is_committed(
+        self, uid: OperatorUid, lineage: LineageId, request: CommitRequest, name: str, *, whole: bool
+    ) -> bool:
+        return (lineage, uid, request.checkpoint_id, "" if whole else name) in self.committed
+
+
+class TableSink:
+    """`port.sink.Sink` into a `Table`. `whole`: one committer for all writers."""
+
+    def __init__(self, table: Table, *, whole: bool) -> None:
+        self._table = table
+        self._whole = whole
+
+    @property
+    def name(self) -> str:
+        return "table"
+
+    @property
+    def global_committer(self) -> bool:
+        return self._whole
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """Takes the simulator's rows only, and gets no others."""
+
+    def create_writer(self) -> SinkWriter:
+        return TableWriter(self._table)
+
+    def create_committer(self) -> Committer | None:
+        return TableCommitter(self._table, whole=self._whole)
+
+
+class TableWriter:
+    """Stages rows."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._rows: list[Row] = []
+        self._flushed: list[str] = []
+        self._hint = ""
+
+    def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
+        self._hint = f"{context.sink_uid}-{context.index}.{context.attempt.attempt}"
+
+    def write(self, batch: Batch) -> None:
+        records = batch.records
+        columns = [records.column(name).to_pylist() for name in ("split", "offset", "k")]
+        counts = records.column("n").to_pylist() if "n" in records.schema.names else [0] * batch.num_rows
+        self._rows.extend(zip(*columns, counts, strict=True))
+
+    def flush(self, end_of_input: bool) -> None:
+        if self._rows:
+            self._flushed.append(self._table.stage(self._hint, self._rows))
+            self._rows = []
+
+    def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        names, self._flushed = self._flushed, []
+        return [msgspec.msgpack.encode(name) for name in names]
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        return ()
+
+    def close(self) -> None:
+        for name in self._flushed:
+            self._table.drop(name)
+        self._flushed = []
+
+
+class TableCommitter:
+    """Commits, sometimes without saying so."""
+
+    def __init__(self, table: Table, *, whole: bool) -> None:
+        self._table = table
+        self._whole = whole
+        self._context: SinkContext | None = None
+
+    def open(self, context: SinkContext) -> None:
+        self._context = context
+
+    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        context, table, world = self._context, self._table, self._table.world
+        assert context is not None, "open comes first"
+        table.check_epoch(permit.epoch)
+        if world.chance(world.faults.commit_retry):
+            return CommitResult(CommitOutcome.RETRY)
+        unknown = world.chance(world.faults.commit_unknown)
+        if unknown and world.chance(0.5):
+            world.sometimes("a commit did not happen and its outcome is unknown")
+            raise Unreachable(
+                f"commit of checkpoint {request.checkpoint_id}: no answer, and it did not happen"
+            )
+        result = table.commit(context.sink_uid, permit.lineage, permit, request, whole=self._whole)
+        if unknown:
+            world.sometimes("a commit happened and its outcome is unknown")
+            raise OutcomeUnknown(f"commit of checkpoint {request.checkpoint_id}: no answer")
+        return result
+
+    def close(self) -> None:
+        """Nothing is held."""

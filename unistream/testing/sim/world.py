@@ -1,0 +1,140 @@
+"""Virtual time, one queue of events, one source of chance, and the story of a run.
+
+Nothing in a simulated run reads another clock or another generator, and no set of texts decides an order, so
+a seed is a run: the story of two runs of one seed is equal, letter by letter (I17).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from unistream.testing.sim.faults import NONE, Faults
+
+Action = Callable[[], None]
+
+WALL_MS: Final = 1_700_000_000_000  # any date: only differences mean something
+EVENTS_MAX: Final = 60_000  # a run has a few thousand; more is a loop without progress
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; the text begins with its number."""
+
+
+class Process:
+    """Something that can die, or stand still for a while and then go on as if nothing had happened."""
+
+    __slots__ = ("deferred", "is_alive", "is_paused", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_alive = True
+        self.is_paused = False
+        self.deferred: list[Action] = []
+
+
+class World:
+    """One run.
+
+    Attributes:
+        random: The only source of chance.
+        now: Virtual milliseconds since the start.
+        marks: Rare branches that this run has reached.
+        faults: What goes wrong now; `NONE` once the world is healed.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(seed)  # noqa: S311  repeatable, not secret
+        self.now = 0.0
+        self.marks: set[str] = set()
+        self.faults: Faults = NONE
+        self.events = 0
+        self.broken: Violation | None = None
+        self._queue: list[tuple[float, int, Process | None, Action]] = []
+        self._sequence = 0
+        self._story: list[tuple[float, str]] = []
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def at(self, delay_ms: float, action: Action, owner: Process | None = None) -> None:
+        """`action` happens `delay_ms` from now, if `owner` lives then; if it is paused, after the pause."""
+        self._sequence += 1
+        heapq.heappush(self._queue, (self.now + delay_ms, self._sequence, owner, action))
+
+    def step(self, until_ms: float) -> bool:
+        """The next event, if it is due by `until_ms`. False: there is none, and it is `until_ms` now."""
+        if not self._queue or self._queue[0][0] > until_ms:
+            self.now = max(self.now, until_ms)
+            return False
+        at_ms, _, owner, action = heapq.heappop(self._queue)
+        self.now = max(self.now, at_ms)
+        if owner is not None:
+            if not owner.is_alive:
+                return True
+            if owner.is_paused:
+                owner.deferred.append(action)
+                return True
+        self.events += 1
+        if self.events > EVENTS_MAX:
+            raise Violation(f"liveness: {EVENTS_MAX} events and no end")
+        action()
+        if self.broken is not None:  # whoever caused it may have caught it as a failure of a task
+            raise self.broken
+        return True
+
+    def resume(self, process: Process) -> None:
+        """What was due during the pause happens now, in its order."""
+        process.is_paused = False
+        actions, process.deferred = process.deferred, []
+        for action in actions:
+            self.at(0, action, process)
+
+    # --- chance -----------------------------------------------------------------------------------
+
+    def chance(self, probability: float) -> bool:
+        return probability > 0 and self.random.random() < probability
+
+    def between(self, low: float, high: float) -> float:
+        return low + (high - low) * self.random.random()
+
+    # --- story ------------------------------------------------------------------------------------
+
+    def violated(self, text: str) -> Violation:
+        """To be raised; ends the run also when somebody catches it."""
+        self.broken = self.broken or Violation(text)
+        return self.broken
+
+    def tell(self, text: str) -> None:
+        """One line of the story."""
+        self._story.append((self.now, text))
+
+    def sometimes(self, mark: str) -> None:
+        """This rare branch was reached; a batch of runs in which none did is not worth its time."""
+        self.marks.add(mark)
+
+    def story(self) -> list[str]:
+        return [f"{at_ms / 1000:10.4f} s  {text}" for at_ms, text in self._story]
+
+    def trace_hash(self) -> str:
+        """Equal for equal runs."""
+        digest = hashlib.sha256()
+        for at_ms, text in self._story:
+            digest.update(f"{at_ms!r} {text}\n".encode())
+        return digest.hexdigest()
+
+
+class VirtualClock:
+    """`base.clock.Clock` of a world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def monotonic_ms(self) -> int:
+        return int(self._world.now)
+
+    def wall_ms(self) -> int:
+        return WALL_MS + int(self._world.now)
