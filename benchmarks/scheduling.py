@@ -1,12 +1,19 @@
-"""How long does deciding take, and how much memory: chaining, the plan, regions, scheduling, failover?
+"""How long does scheduling take: deciding, starting a job in slots that are there, recovering a lost worker?
 
     python -m benchmarks.scheduling                       every sub-benchmark
     python -m benchmarks.scheduling planning              a graph of 100,000 subtasks, in three shapes
     python -m benchmarks.scheduling planning --shape blocking --subtasks 10000
+    python -m benchmarks.scheduling schedule              4 vertices of 64 subtasks on a MiniCluster
+    python -m benchmarks.scheduling recovery              a local worker is killed, and one is stopped
+    python -m benchmarks.scheduling recovery --target spark
 
-One JSON line for each shape. planned_s is what a submission waits for: chaining, plan, regions. start_s is
-the first answer of the scheduling strategy, finish_s all its answers until every subtask has finished, and
-failover_s the decision about one failure. Each number is the smallest of the runs, peak_rss_mb the largest.
+schedule: seconds from submission to RUNNING, with new workers and with the slots of workers that are there.
+recovery: ms from SIGKILL or SIGSTOP of a worker to its detection, and to all tasks RUNNING again.
+
+planning: one JSON line for each shape. planned_s is what a submission waits for: chaining, plan, regions;
+start_s is the first answer of the scheduling strategy, finish_s all its answers until every subtask has
+finished, and failover_s the decision about one failure. Each number is the smallest of the runs, peak_rss_mb
+the largest.
 """
 
 from __future__ import annotations
@@ -20,6 +27,7 @@ from typing import TypeVar
 
 import msgspec
 
+from benchmarks import cluster_times
 from benchmarks.harness import measure
 from unistream.base.ids import OperatorUid, PartitionId, SubtaskId
 from unistream.core.execution import ExecutionState
@@ -163,7 +171,11 @@ def planning(options: argparse.Namespace) -> None:
         print(json.dumps(line), flush=True)
 
 
-PARTS: Mapping[str, Callable[[argparse.Namespace], None]] = {"planning": planning}
+PARTS: Mapping[str, Callable[[argparse.Namespace], None]] = {
+    "planning": planning,
+    "schedule": cluster_times.schedule,
+    "recovery": cluster_times.recovery,
+}
 """Sub-benchmark -> what prints its lines."""
 
 
@@ -175,6 +187,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("part", nargs="?", choices=list(PARTS), help="only this sub-benchmark")
     parser.add_argument("--shape", choices=list(SHAPES), help="planning: only this shape")
     parser.add_argument("--subtasks", type=int, default=SUBTASKS, help="planning: size of the graph")
+    width, exchanges = cluster_times.WIDTH, cluster_times.EXCHANGES
+    parser.add_argument("--width", type=int, default=width, help="schedule: subtasks of a vertex")
+    parser.add_argument("--exchange", choices=exchanges, default=exchanges[0], help="schedule: how rows go")
+    parser.add_argument("--target", choices=("local", "spark"), default="local", help="recovery: workers")
     parser.add_argument("--once", action="store_true", help="planning: one run of --shape in this process")
     options = parser.parse_args(arguments)
     if options.once:

@@ -20,7 +20,7 @@ _HOMES: Final = {
     "unistream.api.stream": ("DataStream",),
     "unistream.api.functions": ("col", "lit"),
     "unistream.base.config": ("Configuration",),
-    "unistream.base.errors": ("ConfigError", "UnistreamError", "UserCodeError"),
+    "unistream.base.errors": ("ConfigError", "SuppressRestarts", "UnistreamError", "UserCodeError"),
     "unistream.base.secrets": ("Secret",),
     "unistream.connector.blackhole": ("BlackholeSink",),
     "unistream.connector.collect": ("CollectSink",),
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from unistream.api.slots import SlotSharingGroup
     from unistream.api.stream import DataStream
     from unistream.base.config import Configuration
-    from unistream.base.errors import ConfigError, UnistreamError, UserCodeError
+    from unistream.base.errors import ConfigError, SuppressRestarts, UnistreamError, UserCodeError
     from unistream.base.secrets import Secret
     from unistream.connector import datagen
     from unistream.connector.blackhole import BlackholeSink
@@ -86,6 +86,7 @@ __all__ = [
     "SlotSharingGroup",
     "StaticSource",
     "StreamExchangeMode",
+    "SuppressRestarts",
     "TumblingEventTimeWindows",
     "UnistreamError",
     "UserCodeError",

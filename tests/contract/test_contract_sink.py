@@ -40,7 +40,12 @@ class Counters:
 
 
 def context(
-    *, index: int = 0, attempt: int = 0, restored: int | None = None, lineage: LineageId = LINEAGE
+    *,
+    index: int = 0,
+    attempt: int = 0,
+    restored: int | None = None,
+    lineage: LineageId = LINEAGE,
+    checkpointing: bool = True,
 ) -> SinkContext:
     job = JobId("0" * 32)
     return SinkContext(
@@ -52,6 +57,7 @@ def context(
         parallelism=2,
         restored=None if restored is None else CheckpointId(restored),
         metrics=Counters(),
+        checkpointing=checkpointing,
     )
 
 
@@ -258,6 +264,31 @@ def test_a_rewind_is_refused(case: Case) -> None:
     with pytest.raises(ConfigError, match=r"checkpoint 2\b.*restored from checkpoint 1"):
         case.committer(restored=1)
     assert case.read() == [1]
+
+
+@pytest.mark.parametrize("restored", [None, 3])
+def test_without_checkpoints_a_commit_that_nobody_heard_of_is_found_by_the_next_attempt(
+    case: Case, restored: int | None
+) -> None:
+    last = (restored or 0) + 1
+    if restored is not None:
+        case.committer().commit(permit(restored), request(restored, *case.stage(restored, 9)))
+    outcomes = []
+    for attempt in (0, 1):
+        committer = case.sink.create_committer()
+        assert committer is not None
+        committer.open(context(restored=restored, attempt=attempt, checkpointing=False))
+        outcomes.append(committer.commit(permit(last), request(last, *case.stage(last, 1, 2))).outcome)
+    assert outcomes == [CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED]
+    assert case.read() == ([1, 2] if restored is None else [1, 2, 9])
+
+
+def test_a_rewind_is_refused_without_checkpoints_too(case: Case) -> None:
+    case.committer().commit(permit(4), request(4, *case.stage(4, 1)))
+    committer = case.sink.create_committer()
+    assert committer is not None
+    with pytest.raises(ConfigError):
+        committer.open(context(restored=3, checkpointing=False))
 
 
 def test_a_damaged_committable_is_refused(case: Case) -> None:

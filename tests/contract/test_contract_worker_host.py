@@ -10,6 +10,7 @@ import itertools
 import os
 import queue
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -217,6 +218,15 @@ def test_a_worker_writes_its_log_where_it_was_told(start: StartWorker, master: M
     spec = start()
     master.await_workers(1)
     assert (Path(spec.log_dir) / f"taskmanager-{spec.id}.log").is_file()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Arrow's own choice is as good")
+def test_arrow_allocates_with_jemalloc_in_every_worker(start: StartWorker, master: Master) -> None:
+    spec = start()
+    master.await_workers(1)
+    log = (Path(spec.log_dir) / f"taskmanager-{spec.id}.log").read_text(encoding="utf-8")
+    wanted = os.environ.get("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+    assert f"event=arrow_set_up allocator={wanted} " in log
 
 
 def test_a_listener_that_fails_does_no_harm(make_host: MakeHost, master: Master) -> None:

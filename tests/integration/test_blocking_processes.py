@@ -60,17 +60,20 @@ CONFIG = {
 
 
 class WideReader:
-    """A split is a number of rows of 1 KB."""
+    """A split is a number of rows of 1 KB, and a file (or "") without which closing does not end."""
 
     def __init__(self) -> None:
         self.left = 0
+        self.gate = ""
         self.last = False
 
     def open(self, context: ReaderContext) -> None:
         pass
 
     def add_splits(self, splits: list[mm.Split]) -> None:
-        self.left += sum(int(split.data) for split in splits)
+        for split in splits:
+            rows, _, self.gate = split.data.decode().partition(" ")
+            self.left += int(rows)
 
     def no_more_splits(self) -> None:
         self.last = True
@@ -88,7 +91,10 @@ class WideReader:
         pass
 
     def close(self) -> None:
-        pass
+        if self.gate:
+            Path(f"{self.gate}.reached").touch()
+        while self.gate and not Path(self.gate).exists():
+            time.sleep(0.01)
 
 
 class WideSource:
@@ -304,6 +310,26 @@ def test_a_consumer_of_a_damaged_or_released_partition_names_it_as_lost(
     assert str(released.lost_partition) == "S#0>e"
     assert "did not appear" in released.message
     assert cluster.files() == []
+
+
+@pytest.mark.timeout(120)
+def test_a_task_that_ends_well_although_it_was_cancelled_keeps_nothing(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    gate = tmp_path_factory.mktemp("gate") / "open"
+    reached = Path(f"{gate}.reached")
+    cluster.start("tm-1")
+    attempt = cluster.deploy("tm-1", "S", partitions=True)
+    splits = (mm.Split(id="s", data=f"20000 {gate}".encode()),)
+    assert cluster.send("tm-1", mm.AssignSplits(attempt=attempt, splits=splits, no_more=True)) == mm.Ack()
+    while not reached.exists():
+        cluster.wait_for(mm.Heartbeat)
+    assert cluster.files(), "all of it is stored"
+    assert cluster.send("tm-1", mm.CancelTask(attempt=attempt)) == mm.Ack()
+    gate.touch()
+    assert cluster.wait_for_end(attempt).state == "FINISHED", "it was too late"
+    while cluster.files():
+        cluster.wait_for(mm.Heartbeat)
 
 
 @pytest.mark.timeout(120)

@@ -36,7 +36,7 @@ def endless(env):
     stream(env, rows=None, bounded=False, rows_per_second=500).sink_to(us.BlackholeSink()).uid("out")
 
 def collected(env):
-    stream(env, rows=4000, rows_per_second=1500).sink_to(CollectSink("out")).uid("out")
+    stream(env, rows=9000, rows_per_second=1500).sink_to(CollectSink("out")).uid("out")
 """
 
 
@@ -209,7 +209,7 @@ def test_a_killed_worker_process_is_replaced_and_no_row_is_lost_or_repeated(
     run.family()
     assert run.wait() == 0, run.err
     numbers = read_collected(str(tmp_path / "out"))["n"].to_pylist()
-    assert sorted(numbers) == list(range(4000))
+    assert sorted(numbers) == list(range(9000))
     run.assert_nothing_is_left()
 
 
@@ -242,7 +242,7 @@ def test_a_master_that_dies_on_the_commit_path_is_resumed_exactly_once(
     second = start(*words, "-s", str(newest.parent))
     assert second.wait() == 0, second.err
     numbers = read_collected(str(tmp_path / "out"))["n"].to_pylist()
-    assert sorted(numbers) == list(range(4000))
+    assert sorted(numbers) == list(range(9000))
 
 
 @pytest.mark.spark
@@ -255,7 +255,7 @@ def test_a_killed_worker_in_a_spark_task_is_replaced(tmp_path: Path, monkeypatch
 
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
     env = us.Environment({"parallelism.default": "2", "execution.checkpointing.interval": "200 ms"})
-    source = DatagenSource({"n": Sequential()}, rows=4000, rows_per_second=1500, splits=2)
+    source = DatagenSource({"n": Sequential()}, rows=9000, rows_per_second=1500, splits=2)
     env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").sink_to(
         CollectSink(str(tmp_path / "out"))
     ).uid("out")
@@ -268,6 +268,6 @@ def test_a_killed_worker_in_a_spark_task_is_replaced(tmp_path: Path, monkeypatch
         os.kill(pid, signal.SIGKILL)
         result = job.wait(WAIT_S)
     assert (result.state, result.restarts) == ("FINISHED", 1)
-    assert sorted(read_collected(str(tmp_path / "out"))["n"].to_pylist()) == list(range(4000))
+    assert sorted(read_collected(str(tmp_path / "out"))["n"].to_pylist()) == list(range(9000))
     assert not psutil.pid_exists(pid)
     assert not [c for c in psutil.Process().children(recursive=True) if "java" in c.name()]

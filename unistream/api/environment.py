@@ -10,7 +10,14 @@ from unistream.api.graph import GraphBuilder, Port, check_max_parallelism, check
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.stream import DataStream
 from unistream.base.config import CHAINING, CHECKPOINT_INTERVAL, MAX_PARALLELISM, PARALLELISM, Configuration
-from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, UnistreamError, UserCodeError
+from unistream.base.errors import (
+    ConfigError,
+    Fenced,
+    OutcomeUnknown,
+    SuppressRestarts,
+    UnistreamError,
+    UserCodeError,
+)
 from unistream.core.exchange_modes import why_no_checkpoints
 from unistream.core.explain import explain
 from unistream.core.plan_json import plan_json
@@ -262,6 +269,6 @@ class Environment:
 def _failure(failure: TaskFailure) -> UnistreamError:
     """The error that stopped a job, in the class that it had where it happened."""
     kinds: dict[str, type[UnistreamError]] = {
-        kind.__name__: kind for kind in (ConfigError, UserCodeError, Fenced, OutcomeUnknown)
+        kind.__name__: kind for kind in (ConfigError, SuppressRestarts, UserCodeError, Fenced, OutcomeUnknown)
     }
     return kinds.get(failure.kind, UnistreamError)(failure.message)

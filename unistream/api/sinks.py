@@ -90,6 +90,6 @@ def check_sends_dead_letters(builder: GraphBuilder, node: StreamNode) -> None:
     """Raises ConfigError unless `node` is a source that sends what it cannot decode to a side output."""
     if (node.id, DEAD_LETTERS_TAG) not in builder.side_schemas:
         raise ConfigError(
-            f"dead_letters_to: {node.name!r} sends no dead letters; it must be the stream of a source that was "
-            'told to, as KafkaSource(..., on_bad_record="dead-letter")'
+            f"dead_letters_to: {node.name!r} sends no dead letters; it must be the stream of a source that "
+            'was told to, as KafkaSource(..., on_bad_record="dead-letter")'
         )

@@ -1,4 +1,4 @@
-"""Generates `docs/reference/configuration.md` from the table of options.
+"""Generates `docs/reference/configuration.md` from the options, a section per topic.
 
     python -m unistream.base.config_doc > docs/reference/configuration.md
 
@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from itertools import groupby
+from types import ModuleType
 from typing import Final
 
 from unistream.base.config import (
-    OPTIONS,
+    TOPICS,
     Bytes,
     ConfigOption,
     Duration,
     OneOf,
     RealNumber,
     WholeNumber,
+    options_of,
     parse_bool,
     parse_bytes,
     parse_duration_ms,
@@ -52,17 +53,16 @@ refused, with the nearest known one in the message.
 
 def render() -> str:
     """The whole page as Markdown."""
-    options = sorted(OPTIONS.values(), key=lambda option: (_group(option), option.key))
-    parts = [_HEAD]
-    for group, members in groupby(options, key=_group):
-        rows = "".join(_row(option) for option in members)
-        parts.append(f"\n## {group}\n\n| key | kind | default | meaning |\n|---|---|---|---|\n{rows}")
-    return "".join(parts)
+    return _HEAD + "".join(_section(topic) for topic in TOPICS)
 
 
-def _group(option: ConfigOption[object]) -> str:
-    first, _, rest = option.key.partition(".")
-    return f"{first}.{rest.partition('.')[0]}" if first == "execution" else first
+def _section(topic: ModuleType) -> str:
+    """The options of a module under the title in its docstring ("Title: what they are about.")."""
+    title, _, about = (topic.__doc__ or "").partition(": ")
+    options = sorted(options_of(topic), key=lambda option: option.key)
+    rows = "".join(_row(option) for option in options)
+    head = f"\n## {title}\n\n{about[:1].upper()}{about[1:]}\n"
+    return f"{head}\n| key | kind | default | meaning |\n|---|---|---|---|\n{rows}"
 
 
 def _row(option: ConfigOption[object]) -> str:

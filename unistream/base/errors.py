@@ -5,6 +5,7 @@ UnistreamError
 │   ├── NotFound           there is no such job, worker or request
 │   └── AlreadyEnded       the job has ended, so this can no longer be done
 ├── UserCodeError          from the user's own function or data; carries where, original as __cause__
+│   └── SuppressRestarts   the same, and the user's function says that no restart can help
 ├── ProtocolError          a peer broke the rules; drop the connection
 │   └── CorruptSnapshot    a stored object is unreadable or does not match its checksum; never skipped
 ├── Fenced                 a newer epoch exists; stop at once, never retry
@@ -41,6 +42,18 @@ class UserCodeError(UnistreamError):
 
     Args:
         message: One sentence naming operator, subtask and (if known) the row.
+    """
+
+
+class SuppressRestarts(UserCodeError):
+    """A user's function says that starting again cannot help: the job fails at once, whatever the restart
+    strategy allows (Flink's SuppressRestartsException).
+
+    It counts wherever it is in the chain of causes. Raise it from what happened, so that this is told too.
+
+    >>> raise SuppressRestarts("the feed has a column that this version cannot read") from KeyError("fare")
+    Traceback (most recent call last):
+    unistream.base.errors.SuppressRestarts: the feed has a column that this version cannot read
     """
 
 

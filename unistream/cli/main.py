@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from unistream.base.errors import UnistreamError
-from unistream.cli import cluster, exceptions, explain, jobs, run
+from unistream.cli import cluster, exceptions, explain, jobs, rescale, run
 from unistream.cli.errors import INTERRUPTED, OK, complain, exit_code
 
 SUB_APPS: Final = ("stack", "db", "taskmanager")
@@ -34,6 +34,7 @@ app.command("list")(jobs.list_jobs)
 app.command("info")(jobs.info)
 app.command("exceptions")(exceptions.exceptions)
 app.command("savepoint")(jobs.savepoint)
+app.command("rescale")(rescale.rescale)
 app.command("stop")(jobs.stop)
 app.command("cancel")(jobs.cancel)
 app.add_typer(cluster.app, name="cluster")

@@ -11,10 +11,11 @@ import contextlib
 import logging
 import shutil
 import threading
+import time
 import uuid
 import weakref
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -41,10 +42,11 @@ from unistream.client.hosts import (
     host_traits,
     workers_max,
 )
-from unistream.client.job_client import JobInfo, JobResult, checked, result_of
+from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
 from unistream.connector.registry import create_discovery
 from unistream.ha.single_node import FolderLock
-from unistream.master.dispatcher import ClusterServices, Dispatcher
+from unistream.master.cluster_services import ClusterServices
+from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.resource_manager import HostFactory
 from unistream.metadata.schema import ensure
@@ -58,6 +60,7 @@ from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
+PROGRESS_S: Final = 0.2  # between two pictures for who waits
 
 REST_START_TIMEOUT_S: Final = 30.0  # above that of the server itself
 LINGER_S: Final = 2.5  # whoever polls for a savepoint's outcome asks again within 2 s
@@ -294,6 +297,15 @@ class EmbeddedJobClient(Closing):
 
     def savepoint(self, target: str | None = None) -> str:
         return _directory(self._dispatcher.savepoint(self._job, target))
+
+    def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
+        answer = self._dispatcher.rescale(self._job, parallelism)
+        deadline_s = time.monotonic() + SNAPSHOT_TIMEOUT_S
+        while on_progress is not None and not wait([answer], timeout=PROGRESS_S).done:
+            on_progress(self.status())
+            if time.monotonic() > deadline_s:
+                break
+        answer.result(max(0.0, deadline_s - time.monotonic()))
 
     def stop(self, *, drain: bool = False, target: str | None = None) -> str:
         return _directory(self._dispatcher.stop(self._job, drain=drain, target=target))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
 import msgspec
 
-from unistream.base.errors import ConfigError, UnistreamError, UserCodeError
+from unistream.base.errors import ConfigError, SuppressRestarts, UnistreamError, UserCodeError
 from unistream.base.ids import JobId
 from unistream.master.job_info import JobInfo, SinkInfo
 from unistream.model.messages import TaskFailure
 
-__all__ = ["JobClient", "JobInfo", "JobResult", "checked", "result_of"]
+OnProgress = Callable[[JobInfo], None]
+"""Takes a new picture of a job."""
+
+__all__ = ["JobClient", "JobInfo", "JobResult", "OnProgress", "checked", "result_of"]
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +66,7 @@ def checked(result: JobResult) -> JobResult:
     """`result`, unless the job has failed.
 
     Raises:
-        UserCodeError, ConfigError: that is why it failed.
+        UserCodeError (SuppressRestarts), ConfigError: that is why it failed.
         UnistreamError: it failed for another reason, or was cancelled.
     """
     if result.is_success:
@@ -75,6 +79,8 @@ def checked(result: JobResult) -> JobResult:
             raise ConfigError(text)
         case "UserCodeError":
             raise UserCodeError(text)
+        case "SuppressRestarts":
+            raise SuppressRestarts(text)
     raise UnistreamError(text)
 
 
@@ -118,6 +124,17 @@ class JobClient(Protocol):
 
         Raises:
             ConfigError: it could not be taken, and why.
+        """
+
+    def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
+        """Gives vertices another parallelism; returns when the job runs so. Nothing is lost or doubled.
+
+        Args:
+            parallelism: By vertex id, vertex name or uid of one of the vertex' operators.
+            on_progress: Called now and then while it waits.
+
+        Raises:
+            ConfigError: it cannot be done, and why; the job goes on as it was.
         """
 
     def stop(self, *, drain: bool = False, target: str | None = None) -> str:

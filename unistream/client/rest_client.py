@@ -20,7 +20,7 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import JobId
-from unistream.client.job_client import JobInfo, JobResult, checked, result_of
+from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
 from unistream.master.job_info import JobSummary, TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 
@@ -94,6 +94,21 @@ class RestClient(Closing):
 
     def stop(self, job: JobId, *, drain: bool, target: str | None) -> str:
         return self._snapshot(job, "stop", {"targetDirectory": target, "drain": drain})
+
+    def rescale(
+        self, job: JobId, parallelism: Mapping[str, int], on_progress: OnProgress | None = None
+    ) -> None:
+        """See `unistream.client.job_client.JobClient.rescale`."""
+        content = msgspec.json.encode({"parallelism": dict(parallelism)})
+        path = f"/unistream/jobs/{job}/rescale"
+        trigger = _field(self._request("POST", path, content=content, headers=_JSON), "request-id")
+        poll = Poll(SNAPSHOT_TIMEOUT_S)
+        while poll.next():
+            if self._json("GET", f"{path}/{trigger}")["status"]["id"] == "COMPLETED":
+                return
+            if on_progress is not None:
+                on_progress(self.info(job))
+        raise Unreachable(f"job {job} was not rescaled within {SNAPSHOT_TIMEOUT_S:.0f} s")
 
     def shutdown(self) -> None:
         """Asks the cluster to end."""
@@ -173,6 +188,9 @@ class RestJobClient(Closing):
 
     def savepoint(self, target: str | None = None) -> str:
         return self._cluster.savepoint(self._job, target)
+
+    def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
+        self._cluster.rescale(self._job, parallelism, on_progress)
 
     def stop(self, *, drain: bool = False, target: str | None = None) -> str:
         return self._cluster.stop(self._job, drain=drain, target=target)

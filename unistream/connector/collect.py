@@ -193,7 +193,7 @@ class _CollectCommitter:
         restored = context.restored or 0
         for commit in _read_commits(self._root):
             ours = (commit.lineage, commit.sink_uid) == (context.lineage, context.sink_uid)
-            if ours and commit.checkpoint_id > restored:
+            if ours and commit.checkpoint_id > context.committed_max:
                 raise ConfigError(
                     f"collect sink: {self._root} holds checkpoint {commit.checkpoint_id} of this job, "
                     f"which was restored from checkpoint {restored}; collect into another folder"

@@ -108,7 +108,7 @@ class DeltaCommitter:
             return
         self._branch = self._newest_branch(self._table)
         last = self._last(self._table, self._branch)
-        if last is not None and last > (context.restored or 0):
+        if last is not None and last > context.committed_max:
             if not self._allow_rewind:
                 raise ConfigError(_rewind_text(self._uri, self._table, context, last))
             self._begin_branch(self._table, self._branch + 1)

@@ -1,9 +1,9 @@
 """When an adaptive job starts, and when it starts again wider. Pure; timers go through the outbox.
 
 Waiting, it starts at once when all slots are there; with fewer, when there were enough for
-`resource-stabilization-timeout` (more may still come), at the latest after `resource-wait-timeout`. Running, it
-grows when more slots are there: after a cool-down since its start, and at once if all are there, else when the
-slots were there for the stabilization timeout. See FLIP-160, FLIP-461.
+`resource-stabilization-timeout` (more may still come), at the latest after `resource-wait-timeout`. Running,
+it grows when more slots are there: after a cool-down since its start, and at once if all are there, else when
+the slots were there for the stabilization timeout. See FLIP-160, FLIP-461.
 """
 
 from __future__ import annotations

@@ -24,9 +24,10 @@ from unistream.core.checkpoint_result import PartialFinishingNotSupported
 from unistream.core.checkpoint_schedule import CheckpointSchedule
 from unistream.core.checkpoint_store import CompletedSnapshots
 from unistream.core.execution import ExecutionState
-from unistream.core.job_run import JobRun
 from unistream.core.executions import Execution
+from unistream.core.job_run import JobRun
 from unistream.core.job_settings import JobSettings
+from unistream.core.job_view import CheckpointView
 from unistream.core.outbox import Outbox
 from unistream.core.sources import Sources
 from unistream.model.elements import SnapshotKind
@@ -82,7 +83,7 @@ class CheckpointCoordinator:
         self.stop_path: str | None = None
         self.count_completed = 0
         self.count_failed = 0
-        self._last_completed: jm.CheckpointView | None = None
+        self._last_completed: CheckpointView | None = None
 
     # --- life of the job --------------------------------------------------------------------------
 
@@ -153,7 +154,7 @@ class CheckpointCoordinator:
         return self._advance()
 
     def _enqueue(self, request: Request, number: int) -> None:
-        """It waits for its turn. `number`: which one it is; among equals the first one asked for is served."""
+        """It waits for its turn. `number`: which one it is; among equals the first one is served."""
         request.number = number
         wish = TriggerRequest(
             what=request,
@@ -438,7 +439,7 @@ class CheckpointCoordinator:
         if self.stop is request:
             self.stop = None
 
-    def views(self) -> tuple[jm.CheckpointView | None, tuple[jm.CheckpointView, ...]]:
+    def views(self) -> tuple[CheckpointView | None, tuple[CheckpointView, ...]]:
         """The latest completed snapshot of this run, and those in progress."""
         running = (self._pending.view(self._pending.phase.value),) if self._pending is not None else ()
         return self._last_completed, running

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId
 from unistream.core.checkpoint_pending import Pending, Request
 from unistream.core.execution import ExecutionState
-from unistream.core.job_run import JobRun
 from unistream.core.executions import Execution
 from unistream.core.job_messages import AnswerRequest, RecordCheckpoint
+from unistream.core.job_run import JobRun
 from unistream.core.outbox import Outbox
 from unistream.model.messages import CheckpointAborted, CheckpointCompleted, TriggerCheckpoint
 from unistream.model.plan import Place

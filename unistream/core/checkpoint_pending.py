@@ -10,8 +10,8 @@ from unistream.base.ids import AttemptId, CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint_plan import CheckpointPlan
 from unistream.core.checkpoint_result import vertex_snapshot
 from unistream.core.executions import Executions
-from unistream.core.job_messages import CheckpointView
 from unistream.core.job_settings import JobSettings
+from unistream.core.job_view import CheckpointView
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CheckpointAcked

@@ -1,8 +1,9 @@
 """Which wish for a snapshot is next: Flink's CheckpointRequestDecider. Pure.
 
-Savepoints go first, then forced requests, then what a user asked for, then periodic checkpoints; among equals the
-older one. The queue is bounded: what is last in that order is rejected. A periodic checkpoint that comes within the
-least pause after the last completion is rejected too, and says when to try again; nothing else waits for the pause.
+Savepoints go first, then forced requests, then what a user asked for, then periodic checkpoints; among equals
+the older one. The queue is bounded: what is last in that order is rejected. A periodic checkpoint that comes
+within the least pause after the last completion is rejected too, and says when to try again; nothing else
+waits for the pause.
 """
 
 from __future__ import annotations

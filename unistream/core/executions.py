@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from unistream.base.ids import AttemptId, JobId, SubtaskId
 from unistream.core.execution import ExecutionState, execution_state
-from unistream.core.job_messages import AttemptView, RecordAttempt
+from unistream.core.job_messages import RecordAttempt
+from unistream.core.job_view import AttemptView
 from unistream.core.outbox import Outbox
 from unistream.core.story import StateLog
 from unistream.model.plan import ExecutionPlan, Place

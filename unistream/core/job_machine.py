@@ -30,7 +30,6 @@ from unistream.core.job_messages import (
     DirectoryReady,
     DiscoveryFailed,
     Event,
-    JobView,
     ManifestDurable,
     ManifestFailed,
     ReleaseSlots,
@@ -47,6 +46,7 @@ from unistream.core.job_messages import (
     Undelivered,
 )
 from unistream.core.job_settings import JobSettings, RestorePoint
+from unistream.core.job_view import JobView
 from unistream.model.graph import JobGraph
 from unistream.model.messages import (
     AssignSplits,
@@ -100,7 +100,8 @@ class JobMachine:
                 f"{settings.lineage}: a restored job carries on the lineage of its snapshot"
             )
         self._life = JobLife(graph, settings, restore)
-        self._coordinator = self._life.coordinator
+        self._parts = self._life.parts
+        self._coordinator = self._parts.coordinator
         self._tries: dict[tuple[AttemptId, CheckpointId | None], int] = {}
 
     def handle(self, event: Event, now_ms: int) -> list[Command]:
@@ -116,21 +117,22 @@ class JobMachine:
         if failure is not None:
             self._life.fail(failure, None)
         self._life.move_on()
-        return self._life.outbox.take()
+        return self._parts.outbox.take()
 
     def view(self) -> JobView:
         """A picture for people and REST."""
         latest, running = self._coordinator.views()
         return JobView(
-            graph=self._life.run.graph,
-            state=self._life.log.state.value,
-            restarts=self._life.failures.number_of_restarts,
-            attempts=self._life.executions.views(),
+            graph=self._parts.run.graph,
+            state=self._parts.log.state.value,
+            restarts=self._parts.failures.number_of_restarts,
+            attempts=self._parts.executions.views(),
             checkpoints_completed=self._coordinator.count_completed,
             checkpoints_failed=self._coordinator.count_failed,
             latest_checkpoint=latest,
             in_progress=running,
-            failure=self._life.failure,
+            failure=self._parts.failure,
+            wanted=self._parts.rescaling.wanted(self._parts.run.graph),
         )
 
     def validate(self) -> None:
@@ -159,7 +161,7 @@ class JobMachine:
             case Undelivered():
                 return self._on_undelivered(event)
             case SplitsDiscovered(vertex=vertex, splits=splits):
-                self._life.sources.discovered(vertex, splits)
+                self._parts.sources.discovered(vertex, splits)
             case DiscoveryFailed(failure=failure):
                 return failure
             case TimerFired(timer):
@@ -173,8 +175,8 @@ class JobMachine:
             case EndOfDataReached():
                 return self._on_end_of_data(event)
             case SplitRequested(attempt=attempt):
-                if self._life.executions.find(attempt) is not None:
-                    self._life.sources.requested(attempt.subtask)
+                if self._parts.executions.find(attempt) is not None:
+                    self._parts.sources.requested(attempt.subtask)
             case _:
                 return self._on_checkpoint_event(event)
         return None
@@ -222,7 +224,7 @@ class JobMachine:
 
     def _on_task_state(self, report: TaskStateChanged) -> TaskFailure | None:
         state = parse_reported(report.state)
-        execution = self._life.executions.find(report.attempt)
+        execution = self._parts.executions.find(report.attempt)
         if execution is None or not execution.is_deployed:
             return None
         if state in _ORDER:
@@ -230,18 +232,20 @@ class JobMachine:
         failure = report.failure
         if execution.state is ExecutionState.CANCELING:
             end = ExecutionState.FAILED if state is ExecutionState.FAILED else ExecutionState.CANCELED
-            self._life.executions.move(execution, end, failure.message if failure else "it ended")
+            self._parts.executions.move(execution, end, failure.message if failure else "it ended")
+            if state is ExecutionState.FINISHED:
+                self._parts.scheduler.finished_too_late(execution)
             if failure is not None:
-                self._life.note(failure, execution)
+                self._parts.note(failure, execution)
             return None
         if state is ExecutionState.FINISHED:
-            self._life.executions.move(execution, state, "reported")
+            self._parts.executions.move(execution, state, "reported")
             return self._first(self._life.task_finished(execution), self._life.tasks_changed())
         if failure is None:
             failure = TaskFailure(
                 kind="TaskEnded", message=f"{execution.vertex_name}: {state.value}, unasked"
             )
-        self._life.executions.move(execution, ExecutionState.FAILED, failure.message)
+        self._parts.executions.move(execution, ExecutionState.FAILED, failure.message)
         self._life.fail(failure, execution)
         return None
 
@@ -250,34 +254,34 @@ class JobMachine:
         now = _ORDER.get(execution.state)
         if now is None or now >= _ORDER[state]:
             return None
-        self._life.executions.move(execution, state, "reported")
+        self._parts.executions.move(execution, state, "reported")
         if state is not ExecutionState.RUNNING:
             return None
-        self._life.sources.ready(execution.attempt.subtask)
+        self._parts.sources.ready(execution.attempt.subtask)
         self._life.task_running(execution)
         return self._life.tasks_changed()
 
     def _on_end_of_data(self, report: EndOfDataReached) -> TaskFailure | None:
-        execution = self._life.executions.find(report.attempt)
+        execution = self._parts.executions.find(report.attempt)
         if execution is None or execution.end_of_data or not execution.is_deployed:
             return None
         execution.end_of_data = True
-        return self._coordinator.end_of_data() if self._life.executions.all_end_of_data else None
+        return self._coordinator.end_of_data() if self._parts.executions.all_end_of_data else None
 
     # --- what became of messages ------------------------------------------------------------------
 
     def _on_delivered(self, event: Delivered) -> TaskFailure | None:
-        send = self._life.outbox.settle(event)
+        send = self._parts.outbox.settle(event)
         match send.message if send is not None else None:
             case TriggerCheckpoint():
                 return self._coordinator.trigger_settled(event.token, None)
             case AssignSplits():
-                self._life.sources.delivered(event.token)
+                self._parts.sources.delivered(event.token)
                 return self._coordinator.splits_delivered()
         return None
 
     def _on_undelivered(self, event: Undelivered) -> TaskFailure | None:
-        send = self._life.outbox.settle(event)
+        send = self._parts.outbox.settle(event)
         match send.message if send is not None else None:
             case TriggerCheckpoint():
                 return self._coordinator.trigger_settled(event.token, event.reason, ended=event.refused)
@@ -288,43 +292,43 @@ class JobMachine:
             case CancelTask(attempt=attempt):
                 self._on_lost_cancel(attempt, event)
             case CheckpointCompleted(attempt=attempt, checkpoint_id=checkpoint_id):
-                return self._on_lost_completion(attempt, checkpoint_id, event)
+                self._on_lost_completion(attempt, checkpoint_id, event)
         return None
 
     def _on_lost_order(
         self, attempt: AttemptId, event: Undelivered, states: tuple[ExecutionState, ...]
     ) -> None:
         """Without it the task cannot go on; a refused deployment certainly does not run."""
-        execution = self._life.executions.find(attempt)
+        execution = self._parts.executions.find(attempt)
         if execution is None or execution.state not in states:
             return
         if event.refused and execution.state is ExecutionState.DEPLOYING:
-            self._life.executions.move(execution, ExecutionState.FAILED, event.reason)
+            self._parts.executions.move(execution, ExecutionState.FAILED, event.reason)
         text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
         self._life.fail(TaskFailure(kind="Undelivered", message=text), execution)
 
     def _on_lost_cancel(self, attempt: AttemptId, event: Undelivered) -> None:
         """A worker that refuses does not have the task; one that is silent is asked again, a few times."""
-        execution = self._life.executions.find(attempt)
+        execution = self._parts.executions.find(attempt)
         if execution is None or execution.state is not ExecutionState.CANCELING:
             return
         if event.refused:
-            self._life.executions.move(execution, ExecutionState.CANCELED, event.reason)
+            self._parts.executions.move(execution, ExecutionState.CANCELED, event.reason)
         elif self._may_repeat(attempt, None):
-            self._life.scheduler.send_cancel(execution)
+            self._parts.scheduler.send_cancel(execution)
 
     def _on_lost_completion(
         self, attempt: AttemptId, checkpoint_id: CheckpointId, event: Undelivered
-    ) -> TaskFailure | None:
+    ) -> None:
         """A task may wait for this word to end, so it is said again; and then the task is given up."""
-        execution = self._life.executions.find(attempt)
+        execution = self._parts.executions.find(attempt)
         if execution is None or execution.state is not ExecutionState.RUNNING or event.refused:
-            return None
+            return
         if self._may_repeat(attempt, checkpoint_id):
             self._coordinator.announce(execution, checkpoint_id)
-            return None
+            return
         text = f"{execution.vertex_name} #{attempt.index} could not be told of checkpoint {checkpoint_id}"
-        return TaskFailure(kind="Undelivered", message=f"{text}: {event.reason}")
+        self._life.fail(TaskFailure(kind="Undelivered", message=f"{text}: {event.reason}"), execution)
 
     def _may_repeat(self, attempt: AttemptId, checkpoint_id: CheckpointId | None) -> bool:
         key = (attempt, checkpoint_id)
@@ -339,7 +343,7 @@ class JobMachine:
     def _refuse_late(self, event: Event) -> list[Command]:
         match event:
             case SnapshotRequested(request=request) | RescaleRequested(request=request):
-                state = self._life.log.state.value
+                state = self._parts.log.state.value
                 return [AnswerRequest(request=request, error=f"the job has ended: {state}")]
             case SlotsGranted():
                 return [ReleaseSlots()]

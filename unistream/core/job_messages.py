@@ -31,7 +31,7 @@ from unistream.model.snapshot import Manifest
 
 class TimerKind(Enum):
     RESTART_DELAY = "restart delay"  # `id` = recovery
-    SLOT_REQUEST = "slot request"  # `id` = bulk
+    SLOT_REQUEST = "slot request"  # `id` = bulk, -1: of a rescaling
     SLOT_IDLE = "slot idle"
     RESOURCES = "resources"  # of the adaptive scheduler: `id` 0 wait, 1 stabilization, 2 cool-down
     CHECKPOINT_INTERVAL = "checkpoint interval"  # `id` 0: the interval, 1: the least pause
@@ -317,6 +317,13 @@ class RecordException:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordGraph:
+    """The job has another parallelism: what is recorded from now on is of this graph."""
+
+    graph: JobGraph
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordCheckpoint:
     """`state`: triggered, completed or failed (with `reason`)."""
@@ -332,7 +339,7 @@ class RecordCheckpoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
     """The answer to `SnapshotRequested` (for a stop only after every commit was acknowledged and the job has
-    ended) or to `RescaleRequested`. Exactly one of `path` and `error` is set; for a rescale `path` is empty."""
+    ended) or to `RescaleRequested` (`path` is empty then). Exactly one of `path` and `error` is set."""
 
     request: str
     path: str | None = None
@@ -360,44 +367,8 @@ Command = (
     | RecordJobState
     | RecordAttempt
     | RecordException
+    | RecordGraph
     | RecordCheckpoint
     | AnswerRequest
     | JobEnded
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointView:
-    """One checkpoint, for people and REST. Times in ms of the shell's wall clock are added by the shell."""
-
-    checkpoint_id: CheckpointId
-    kind: SnapshotKind
-    state: str
-    acked: int
-    expected: int
-    path: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptView:
-    attempt: AttemptId
-    state: str
-    task_manager: TaskManagerId | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
-    """A read-only picture of a machine; made on the machine's thread, safe to hand out.
-
-    `graph`: at the parallelism that it has now.
-    """
-
-    graph: JobGraph
-    state: str
-    restarts: int
-    attempts: tuple[AttemptView, ...] = ()
-    checkpoints_completed: int = 0
-    checkpoints_failed: int = 0
-    latest_checkpoint: CheckpointView | None = None
-    in_progress: tuple[CheckpointView, ...] = ()
-    failure: TaskFailure | None = field(default=None)

@@ -30,7 +30,7 @@ class JobRun:
         scheduling: Says which bulks are to be scheduled.
         failover: Says which subtasks restart after a failure.
         tracker: Which blocking partitions exist, and where.
-        has_blocking: It has an exchange that is read when it is complete: the regions run one after the other.
+        has_blocking: It has an exchange that is read when it is complete: regions run one after the other.
     """
 
     def __init__(
@@ -88,6 +88,6 @@ def _check_strategy(strategy: str, graph: JobGraph) -> None:
     if strategy == "eager" and blocking is not None:
         source, target = graph.vertex(blocking.source).name, graph.vertex(blocking.target).name
         raise ConfigError(
-            f"{options.SCHEDULING_STRATEGY.key}=eager: the exchange {source!r} -> {target!r} is read when it is "
-            "complete, so its ends cannot start together; use pipelined-region"
+            f"{options.SCHEDULING_STRATEGY.key}=eager: the exchange {source!r} -> {target!r} is read when it "
+            "is complete, so its ends cannot start together; use pipelined-region"
         )

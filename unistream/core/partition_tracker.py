@@ -88,6 +88,10 @@ class PartitionTracker:
                 out.append((partition, (attempt, task_manager)))
         return self._sends(out)
 
+    def unwanted(self, attempt: AttemptId, task_manager: TaskManagerId) -> list[Send]:
+        """`attempt` has FINISHED there although it was being cancelled: nobody will read what it produced."""
+        return self._sends((p, (attempt, task_manager)) for p in self._tracked(attempt.subtask))
+
     def finished(self, subtask: SubtaskId) -> list[Send]:
         """A consumer has FINISHED; what its region was the last to read is released."""
         if subtask in self._finished:

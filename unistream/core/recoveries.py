@@ -1,7 +1,8 @@
 """Restarts that are under way: which subtasks wait for what. Pure.
 
-Failures that come while others are being repaired are merged: a subtask always belongs to the youngest restart
-that named it, so it starts once, after the longest of its waits (Flink: versions of execution vertices).
+Failures that come while others are being repaired are merged: a subtask always belongs to the youngest
+restart that named it, so it starts once, after the longest of its waits (Flink: versions of execution
+vertices).
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from typing import Final
 from unistream.base.ids import PartitionId, SubtaskId, TaskManagerId
 from unistream.core.deployment import Deployer
 from unistream.core.execution import ExecutionState
-from unistream.core.job_run import JobRun
 from unistream.core.executions import Execution
 from unistream.core.job_messages import (
     CancelTimer,
@@ -29,6 +28,7 @@ from unistream.core.job_messages import (
     Timer,
     TimerKind,
 )
+from unistream.core.job_run import JobRun
 from unistream.core.job_settings import JobSettings
 from unistream.core.outbox import Outbox
 from unistream.core.recoveries import Recoveries
@@ -120,6 +120,11 @@ class RegionScheduler:
             self._send(tracker.produced(execution.attempt, execution.place.task_manager))
         self._schedule(self._run.scheduling.on_finished(subtask), f"{execution.vertex_name} has finished")
         self._send(tracker.finished(subtask))
+
+    def finished_too_late(self, execution: Execution) -> None:
+        """A task has ended well after it was told to end: its partitions come too late."""
+        if execution.place is not None and self._run.blocking_outputs(execution):
+            self._send(self._run.tracker.unwanted(execution.attempt, execution.place.task_manager))
 
     def unreadable(self, partition: PartitionId) -> None:
         """A consumer found it missing or damaged."""

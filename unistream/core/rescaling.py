@@ -3,7 +3,10 @@
 A change begins with a checkpoint, so that little is done twice; then all tasks end and start again from it at
 the new parallelism. The order of it:
 
-    wanted ── checkpoint is durable ──► due ── all tasks end ──► the new graph starts ──► RUNNING
+    wanted ── slots are there ── checkpoint is durable ──► due ── all tasks end ──► new graph ──► RUNNING
+
+A job that is not adaptive keeps running until it has the slots of the wider graph: without them nothing
+happens to it. An adaptive one runs on what there is.
 """
 
 from __future__ import annotations
@@ -31,12 +34,14 @@ class Rescaling:
         adaptive: None: the parallelism changes only when a user says so.
         graph: To be started next time that everything starts; None: the one that ran.
         is_due: The checkpoint is there, the tasks may end.
+        waits: The slots of `graph` are not there yet.
     """
 
     def __init__(self, adaptive: Adaptive | None, coordinator: CheckpointCoordinator, outbox: Outbox) -> None:
         self.adaptive = adaptive
         self.graph: JobGraph | None = None
         self.is_due = False
+        self.waits = False
         self._coordinator = coordinator
         self._outbox = outbox
         self._count = 0
@@ -49,7 +54,7 @@ class Rescaling:
         if event.request in self._seen:
             return None
         self._seen.add(event.request)
-        widest = self.adaptive.desired if self.adaptive is not None else current
+        widest = self.wanted(current)
         try:
             wanted = with_parallelism(widest, event.parallelism)
         except ConfigError as error:
@@ -62,9 +67,19 @@ class Rescaling:
         elif wanted == widest:
             self._answer(event.request, None)
         else:
-            self._asked, self.graph = event.request, wanted
-            return self._begin()
+            self._asked, self.graph, self._under_way = event.request, wanted, True
+            self.waits = self.adaptive is None
+            return None if self.waits else self._begin()
         return None
+
+    def slots_are_there(self) -> TaskFailure | None:
+        """For all of `graph`."""
+        self.waits = False
+        return self._begin()
+
+    def wanted(self, current: JobGraph) -> JobGraph:
+        """The graph that runs when there are enough slots."""
+        return self.adaptive.desired if self.adaptive is not None else current
 
     def grow(self, current: JobGraph, slots: Mapping[str, int]) -> TaskFailure | None:
         """Something about the slots has changed; maybe an adaptive job can be wider."""
@@ -103,8 +118,10 @@ class Rescaling:
                 self._answer(self._asked, None)
 
     def given_up(self, why: str) -> None:
-        """It will not happen."""
-        self._under_way = self.is_due = False
+        """It will not happen; nothing, if nothing was to happen."""
+        if not self._under_way:
+            return
+        self._under_way = self.is_due = self.waits = False
         self.graph = None
         if self.adaptive is not None:
             self.adaptive.cool_down()

@@ -39,8 +39,9 @@ from unistream.core.resource_messages import (
     WorkerUnclaimed,
     WorkerView,
 )
-from unistream.core.resource_workers import OpenRequest, RequestId, ResourceRules, Worker
+from unistream.core.resource_workers import ResourceRules, Worker
 from unistream.core.slot_matching import FreeSlots, none_fits_text, profile_for, serves, too_big_text
+from unistream.core.slot_requests import RequestId, SlotRequests
 from unistream.model.resources import ResourceProfile
 
 START_PAUSE_MS_MIN: Final = 500  # after the first start that failed
@@ -81,9 +82,7 @@ class ResourceMachine:
         self._rules = rules or ResourceRules()
         self._blocklist = Blocklist(self._rules.block)
         self._workers: dict[TaskManagerId, Worker] = {}
-        self._open: dict[RequestId, OpenRequest] = {}
-        self._ages: dict[RequestId, int] = {}  # of all requests that were not returned, lost ones too
-        self._count = 0
+        self._requests = SlotRequests()
         self._now_ms: int = 0
         self._began_ms: int | None = None  # None: no event has told the time yet
         self._failed_starts = 0
@@ -145,7 +144,7 @@ class ResourceMachine:
     @property
     def open_requests(self) -> int:
         """Slots that are wanted and not there yet."""
-        return len(self._open)
+        return len(self._requests)
 
     def view(self) -> tuple[WorkerView, ...]:
         """All workers, starting ones too, in the order in which they came."""
@@ -166,33 +165,19 @@ class ResourceMachine:
                 again.append(held[request])
             elif self._rules.active and not self._can_be_started(wanted.profile):
                 too_big.append(wanted)
-                self._forget(request)
+                self._requests.forget((request,))
             else:
-                self._open[request] = OpenRequest(wanted, self._age(request))
+                self._requests.open(request, wanted)
         if again:
             yield GrantSlots(job=event.job, leases=tuple(again))
         if too_big:
             reason = too_big_text(too_big, self._rules.largest)
             yield SlotsUnfulfillable(job=event.job, requests=tuple(too_big), reason=reason, permanent=True)
 
-    def _age(self, request: RequestId) -> int:
-        if request not in self._ages:
-            self._count += 1
-            self._ages[request] = self._count
-        return self._ages[request]
-
-    def _forget(self, request: RequestId) -> None:
-        self._open.pop(request, None)
-        self._ages.pop(request, None)
-
     def _return(self, event: SlotsReturned) -> None:
         job = event.job
-        if event.requests:
-            gone = {(job, key) for key in event.requests}
-        else:
-            gone = {request for request in self._ages if request[0] == job}
-        for request in gone:
-            self._forget(request)
+        gone = {(job, key) for key in event.requests} if event.requests else self._requests.of(job)
+        self._requests.forget(gone)
         for worker in self._workers.values():
             if not event.requests and job in worker.claims:
                 self._unclaim(worker, job)
@@ -297,22 +282,19 @@ class ResourceMachine:
 
     def _grant(self) -> Iterator[ResourceCommand]:
         """Free slots to open requests, oldest first; one command for each job."""
-        if not self._open:
+        if not self._requests:
             return
         free: FreeSlots[Worker] = FreeSlots(strict=self._rules.active)
         for worker in self._workers.values():
             if worker.is_up and not self._is_blocked(worker):
                 free.add(worker.profile, worker, worker.free)
         granted: dict[JobId, list[SlotLease]] = {}
-        for request, open_ in self._by_age():
-            slot = free.take(open_.request.profile)
+        for wanted in self._requests:
+            slot = free.take(wanted.request.profile)
             if slot is not None:
-                granted.setdefault(request[0], []).append(self._lease(request, slot))
+                granted.setdefault(wanted.job, []).append(self._lease(wanted.id, slot))
         for job, leases in granted.items():
             yield GrantSlots(job=job, leases=tuple(leases))
-
-    def _by_age(self) -> list[tuple[RequestId, OpenRequest]]:
-        return sorted(self._open.items(), key=lambda item: item[1].number)
 
     def _lease(self, request: RequestId, worker: Worker) -> SlotLease:
         assert worker.address is not None, "only workers that are up give slots"
@@ -323,7 +305,7 @@ class ResourceMachine:
             address=worker.address,
         )
         worker.leases[request] = lease
-        del self._open[request]
+        self._requests.served(request)
         return lease
 
     def _can_be_started(self, wanted: ResourceProfile) -> bool:
@@ -332,22 +314,22 @@ class ResourceMachine:
     def _start_workers(self) -> Iterator[ResourceCommand]:
         """As many as the open requests need beyond those that are starting (no free slot fits by now).
         When there may be no more, workers that are of no use to anybody make room."""
-        if not self._rules.active or not self._open or self._now_ms < self._no_start_before_ms:
+        if not self._rules.active or not self._requests or self._now_ms < self._no_start_before_ms:
             return
         coming: FreeSlots[TaskManagerId] = FreeSlots(strict=True)
         for worker in self._workers.values():
             if not worker.is_up:
                 coming.add(worker.profile, worker.id, worker.slots)
         unused = iter([worker for worker in self._workers.values() if worker.is_unused])
-        for _, open_ in self._by_age():
-            if coming.take(open_.request.profile) is not None:
+        for wanted in self._requests:
+            if coming.take(wanted.request.profile) is not None:
                 continue
             if self._max_workers is not None and len(self._workers) >= self._max_workers:
                 in_the_way = next(unused, None)
                 if in_the_way is None:
                     continue  # a later request may still be served by a worker that is coming
                 yield self._stop(in_the_way, "its place is needed for a worker that fits what is asked for")
-            started = self._start_for(open_.request)
+            started = self._start_for(wanted.request)
             coming.add(started.profile, started.task_manager, started.slots - 1)
             yield started
 
@@ -376,11 +358,11 @@ class ResourceMachine:
             return
         offers = [worker.profile for worker in self._workers.values()]
         kinds = set(offers)
-        refused: dict[JobId, list[SlotRequest]] = {}
-        for request, open_ in self._by_age() if kinds else ():
-            if not any(serves(offer, open_.request.profile, strict=False) for offer in kinds):
-                refused.setdefault(request[0], []).append(open_.request)
-                self._forget(request)
+        if not kinds:
+            return
+        refused = self._requests.take(
+            lambda wanted: not any(serves(offer, wanted.request.profile, strict=False) for offer in kinds)
+        )
         for job, requests in refused.items():
             reason = none_fits_text(requests, offers)
             yield SlotsUnfulfillable(job=job, requests=tuple(requests), reason=reason, permanent=False)
@@ -394,6 +376,6 @@ class ResourceMachine:
             for request, lease in worker.leases.items():
                 assert lease.task_manager == worker.id, f"{lease} is booked on {worker.id}"
                 assert lease.allocation not in allocations, f"{lease.allocation} was given out twice"
-                assert request not in self._open, f"{request} is open and leased"
-                assert request in self._ages, f"{request} is leased but was never asked for"
+                assert request not in self._requests, f"{request} is open and leased"
+                assert self._requests.is_known(request), f"{request} is leased but was never asked for"
                 allocations.add(lease.allocation)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.blocklist import BlockRules
-from unistream.core.job_messages import SlotLease, SlotRequest
+from unistream.core.job_messages import SlotLease
 from unistream.core.resource_messages import ProbeOutcome, WorkerProbed, WorkerView
+from unistream.core.slot_requests import RequestId
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
-
-RequestId = tuple[JobId, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +35,6 @@ class ResourceRules:
     probe_interval_ms: int = 0
     unreachable_after: int = 2
     block: BlockRules = field(default_factory=BlockRules)
-
-
-@dataclass(slots=True)
-class OpenRequest:
-    """`number`: its age; a request that lost its lease keeps it."""
-
-    request: SlotRequest
-    number: int
 
 
 @dataclass(slots=True)

@@ -73,6 +73,14 @@ class SlotPool:
         pieces = dict.fromkeys(self.slice_of(subtask) for subtask in subtasks)
         return tuple(piece for piece in pieces if piece not in self._leases)
 
+    def withdraw(self, subtasks: Iterable[SubtaskId]) -> tuple[str, ...]:
+        """Only `subtasks` will need slots: requests that are open for others and not needed any more."""
+        needed = {self.slice_of(subtask) for subtask in subtasks}
+        unneeded = {piece: request for piece, request in self._open.items() if piece not in needed}
+        for piece in unneeded:
+            del self._open[piece]
+        return tuple(request.key for request in unneeded.values())
+
     @property
     def open(self) -> tuple[SlotRequest, ...]:
         """What was asked for and did not come yet."""

@@ -19,10 +19,10 @@ from typing import IO, Final
 import msgspec
 
 from unistream.base.config import Configuration
-from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.core.worker_resources import thread_environment
 from unistream.host.logs import log_path
+from unistream.host.roster import Roster
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.worker.limits import EXIT_OUT_OF_MEMORY
 
@@ -56,9 +56,7 @@ class LocalProcessHost:
         self._on_lost = on_lost
         self._command = (python, "-m", "unistream.host.child", str(os.getpid()), module)
         self._env = None if env is None else dict(env)
-        self._lock = threading.Lock()
-        self._workers: dict[TaskManagerId, _Worker] = {}
-        self._closed = False
+        self._workers: Roster[_Worker] = Roster()
 
     def start(self, spec: TaskManagerSpec) -> None:
         """Returns at once.
@@ -67,27 +65,18 @@ class LocalProcessHost:
             ConfigError: this id was used before.
             Unreachable: the host is closed.
         """
-        with self._lock:
-            if self._closed:
-                raise Unreachable("this host is closed")
-            if spec.id in self._workers:
-                raise ConfigError(f"TaskManager id {spec.id} was used before")
-            worker = _Worker(spec, self._command, self._env, self._on_lost)
-            self._workers[spec.id] = worker
-        worker.start()
+        self._workers.add(spec.id, lambda: _Worker(spec, self._command, self._env, self._on_lost)).start()
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """SIGTERM now, SIGKILL after STOP_GRACE_S; returns at once."""
-        with self._lock:
-            worker = self._workers.get(task_manager)
+        worker = self._workers.get(task_manager)
         if worker is not None:
             worker.stop()
 
     def close(self) -> None:
         """Ends all workers and waits for them, at most STOP_GRACE_S + REAP_S."""
-        with self._lock:
-            self._closed = True
-            workers = list(self._workers.values())
+        self._workers.close()
+        workers = self._workers.all()
         for worker in workers:
             worker.stop()
         for worker in workers:

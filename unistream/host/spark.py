@@ -41,7 +41,9 @@ from unistream.host.child import die_with_parent
 from unistream.host.claims import Claims, claim
 from unistream.host.logs import log_path
 from unistream.host.processes import Processes, below
+from unistream.host.roster import Roster
 from unistream.port.host import LostListener, TaskManagerSpec
+from unistream.worker.allocator import choose_allocator
 
 RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
 CANCEL_S: Final = 10.0  # Spark kills the Python worker of a cancelled task after a pause of its own
@@ -89,9 +91,7 @@ class SparkHost:
         if workers_max < 1:
             raise ConfigError(f"a host needs room for at least one worker, not {workers_max}")
         self._on_lost = on_lost
-        self._lock = threading.Lock()
-        self._workers: dict[TaskManagerId, _Worker] = {}
-        self._closed = False
+        self._workers: Roster[_Worker] = Roster()
         self._owns_gateway = SparkContext._gateway is None
         self._owns_context = SparkContext._active_spark_context is None
         self._context = _context(master, workers_max, config, may_end_jvm=self._owns_gateway)
@@ -104,29 +104,19 @@ class SparkHost:
             ConfigError: this id was used before.
             Unreachable: the host is closed.
         """
-        with self._lock:
-            if self._closed:
-                raise Unreachable("this host is closed")
-            if spec.id in self._workers:
-                raise ConfigError(f"TaskManager id {spec.id} was used before")
-            worker = _Worker(spec, self._context, self._claims, self._on_lost)
-            self._workers[spec.id] = worker
-        worker.start()
+        self._workers.add(spec.id, lambda: _Worker(spec, self._context, self._claims, self._on_lost)).start()
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """Cancels its job, unless it ends within RELEASE_GRACE_S; returns at once."""
-        with self._lock:
-            worker = self._workers.get(task_manager)
+        worker = self._workers.get(task_manager)
         if worker is not None:
             worker.stop(RELEASE_GRACE_S)
 
     def close(self) -> None:
         """Cancels all jobs, waits for them, and ends the Spark context and its JVM if they are its own."""
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            workers = list(self._workers.values())
+        if not self._workers.close():
+            return
+        workers = self._workers.all()
         for worker in workers:
             worker.stop(grace_s=0.0)
         for worker in workers:
@@ -231,10 +221,9 @@ def run_in_task(orders: Iterator[str]) -> None:
     if task is not None and task.attemptNumber() > 0:
         return  # the first attempt's id is spent; the ResourceManager asks for a new worker
     order = msgspec.json.decode(next(orders), type=WorkerOrder)
-    os.environ.update(
-        thread_environment(Configuration(order.spec.config))
-    )  # before numpy and Arrow are loaded
-    from unistream.worker.main import RELEASED, run_task_manager
+    os.environ.update(thread_environment(Configuration(order.spec.config)))
+    choose_allocator()
+    from unistream.worker.main import RELEASED, run_task_manager  # loads numpy and Arrow
 
     die_with_parent(os.getppid())
     if order.claim_folder and not claim(order.claim_folder):

@@ -63,6 +63,17 @@ class Catalogue:
             tried.set()
         return tried
 
+    def update_graph(self, job: JobId, graph_json: str) -> None:
+        """The job has another parallelism."""
+
+        def write() -> None:
+            record = self._records.get(job)
+            if record is not None:
+                changed = msgspec.structs.replace(record, graph_json=graph_json)
+                self._records[job] = self._store.update_job(changed, self._epoch)
+
+        self._submit("update_graph", write)
+
     def record_attempt(
         self, attempt: AttemptId, vertex_name: str, state: str, task_manager: str | None, at_ms: int
     ) -> None:

@@ -8,37 +8,34 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from unistream.base.clock import Clock
 from unistream.base.config import TASK_SLOTS, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
 from unistream.core import job_messages as jm
+from unistream.core.scaling import with_parallelism
+from unistream.core.vertex_names import vertices_named
 from unistream.master.catalogue import Catalogue
+from unistream.master.cluster_services import ClusterServices
 from unistream.master.history import info_from_records, summary_of
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_master import JobIdentity, JobMaster, JobServices
 from unistream.master.job_setup import JobSetup, SubmitRequest, create_resource_machine, prepare
 from unistream.master.journal import Journal
 from unistream.master.ordered import Pool
-from unistream.master.resource_manager import HostFactory, ResourceManager, WorkerSettings
-from unistream.master.senders import Connect, Senders
+from unistream.master.resource_manager import ResourceManager, WorkerSettings
+from unistream.master.senders import Senders
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import SourceInfo, shown
-from unistream.port.host import HostTraits
-from unistream.port.metadata import JobRecord, MetadataStore
-from unistream.port.source import SplitDiscovery
-from unistream.port.storage import CheckpointStorage
-from unistream.port.transport import ControlHandler, Server
+from unistream.model.graph import JobGraph, shown
+from unistream.port.metadata import JobRecord
+from unistream.port.transport import Server
 
 JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
 JOBS_ENDED_KEPT_MAX: Final = 100  # pictures of older ones come from the catalogue
@@ -50,41 +47,6 @@ IO_TIMEOUT_S: Final = 30.0
 CATALOGUE_TIMEOUT_S: Final = 10.0
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterServices:
-    """The adapters of one cluster. The dispatcher owns and closes all that they make.
-
-    Attributes:
-        target: "spark", "local" or "mini"; shown to people.
-        checkpoint_root: fsspec URL for jobs whose configuration names none.
-        savepoint_root: The same for savepoints.
-        create_storage: Root URL -> storage.
-        put_artifact, get_artifact: Content-addressed store; `put_artifact` returns the SHA-256.
-        log_dir: Local folder for workers' logs ("" = stderr).
-        max_workers: Limit of workers at the same time; None: as many as the jobs need.
-        traits: What the host can do.
-        draw: Random numbers in [0, 1), which spread restarts in time.
-    """
-
-    target: str
-    clock: Clock
-    create_host: HostFactory
-    create_server: Callable[[ControlHandler], Server]
-    connect: Connect
-    metadata: MetadataStore
-    checkpoint_root: str
-    savepoint_root: str
-    create_storage: Callable[[str], CheckpointStorage]
-    put_artifact: Callable[[bytes], str]
-    get_artifact: Callable[[str], bytes]
-    discover: Callable[[SourceInfo], SplitDiscovery]
-    new_id: Callable[[], str]
-    log_dir: str = ""
-    max_workers: int | None = None
-    traits: HostTraits = field(default_factory=HostTraits)
-    draw: Callable[[], float] = random.random
 
 
 class Dispatcher:
@@ -191,14 +153,21 @@ class Dispatcher:
         return info_from_records(record, self._services.metadata)
 
     def graph_json(self, job: JobId) -> bytes:
-        """The job's graph as data. Raises NotFound."""
+        """The job's graph as data, at the parallelism that it has now. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
-            return msgspec.json.encode(shown(master.identity.graph))
+            return msgspec.json.encode(shown(master.graph))
         record = self._services.metadata.job(job)
         if record is None:
             raise NotFound(f"there is no job {job}")
         return record.graph_json.encode()
+
+    def wanted_graph(self, job: JobId) -> JobGraph:
+        """At the parallelism that the job would have with enough slots. Raises NotFound."""
+        master = self._jobs.get(job)
+        if master is not None:
+            return shown(master.wanted)
+        return msgspec.json.decode(self.graph_json(job), type=JobGraph)
 
     def jobs(self) -> list[JobSummary]:
         """Jobs of this cluster since it was started, newest first."""
@@ -232,6 +201,25 @@ class Dispatcher:
             NotFound, AlreadyEnded
         """
         return self._snapshot(job, SnapshotKind.TERMINATE if drain else SnapshotKind.SUSPEND, target)
+
+    def rescale(self, job: JobId, parallelism: Mapping[str, int]) -> Future[str]:
+        """Gives vertices of a running job another parallelism; the answer ("") comes when it runs so.
+
+        Args:
+            job: Its id.
+            parallelism: By vertex id, vertex name or uid of one of the vertex' operators.
+
+        Raises:
+            NotFound, AlreadyEnded
+            ConfigError: a name that fits no vertex or several, or a number that cannot be.
+        """
+        master = self._master(job)
+        if master.wait(0):
+            raise AlreadyEnded(f"job {job} has already ended as {master.state}: it cannot be rescaled")
+        graph = master.graph
+        wanted = vertices_named(graph, parallelism)
+        with_parallelism(graph, wanted)  # what cannot be is refused here; the machine looks again
+        return master.rescale(wanted)
 
     def wait(self, job: JobId, timeout_s: float | None) -> bool:
         """True once the job has ended and its result is recorded. Raises NotFound."""

@@ -58,7 +58,7 @@ def recorded_exceptions(
             traceback=record.traceback,
             attempt=record.attempt,
             task_manager=record.task_manager,
-            task_name=_recorded_name(record.attempt, graph),
+            task_name=record.task_name or _recorded_name(record.attempt, graph),
         )
         for record in newest
     )

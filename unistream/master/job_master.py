@@ -18,15 +18,16 @@ import logging
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unistream.base.clock import Clock
-from unistream.base.ids import JobId, LineageId, TaskManagerId
+from unistream.base.ids import JobId, LineageId, TaskManagerId, VertexId
 from unistream.core import job_messages as jm
+from unistream.core.job_view import JobView
 from unistream.core.resource_messages import SlotsReturned, SlotsWanted
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
@@ -59,12 +60,12 @@ class Machine(Protocol):
     def validate(self) -> None:
         """Raises when an invariant does not hold."""
 
-    def view(self) -> jm.JobView: ...
+    def view(self) -> JobView: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobIdentity:
-    """What never changes about a job."""
+    """What never changes about a job. `graph`: as it was submitted; see `JobMaster.graph`."""
 
     job: JobId
     lineage: LineageId
@@ -142,6 +143,16 @@ class JobMaster:
             self._mailbox.post(jm.SnapshotRequested(request=request, kind=kind, target=target))
         return answer
 
+    def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
+        """Gives these vertices another parallelism; the answer ("") comes when the job runs so.
+
+        The future raises ConfigError with the reason when it cannot be done, AlreadyEnded if it is too late.
+        """
+        request, answer = self._requests.add()
+        if request is not None:
+            self._mailbox.post(jm.RescaleRequested(request=request, parallelism=dict(parallelism)))
+        return answer
+
     def cancel(self) -> None:
         self.post(jm.CancelRequested())
 
@@ -164,6 +175,17 @@ class JobMaster:
     def state(self) -> str:
         """As last seen; exact once the job has ended."""
         return self._view.state if self._end is None or self._ended_ms is None else self._end.state
+
+    @property
+    def graph(self) -> JobGraph:
+        """At the parallelism that the job has now."""
+        return self.journal.graph
+
+    @property
+    def wanted(self) -> JobGraph:
+        """At the parallelism that it has when there are enough slots; after all that was asked before."""
+        view = self._fresh_view()
+        return view.wanted or view.graph
 
     def info(self, workers: Iterable[TaskManagerInfo]) -> JobInfo:
         """A picture of the job; `workers`: those of the cluster."""
@@ -195,7 +217,7 @@ class JobMaster:
             failure=ended.failure if ended else view.failure,
         )
 
-    def _fresh_view(self) -> jm.JobView:
+    def _fresh_view(self) -> JobView:
         """What the machine looks like after all that was posted before."""
         if self._end is None and threading.current_thread() is not self._thread:
             wanted = _ViewWanted()
@@ -283,6 +305,7 @@ class JobMaster:
         | jm.RecordAttempt
         | jm.RecordException
         | jm.RecordCheckpoint
+        | jm.RecordGraph
         | jm.JobEnded,
     ) -> None:
         match command:
@@ -297,6 +320,10 @@ class JobMaster:
                 self.journal.exception(command, address)
             case jm.RecordCheckpoint():
                 self.journal.checkpoint(command)
+            case jm.RecordGraph(graph):
+                told = ", ".join(f"{vertex.name!r}={vertex.parallelism}" for vertex in graph.vertices)
+                logger.info("event=job_rescaled job=%s parallelism=[%s]", self.identity.job, told)
+                self.journal.rescaled(graph)
             case jm.JobEnded():
                 pass  # kept by `_feed`, acted on by `_conclude`
 
@@ -346,7 +373,7 @@ class JobMaster:
             if isinstance(command, jm.AnswerRequest):
                 self._requests.answer(command)
         why = f": {self._end.failure.message}" if self._end.failure else ""
-        self._requests.reject_all(f"the job ended as {self._end.state} before the snapshot was complete{why}")
+        self._requests.reject_all(f"the job ended as {self._end.state} before it was done{why}")
         self._ended.set()
         discards = [self._io.discard(c.directory) for c in final if isinstance(c, jm.DiscardSnapshot)]
         wait_for(discards, timeout=CLEANUP_TIMEOUT_S)

@@ -6,6 +6,8 @@ import threading
 from collections import OrderedDict
 from typing import Final
 
+import msgspec
+
 from unistream.base.clock import Clock
 from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
@@ -17,16 +19,16 @@ from unistream.core.exception_history import (
 )
 from unistream.core.execution import ExecutionState
 from unistream.core.job_messages import (
-    JobView,
     RecordAttempt,
     RecordCheckpoint,
     RecordException,
     RecordJobState,
 )
+from unistream.core.job_view import JobView
 from unistream.master.catalogue import Catalogue
 from unistream.master.exceptions import exception_info, named_task
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
-from unistream.model.graph import JobGraph
+from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
 from unistream.port.metadata import CheckpointRecord, CommitRecord, ExceptionRecord
 
@@ -81,6 +83,21 @@ class Journal:
             self._state_times.setdefault(command.state, self._clock.wall_ms())
         self._catalogue.update_job(self._job, state=command.state, restarts=command.restarts)
 
+    @property
+    def graph(self) -> JobGraph:
+        """At the parallelism that the job has now."""
+        with self._lock:
+            return self._graph
+
+    def rescaled(self, graph: JobGraph) -> None:
+        """The job goes on in `graph`; what is known of subtasks that it does not have is history."""
+        widths = {vertex.id: vertex.parallelism for vertex in graph.vertices}
+        with self._lock:
+            self._graph = graph
+            self._metrics = {s: m for s, m in self._metrics.items() if s.index < widths.get(s.vertex, 0)}
+            self._note()
+        self._catalogue.update_graph(self._job, msgspec.json.encode(shown(graph)).decode())
+
     def ended(self, state: str, restarts: int, ended_ms: int) -> threading.Event:
         """Records the result; the event is set when that was tried."""
         with self._lock:
@@ -107,12 +124,12 @@ class Journal:
 
     def exception(self, command: RecordException, address: str | None = None) -> None:
         """`address`: Flight location of the worker where it happened, if it is known."""
-        attempt = command.attempt
+        attempt, graph = command.attempt, self.graph
         entry = ExceptionEntry(
             at_ms=self._clock.wall_ms(),
             failure=command.failure,
             attempt=attempt,
-            task_name=None if attempt is None else named_task(self._graph, attempt),
+            task_name=None if attempt is None else named_task(graph, attempt),
             task_manager=command.task_manager,
             endpoint=None if address is None else address.rpartition("://")[2],
             labels=command.labels,
@@ -142,6 +159,7 @@ class Journal:
                 kind=failure.kind,
                 message=failure.message,
                 traceback=failure.traceback,
+                task_name=entry.task_name,
             )
         )
 

@@ -1,4 +1,7 @@
-"""Snapshots that users wait for: each request is answered exactly once, at the latest when the job ends."""
+"""Snapshots and rescalings that users wait for.
+
+Each request is answered exactly once, at the latest when the job ends.
+"""
 
 from __future__ import annotations
 

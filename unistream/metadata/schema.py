@@ -15,7 +15,7 @@ from unistream.metadata.engine import database_errors, open_engine
 from unistream.metadata.tables import TABLE_PREFIX, metadata
 
 VERSION_TABLE: Final = "unistream_alembic_version"
-NEWEST_REVISION: Final = "0001"
+NEWEST_REVISION: Final = "0002"
 """What `migrations/versions` ends with; a test compares."""
 
 

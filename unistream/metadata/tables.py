@@ -121,6 +121,7 @@ exceptions: Final = Table(
     Column("kind", _NAME, nullable=False),
     Column("message", Text, nullable=False),
     Column("traceback", Text, nullable=False),
+    Column("task_name", Text),
     Index(None, "job", "id"),
 )
 

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.config import COMMITTER_RETRIES, Configuration
+from unistream.base.crash_points import crash_point
 from unistream.base.errors import CorruptSnapshot, ProtocolError, Transient
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.elements import Batch
@@ -65,6 +66,7 @@ class _SinkOperator(BaseOperator):
             parallelism=context.parallelism,
             restored=state.checkpoint_id,
             metrics=context.metrics,
+            checkpointing=context.checkpointing,
         )
 
 
@@ -152,7 +154,9 @@ class CommitterOperator(_SinkOperator):
 
     def end_input(self, input_index: int) -> None:
         if not self.context.checkpointing and self._pending:
+            crash_point("sink.before_commit")
             self._commit(self._permit(CheckpointId(max(checkpoint for checkpoint, _ in self._pending))))
+            crash_point("sink.committed")
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         pending = [*self._restored, *self._pending.values()]

@@ -41,6 +41,8 @@ class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExceptionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One failure. `task_name`: of the attempt, at the parallelism that its vertex had then."""
+
     job: JobId
     at_ms: int
     attempt: str | None
@@ -48,6 +50,7 @@ class ExceptionRecord(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     message: str
     traceback: str = ""
+    task_name: str | None = None
 
 
 class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):

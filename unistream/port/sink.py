@@ -21,7 +21,12 @@ from unistream.port.operator import CommitPermit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkContext:
-    """Where a writer or committer runs. `restored`: the checkpoint it was restored from, or None."""
+    """Where a writer or committer runs.
+
+    Attributes:
+        restored: The checkpoint it was restored from, or None.
+        checkpointing: False: everything is committed at the end of input, under the id behind `restored`.
+    """
 
     job: JobId
     lineage: LineageId
@@ -31,6 +36,19 @@ class SinkContext:
     parallelism: int
     restored: CheckpointId | None
     metrics: Metrics
+    checkpointing: bool = True
+
+    @property
+    def committed_max(self) -> int:
+        """Newest checkpoint that earlier attempts of this job can have committed; 0: none. What is committed
+        behind it shows a rewind.
+
+        Without checkpoints an attempt starts from where the one before did, though that may have committed
+        and died before anyone heard of it. The first attempt of a job that was restored has no such excuse.
+        """
+        restored = self.restored or 0
+        repeated = self.restored is None or self.attempt.attempt > 0
+        return restored + 1 if not self.checkpointing and repeated else restored
 
 
 class SinkWriter(Protocol):

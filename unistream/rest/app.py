@@ -32,6 +32,7 @@ from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.graph import JobGraph
 from unistream.rest import flink_json
+from unistream.rest.answers import json_answer as _json
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.requests import (
     SavepointBody,
@@ -42,10 +43,10 @@ from unistream.rest.requests import (
     task_manager_id,
     trigger_id,
 )
-from unistream.rest.triggers import SavepointFailed, Triggers
+from unistream.rest.scaling import Busy, ScalingApi
+from unistream.rest.triggers import OperationFailed, Triggers
 
 LOOPBACK_HOSTS: Final = ("127.0.0.1", "localhost", "[::1]")
-JSON: Final = "application/json; charset=UTF-8"
 MSGPACK: Final = "application/msgpack"
 REFRESH_INTERVAL_MS: Final = 3_000
 SUBMISSION_PATH: Final = "/unistream/jobs"
@@ -232,6 +233,7 @@ def create_app(
     api = _Api(dispatcher, clock=clock, version=version, triggers=triggers, on_shutdown=on_shutdown)
     app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None)
     router = _routes(api)
+    ScalingApi(dispatcher, triggers).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     app.add_exception_handler(UnistreamError, _on_unistream_error)
@@ -272,10 +274,6 @@ def _routes(api: _Api) -> APIRouter:
 # --- answers and errors ---------------------------------------------------------------------------
 
 
-def _json(payload: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(payload), status_code=status, media_type=JSON)
-
-
 def _errors(status: int, *texts: str) -> Response:
     return _json({"errors": list(texts)}, status)
 
@@ -286,7 +284,9 @@ def _status_of(error: UnistreamError) -> int:
             return 404
         case AlreadyEnded():
             return 409
-        case SavepointFailed():
+        case Busy():
+            return 409
+        case OperationFailed():
             return 500
         case ConfigError() | CorruptSnapshot():
             return 400

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from unistream.base.config import SCHEDULER
 from unistream.core.plan_json import job_plan
 from unistream.master.job_info import (
     CheckpointInfo,
@@ -90,7 +91,7 @@ def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
         "isStoppable": False,
         "state": info.state,
         "job-type": graph.job_type.value,
-        "schedulerType": "Default",
+        "schedulerType": "Adaptive" if graph.config.get(SCHEDULER.key) == "adaptive" else "Default",
         "start-time": info.submitted_ms,
         "end-time": info.ended_ms if info.ended_ms is not None else -1,
         "duration": (info.ended_ms or now_ms) - info.submitted_ms,

@@ -19,7 +19,7 @@ TARGET_SCHEMES: Final = frozenset({"file", "memory", "s3", "s3a", "gs", "gcs", "
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)(?:://|:(?=/))")
 
 
-B = TypeVar("B", "SavepointBody", "StopBody")
+B = TypeVar("B")
 
 
 class SavepointBody(

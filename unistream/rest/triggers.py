@@ -13,51 +13,53 @@ from unistream.base.ids import JobId
 
 TRIGGERS_KEPT_MAX: Final = 1_000  # outcomes are read within seconds; older ones are forgotten
 
+_Key = tuple[str, JobId, str]
 
-class SavepointFailed(ConfigError):
-    """The operation has ended without a savepoint."""
+
+class OperationFailed(ConfigError):
+    """It has ended without its result, such as a savepoint."""
 
 
 class Triggers:
-    """Outcomes of savepoints and stops by (job, trigger id). Thread-safe."""
+    """Outcomes by (what, job, trigger id); `what` is "savepoint" (stops too) or "rescale". Thread-safe."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
         self._lock = threading.Lock()
-        self._futures: OrderedDict[tuple[JobId, str], Future[str]] = OrderedDict()
-        self._unread: set[tuple[JobId, str]] = set()
+        self._futures: OrderedDict[_Key, Future[str]] = OrderedDict()
+        self._unread: set[_Key] = set()
         self._all_read = threading.Condition(self._lock)
 
-    def add(self, job: JobId, future: Future[str]) -> str:
+    def add(self, job: JobId, future: Future[str], what: str = "savepoint") -> str:
         """The trigger id."""
         trigger = self._new_id()
         with self._lock:
-            self._futures[job, trigger] = future
-            self._unread.add((job, trigger))
+            self._futures[what, job, trigger] = future
+            self._unread.add((what, job, trigger))
             while len(self._futures) > TRIGGERS_KEPT_MAX:
                 oldest, _ = self._futures.popitem(last=False)
                 self._unread.discard(oldest)
         return trigger
 
-    def outcome(self, job: JobId, trigger: str) -> str | None:
-        """The savepoint's path; None while it is in progress.
+    def outcome(self, job: JobId, trigger: str, what: str = "savepoint") -> str | None:
+        """The savepoint's path ("" for what has none); None while it is in progress.
 
         Raises:
             NotFound: there is no such trigger.
             ConfigError: it failed, and why.
         """
         with self._lock:
-            future = self._futures.get((job, trigger))
+            future = self._futures.get((what, job, trigger))
         if future is None:
-            raise NotFound(f"there is no savepoint operation {trigger} of job {job}")
+            raise NotFound(f"there is no {what} operation {trigger} of job {job}")
         if not future.done():
             return None
         with self._lock:
-            self._unread.discard((job, trigger))
+            self._unread.discard((what, job, trigger))
             self._all_read.notify_all()
         error = future.exception()
         if error is not None:
-            raise SavepointFailed(str(error))
+            raise OperationFailed(str(error))
         return future.result()
 
     def linger(self, timeout_s: float) -> None:

@@ -15,15 +15,16 @@ import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from msgspec import structs
 
+from unistream.base.closing import Closing
 from unistream.base.config import TASK_SLOTS, Configuration
-from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.host.roster import Roster
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
@@ -46,7 +47,7 @@ JOIN_TIMEOUT_S: Final = 20.0
 logger = logging.getLogger(__name__)
 
 
-class MiniCluster:
+class MiniCluster(Closing):
     """A cluster of this process.
 
     Args:
@@ -133,36 +134,16 @@ class MiniCluster:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class ThreadHost:
     """A `WorkerHost` whose TaskManagers are threads of this process."""
 
     def __init__(self, on_lost: LostListener) -> None:
         self._on_lost = on_lost
-        self._lock = threading.Lock()
-        self._workers: dict[TaskManagerId, _Worker] = {}
-        self._closed = False
+        self._workers: Roster[_Worker] = Roster()
 
     def start(self, spec: TaskManagerSpec) -> None:
-        with self._lock:
-            if self._closed:
-                raise Unreachable("this host is closed")
-            if spec.id in self._workers:
-                raise ConfigError(f"TaskManager id {spec.id} was used before")
-            worker = _Worker(spec, self._on_lost)
-            self._workers[spec.id] = worker
-        worker.thread.start()
+        self._workers.add(spec.id, lambda: _Worker(spec, self._on_lost)).thread.start()
 
     def stop(self, task_manager: TaskManagerId) -> None:
         worker = self._workers.get(task_manager)
@@ -179,9 +160,8 @@ class ThreadHost:
         worker.end("killed")
 
     def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            workers = list(self._workers.values())
+        self._workers.close()
+        workers = self._workers.all()
         for worker in workers:
             worker.end("its host was closed")
         for worker in workers:

@@ -9,16 +9,11 @@ that does as it is told: deterministic tests of what happens between tasks.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
 
 from unistream.base.config import Configuration
-from unistream.base.errors import CorruptSnapshot, Unreachable
 from unistream.base.ids import (
     AttemptId,
     CheckpointId,
@@ -49,15 +44,14 @@ from unistream.model.messages import (
     TriggerCheckpoint,
 )
 from unistream.model.snapshot import (
-    FileRef,
     KeyedShare,
     ListShare,
     OperatorRestore,
     TaskRestore,
     TaskSnapshot,
 )
-from unistream.port.transport import InputSink, RemoteInput
 from unistream.testing.harness import ManualClock
+from unistream.testing.task_services import InlineExecutor, MemoryStateStore, NoRemote
 from unistream.worker.blocking_store import BlockingPartitions
 from unistream.worker.mailbox import Mailbox
 from unistream.worker.network_memory import NetworkMemory
@@ -71,67 +65,6 @@ _JOB = JobId("0" * 32)
 _LINEAGE = LineageId("lineage")
 _EPOCH = LeaderEpoch(1)
 _HERE = TaskManagerId("here")
-
-
-class InlineExecutor(Executor):
-    """Runs what is submitted at once, on the caller's thread."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            future.set_exception(error)
-        return future
-
-
-class MemoryStateStore:
-    """State files of any number of directories. `fail_writes`: raised by every writer while it is set."""
-
-    def __init__(self) -> None:
-        self.files: dict[tuple[str, str], bytes] = {}
-        self.fail_writes: Exception | None = None
-
-    def writer(self, directory: str) -> MemoryStateFiles:
-        if self.fail_writes is not None:
-            raise self.fail_writes
-        return MemoryStateFiles(self, directory)
-
-    def reader(self, directory: str) -> MemoryStateFiles:
-        return MemoryStateFiles(self, directory)
-
-
-@dataclass(frozen=True)
-class MemoryStateFiles:
-    """`port.storage.StateWriter` and `StateReader` of one directory."""
-
-    store: MemoryStateStore
-    directory: str
-
-    def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
-        data = bytes(content)
-        path = f"{name_hint}-{len(self.store.files)}"
-        self.store.files[self.directory, path] = data
-        return FileRef(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-    def read(self, ref: FileRef) -> bytes:
-        data = self.store.files.get((self.directory, ref.path))
-        if data is None or len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
-            raise CorruptSnapshot(f"{self.directory}/{ref.path} is missing or damaged")
-        return data
-
-    def open_range(self, ref: FileRef) -> object:
-        return pa.BufferReader(self.read(ref))
-
-
-class NoRemote:
-    """`port.transport.DataClient` of a process that knows no other."""
-
-    def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:
-        raise Unreachable(f"{channel.address}: there is no other process here")
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 @dataclass

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterator
 from typing import Final
 
-from unistream.base.errors import ConfigError, Fenced, PartitionLost, UserCodeError
+from unistream.base.errors import ConfigError, Fenced, PartitionLost, SuppressRestarts, UserCodeError
 from unistream.base.ids import PartitionId
 from unistream.model.messages import TaskFailure
 
@@ -16,24 +17,42 @@ MESSAGE_CHARS_MAX: Final = 4_096
 def task_failure(error: BaseException) -> TaskFailure:
     """Why a task failed: class, sentence, traceback, whether a restart may help, and whether what it reads is
     lost."""
-    kind = UserCodeError if isinstance(error, UserCodeError) else type(error)
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     trace = "".join(traceback.format_exception(error))
     return TaskFailure(
-        kind=kind.__name__,
+        kind=_kind(error).__name__,
         message=f"{error}{notes}"[:MESSAGE_CHARS_MAX],
         traceback=trace[-TRACEBACK_CHARS_MAX:],
-        recoverable=not isinstance(error, ConfigError | Fenced),
+        recoverable=_is_recoverable(error),
         lost_partition=_lost_partition(error),
     )
 
 
-def _lost_partition(error: BaseException | None) -> PartitionId | None:
+def _kind(error: BaseException) -> type[BaseException]:
+    """Errors of user code are one kind, save those that say more."""
+    if any(isinstance(cause, SuppressRestarts) for cause in _chain(error)):
+        return SuppressRestarts
+    return UserCodeError if isinstance(error, UserCodeError) else type(error)
+
+
+def _is_recoverable(error: BaseException) -> bool:
+    """False if any cause says so; a configuration error counts as well if user code raised it."""
+    if _kind(error) is SuppressRestarts:
+        return False
+    first = next((cause for cause in _chain(error) if not isinstance(cause, UserCodeError)), None)
+    return not isinstance(first, ConfigError | Fenced)
+
+
+def _lost_partition(error: BaseException) -> PartitionId | None:
     """Wherever in the chain of causes it is named."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, PartitionLost):
-            return error.partition
-        seen.add(id(error))
-        error = error.__cause__
-    return None
+    return next((cause.partition for cause in _chain(error) if isinstance(cause, PartitionLost)), None)
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """`error`, what it was raised from, and so on."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__

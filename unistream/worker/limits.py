@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from unistream.base.config import Configuration
 from unistream.base.limits import KIB, MIB
 from unistream.core.worker_resources import cpu_threads, memory_limit
@@ -36,9 +38,10 @@ def apply_limits(config: Configuration, slots: int) -> None:
     """
     threads = cpu_threads(config)
     if threads is not None:
-        import pyarrow as pa
-
         pa.set_cpu_count(threads)
+    _log.info(
+        "event=arrow_set_up allocator=%s threads=%d", pa.default_memory_pool().backend_name, pa.cpu_count()
+    )
     limit = memory_limit(config, slots)
     if limit is not None and sys.platform == "linux":
         MemoryWatch(limit).start()

@@ -8,24 +8,16 @@ rows keeps all of its batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
-
-import numpy as np
-import pyarrow as pa
+from collections.abc import Callable
 
 from unistream.base.clock import Clock
 from unistream.base.ids import EdgeId
-from unistream.base.limits import BATCH_ROWS_MAX, FRAME_BYTES_MAX
 from unistream.model.elements import Batch, Event
 from unistream.model.graph import Ship
-from unistream.model.key_groups import key_groups, subtask_table
 from unistream.model.messages import PartitionDescriptor
 from unistream.worker.channels import Subpartition
 from unistream.worker.network_memory import PartitionMemory, compacted
-
-COALESCE_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
-BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # leaves room for schema, padding and offsets in a frame
+from unistream.worker.shipping import COALESCE_ROWS, Router, concatenate, split_oversized
 
 
 class ResultPartition:
@@ -55,8 +47,8 @@ class ResultPartition:
         self._pending_rows = [0] * len(descriptor.consumers)
         self._pending_bytes = 0  # of the batches that pending slices were cut from
         self._flush_at_ms: int | None = None
-        self._next = index % max(1, len(descriptor.consumers))
-        self._targets = _target_table(descriptor) if descriptor.ship is Ship.HASH else None
+        self._router = Router(descriptor, index)
+        self._gathers = descriptor.ship is Ship.HASH and len(descriptor.consumers) > 1
         self.on_consumed: Callable[[], None] | None = None
         self.rows_out = 0
 
@@ -122,53 +114,23 @@ class ResultPartition:
             subpartition.abandon()
         self.memory.close()
 
-    # --- ship strategies --------------------------------------------------------------------------
+    # --- on their way -----------------------------------------------------------------------------
 
     def _ship(self, batch: Batch) -> None:
-        match self._descriptor.ship:
-            case Ship.BROADCAST:
-                batch = compacted(batch)
-                for subpartition in self._subpartitions:
-                    subpartition.add(batch)
-            case Ship.GLOBAL:
-                self._send(self._descriptor.consumers.index(0), batch)
-            case Ship.HASH:
-                self._ship_hash(batch)
-            case _ if len(self._subpartitions) == 1:
-                self._send(0, batch)
-            case _:
-                self._ship_round_robin(batch)
-
-    def _ship_round_robin(self, batch: Batch) -> None:
-        """Small batches whole, one consumer after the other; a large one in equal parts."""
-        consumers = len(self._subpartitions)
-        parts = min(consumers, max(1, batch.num_rows // COALESCE_ROWS))
-        size = -(-batch.num_rows // parts)
-        for offset in range(0, batch.num_rows, size):
-            self._send(self._next, batch.slice(offset, min(size, batch.num_rows - offset)))
-            self._next = (self._next + 1) % consumers
-
-    def _ship_hash(self, batch: Batch) -> None:
-        assert self._targets is not None
-        if len(self._subpartitions) == 1:
-            self._send(0, batch)
+        if self._descriptor.ship is Ship.BROADCAST:
+            batch = compacted(batch)
+            for subpartition in self._subpartitions:
+                subpartition.add(batch)
             return
-        descriptor = self._descriptor
-        groups = key_groups(batch.records, descriptor.key_columns, descriptor.consumer_max_parallelism)
-        targets = self._targets[groups]
-        counts = np.bincount(targets, minlength=len(self._subpartitions))
-        if int(counts.max()) == batch.num_rows:
-            self._gather(int(counts.argmax()), batch)
+        parts = self._router.divide(batch)
+        if not self._gathers:
+            for target, part in parts:
+                self._send(target, part)
             return
-        # one stable radix sort and one take; the slices share its memory
-        ordered = batch.take(pa.array(np.argsort(targets, kind="stable")))
-        offset = 0
-        for target in np.flatnonzero(counts):
-            rows = int(counts[target])
-            self._gather(int(target), ordered.slice(offset, rows))
-            offset += rows
-        if self._flush_at_ms is not None:
-            self._pending_bytes += ordered.nbytes
+        for target, part in parts:
+            self._gather(target, part)
+        if len(parts) > 1 and self._flush_at_ms is not None:
+            self._pending_bytes += batch.nbytes
             if self._pending_bytes > self.memory.size // 2:
                 self.flush()
 
@@ -190,7 +152,7 @@ class ResultPartition:
             return
         self._pending[target] = []
         self._pending_rows[target] = 0
-        for batch in _concatenate(pending):
+        for batch in concatenate(pending):
             for piece in split_oversized(batch):
                 self._send(target, piece)
 
@@ -210,36 +172,3 @@ class ResultPartition:
         self.memory.close()
         if self.on_consumed is not None:
             self.on_consumed()
-
-
-def _target_table(descriptor: PartitionDescriptor) -> np.ndarray:
-    """Key group -> subpartition."""
-    table = subtask_table(descriptor.consumer_max_parallelism, descriptor.consumer_parallelism)
-    assert descriptor.consumers == tuple(range(descriptor.consumer_parallelism)), "a hash edge reaches all"
-    # one byte sorts in half the passes of two
-    return table.astype(np.uint8) if descriptor.consumer_parallelism <= 256 else table
-
-
-def split_oversized(batch: Batch) -> Sequence[Batch]:
-    """`batch` in pieces within BATCH_ROWS_MAX and BATCH_BYTES_MAX; nothing for an empty one."""
-    rows = batch.num_rows
-    if rows == 0:
-        return ()
-    if rows <= BATCH_ROWS_MAX and (rows == 1 or batch.nbytes <= BATCH_BYTES_MAX):
-        return (batch,)
-    pieces = max(-(-rows // BATCH_ROWS_MAX), -(-batch.nbytes // BATCH_BYTES_MAX))
-    size = max(1, -(-rows // pieces))
-    return [batch.slice(offset, min(size, rows - offset)) for offset in range(0, rows, size)]
-
-
-def _concatenate(batches: list[Batch]) -> list[Batch]:
-    """One batch of all, in order; as they are if the schema changes on the way."""
-    if len(batches) == 1:
-        return batches
-    first = batches[0]
-    schema, timed = first.records.schema, first.timestamps is not None
-    if any(b.records.schema != schema or (b.timestamps is not None) != timed for b in batches):
-        return batches
-    records = pa.concat_batches([b.records for b in batches])
-    timestamps = None if first.timestamps is None else pa.concat_arrays([b.timestamps for b in batches])
-    return [Batch(records, timestamps)]

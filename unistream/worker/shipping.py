@@ -1,4 +1,7 @@
-"""Which consumer gets which rows of an edge: a ship strategy as a function over whole batches."""
+"""Which consumer gets which rows of an edge: a ship strategy as a function over whole batches.
+
+A pipelined partition divides each batch as it comes (`divide`), a blocking one all that waits (`route`).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups, subtask_table
 from unistream.model.messages import PartitionDescriptor
 
-SMALL_BATCH_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
+COALESCE_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
 BATCH_BYTES_MAX: Final = FRAME_BYTES_MAX // 2  # leaves room for schema, padding and offsets in a frame
 
 
@@ -47,43 +50,50 @@ class Router:
         """
         whole = self.targets > 1 and self._descriptor.ship is Ship.HASH
         for batch in merged(batches, rows_max=None if whole else BATCH_ROWS_MAX):
-            for target, part in self._ship(batch):
+            for target, part in self.divide(batch):
                 for piece in split_oversized(part):
                     yield target, piece
 
-    def _ship(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+    def divide(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
+        """The rows of a batch, which is not empty, as (target, rows): `batch` itself, or slices that together
+        keep as much memory as it does."""
         if self.targets == 1:
-            yield 0, batch
-            return
+            return ((0, batch),)
         match self._descriptor.ship:
             case Ship.HASH:
-                yield from self._ship_hash(batch)
+                return self._by_key(batch)
             case Ship.GLOBAL:
-                yield self._descriptor.consumers.index(0), batch
+                return ((self._descriptor.consumers.index(0), batch),)
             case _:
-                yield from self._ship_round_robin(batch)
+                return self._round_robin(batch)
 
-    def _ship_hash(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+    def _by_key(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         assert self._table is not None
         descriptor = self._descriptor
         groups = key_groups(batch.records, descriptor.key_columns, descriptor.consumer_max_parallelism)
         targets = self._table[groups]
         counts = np.bincount(targets, minlength=self.targets)
+        if int(counts.max()) == batch.num_rows:
+            return ((int(counts.argmax()), batch),)
         # one stable radix sort and one take; the slices share its memory
         ordered = batch.take(pa.array(np.argsort(targets, kind="stable")))
+        parts = []
         offset = 0
-        for target in np.flatnonzero(counts):
+        for target in np.flatnonzero(counts).tolist():
             rows = int(counts[target])
-            yield int(target), ordered.slice(offset, rows)
+            parts.append((target, ordered.slice(offset, rows)))
             offset += rows
+        return parts
 
-    def _ship_round_robin(self, batch: Batch) -> Iterator[tuple[int, Batch]]:
+    def _round_robin(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         """Small batches whole, one consumer after the other; a large one in equal parts."""
-        parts = min(self.targets, max(1, batch.num_rows // SMALL_BATCH_ROWS))
-        size = -(-batch.num_rows // parts)
+        count = min(self.targets, max(1, batch.num_rows // COALESCE_ROWS))
+        size = -(-batch.num_rows // count)
+        parts = []
         for offset in range(0, batch.num_rows, size):
-            yield self._next, batch.slice(offset, min(size, batch.num_rows - offset))
+            parts.append((self._next, batch.slice(offset, min(size, batch.num_rows - offset))))
             self._next = (self._next + 1) % self.targets
+        return parts
 
 
 def _target_table(descriptor: PartitionDescriptor) -> np.ndarray:
@@ -113,7 +123,7 @@ def merged(batches: deque[Batch], rows_max: int | None) -> Iterator[Batch]:
     rows = 0
     while batches:
         batch = batches.popleft()
-        small = rows_max is None or (batch.num_rows < SMALL_BATCH_ROWS and rows + batch.num_rows <= rows_max)
+        small = rows_max is None or (batch.num_rows < COALESCE_ROWS and rows + batch.num_rows <= rows_max)
         if run and not (small and _is_alike(run[0], batch)):
             joined = concatenate(run)
             run, rows = [], 0

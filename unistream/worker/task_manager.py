@@ -16,7 +16,7 @@ import os
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -41,37 +41,32 @@ from unistream.model.codec import decode_to_task_manager, encode
 from unistream.model.messages import (
     Ack,
     Answer,
-    AssignSplits,
     CancelTask,
-    CheckpointAborted,
-    CheckpointCompleted,
-    DeployTask,
     FetchArtifact,
     Heartbeat,
     Ping,
     Refused,
     RegisterTaskManager,
-    ReleasePartitions,
     ReleaseTaskManager,
     TaskDeployment,
     TaskMetrics,
     ToTaskManager,
-    TriggerCheckpoint,
 )
 from unistream.port.host import TaskManagerSpec
 from unistream.port.storage import StateReader, StateWriter
 from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
 from unistream.worker.artifact_cache import ArtifactCache
-from unistream.worker.blocking_store import BlockingPartitions, PartitionKey, spill_roots
+from unistream.worker.blocking_store import BlockingPartitions, spill_roots
 from unistream.worker.crash_points import no_crash
 from unistream.worker.lease import Ending, Lease
-from unistream.worker.mailbox import Mail, Mailbox
+from unistream.worker.mailbox import Mailbox
 from unistream.worker.network_memory import NetworkMemory, Shares
 from unistream.worker.partition_registry import PartitionRegistry
 from unistream.worker.reports import ReportSender, call_patiently
 from unistream.worker.slot_table import SlotTable
 from unistream.worker.task import StreamTask
 from unistream.worker.task_builder import TaskNetwork, build_task
+from unistream.worker.task_control import TaskControl
 from unistream.worker.task_environment import TaskEnvironment
 from unistream.worker.task_registry import TaskRegistry
 from unistream.worker.task_state import TaskState
@@ -118,11 +113,12 @@ class TaskManager:
         self._tasks = TaskRegistry()
         self._slots = SlotTable(spec.slots, self._config.get(SLOT_TIMEOUT))
         self._final_metrics: list[tuple[AttemptId, TaskMetrics]] = []
-        self._blocking = BlockingPartitions(spill_roots(self._config.find(TMP_DIRS), tempfile.gettempdir()))
+        folders = spill_roots(self._config.find(TMP_DIRS), tempfile.gettempdir())
+        self._blocking = BlockingPartitions(folders)
         self._partitions = PartitionRegistry(self._blocking)
         self._patience_ms = self._config.get(HEARTBEAT_TIMEOUT)
         self._memory = memory_plan(self._config, spec.slots)
-        self._spill_dir = str(spill_roots(self._config.find(TMP_DIRS), tempfile.gettempdir())[0])
+        self._spill_dir = str(folders[0])
         self._network_memory = NetworkMemory(self._memory.network, Shares.of(self._config))
         self._data = services.data_client(self._config)
         self._reporting = services.control_client(spec.master)
@@ -130,22 +126,22 @@ class TaskManager:
         self._beating = services.control_client(spec.master)
         self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="snapshot")
         self._artifacts = ArtifactCache(self._fetch_artifact)
-        self._lease = Lease(
-            clock=self._clock,
-            interval_ms=self._config.get(HEARTBEAT_INTERVAL),
-            timeout_ms=self._patience_ms,
-            beat=self._beat,
-            check=self._check_cancellations,
-            on_lost=self._exit,
-            failures_max=self._config.get(HEARTBEAT_FAILURES),
-            watch_parent=not spec.standalone,
-        )
+        self._lease = self._create_lease()
         self._reports = ReportSender(
             self._reporting,
             clock=self._clock,
             patience_ms=self._patience_ms,
             on_answer=self._lease.renew,
             on_give_up=lambda why: self._exit(why, Ending.MASTER_LOST),
+        )
+        self._control = TaskControl(
+            self._new_task,
+            tasks=self._tasks,
+            slots=self._slots,
+            partitions=self._partitions,
+            blocking=self._blocking,
+            background=self._pool,
+            clock=self._clock,
         )
         self._server: Server | None = None
 
@@ -251,8 +247,6 @@ class TaskManager:
                 _log.info("event=task_manager_ends task_manager=%s reason=%s", self._spec.id, reason)
                 self._released.set()
 
-    # --- control messages -------------------------------------------------------------------------
-
     def handle(self, request: bytes) -> bytes:
         """`port.transport.ControlHandler`. Every message may come twice."""
         return encode(self._answer(decode_to_task_manager(request)))
@@ -260,39 +254,15 @@ class TaskManager:
     def _answer(self, message: ToTaskManager) -> Answer:
         if self._released.is_set() and not isinstance(message, ReleaseTaskManager | CancelTask):
             return Refused(reason=f"{self._spec.id} is ending: {self._reason}")
-        match message:
-            case DeployTask(deployment=deployment):
-                return self._deploy(deployment)
-            case CancelTask(attempt=attempt):
-                return self._cancel(attempt)
-            case Ping(task_manager=task_manager) | ReleaseTaskManager(task_manager=task_manager):
-                if task_manager != self._spec.id:
-                    return Refused(reason=f"this is {self._spec.id}")
-                if isinstance(message, ReleaseTaskManager):
-                    self.release(message.reason, rejoin=message.rejoin)
-                return Ack()
-            case ReleasePartitions(partitions=partitions):
-                return self._release_partitions(partitions)
-            case TriggerCheckpoint() | AssignSplits():
-                return self._post(message, message.attempt, needed=True)
-            case CheckpointCompleted() | CheckpointAborted():
-                return self._post(message, message.attempt, needed=False)
-
-    def _deploy(self, deployment: TaskDeployment) -> Answer:
-        attempt = deployment.attempt
-        if self._tasks.is_known(attempt):
-            return Ack()
-        refusal = self._slots.refusal(deployment.allocation, attempt.job)
-        if refusal is not None:
-            return Refused(reason=refusal)
-        task = self._new_task(deployment)
-        if not self._tasks.add(task):
-            known = self._tasks.is_known(attempt)
-            return Ack() if known else Refused(reason=f"a newer attempt than {attempt} is known")
-        for older in self._tasks.older(attempt):
-            self._cancel(older)
-        self._slots.begin(deployment.allocation, attempt, task.start, self._clock.monotonic_ms())
+        if not isinstance(message, Ping | ReleaseTaskManager):
+            return self._control.answer(message)
+        if message.task_manager != self._spec.id:
+            return Refused(reason=f"this is {self._spec.id}")
+        if isinstance(message, ReleaseTaskManager):
+            self.release(message.reason, rejoin=message.rejoin)
         return Ack()
+
+    # --- tasks ------------------------------------------------------------------------------------
 
     def _new_task(self, deployment: TaskDeployment) -> TaskThread:
         return TaskThread(
@@ -302,36 +272,6 @@ class TaskManager:
             on_end=self._on_end,
             clock=self._clock,
         )
-
-    def _cancel(self, attempt: AttemptId) -> Answer:
-        """What ran here and has ended may still hold output that nobody will read."""
-        task = self._tasks.running(attempt)
-        if task is not None:
-            task.cancel()
-            self._slots.hurry(attempt)
-            return Ack()
-        self._partitions.release(attempt)
-        if self._tasks.is_known(attempt):
-            return Ack()
-        self._tasks.forbid(attempt)  # its deployment may be late
-        return Refused(reason=f"{attempt} is not known here")
-
-    def _release_partitions(self, partitions: Sequence[PartitionKey]) -> Answer:
-        """Deleting large files takes a while: the answer does not wait for it."""
-        for sealed in self._blocking.detach(partitions):
-            self._pool.submit(sealed.delete)
-        return Ack()
-
-    def _post(self, mail: Mail, attempt: AttemptId, *, needed: bool) -> Answer:
-        task = self._tasks.running(attempt)
-        if task is not None:
-            task.mailbox.post(mail)
-            return Ack()
-        if not needed and self._tasks.is_known(attempt):
-            return Ack()  # it has ended, so there is nobody left to be told
-        return Refused(reason=f"{attempt} does not run here")
-
-    # --- tasks ------------------------------------------------------------------------------------
 
     def _build(self, deployment: TaskDeployment, mailbox: Mailbox) -> StreamTask:
         self._slots.check(deployment.allocation, deployment.attempt)
@@ -367,14 +307,27 @@ class TaskManager:
         )
 
     def _on_end(self, task: TaskThread, state: TaskState) -> None:
-        if state is not TaskState.FINISHED:
-            self._partitions.release(task.attempt)
         self._final_metrics.append((task.attempt, task.metrics()))
         self._tasks.end(task.attempt)
+        cancelled = task.cancelled_at_ms is not None  # perhaps too late for it to notice
+        if cancelled or state is not TaskState.FINISHED:
+            self._partitions.release(task.attempt)
         self._slots.leave(task.deployment.allocation, task.attempt)
         self._lease.beat_soon()
 
     # --- lease ------------------------------------------------------------------------------------
+
+    def _create_lease(self) -> Lease:
+        return Lease(
+            clock=self._clock,
+            interval_ms=self._config.get(HEARTBEAT_INTERVAL),
+            timeout_ms=self._patience_ms,
+            beat=self._beat,
+            check=self._check_cancellations,
+            on_lost=self._exit,
+            failures_max=self._config.get(HEARTBEAT_FAILURES),
+            watch_parent=not self._spec.standalone,
+        )
 
     def _beat(self) -> None:
         """One heartbeat. Raises Unreachable when the master does not answer."""

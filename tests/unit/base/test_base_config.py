@@ -203,8 +203,18 @@ def test_every_option_is_documented_and_its_default_is_valid(key: str) -> None:
 
 
 def test_every_declared_option_is_in_the_table() -> None:
-    declared = [value for value in vars(config).values() if isinstance(value, config.ConfigOption)]
+    declared = [option for topic in config.TOPICS for option in config.options_of(topic)]
     assert len(declared) == len(OPTIONS), "two options share a key"
+    assert set(Path(config.__file__).parent.glob("*.py")) - {
+        Path(t.__file__ or "") for t in config.TOPICS
+    } == {
+        Path(config.__file__).with_name(f"{name}.py") for name in ("__init__", "configuration", "parsing")
+    }, "a module of options is missing in TOPICS"
+
+
+def test_every_option_can_be_imported_without_its_topic() -> None:
+    by_name = {value.key for value in vars(config).values() if isinstance(value, config.ConfigOption)}
+    assert by_name == set(OPTIONS)
 
 
 def test_the_reference_page_is_up_to_date() -> None:

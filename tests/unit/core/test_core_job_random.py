@@ -109,7 +109,7 @@ class JobAmongFaults(RuleBasedStateMachine):
         strategy=st.sampled_from(("pipelined-region", "eager", "lazy-from-sources")),
     )
     def start(
-        self, shape: str, bounded: bool, pull: bool, checkpointing: bool, adaptive: bool, strategy: str
+        self, *, shape: str, bounded: bool, pull: bool, checkpointing: bool, adaptive: bool, strategy: str
     ) -> None:
         config = dict(MANY if checkpointing else {"restart-strategy.type": "fixed-delay"})
         config |= ADAPTIVE if adaptive else {}

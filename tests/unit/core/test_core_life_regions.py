@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from core_cluster import EVERY_2_S, Cluster, Task, job_graph, pipelines, settings, stages
+from core_cluster import EVERY_2_S, Cluster, Task, pipelines, settings, stages
 
 from unistream.base.errors import ConfigError
 from unistream.core import job_messages as jm
+from unistream.core.job_machine import SEND_TRIES
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
@@ -262,3 +263,23 @@ def test_the_order_to_end_a_stuck_worker_is_said_again() -> None:
     cluster.fire(jm.TimerKind.CANCELLATION)
     assert cluster.timers_of(jm.TimerKind.CANCELLATION), "the order may be lost"
     assert len(set(cluster.sent_to(msg.ReleaseTaskManager))) == 1
+
+
+def test_a_task_that_cannot_be_told_of_a_checkpoint_takes_only_its_region_along() -> None:
+    cluster = running(pipelines())
+    victim = cluster.where[cluster.task("sink0", 0).attempt]
+    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.settle_without(f"deliver {victim}")
+    while not any(isinstance(send.message, msg.CheckpointCompleted) for send in cluster.mail[victim]):
+        cluster.deliver(victim)
+        cluster.settle_without(f"deliver {victim}")
+    lost = 0
+    while lost < SEND_TRIES or any(
+        isinstance(s.message, msg.CheckpointCompleted) for s in cluster.mail[victim]
+    ):
+        cluster.drop(victim)
+        lost += 1
+    recover_all(cluster)
+    numbers = attempts(cluster)
+    assert {name for name, number in numbers.items() if number} <= {n for n in numbers if n.endswith("/0")}
+    assert any(numbers.values())

@@ -504,7 +504,7 @@ class Supply(RuleBasedStateMachine):
     def no_slot_is_free_for_a_request_that_waits(self) -> None:
         free = [view for view in self.cluster.machine.view() if view.free and not view.blocked_ms]
         free = [view for view in free if view.task_manager in self.cluster.up]
-        waiting = self.cluster.machine._open.values()
+        waiting = self.cluster.machine._requests
         for open_ in waiting:
             profile = open_.request.profile
             assert not any(serves(v.profile, profile, strict=self.active) for v in free)

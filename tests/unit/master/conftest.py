@@ -15,7 +15,8 @@ from unistream.base.config import Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.connector.registry import create_discovery
 from unistream.connector.static import StaticSource
-from unistream.master.dispatcher import ClusterServices, Dispatcher
+from unistream.master.cluster_services import ClusterServices
+from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
 from unistream.metadata.migrate import upgrade
 from unistream.metadata.store import SqlMetadataStore

@@ -21,7 +21,7 @@ from unistream.model.snapshot import (
 )
 from unistream.state.snapshot_reader import read_operator_state
 from unistream.state.snapshot_writer import write_task_snapshot
-from unistream.testing.task_harness import MemoryStateStore
+from unistream.testing.task_services import MemoryStateStore
 
 UID = OperatorUid("op")
 

@@ -28,8 +28,9 @@ from unistream.testing.harness import ManualClock
 from unistream.worker.channels import LocalInputChannel, RemoteInputChannel, Subpartition
 from unistream.worker.gates import Gate, InputGates
 from unistream.worker.network_memory import NetworkMemory, Shares
-from unistream.worker.partition import BATCH_BYTES_MAX, COALESCE_ROWS, ResultPartition, split_oversized
+from unistream.worker.partition import ResultPartition
 from unistream.worker.partition_registry import PartitionRegistry
+from unistream.worker.shipping import BATCH_BYTES_MAX, COALESCE_ROWS, split_oversized
 
 ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 0, 0)
 

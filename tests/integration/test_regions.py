@@ -1,0 +1,331 @@
+"""Regional failover with real processes: one part of a job fails, restarts and catches up; the other goes on.
+
+Both parts read generated rows, count them in keyed windows and write a Delta table of their own, so a row
+that is lost or read twice shows; a tap behind each source notes which rows came by, and when.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import tapped_rows
+from deltalake import DeltaTable
+from tapped_rows import (
+    COLUMNS,
+    SliceSink,
+    Tap,
+    committed,
+    failed_ms,
+    rows,
+    seen,
+    times_seen,
+    windows,
+)
+
+import unistream as us
+from unistream.base.config import Configuration
+from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.job_client import checked
+from unistream.master.job_info import JobInfo, SubtaskInfo
+from unistream.master.job_setup import SubmitRequest
+from unistream.worker.artifact import pack
+
+WAIT_S = 90.0
+ROWS = {"a": 7_500, "b": 12_000}  # so that b still runs whenever a fails
+RATE = 1_500  # rows/s of each part
+SEEDS = {"a": 1, "b": 2}
+FIXED = {
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "100",
+    "restart-strategy.fixed-delay.delay": "300 ms",
+}
+CONFIG = {
+    "heartbeat.interval": "200 ms",
+    "heartbeat.timeout": "20 s",
+    "execution.checkpointing.interval": "200 ms",
+    "pipeline.auto-watermark-interval": "50 ms",
+    **FIXED,
+}
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Where the two parts write, and what their taps noted."""
+
+    folder: Path
+
+    @property
+    def taps(self) -> Path:
+        return self.folder / "taps"
+
+    def table(self, name: str) -> Path:
+        return self.folder / name
+
+    def check(self, name: str) -> None:
+        """The windows of part `name` are those of all its rows, each counted once."""
+        table = DeltaTable(str(self.table(name))).to_pyarrow_table().to_pylist()
+        found = sorted(
+            (row["key"], round(row["window_start"].timestamp() * 1000), row["n"], row["total"])
+            for row in table
+        )
+        assert found == windows(ROWS[name], seed=SEEDS[name])
+
+
+def two_parts(env: us.Environment, lake: Lake, taps: Mapping[str, Tap]) -> None:
+    """Parts a and b, which have nothing in common but the job; each has slots of its own."""
+    for name, tap in taps.items():
+        source = us.DatagenSource(COLUMNS, rows=ROWS[name], seed=SEEDS[name], rows_per_second=RATE)
+        watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_column("at")
+        numbers = env.from_source(source, watermarks, f"numbers {name}").uid(f"numbers-{name}")
+        tapped = numbers.slot_sharing_group(name).map_batches(tap, returns=source.schema)
+        windowed = tapped.uid(f"tap-{name}").key_by("key").window(us.TumblingEventTimeWindows.of("1 s"))
+        counted = (
+            windowed.aggregate(n=us.count(), total=us.sum("value"))
+            .uid(f"windows-{name}")
+            .name(f"windows {name}")
+        )
+        counted.sink_to(us.DeltaSink(str(lake.table(name)))).uid(f"out-{name}").name(f"out {name}")
+
+
+def submit(cluster: EmbeddedCluster, env: us.Environment, config: Mapping[str, str]) -> EmbeddedJobClient:
+    graph, code = env.job_graph("parts")
+    artifact = pack(code, by_value=[tapped_rows])
+    return cluster.submit(SubmitRequest(graph=graph, artifact=artifact, config=CONFIG | dict(config)))
+
+
+def start_parts(
+    cluster: EmbeddedCluster, lake: Lake, taps: Mapping[str, Tap], config: Mapping[str, str] | None = None
+) -> EmbeddedJobClient:
+    env = us.Environment()
+    two_parts(env, lake, taps)
+    return submit(cluster, env, config or {})
+
+
+def local(folder: Path, *, target: str = "local", rest: bool = False) -> EmbeddedCluster:
+    return EmbeddedCluster(target, Configuration(CONFIG), workdir=folder / "cluster", rest=rest)
+
+
+def tasks_of(info: JobInfo, part: str) -> list[SubtaskInfo]:
+    return [task for task in info.subtasks if re.search(rf"\b{part}\b", task.vertex_name)]
+
+
+def attempts(info: JobInfo, part: str) -> set[int]:
+    """Attempt numbers of all tasks of a part."""
+    tasks = tasks_of(info, part)
+    assert len(tasks) == 3, "source, window, committer"
+    return {task.attempt for task in tasks}
+
+
+def completed_between(info: JobInfo, start_ms: int, end_ms: int) -> int:
+    """Checkpoints that were triggered in that time and have completed."""
+    return sum(c.state == "completed" and start_ms < c.triggered_ms < end_ms for c in info.checkpoints)
+
+
+def check_goes_on(lake: Lake, name: str, failures_ms: list[int], other: str) -> None:
+    """`name` met each row once and in order, also while `other` was down."""
+    batches = seen(name, lake.taps)
+    ids = [row for batch in batches for row in batch.ids]
+    assert ids == list(range(ROWS[name])), "no row is read again, none is left out"
+    for at_ms in failures_ms:
+        back_ms = next(batch.at_ms for batch in seen(other, lake.taps) if batch.at_ms > at_ms)
+        meanwhile = [batch for batch in batches if at_ms < batch.at_ms < back_ms]
+        assert len(meanwhile) >= 3, f"{name} stood still from {at_ms} to {back_ms}"
+
+
+class TestTwoParts:
+    @pytest.mark.timeout(150)
+    def test_a_part_that_fails_again_and_again_leaves_the_other_alone(self, tmp_path: Path) -> None:
+        lake = Lake(tmp_path)
+        thresholds = (1_000, 2_500, 4_000)
+        taps = {"a": Tap("a", lake.taps, fail_at=thresholds), "b": Tap("b", lake.taps)}
+        with local(tmp_path) as cluster:
+            job = start_parts(cluster, lake, taps)
+            assert job.wait(WAIT_S).state == "FINISHED"
+            info = job.status()
+        assert (attempts(info, "a"), attempts(info, "b"), info.restarts) == ({3}, {0}, 3)
+        failures = failed_ms("a", lake.taps)
+        check_goes_on(lake, "b", failures, "a")
+        ends = [*failures[1:], info.ended_ms or 0]
+        for start_ms, end_ms in zip(failures, ends, strict=True):
+            assert completed_between(info, start_ms, end_ms), "checkpoints go on after each recovery"
+        again = times_seen("a", lake.taps)
+        assert set(again) == set(range(ROWS["a"]))
+        assert max(again.values()) <= 1 + len(thresholds)
+        lake.check("a")
+        lake.check("b")
+
+    @pytest.mark.timeout(150)
+    def test_a_killed_worker_takes_only_its_part_along(self, tmp_path: Path) -> None:
+        lake = Lake(tmp_path)
+        taps = {name: Tap(name, lake.taps) for name in SEEDS}
+        with local(tmp_path) as cluster:
+            job = start_parts(cluster, lake, taps)
+            killed_ms = kill_worker_of(job, "a")
+            assert job.wait(WAIT_S).state == "FINISHED"
+            info = job.status()
+        assert attempts(info, "b") == {0}
+        assert attempts(info, "a") == {1}
+        check_goes_on(lake, "b", [killed_ms], "a")
+        assert completed_between(info, killed_ms, info.ended_ms or 0)
+        lake.check("a")
+        lake.check("b")
+        told = {entry.kind for entry in info.exceptions}
+        assert told, "whichever is noticed first: the end of the process, or that nobody answers there"
+        assert told <= {"TaskManagerLost", "Undelivered"}
+
+    @pytest.mark.timeout(150)
+    def test_restart_all_restarts_both(self, tmp_path: Path) -> None:
+        lake = Lake(tmp_path)
+        taps = {"a": Tap("a", lake.taps, fail_at=[2_000]), "b": Tap("b", lake.taps)}
+        with local(tmp_path) as cluster:
+            job = start_parts(cluster, lake, taps, {"jobmanager.execution.failover-strategy": "full"})
+            assert job.wait(WAIT_S).state == "FINISHED"
+            info = job.status()
+        assert (attempts(info, "a"), attempts(info, "b"), info.restarts) == ({1}, {1}, 1)
+        lake.check("a")
+        lake.check("b")
+
+    @pytest.mark.spark
+    @pytest.mark.timeout(240)
+    def test_a_killed_spark_task_takes_only_its_part_along(self, tmp_path: Path) -> None:
+        lake = Lake(tmp_path)
+        taps = {name: Tap(name, lake.taps) for name in SEEDS}
+        with local(tmp_path, target="spark") as cluster:
+            job = start_parts(cluster, lake, taps)
+            killed_ms = kill_worker_of(job, "a")
+            assert job.wait(WAIT_S * 2).state == "FINISHED"
+            info = job.status()
+        assert (attempts(info, "a"), attempts(info, "b")) == ({1}, {0}), [
+            (entry.kind, entry.message, entry.task_name) for entry in info.exceptions
+        ]
+        check_goes_on(lake, "b", [killed_ms], "a")
+        lake.check("a")
+        lake.check("b")
+
+
+class TestSlices:
+    """source -> tap -> sink, chained three times: each subtask is a region of its own."""
+
+    @pytest.mark.timeout(150)
+    @pytest.mark.parametrize("kind", ["push", "pull"])
+    @pytest.mark.parametrize("fault", ["error", "kill"])
+    def test_one_slice_restarts_and_no_split_is_lost_or_doubled(
+        self, tmp_path: Path, kind: str, fault: str
+    ) -> None:
+        taps = tmp_path / "taps"
+        count = 9_000
+        tap = Tap("slice", taps, fail_at=[count // 3] if fault == "error" else [], pause_ms=5)
+        env = us.Environment({"parallelism.default": "3"})
+        numbers = slices_of(env, kind, tmp_path, count)
+        tapped = numbers.uid("numbers").map_batches(tap, returns=numbers.schema).uid("tap")
+        tapped.sink_to(SliceSink(tmp_path / "out")).uid("out")
+        with local(tmp_path) as cluster:
+            job = submit(cluster, env, {})
+            if fault == "kill":
+                info = job.wait_for(lambda i: i.state == "RUNNING" and i.checkpoints_completed >= 2, WAIT_S)
+                victim = info.task_managers[0].pid
+                assert victim is not None
+                os.kill(victim, signal.SIGKILL)
+            assert job.wait(WAIT_S).state == "FINISHED"
+            info = job.status()
+        grown = {s.index for s in info.subtasks if s.attempt}
+        assert len(grown) == 1, "one slice only"
+        assert {s.attempt for s in info.subtasks if s.index in grown} == {1}
+        assert committed(tmp_path / "out") == list(range(count))
+
+
+def slices_of(env: us.Environment, kind: str, folder: Path, count: int) -> us.DataStream:
+    """Rows 0 … count - 1 in three splits that are given out, or in 30 that are asked for."""
+    unordered = us.WatermarkStrategy.no_watermarks()
+    if kind == "push":
+        source = us.DatagenSource(COLUMNS, rows=count, seed=1, rows_per_second=3_000, splits=3)
+        return env.from_source(source, unordered, "numbers")
+    files = folder / "files"
+    files.mkdir()
+    step = count // 30
+    for start in range(0, count, step):
+        table = rows(count, seed=1).slice(start, step)
+        pq.write_table(table, files / f"{start:06d}.parquet")
+    return env.from_source(us.FileSource(str(files)), unordered, "numbers")
+
+
+class TestHistory:
+    @pytest.mark.timeout(150)
+    def test_the_history_names_task_attempt_worker_time_and_what_failed_along(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """b fails while the restart of a waits, so it is told along with it."""
+        monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+        lake = Lake(tmp_path)
+        first = lake.taps / "a.failed-2000"
+        taps = {"a": Tap("a", lake.taps, fail_at=[2_000]), "b": Tap("b", lake.taps, after=first)}
+        backoff = {
+            "restart-strategy.type": "exponential-delay",
+            "restart-strategy.exponential-delay.initial-backoff": "1500 ms",
+        }
+        with local(tmp_path, rest=True) as cluster:
+            job = start_parts(cluster, lake, taps, backoff)
+            running = job.wait_for(lambda i: i.state == "RUNNING" and i.restarts == 0, WAIT_S)
+            worker = {part: tasks_of(running, part)[0].task_manager for part in SEEDS}
+            info = job.wait_for(lambda i: i.state == "RUNNING" and i.restarts == 1, WAIT_S)
+            with urllib.request.urlopen(f"{cluster.rest_url}/jobs/{job.job_id}/exceptions") as answer:
+                history = json.load(answer)["exceptionHistory"]
+            words = [sys.executable, "-m", "unistream.cli.main", "exceptions", job.job_id]
+            told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=WAIT_S)
+            assert job.wait(WAIT_S).state == "FINISHED"
+        (root,) = history["entries"]
+        (along,) = root["concurrentExceptions"]
+        for part, entry, text in (("a", root, "does not like row 2000"), ("b", along, "fails too")):
+            assert entry["exceptionName"] == "UserCodeError"
+            assert f"{part} {text}" in entry["stacktrace"]
+            assert entry["taskName"].startswith(f"numbers {part} -> ")
+            assert entry["taskName"].endswith("(1/1) - execution #0")
+            assert entry["taskManagerId"] == worker[part]
+            assert abs(entry["timestamp"] - failed_ms(part, lake.taps)[0]) < 5_000
+        assert (attempts(info, "a"), attempts(info, "b")) == ({1}, {1})
+        assert re.search(r"numbers a .*execution #0", " ".join(told.stdout.split())), told.stdout
+        assert "does not like row 2000" in " ".join(told.stdout.split())
+
+
+class TestNoRestart:
+    @pytest.mark.timeout(120)
+    @pytest.mark.parametrize("error", ["SuppressRestarts", "ConfigError"])
+    def test_an_error_that_is_not_recoverable_fails_the_job_at_once(self, tmp_path: Path, error: str) -> None:
+        lake = Lake(tmp_path)
+        taps = {"a": Tap("a", lake.taps, fail_at=[1_000], error=error), "b": Tap("b", lake.taps)}
+        with local(tmp_path) as cluster:
+            job = start_parts(cluster, lake, taps)
+            result = job.wait(WAIT_S)
+            info = job.status()
+        assert (result.state, info.restarts) == ("FAILED", 0)
+        assert result.failure is not None
+        assert not result.failure.recoverable
+        assert "a does not like row 1000" in result.failure.message
+        assert {s.attempt for s in info.subtasks} == {0}
+        if error == "SuppressRestarts":
+            with pytest.raises(us.SuppressRestarts, match="does not like row 1000"):
+                checked(result)
+
+
+def kill_worker_of(job: EmbeddedJobClient, part: str) -> int:
+    """SIGKILL to the worker of that part when some checkpoints are there; when that was."""
+    info = job.wait_for(lambda i: i.state == "RUNNING" and i.checkpoints_completed >= 2, WAIT_S)
+    workers = {s.task_manager for s in tasks_of(info, part)}
+    others = {s.task_manager for s in info.subtasks} - workers
+    assert (len(workers), len(others)) == (1, 1), "the parts are on different workers"
+    (victim,) = (worker for worker in info.task_managers if worker.id in workers)
+    assert victim.pid is not None
+    os.kill(victim.pid, signal.SIGKILL)
+    return int(time.time() * 1000)

@@ -1,0 +1,129 @@
+"""An adaptive job runs on the workers that there are: fewer when one is lost, more when one comes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rescaled_windows import ROWS, assert_exact, pipeline
+
+from unistream.base.config import Configuration
+from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.master.job_info import JobInfo
+from unistream.master.job_setup import SubmitRequest
+from unistream.worker.artifact import pack
+
+WAIT_S = 60.0
+EXECUTING = "jobmanager.adaptive-scheduler.executing"
+SUBMISSION = "jobmanager.adaptive-scheduler.submission"
+CONFIG = {
+    "jobmanager.scheduler": "adaptive",
+    f"{SUBMISSION}.resource-wait-timeout": "30 s",
+    f"{SUBMISSION}.resource-stabilization-timeout": "300 ms",
+    f"{EXECUTING}.cooldown-after-rescaling": "200 ms",
+    f"{EXECUTING}.resource-stabilization-timeout": "200 ms",
+    "execution.checkpointing.interval": "300 ms",
+    "heartbeat.interval": "200 ms",
+    "heartbeat.timeout": "3 s",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "10",
+    "restart-strategy.fixed-delay.delay": "50 ms",
+    "jobmanager.rpc.port": "0",
+}
+
+
+class Workers:
+    """`unistream taskmanager start`, each with one slot, in processes of their own."""
+
+    def __init__(self, cluster: EmbeddedCluster) -> None:
+        self._cluster = cluster
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self) -> int:
+        """Its process id."""
+        assert self._cluster.jobmanager is not None
+        words = ["taskmanager", "start", "--jobmanager", self._cluster.jobmanager, "--slots", "1"]
+        defines = [f"-Dheartbeat.{name}" for name in ("interval=200 ms", "timeout=3 s")]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "unistream.cli.main", *words, *defines],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._processes.append(process)
+        return process.pid
+
+    def close(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait(WAIT_S)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[EmbeddedCluster]:
+    with EmbeddedCluster(
+        "standalone", Configuration(CONFIG), workdir=tmp_path / "work", rest=False
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def workers(cluster: EmbeddedCluster) -> Iterator[Workers]:
+    workers = Workers(cluster)
+    yield workers
+    workers.close()
+
+
+def submit(cluster: EmbeddedCluster, lake: Path, parallelism: int, rows: int = ROWS) -> EmbeddedJobClient:
+    env = pipeline(lake, parallelism, rows)
+    graph, code = env.job_graph("adaptive")
+    return cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG))
+
+
+def widest(info: JobInfo) -> int:
+    return max(Counter(subtask.vertex for subtask in info.subtasks).values())
+
+
+def runs_with(slots: int) -> Callable[[JobInfo], bool]:
+    def condition(info: JobInfo) -> bool:
+        up = {s.state for s in info.subtasks} <= {"RUNNING", "FINISHED"}
+        return info.state == "RUNNING" and up and widest(info) == slots
+
+    return condition
+
+
+def test_workers_come_and_go(cluster: EmbeddedCluster, workers: Workers, tmp_path: Path) -> None:
+    job = submit(cluster, tmp_path, parallelism=3)
+    first, second = workers.start(), workers.start()
+    job.wait_for(runs_with(2), WAIT_S)
+    job.wait_for(lambda info: info.checkpoints_completed >= 2, WAIT_S)
+    os.kill(first, signal.SIGKILL)
+    info = job.wait_for(runs_with(1), WAIT_S)
+    assert [worker.pid for worker in info.task_managers] == [second]
+    restarts = info.restarts
+    assert restarts >= 1, "the loss is a failure"
+    for _ in range(3):  # one more than it may use
+        workers.start()
+    job.wait_for(runs_with(3), WAIT_S)
+    result = job.wait(WAIT_S)
+    assert (result.state, result.restarts) == ("FINISHED", restarts), "growing is none"
+    assert widest(job.status()) == 3
+    assert_exact(tmp_path)
+
+
+def test_a_user_gives_it_another_maximum(cluster: EmbeddedCluster, workers: Workers, tmp_path: Path) -> None:
+    job = submit(cluster, tmp_path, parallelism=1, rows=30_000)
+    workers.start()
+    workers.start()
+    job.wait_for(runs_with(1), WAIT_S)
+    job.rescale({subtask.vertex: 2 for subtask in job.status().subtasks})
+    assert runs_with(2)(job.status())
+    result = job.wait(WAIT_S)
+    assert (result.state, result.restarts) == ("FINISHED", 0)
+    assert_exact(tmp_path, 30_000)

@@ -1,0 +1,242 @@
+"""Another parallelism for a running job: over REST, and in all that is known of the job afterwards."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from unistream.base.clock import SystemClock
+from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
+from unistream.base.ids import JobId
+from unistream.client.rest_client import RestClient
+from unistream.master.history import info_from_records
+from unistream.master.job_info import JobInfo
+from unistream.model import messages as mm
+from unistream.model.graph import JobGraph
+from unistream.rest.app import create_app
+from unistream.rest.server import RestServer
+from unistream.rest.triggers import Triggers
+from unistream.testing.scripted_workers import ScriptedWorkers
+
+WAIT_S = 20.0
+UNKNOWN = "0" * 31 + "a"
+NOT_RUNNING = "not all tasks are running; try again when it is RUNNING"
+Make = Callable[..., Any]
+
+
+class Api:
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        app = create_app(
+            cluster.dispatcher,
+            clock=SystemClock(),
+            version="0.0-test",
+            triggers=Triggers(lambda: uuid.uuid4().hex),
+            on_shutdown=threading.Event().set,
+        )
+        self.server = RestServer(app, host="127.0.0.1", port=0)
+        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
+
+    def put(self, job: str, **bounds: tuple[int, int]) -> httpx.Response:
+        """`bounds` by vertex name."""
+        body = {
+            vertex.id: {
+                "parallelism": {"lowerBound": bounds[vertex.name][0], "upperBound": bounds[vertex.name][1]}
+            }
+            for vertex in self.graph(job).vertices
+            if vertex.name in bounds
+        }
+        return self.http.put(f"/jobs/{job}/resource-requirements", json=body)
+
+    def graph(self, job: str) -> JobGraph:
+        return msgspec.json.decode(self.cluster.dispatcher.graph_json(JobId(job)), type=JobGraph)
+
+    def await_widths(self, job: str, *widths: int) -> JobInfo:
+        def as_wide(info: JobInfo) -> bool:
+            return info.state == "RUNNING" and tuple(self.widths(info)) == widths
+
+        info = self.cluster.dispatcher.wait_for(JobId(job), as_wide, WAIT_S)
+        assert info is not None
+        return info
+
+    @staticmethod
+    def widths(info: JobInfo) -> list[int]:
+        names = [subtask.vertex_name for subtask in info.subtasks]
+        return [names.count(name) for name in dict.fromkeys(names)]
+
+    def close(self) -> None:
+        self.http.close()
+        self.server.close()
+
+
+@pytest.fixture
+def api(make_cluster: Make) -> Iterator[Api]:
+    """Jobs run until they are stopped."""
+    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
+    """A running job with a checkpoint."""
+    job = api.cluster.dispatcher.submit(submission(config=checkpointed))
+    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    return str(job)
+
+
+@pytest.fixture
+def stuck(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
+    """A job that is going to restart, some day."""
+    config = checkpointed | {"restart-strategy.fixed-delay.delay": "1 h"}
+    job = api.cluster.dispatcher.submit(submission(config=config))
+    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    attempt = api.cluster.workers.messages(mm.DeployTask)[0].deployment.attempt
+    failure = mm.TaskFailure(kind="UserCodeError", message="boom")
+    api.cluster.workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
+    assert api.cluster.dispatcher.wait_for(job, lambda i: i.state == "RESTARTING", WAIT_S)
+    return str(job)
+
+
+class TestResourceRequirements:
+    @pytest.mark.parametrize("prefix", ["", "/v1"])
+    def test_reading(self, api: Api, job: str, prefix: str) -> None:
+        answer = api.http.get(f"{prefix}/jobs/{job}/resource-requirements")
+        assert answer.status_code == 200
+        one_to_two = {"parallelism": {"lowerBound": 1, "upperBound": 2}}
+        assert answer.json() == {vertex.id: one_to_two for vertex in api.graph(job).vertices}
+
+    def test_changing(self, api: Api, job: str) -> None:
+        answer = api.put(job, source=(1, 3), sink=(-1, 1))
+        assert (answer.status_code, answer.json()) == (200, {})
+        api.await_widths(job, 3, 1)
+        bounds = api.http.get(f"/jobs/{job}/resource-requirements").json().values()
+        assert [b["parallelism"]["upperBound"] for b in bounds] == [3, 1]
+
+    def test_what_it_has_already(self, api: Api, job: str) -> None:
+        assert api.put(job, source=(2, 2), sink=(1, 2)).status_code == 200
+        assert {s.attempt for s in api.cluster.dispatcher.job(job).subtasks} == {0}
+
+    @pytest.mark.parametrize(
+        ("bounds", "text"),
+        [
+            ({"source": (1, 2)}, "the request is incomplete: nothing is said about vertex"),
+            ({"source": (0, 2), "sink": (1, 1)}, "bounds 0 and 2 must both be at least 1"),
+            ({"source": (1, 0), "sink": (1, 1)}, "bounds 1 and 0 must both be at least 1"),
+            ({"source": (3, 2), "sink": (1, 1)}, "the lower bound 3 is above the upper bound 2"),
+            ({"source": (1, 129), "sink": (1, 1)}, "129 is above its max parallelism 128"),
+        ],
+    )
+    def test_refused(self, api: Api, job: str, bounds: dict[str, tuple[int, int]], text: str) -> None:
+        answer = api.put(job, **bounds)
+        assert answer.status_code == 400
+        assert text in answer.json()["errors"][0]
+
+    @pytest.mark.parametrize("body", ["[]", '{"a": 3}', '{"a": {"parallelism": {"lowerBound": 1}}}', "{"])
+    def test_bodies_that_are_none(self, api: Api, job: str, body: str) -> None:
+        answer = api.http.put(
+            f"/jobs/{job}/resource-requirements", content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code == 400
+
+    def test_an_unknown_vertex(self, api: Api, job: str) -> None:
+        body = {"x": {"parallelism": {"lowerBound": 1, "upperBound": 2}}}
+        answer = api.http.put(f"/jobs/{job}/resource-requirements", json=body)
+        assert (answer.status_code, "has no vertex 'x'" in answer.text) == (400, True)
+
+    def test_not_now(self, api: Api, stuck: str) -> None:
+        answer = api.put(stuck, source=(1, 3), sink=(1, 3))
+        assert (answer.status_code, answer.json()) == (409, {"errors": [NOT_RUNNING]})
+
+    def test_of_no_job_and_of_one_that_has_ended(self, api: Api, job: str) -> None:
+        assert api.http.get(f"/jobs/{UNKNOWN}/resource-requirements").status_code == 404
+        assert api.http.put(f"/jobs/{UNKNOWN}/resource-requirements", json={}).status_code == 404
+        api.cluster.dispatcher.cancel(JobId(job))
+        assert api.cluster.dispatcher.wait(JobId(job), WAIT_S)
+        assert api.http.get(f"/jobs/{job}/resource-requirements").status_code == 200
+        answer = api.put(job, source=(1, 3), sink=(1, 3))
+        assert (answer.status_code, "already ended as CANCELED" in answer.text) == (409, True)
+
+
+class TestOurOwnWay:
+    def test_the_client_waits_until_it_is_done(self, api: Api, job: str) -> None:
+        seen: list[JobInfo] = []
+        with RestClient(api.server.url) as client:
+            client.rescale(JobId(job), {"source": 3}, seen.append)
+            assert api.widths(client.info(JobId(job))) == [3, 2]
+            client.client(JobId(job)).rescale({"source": 1, "sink": 1})
+            assert api.widths(client.info(JobId(job))) == [1, 1]
+        assert {info.job for info in seen} <= {job}
+
+    def test_its_path(self, api: Api, job: str) -> None:
+        answer = api.http.post(f"/unistream/jobs/{job}/rescale", json={"parallelism": {"source": 1}})
+        assert answer.status_code == 202
+        api.await_widths(job, 1, 2)
+        path = f"/unistream/jobs/{job}/rescale/{answer.json()['request-id']}"
+        status = api.http.get(path).json()
+        assert status["status"] == {"id": "COMPLETED"}
+        assert list(status["operation"]["parallelism"].values()) == [1, 2]
+        assert (
+            api.http.get(path.replace("/unistream", "").replace("rescale", "savepoints")).status_code == 404
+        )
+
+    def test_refusals_reach_the_client(self, api: Api, job: str) -> None:
+        with RestClient(api.server.url) as client:
+            with pytest.raises(ConfigError, match=r"no vertex 'x'; there are 'source' \(uid source\)"):
+                client.rescale(JobId(job), {"x": 3})
+            with pytest.raises(NotFound):
+                client.rescale(JobId(UNKNOWN), {"source": 3})
+            client.cancel(JobId(job))
+            assert api.cluster.dispatcher.wait(JobId(job), WAIT_S)
+            with pytest.raises(AlreadyEnded, match="it cannot be rescaled"):
+                client.rescale(JobId(job), {"source": 3})
+
+    def test_an_outcome_that_is_a_failure(self, api: Api, stuck: str) -> None:
+        with RestClient(api.server.url) as client, pytest.raises(ConfigError, match=NOT_RUNNING):
+            client.rescale(JobId(stuck), {"source": 1})
+
+
+def test_everything_shows_the_parallelism_that_it_has_now(api: Api, job: str) -> None:
+    workers, dispatcher = api.cluster.workers, api.cluster.dispatcher
+    dispatcher.rescale(JobId(job), {"source": 3, "sink": 1}).result(WAIT_S)
+    details = api.http.get(f"/jobs/{job}").json()
+    assert [v["parallelism"] for v in details["vertices"]] == [3, 1]
+    assert [v["tasks"]["RUNNING"] for v in details["vertices"]] == [3, 1]
+    nodes = api.http.get(f"/jobs/{job}/plan").json()["plan"]["nodes"]
+    assert {n["description"]: n["parallelism"] for n in nodes} == {"source": 3, "sink": 1}
+    [item] = api.http.get("/jobs/overview").json()["jobs"]
+    assert item["tasks"]["total"] == 4
+    attempts = [message.deployment.attempt for message in workers.messages(mm.DeployTask)]
+    newest = next(attempt for attempt in reversed(attempts) if attempt.index == 2)
+    failure = mm.TaskFailure(kind="UserCodeError", message="boom")
+    workers.call_master(mm.TaskStateChanged(attempt=newest, state="FAILED", failure=failure))
+    info = dispatcher.wait_for(JobId(job), lambda i: bool(i.exceptions), WAIT_S)
+    assert info.exceptions[0].task_name == f"source (3/3) - execution #{newest.attempt}"
+    api.await_widths(job, 3, 1)
+    dispatcher.rescale(JobId(job), {"source": 1}).result(WAIT_S)
+    dispatcher.cancel(JobId(job))
+    assert dispatcher.wait(JobId(job), WAIT_S)
+    dispatcher.close()
+    assert_catalogue(api, job)
+
+
+def assert_catalogue(api: Api, job: str) -> None:
+    store = api.cluster.store()
+    try:
+        record = store.job(JobId(job))
+        graph = msgspec.json.decode(record.graph_json, type=JobGraph)
+        assert [vertex.parallelism for vertex in graph.vertices] == [1, 1]
+        assert (record.state, record.restarts) == ("CANCELED", 1)
+        recorded = info_from_records(record, store)
+        assert [e.task_name.partition(" -")[0] for e in recorded.exceptions] == ["source (3/3)"]
+        attempts = store.attempts(JobId(job))
+        assert {a.state for a in attempts} <= {"CANCELED", "FAILED"}, "subtasks that are gone have ended"
+        assert {a.attempt.index for a in attempts} == {0, 1, 2}
+    finally:
+        store.close()

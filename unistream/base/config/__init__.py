@@ -1,0 +1,21 @@
+"""Typed configuration options with Flink's names, units and defaults.
+
+An option is declared once, in the module of its topic; `docs/reference/configuration.md` is generated from
+it. Values travel as text and are parsed where they are read, so that an error can name the key. An unknown
+key is refused with the nearest known one.
+
+    from unistream.base.config import CHECKPOINT_INTERVAL, Configuration
+"""
+
+# ruff: noqa: F403  (a reader of an option need not know its topic, and nobody repeats eighty names here)
+
+from unistream.base.config.checkpoints import *
+from unistream.base.config.cluster import *
+from unistream.base.config.configuration import *
+from unistream.base.config.exchange import *
+from unistream.base.config.failures import *
+from unistream.base.config.memory import *
+from unistream.base.config.parsing import *
+from unistream.base.config.pipeline import *
+from unistream.base.config.scheduling import *
+from unistream.base.config.workers import *

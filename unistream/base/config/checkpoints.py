@@ -1,0 +1,47 @@
+"""Checkpoints: when they are taken, what is kept of them and where."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unistream.base.config.parsing import ConfigOption, WholeNumber, one_of, parse_duration_ms
+
+CHECKPOINT_INTERVAL: Final = ConfigOption(
+    "execution.checkpointing.interval",
+    parse_duration_ms,
+    None,
+    "Time between checkpoints; unset: none are taken.",
+)
+CHECKPOINT_TIMEOUT: Final = ConfigOption(
+    "execution.checkpointing.timeout",
+    parse_duration_ms,
+    "10 min",
+    "A checkpoint that takes longer is aborted.",
+)
+CHECKPOINT_MIN_PAUSE: Final = ConfigOption(
+    "execution.checkpointing.min-pause",
+    parse_duration_ms,
+    "0 ms",
+    "Least time between the end of one checkpoint and the start of the next.",
+)
+CHECKPOINT_TOLERABLE_FAILURES: Final = ConfigOption(
+    "execution.checkpointing.tolerable-failed-checkpoints",
+    WholeNumber(0, 2**31 - 1),
+    "0",
+    "Failed checkpoints in a row before the job restarts.",
+)
+CHECKPOINTS_RETAINED: Final = ConfigOption(
+    "execution.checkpointing.num-retained", WholeNumber(1, 1_000), "1", "Completed checkpoints to keep."
+)
+CHECKPOINT_RETENTION: Final = ConfigOption(
+    "execution.checkpointing.externalized-checkpoint-retention",
+    one_of("NO_EXTERNALIZED_CHECKPOINTS", "RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION"),
+    "NO_EXTERNALIZED_CHECKPOINTS",
+    "What happens to checkpoints when the job is cancelled or has failed.",
+)
+CHECKPOINT_DIR: Final = ConfigOption(
+    "execution.checkpointing.dir", str, None, "fsspec URL for checkpoints; unset: a folder of the cluster."
+)
+SAVEPOINT_DIR: Final = ConfigOption(
+    "execution.checkpointing.savepoint-dir", str, None, "fsspec URL for savepoints whose command names none."
+)

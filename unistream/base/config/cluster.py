@@ -1,0 +1,30 @@
+"""Cluster: the addresses of the master and where it keeps its metadata."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unistream.base.config.parsing import ConfigOption, WholeNumber
+
+REST_ADDRESS: Final = ConfigOption(
+    "rest.address",
+    str,
+    "127.0.0.1",
+    "Where the REST API listens; only loopback until TLS and authentication are configured.",
+)
+REST_PORT: Final = ConfigOption(
+    "rest.port", WholeNumber(0, 65_535), "0", "Port of the REST API; 0: a free one."
+)
+JOBMANAGER_PORT: Final = ConfigOption(
+    "jobmanager.rpc.port",
+    WholeNumber(0, 65_535),
+    None,
+    "Port on which the JobManager listens for workers that come by themselves; unset: 6123 for a standalone "
+    "cluster, else none.",
+)
+JOBMANAGER_BIND: Final = ConfigOption(
+    "jobmanager.bind-host", str, "127.0.0.1", "Address of the JobManager's and the TaskManagers' servers."
+)
+METADATA_URL: Final = ConfigOption(
+    "metadata.url", str, None, "SQLAlchemy URL of the job metadata; unset: SQLite in the cluster's folder."
+)

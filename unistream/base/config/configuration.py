@@ -1,0 +1,96 @@
+"""The values of a job or a cluster by key, and the table of every key that there is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Final, TypeVar
+
+from unistream.base.config import (
+    checkpoints,
+    cluster,
+    exchange,
+    failures,
+    memory,
+    pipeline,
+    scheduling,
+    workers,
+)
+from unistream.base.config.parsing import ConfigOption
+from unistream.base.errors import ConfigError
+
+_T = TypeVar("_T")
+
+TOPICS: Final = (pipeline, checkpoints, failures, scheduling, memory, exchange, workers, cluster)
+"""The modules that declare options, in the order of the reference page."""
+
+
+def options_of(topic: ModuleType) -> tuple[ConfigOption[object], ...]:
+    """The options that one of TOPICS declares, in its order."""
+    return tuple(value for value in vars(topic).values() if isinstance(value, ConfigOption))
+
+
+OPTIONS: Final = {option.key: option for topic in TOPICS for option in options_of(topic)}
+"""Every known key."""
+
+
+class Configuration:
+    """Text by key; every key is a known one.
+
+    Raises:
+        ConfigError: an unknown key, with the nearest known one.
+
+    >>> Configuration({"parallelism.default": "4"}).get(pipeline.PARALLELISM)
+    4
+    """
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values = dict(values or {})
+        for key in self._values:
+            if key not in OPTIONS:
+                near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.5)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ConfigError(f"unknown configuration key {key!r}{hint}")
+        for option in OPTIONS.values():
+            self.find(option)
+
+    def find(self, option: ConfigOption[_T]) -> _T | None:
+        """The value, its default, or None when neither is set."""
+        text = self._values.get(option.key, option.default)
+        if text is None:
+            return None
+        try:
+            return option.parse(text)
+        except ConfigError as error:
+            raise ConfigError(f"{option.key}: {error}") from None
+
+    def get(self, option: ConfigOption[_T]) -> _T:
+        """The value or its default.
+
+        Raises:
+            ConfigError: it is not set and has no default.
+        """
+        value = self.find(option)
+        if value is None:
+            raise ConfigError(f"{option.key} is not set: {option.doc}")
+        return value
+
+    def merged(self, other: Mapping[str, str]) -> Configuration:
+        """This one with the values of `other` on top."""
+        return Configuration({**self._values, **other})
+
+    def to_dict(self) -> dict[str, str]:
+        """What was set, without defaults."""
+        return dict(self._values)
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """``["a.b=1"]`` -> ``{"a.b": "1"}``, for ``-D`` on a command line."""
+    values: dict[str, str] = {}
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"-D takes key=value, not {text!r}")
+        values[key.strip()] = value.strip()
+    return values

@@ -1,0 +1,165 @@
+"""How the text of an option becomes a value: parsers with units, ranges and words, and the option itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from unistream.base.errors import ConfigError
+
+_T = TypeVar("_T")
+
+_DURATION_MS: Final = {
+    "ms": 1,
+    "s": 1_000,
+    "sec": 1_000,
+    "min": 60_000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
+_BYTES: Final = {"b": 1, "kb": 2**10, "k": 2**10, "mb": 2**20, "m": 2**20, "gb": 2**30, "g": 2**30}
+_NUMBER_UNIT: Final = re.compile(r"^\s*([0-9]+)\s*([a-zA-Z]*)\s*$")
+_REAL_NUMBER: Final = re.compile(r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$")
+_WHOLE_NUMBER: Final = re.compile(r"^\s*[+-]?[0-9]+\s*$")
+_DIGITS_MAX: Final = 10  # 10^10 days in ms still fit into the 63 bits that timers and clocks have
+
+
+def parse_duration_ms(text: str) -> int:
+    """``"2 s"`` -> 2000; a bare number is milliseconds, as in Flink.
+
+    >>> parse_duration_ms("2 s"), parse_duration_ms("100")
+    (2000, 100)
+    """
+    return _with_unit(text, _DURATION_MS, "ms", "a duration such as '2 s' or '500 ms'")
+
+
+def parse_bytes(text: str) -> int:
+    """``"64 mb"`` -> 67108864; a bare number is bytes."""
+    return _with_unit(text, _BYTES, "b", "a size such as '64 mb'")
+
+
+def _with_unit(text: str, units: Mapping[str, int], default: str, wanted: str) -> int:
+    found = _NUMBER_UNIT.match(text)
+    unit = units.get(found[2].lower() or default) if found else None
+    if found is None or unit is None or len(found[1]) > _DIGITS_MAX:
+        raise ConfigError(f"{text[:80]!r} is not {wanted}")
+    return int(found[1]) * unit
+
+
+def parse_bool(text: str) -> bool:
+    """``true`` or ``false``, in any case."""
+    match text.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+    raise ConfigError(f"{text!r} is not true or false")
+
+
+def parse_int(text: str) -> int:
+    """A whole number in decimal digits that fits into 64 bits."""
+    if _WHOLE_NUMBER.match(text) is None or len(text) > 24 or not -(2**63) <= int(text) < 2**63:
+        raise ConfigError(f"{text[:80]!r} is not a whole number")
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Parses one of these words; in any case, as Flink does, and gives it as it is written here."""
+
+    allowed: tuple[str, ...]
+
+    def __call__(self, text: str) -> str:
+        """The word. Raises ConfigError for any other."""
+        wanted = text.strip().casefold()
+        for word in self.allowed:
+            if word.casefold() == wanted:
+                return word
+        raise ConfigError(f"{text!r} is not one of {', '.join(self.allowed)}")
+
+
+@dataclass(frozen=True, slots=True)
+class WholeNumber:
+    """Parses an integer from `least` to `most`; `unset`: one more value that stands for "derived"."""
+
+    least: int
+    most: int
+    unset: int | None = None
+
+    def __call__(self, text: str) -> int:
+        """The number. Raises ConfigError if it is not one or out of range."""
+        value = parse_int(text)
+        if not self.least <= value <= self.most and value != self.unset:
+            raise ConfigError(f"{value} is not between {self.least} and {self.most}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class RealNumber:
+    """Parses a finite number from `least` to `most`; `least` itself only if `inclusive`."""
+
+    least: float
+    most: float
+    inclusive: bool = True
+
+    @property
+    def allowed(self) -> str:
+        """The range in words."""
+        if self.most == float("inf"):
+            return f"at least {self.least}" if self.inclusive else f"above {self.least}"
+        return f"between {self.least} and {self.most}"
+
+    def __call__(self, text: str) -> float:
+        """The number. Raises ConfigError if it is not one or out of range."""
+        value = float(text) if len(text) <= 64 and _REAL_NUMBER.match(text) else float("nan")
+        fits = self.least <= value <= self.most and (self.inclusive or value != self.least)
+        if not fits or value == float("inf"):
+            raise ConfigError(f"{text[:80]!r} is not a number {self.allowed}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes:
+    """Parses a size as `parse_bytes` does, from `least` to `most` bytes."""
+
+    least: int
+    most: int
+
+    def __call__(self, text: str) -> int:
+        """Bytes. Raises ConfigError if it is not a size or out of range."""
+        value = parse_bytes(text)
+        if not self.least <= value <= self.most:
+            raise ConfigError(f"{text[:80]!r} is not a size between {self.least} and {self.most} bytes")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """Parses a duration as `parse_duration_ms` does, of at least `least_ms`."""
+
+    least_ms: int
+
+    def __call__(self, text: str) -> int:
+        """Milliseconds. Raises ConfigError if it is not a duration, or too short."""
+        value = parse_duration_ms(text)
+        if value < self.least_ms:
+            raise ConfigError(f"{text[:80]!r} is not a duration of at least {self.least_ms} ms")
+        return value
+
+
+def one_of(*allowed: str) -> OneOf:
+    """A parser of these words."""
+    return OneOf(allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOption(Generic[_T]):
+    """One key. `default` is text too (None = unset), so that it is parsed and printed like a value."""
+
+    key: str
+    parse: Callable[[str], _T]
+    default: str | None
+    doc: str

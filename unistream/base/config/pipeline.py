@@ -1,0 +1,60 @@
+"""Pipeline: how the graph of a job is made and how its operators run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unistream.base.config.parsing import ConfigOption, WholeNumber, one_of, parse_bool, parse_duration_ms
+from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
+
+PARALLELISM: Final = ConfigOption(
+    "parallelism.default",
+    WholeNumber(1, PARALLELISM_MAX),
+    "1",
+    "Parallelism of vertices that set none.",
+)
+MAX_PARALLELISM: Final = ConfigOption(
+    "pipeline.max-parallelism",
+    WholeNumber(1, KEY_GROUPS_MAX, unset=-1),
+    "-1",
+    "Number of key groups; -1: derived from the parallelism.",
+)
+CHAINING: Final = ConfigOption(
+    "pipeline.operator-chaining.enabled", parse_bool, "true", "Run neighbouring operators in one task."
+)
+CHAINING_ACROSS_MAX_PARALLELISM: Final = ConfigOption(
+    "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
+    parse_bool,
+    "true",
+    "Neighbours of unlike max parallelism may share a task; it has that of its first operator.",
+)
+RUNTIME_MODE: Final = ConfigOption(
+    "execution.runtime-mode",
+    one_of("STREAMING", "BATCH", "AUTOMATIC"),
+    "STREAMING",
+    "How exchanges work: STREAMING pipelines them, BATCH needs bounded sources and stores results between "
+    "stages; AUTOMATIC: BATCH if all sources are bounded.",
+)
+BATCH_SHUFFLE_MODE: Final = ConfigOption(
+    "execution.batch-shuffle-mode",
+    one_of(
+        "ALL_EXCHANGES_BLOCKING",
+        "ALL_EXCHANGES_PIPELINED",
+        "ALL_EXCHANGES_HYBRID_FULL",
+        "ALL_EXCHANGES_HYBRID_SELECTIVE",
+    ),
+    "ALL_EXCHANGES_BLOCKING",
+    "Exchanges of a BATCH job; the hybrid modes are known and refused.",
+)
+AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
+    "pipeline.auto-watermark-interval", parse_duration_ms, "200 ms", "How often sources emit watermarks."
+)
+STATE_BACKEND: Final = ConfigOption(
+    "state.backend.type", one_of("hashmap"), "hashmap", "Where keyed state lives."
+)
+COMMITTER_RETRIES: Final = ConfigOption(
+    "sink.committer.retries",
+    WholeNumber(0, 1_000),
+    "10",
+    "How often a commit that asks for it is retried at once.",
+)

@@ -1,0 +1,87 @@
+"""Workers: their slots, how they come, are watched and go."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unistream.base.config.parsing import ConfigOption, Duration, RealNumber, WholeNumber, parse_duration_ms
+from unistream.base.limits import PARALLELISM_MAX
+
+TASK_SLOTS: Final = ConfigOption(
+    "taskmanager.numberOfTaskSlots", WholeNumber(1, PARALLELISM_MAX), "1", "Slots of one TaskManager process."
+)
+CPU_CORES: Final = ConfigOption(
+    "taskmanager.cpu.cores",
+    RealNumber(0, 4096, inclusive=False),
+    None,
+    "Cores that one worker may use, all its slots together; unset: it is not told.",
+)
+SLOT_TIMEOUT: Final = ConfigOption(
+    "taskmanager.slot.timeout",
+    Duration(1),
+    "10 s",
+    "Longest wait of a new task for the tasks of its slot's former lease to end.",
+)
+HEARTBEAT_INTERVAL: Final = ConfigOption(
+    "heartbeat.interval", Duration(1), "10 s", "Time between heartbeats, from worker to master and back."
+)
+HEARTBEAT_TIMEOUT: Final = ConfigOption(
+    "heartbeat.timeout", Duration(1), "50 s", "A peer that is silent for longer is given up."
+)
+HEARTBEAT_FAILURES: Final = ConfigOption(
+    "heartbeat.rpc-failure-threshold",
+    WholeNumber(1, 2**31 - 1, unset=-1),
+    "2",
+    "A peer is given up when so many heartbeats in a row found nobody at its address; -1: only after "
+    "heartbeat.timeout.",
+)
+WORKER_IDLE_TIMEOUT: Final = ConfigOption(
+    "resourcemanager.taskmanager-timeout",
+    parse_duration_ms,
+    "30 s",
+    "A worker that was started on demand and holds nothing of any job for longer is released.",
+)
+WORKER_START_TIMEOUT: Final = ConfigOption(
+    "resourcemanager.taskmanager-registration.timeout",
+    Duration(1),
+    "5 min",
+    "A worker that was started and does not register in this time is given up.",
+)
+REGISTRATION_TIMEOUT: Final = ConfigOption(
+    "taskmanager.registration.timeout",
+    Duration(1),
+    "5 min",
+    "Standalone: a worker that finds no master for longer ends.",
+)
+STANDALONE_STARTUP: Final = ConfigOption(
+    "resourcemanager.standalone.start-up-time",
+    parse_duration_ms,
+    None,
+    "Standalone: how long a new cluster waits for its workers before it refuses slots that none of them is "
+    "big enough for; unset: slot.request.timeout.",
+)
+BLOCK_FAILURES: Final = ConfigOption(
+    "cluster.resource-blocklist.failures",
+    WholeNumber(0, 1_000),
+    "3",
+    "A host that lost so many workers within cluster.resource-blocklist.window gets no new ones for a time, "
+    "as long as there are others; 0: never.",
+)
+BLOCK_WINDOW: Final = ConfigOption(
+    "cluster.resource-blocklist.window",
+    Duration(1),
+    "10 min",
+    "Time in which lost workers of one host are counted.",
+)
+BLOCK_TIME: Final = ConfigOption(
+    "cluster.resource-blocklist.duration",
+    Duration(1),
+    "1 min",
+    "How long a host stays blocked: its free slots are not given out.",
+)
+SPARK_MASTER: Final = ConfigOption(
+    "spark.master",
+    str,
+    "local[*]",
+    "Spark master that hosts the workers; local[*] is sized by the workers asked for.",
+)

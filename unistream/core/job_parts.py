@@ -1,0 +1,184 @@
+"""What a job consists of: its tasks, slots, sources and snapshots, which the steps of `job_life` move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from unistream.base.ids import SubtaskId
+from unistream.core.adaptive import Adaptive
+from unistream.core.checkpoint import CheckpointCoordinator
+from unistream.core.checkpoint_store import CompletedSnapshots
+from unistream.core.exchange_modes import why_no_checkpoints
+from unistream.core.execution import ExecutionState
+from unistream.core.executions import Execution, Executions
+from unistream.core.failure_handler import FailureDecision, FailureHandler
+from unistream.core.job import JobStatus, job_state
+from unistream.core.job_messages import (
+    RecordException,
+    RecordGraph,
+    RecordJobState,
+    ReleaseSlots,
+    RequestSlots,
+    SetTimer,
+    Timer,
+    TimerKind,
+)
+from unistream.core.job_run import JobRun
+from unistream.core.job_settings import JobSettings, RestorePoint
+from unistream.core.outbox import Outbox
+from unistream.core.recoveries import Recoveries
+from unistream.core.region_scheduler import RegionScheduler
+from unistream.core.rescaling import Rescaling
+from unistream.core.slot_pool import SlotPool
+from unistream.core.sources import Sources
+from unistream.core.state_assignment import assign_state, assigner_states
+from unistream.model.graph import JobGraph
+from unistream.model.messages import TaskFailure
+from unistream.model.plan import ExecutionPlan
+from unistream.model.snapshot import TaskRestore
+
+CANCEL_GRACE_MS: Final = 10_000  # the worker's own watchdog acts first
+
+CANCELLATION: Final = Timer(TimerKind.CANCELLATION)
+
+
+class JobParts:
+    """The parts, made anew where another graph needs others, and what is done to several of them at once.
+
+    Attributes:
+        failure: Why the job failed last.
+    """
+
+    def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
+        if why_no_checkpoints(graph) is not None:
+            settings = replace(settings, checkpoint_interval_ms=None)
+        self._settings = settings
+        self.outbox = Outbox()
+        self.log = job_state(settings.job)
+        self.run = JobRun(graph, settings, self.outbox)
+        self.slots = SlotPool(graph, settings.slot_idle_timeout_ms)
+        self.sources = Sources(graph, self.executions, self.outbox)
+        self.scheduler = RegionScheduler(self.run, self.slots, settings, self.outbox)
+        self._backoff = settings.create_backoff()
+        self.failures = FailureHandler(self.run.failover, self._backoff, self.run.plan.subtasks)
+        self.recoveries = Recoveries()
+        self._attempts: dict[SubtaskId, int] = {}  # numbers not used yet, of all graphs there were
+        self.coordinator = CheckpointCoordinator(
+            settings=settings,
+            run=self.run,
+            sources=self.sources,
+            completed=CompletedSnapshots(settings.checkpoints_retained, restore),
+            outbox=self.outbox,
+        )
+        adaptive = None if settings.adaptive is None else Adaptive(graph, settings.adaptive, self.outbox)
+        self.rescaling = Rescaling(adaptive, self.coordinator, self.outbox)
+        self.failure: TaskFailure | None = None
+
+    @property
+    def executions(self) -> Executions:
+        return self.run.executions
+
+    # --- slots ------------------------------------------------------------------------------------
+
+    def ask(self, subtasks: Iterable[SubtaskId]) -> None:
+        """Slots for those of `subtasks` that have none and wait for none."""
+        requests = self.slots.require(subtasks)
+        if requests:
+            self.outbox.add(RequestSlots(requests=requests))
+
+    def rescaled_subtasks(self) -> tuple[SubtaskId, ...]:
+        """What there will be after the change that is asked for."""
+        return ExecutionPlan(self.rescaling.graph or self.rescaling.wanted(self.run.graph)).subtasks
+
+    def withdraw(self, needed: Iterable[SubtaskId]) -> None:
+        """Slots are asked for in vain unless `needed` are to run in them."""
+        unneeded = self.slots.withdraw(needed)
+        if unneeded:
+            self.outbox.add(ReleaseSlots(requests=unneeded))
+
+    # --- snapshots and graphs ---------------------------------------------------------------------
+
+    def restores(self) -> dict[SubtaskId, TaskRestore]:
+        """What each subtask reads of the latest snapshot.
+
+        Raises:
+            ConfigError: the state does not fit the graph.
+        """
+        latest = self.coordinator.completed.latest
+        if latest is None:
+            return {}
+        return assign_state(
+            latest.manifest,
+            latest.directory,
+            self.run.graph,
+            allow_non_restored=self._settings.allow_non_restored,
+        )
+
+    def reset_sources(self) -> None:
+        """All readers are gone; what they had to read is given out anew, as the latest snapshot has it."""
+        latest = self.coordinator.completed.latest
+        states = None if latest is None else assigner_states(latest.manifest, self.run.graph)
+        self.sources.reset(states, assign=self.coordinator.stop_path is None)
+
+    def rebuild(self, graph: JobGraph) -> None:
+        """The same job at another parallelism; nothing of the former one runs."""
+        self.scheduler.give_up_partitions()
+        self._attempts |= self.run.next_attempts()
+        self.outbox.add(RecordGraph(graph))
+        self.run = JobRun(graph, self._settings, self.outbox, self._attempts)
+        self.sources = Sources(graph, self.executions, self.outbox, self.sources)
+        self.scheduler = RegionScheduler(self.run, self.slots, self._settings, self.outbox)
+        count = self.failures.number_of_restarts
+        self.failures = FailureHandler(self.run.failover, self._backoff, self.run.plan.subtasks)
+        self.failures.number_of_restarts = count
+        self.coordinator.rebind(self.run, self.sources)
+
+    # --- tasks and the job ------------------------------------------------------------------------
+
+    def cancel_tasks(self, subtasks: Iterable[SubtaskId], why: str) -> None:
+        """Those that run; a worker on which one does not end in time is ended."""
+        self.scheduler.cancel(subtasks, why)
+        self.watch_cancelling()
+
+    def watch_cancelling(self) -> None:
+        if ExecutionState.CANCELING in self.executions.kinds:
+            delay_ms = self._settings.cancellation_timeout_ms + CANCEL_GRACE_MS
+            self.outbox.add(SetTimer(timer=CANCELLATION, delay_ms=delay_ms))
+
+    def has_ended(self, subtask: SubtaskId) -> bool:
+        """Nothing of it runs, so that it may start again."""
+        state = self.executions[subtask].state
+        return state.is_terminal or state is ExecutionState.CREATED
+
+    def note(
+        self, failure: TaskFailure, execution: Execution | None, decision: FailureDecision | None = None
+    ) -> None:
+        """For the history. `decision` None: it changes nothing, its task was ending anyway."""
+        place = execution.place if execution is not None else None
+        self.outbox.add(
+            RecordException(
+                failure=failure,
+                attempt=execution.attempt if execution is not None else None,
+                task_manager=place.task_manager if place is not None else None,
+                is_root=decision is not None and decision.is_new_attempt,
+                suppressed=decision.error if decision is not None else None,
+                labels=decision.labels if decision is not None else {},
+            )
+        )
+
+    def become(self, status: JobStatus, why: str) -> None:
+        """Moves along the table; a restart of a restart, and a start of what runs, change nothing."""
+        if status is not self.log.state:
+            self.log.to(status, why)
+        elif status is not JobStatus.RESTARTING:
+            return
+        failed = status in (JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.FAILED)
+        self.outbox.add(
+            RecordJobState(
+                state=status.value,
+                restarts=self.failures.number_of_restarts,
+                failure=self.failure if failed else None,
+            )
+        )

@@ -1,0 +1,48 @@
+"""Pictures of a job's machine, for people and REST."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobGraph
+from unistream.model.messages import TaskFailure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointView:
+    """One checkpoint, for people and REST. Times in ms of the shell's wall clock are added by the shell."""
+
+    checkpoint_id: CheckpointId
+    kind: SnapshotKind
+    state: str
+    acked: int
+    expected: int
+    path: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    attempt: AttemptId
+    state: str
+    task_manager: TaskManagerId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """A read-only picture of a machine; made on the machine's thread, safe to hand out.
+
+    `graph`: at the parallelism that it has now; `wanted`: that it would have with enough slots.
+    """
+
+    graph: JobGraph
+    state: str
+    restarts: int
+    attempts: tuple[AttemptView, ...] = ()
+    checkpoints_completed: int = 0
+    checkpoints_failed: int = 0
+    latest_checkpoint: CheckpointView | None = None
+    in_progress: tuple[CheckpointView, ...] = ()
+    failure: TaskFailure | None = None
+    wanted: JobGraph | None = None

@@ -1,0 +1,52 @@
+"""What a cluster's master runs on: its adapters, chosen by whoever starts it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from unistream.base.clock import Clock
+from unistream.master.resource_manager import HostFactory
+from unistream.master.senders import Connect
+from unistream.model.graph import SourceInfo
+from unistream.port.host import HostTraits
+from unistream.port.metadata import MetadataStore
+from unistream.port.source import SplitDiscovery
+from unistream.port.storage import CheckpointStorage
+from unistream.port.transport import ControlHandler, Server
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterServices:
+    """The adapters of one cluster. The dispatcher owns and closes all that they make.
+
+    Attributes:
+        target: "spark", "local" or "mini"; shown to people.
+        checkpoint_root: fsspec URL for jobs whose configuration names none.
+        savepoint_root: The same for savepoints.
+        create_storage: Root URL -> storage.
+        put_artifact, get_artifact: Content-addressed store; `put_artifact` returns the SHA-256.
+        log_dir: Local folder for workers' logs ("" = stderr).
+        max_workers: Limit of workers at the same time; None: as many as the jobs need.
+        traits: What the host can do.
+        draw: Random numbers in [0, 1), which spread restarts in time.
+    """
+
+    target: str
+    clock: Clock
+    create_host: HostFactory
+    create_server: Callable[[ControlHandler], Server]
+    connect: Connect
+    metadata: MetadataStore
+    checkpoint_root: str
+    savepoint_root: str
+    create_storage: Callable[[str], CheckpointStorage]
+    put_artifact: Callable[[bytes], str]
+    get_artifact: Callable[[str], bytes]
+    discover: Callable[[SourceInfo], SplitDiscovery]
+    new_id: Callable[[], str]
+    log_dir: str = ""
+    max_workers: int | None = None
+    traits: HostTraits = field(default_factory=HostTraits)
+    draw: Callable[[], float] = random.random

@@ -1,0 +1,131 @@
+"""Changing the parallelism of jobs: Flink's /resource-requirements, and our own way that tells the outcome.
+
+Flink's bounds are wishes that a job comes to in its own time. Here the upper bound is the parallelism that
+the job is given; an adaptive job runs with less, down to 1, while there are too few slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.master.dispatcher import Dispatcher
+from unistream.model.graph import JobGraph
+from unistream.rest.answers import json_answer
+from unistream.rest.requests import body_of, job_id, trigger_id
+from unistream.rest.triggers import Triggers
+
+WHAT = "rescale"
+UNBOUNDED = -1
+"""Flink: as low, or as high, as can be."""
+
+
+class Bounds(msgspec.Struct, frozen=True, rename={"lower": "lowerBound", "upper": "upperBound"}):
+    """`JobVertexResourceRequirements.Parallelism`."""
+
+    lower: int
+    upper: int
+
+
+class Requirements(msgspec.Struct, frozen=True):
+    """Of one vertex."""
+
+    parallelism: Bounds
+
+
+class RescaleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /unistream/jobs/{id}/rescale: by vertex id, vertex name or operator uid."""
+
+    parallelism: dict[str, int]
+
+
+class Busy(ConfigError):
+    """It cannot be done just now."""
+
+
+class ScalingApi:
+    """The handlers. Those that wait run in a pool of threads."""
+
+    def __init__(self, dispatcher: Dispatcher, triggers: Triggers) -> None:
+        self._dispatcher = dispatcher
+        self._triggers = triggers
+
+    def routes(self, router: APIRouter) -> None:
+        router.get("/jobs/{id_}/resource-requirements")(self.requirements)
+        router.put("/jobs/{id_}/resource-requirements")(self.require)
+        router.post("/unistream/jobs/{id_}/rescale")(self.rescale)
+        router.get("/unistream/jobs/{id_}/rescale/{trigger}")(self.status)
+
+    def requirements(self, id_: str) -> Response:
+        graph = self._dispatcher.wanted_graph(job_id(id_))
+        bounds = {v.id: Requirements(Bounds(1, v.parallelism)) for v in graph.vertices}
+        return json_answer(bounds)
+
+    async def require(self, id_: str, request: Request) -> Response:
+        content, kind = await request.body(), request.headers.get("content-type", "")
+        body = body_of(content, kind, dict[str, Requirements])
+        return await run_in_threadpool(self._require, id_, body)
+
+    def _require(self, id_: str, body: Mapping[str, Requirements]) -> Response:
+        job = job_id(id_)
+        graph = self._dispatcher.wanted_graph(job)
+        errors = _errors(graph, body)
+        if errors:
+            raise ConfigError("\n".join(errors))
+        future = self._dispatcher.rescale(job, {v.id: _upper(graph, v.id, body) for v in graph.vertices})
+        self._dispatcher.wanted_graph(job)  # by now the job has refused what it refuses at once
+        refusal = future.exception() if future.done() else None
+        if isinstance(refusal, AlreadyEnded):
+            raise refusal
+        if refusal is not None:
+            raise Busy(str(refusal))
+        return json_answer({})
+
+    async def rescale(self, id_: str, request: Request) -> Response:
+        content, kind = await request.body(), request.headers.get("content-type", "")
+        body = body_of(content, kind, RescaleBody)
+        return await run_in_threadpool(self._rescale, id_, body)
+
+    def _rescale(self, id_: str, body: RescaleBody) -> Response:
+        job = job_id(id_)
+        future = self._dispatcher.rescale(job, body.parallelism)
+        return json_answer({"request-id": self._triggers.add(job, future, WHAT)}, 202)
+
+    def status(self, id_: str, trigger: str) -> Response:
+        job = job_id(id_)
+        if self._triggers.outcome(job, trigger_id(trigger), WHAT) is None:
+            return json_answer({"status": {"id": "IN_PROGRESS"}, "operation": None})
+        graph = self._dispatcher.wanted_graph(job)
+        parallelism = {vertex.id: vertex.parallelism for vertex in graph.vertices}
+        return json_answer({"status": {"id": "COMPLETED"}, "operation": {"parallelism": parallelism}})
+
+
+def _upper(graph: JobGraph, vertex_id: str, body: Mapping[str, Requirements]) -> int:
+    vertex = next(vertex for vertex in graph.vertices if vertex.id == vertex_id)
+    upper = body[vertex_id].parallelism.upper
+    return vertex.max_parallelism if upper == UNBOUNDED else upper
+
+
+def _errors(graph: JobGraph, body: Mapping[str, Requirements]) -> list[str]:
+    """Everything that is wrong with a request, as Flink: all vertices, and bounds that can be."""
+    known = {str(vertex.id): vertex for vertex in graph.vertices}
+    errors = [f"job {graph.name!r} has no vertex {name[:200]!r}" for name in body if name not in known]
+    for name, vertex in known.items():
+        if name not in body:
+            errors.append(f"the request is incomplete: nothing is said about vertex {name} ({vertex.name!r})")
+            continue
+        bounds = body[name].parallelism
+        lower = 1 if bounds.lower == UNBOUNDED else bounds.lower
+        upper = vertex.max_parallelism if bounds.upper == UNBOUNDED else bounds.upper
+        where = f"vertex {name} ({vertex.name!r})"
+        if lower < 1 or upper < 1:
+            errors.append(f"{where}: bounds {lower} and {upper} must both be at least 1")
+        elif lower > upper:
+            errors.append(f"{where}: the lower bound {lower} is above the upper bound {upper}")
+        elif upper > vertex.max_parallelism:
+            errors.append(f"{where}: {upper} is above its max parallelism {vertex.max_parallelism}")
+    return errors
