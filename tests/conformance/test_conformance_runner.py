@@ -47,7 +47,7 @@ SECTIONS_THAT_RUN = {
         "preconditionErrors",
         "keyGroupRangeIntersections",
     },
-    "checkpoint_plan.json": {"plans", "failureManager", "failureReasons"},
+    "checkpoint_plan.json": {"plans", "failureManager", "failureReasons", "requestQueue"},
     "state_redistribution.json": {
         "operatorState",
         "keyedState",
