@@ -136,7 +136,8 @@ class Adaptive:
 
     def should_grow(self, current: JobGraph, slots: Mapping[str, int]) -> bool:
         """While running: the job should start again, on more slots than `current` uses."""
-        graph = fit(self.desired, slots)
+        used = slots_needed(current)
+        graph = fit(self.desired, slots) if any(slots.get(g, 0) > n for g, n in used.items()) else None
         if graph is None or not _is_wider(graph, current):
             self._calm()
             return False

@@ -303,6 +303,7 @@ class JobMachine:
         if execution is None or execution.state not in states:
             return
         if event.refused and execution.state is ExecutionState.DEPLOYING:
+            self._parts.slots.distrust(attempt.subtask)
             self._parts.executions.move(execution, ExecutionState.FAILED, event.reason)
         text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
         self._life.fail(TaskFailure(kind="Undelivered", message=text), execution)

@@ -89,6 +89,10 @@ class RegionScheduler:
                 self._restores[subtask] = restores[subtask]
         attempts = [self._executions[subtask].attempt for subtask in sorted(subtasks)]
         self._send(self._run.tracker.restarted(attempts))
+        holders = frozenset(self._run.tracker.holders)
+        dropped = self._slots.drop_distrusted(self._busy(()) | self._slots.slices_on(holders))
+        if dropped:
+            self._outbox.add(ReleaseSlots(requests=dropped))
         self._schedule(self._run.scheduling.restart(subtasks), "restart")
 
     def _schedule(self, bulks: Iterable[Sequence[SubtaskId]], why: str) -> None:
@@ -149,7 +153,7 @@ class RegionScheduler:
     def deploy_ready(self, recoveries: Recoveries) -> None:
         """Deploys every bulk that has its slots. `recoveries`: what will need its slots again soon."""
         if self._waiting and self._run.has_blocking:
-            cancelled = self._slots.share(self._busy(recoveries))
+            cancelled = self._slots.share(self._busy(recoveries.subtasks))
             if cancelled:
                 self._outbox.add(ReleaseSlots(requests=cancelled))
         for bulk in list(self._waiting.values()):
@@ -158,16 +162,14 @@ class RegionScheduler:
                 self._outbox.add(CancelTimer(Timer(TimerKind.SLOT_REQUEST, bulk.id)))
                 self._deployer.deploy(bulk.subtasks, self._restores)
 
-    def _busy(self, recoveries: Recoveries) -> frozenset[Slice]:
+    def _busy(self, reserved: Iterable[SubtaskId]) -> frozenset[Slice]:
         """Slices in which something runs, is about to run, or will run again."""
         alive = (
             e.attempt.subtask
             for e in self._executions
             if e.state is not ExecutionState.CREATED and not e.state.is_terminal
         )
-        return frozenset(
-            self._slots.slice_of(subtask) for part in (alive, recoveries.subtasks) for subtask in part
-        )
+        return frozenset(self._slots.slice_of(subtask) for part in (alive, reserved) for subtask in part)
 
     def release_idle(self, recoveries: Recoveries, now_ms: int) -> None:
         """Looks for slots that have had nothing to do for `slot.idle.timeout`.
@@ -175,7 +177,7 @@ class RegionScheduler:
         A worker that holds partitions which are still needed keeps its slots, and so stays.
         """
         holders = frozenset(self._run.tracker.holders)
-        busy = self._busy(recoveries) | self._slots.slices_on(holders)
+        busy = self._busy(recoveries.subtasks) | self._slots.slices_on(holders)
         released, again_ms = self._slots.release_idle(busy, now_ms)
         if released:
             self._outbox.add(ReleaseSlots(requests=released))

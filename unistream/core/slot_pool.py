@@ -33,6 +33,7 @@ class SlotPool:
         self._open: dict[Slice, SlotRequest] = {}
         self._leases: dict[Slice, SlotLease] = {}
         self._idle_since_ms: dict[Slice, int] = {}
+        self._distrusted: set[Slice] = set()
 
     def slice_of(self, subtask: SubtaskId) -> Slice:
         return (self._groups[subtask.vertex], subtask.index)
@@ -119,6 +120,16 @@ class SlotPool:
             elif held.get(lease.request) != lease:
                 unwanted.append(lease.request)
         return tuple(unwanted)
+
+    def distrust(self, subtask: SubtaskId) -> None:
+        """Its worker refused a deployment: it may know nothing of the lease any more."""
+        self._distrusted.add(self.slice_of(subtask))
+
+    def drop_distrusted(self, busy: frozenset[Slice]) -> tuple[str, ...]:
+        """Gives up leases that may be void, unless something runs there; returns their requests."""
+        dropped = self._distrusted - busy
+        self._distrusted &= busy
+        return tuple(self._leases.pop(piece).request for piece in sorted(dropped) if piece in self._leases)
 
     def lost(self, task_manager: TaskManagerId) -> None:
         """All leases of that worker are void."""

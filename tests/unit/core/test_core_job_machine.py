@@ -234,6 +234,8 @@ def test_a_refused_deployment_fails_over_and_is_not_waited_for() -> None:
     assert cluster.machine.view().attempts[0].state == "FAILED"
     cluster.settle()
     cluster.fire(jm.TimerKind.RESTART_DELAY)
+    assert cluster.released == ["default/0"], "the worker may know nothing of that lease any more"
+    assert list(cluster.wanted) == ["default/0:2"]
     cluster.settle()
     assert cluster.state == "RUNNING"
 
