@@ -20,7 +20,7 @@ from unistream.metadata import migrate
 from unistream.metadata.records import AttemptRecord, SavepointRecord
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.elements import SnapshotKind
-from unistream.port.metadata import CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
+from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 VERTEX = VertexId("ab" * 16)
@@ -176,13 +176,24 @@ def test_leader_epochs_grow_and_are_never_given_out_twice(store: SqlMetadataStor
     other.close()
 
 
-def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore) -> None:
+@pytest.mark.parametrize("cut", range(5))
+def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore, cut: int) -> None:
+    """However its steps are put together."""
     store.add_job(job(), ONE)
     attempt = AttemptId(JOB, VERTEX, 1, 0)
-    store.record_attempt(attempt, "count", "SCHEDULED", None, 5)
-    store.record_attempt(attempt, "count", "DEPLOYING", "tm-1", 6)
-    store.record_attempt(attempt, "count", "RUNNING", None, 7)
-    store.record_attempt(AttemptId(JOB, VERTEX, 1, 1), "count", "SCHEDULED", None, 8)
+    second = AttemptId(JOB, VERTEX, 1, 1)
+    steps = [
+        (attempt, "SCHEDULED", None, 5),
+        (attempt, "DEPLOYING", "tm-1", 6),
+        (attempt, "RUNNING", None, 7),
+        (second, "SCHEDULED", None, 8),
+    ]
+    changes = [
+        AttemptChange(attempt=of, vertex_name="count", state=state, task_manager=place, at_ms=at_ms)
+        for of, state, place, at_ms in steps
+    ]
+    for first, last in ((0, cut), (cut, len(changes))):
+        store.record_attempts(changes[first:last])
     assert store.attempts(JOB) == [
         AttemptRecord(
             attempt=attempt,

@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 import msgspec
 
-from unistream.base.ids import AttemptId, JobId, LeaderEpoch
+from unistream.base.ids import JobId, LeaderEpoch
 from unistream.master.ordered import OrderedWorker
 from unistream.port.metadata import (
+    AttemptChange,
     CheckpointRecord,
     CommitRecord,
     ExceptionRecord,
@@ -33,6 +34,8 @@ class Catalogue:
         self._epoch = epoch
         self._worker = OrderedWorker("catalogue")
         self._records: dict[JobId, JobRecord] = {}
+        self._lock = threading.Lock()
+        self._changes: list[AttemptChange] = []
         self.failures = 0
 
     def add_job(self, record: JobRecord) -> None:
@@ -74,13 +77,19 @@ class Catalogue:
 
         self._submit("update_graph", write)
 
-    def record_attempt(
-        self, attempt: AttemptId, vertex_name: str, state: str, task_manager: str | None, at_ms: int
-    ) -> None:
-        self._submit(
-            "record_attempt",
-            lambda: self._store.record_attempt(attempt, vertex_name, state, task_manager, at_ms),
-        )
+    def record_attempt(self, change: AttemptChange) -> None:
+        """Steps that come while an earlier write is under way are written together: a job of hundreds of
+        tasks takes thousands of steps in a second."""
+        with self._lock:
+            self._changes.append(change)
+            first = len(self._changes) == 1
+        if first:
+            self._submit("record_attempts", self._write_attempts)
+
+    def _write_attempts(self) -> None:
+        with self._lock:
+            changes, self._changes = self._changes, []
+        self._store.record_attempts(changes)
 
     def record_checkpoint(self, record: CheckpointRecord) -> None:
         self._submit("record_checkpoint", lambda: self._store.record_checkpoint(record))

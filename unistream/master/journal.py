@@ -30,7 +30,7 @@ from unistream.master.exceptions import exception_info, named_task
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
-from unistream.port.metadata import CheckpointRecord, CommitRecord, ExceptionRecord
+from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord
 
 CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
 COMMITS_KEPT_MAX: Final = 4_096  # a commit repeated after a restart is one of the newest
@@ -119,7 +119,13 @@ class Journal:
                 self._attempts.add(past)
         self._note()
         self._catalogue.record_attempt(
-            command.attempt, command.vertex_name, command.state, command.task_manager, now_ms
+            AttemptChange(
+                attempt=command.attempt,
+                vertex_name=command.vertex_name,
+                state=command.state,
+                task_manager=command.task_manager,
+                at_ms=now_ms,
+            )
         )
 
     def exception(self, command: RecordException, address: str | None = None) -> None:

@@ -17,7 +17,7 @@ from unistream.metadata import tables as t
 from unistream.metadata.engine import database_errors, open_engine
 from unistream.metadata.records import AttemptRecord, SavepointRecord
 from unistream.model.elements import SnapshotKind
-from unistream.port.metadata import CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
+from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
 
 EPOCH_ROW: Final = "jobmanager"
 EXCEPTIONS_LISTED_MAX: Final = 1_000  # a job that restarts for weeks must not fill an answer
@@ -93,29 +93,36 @@ class SqlMetadataStore:
         newest_first = select(t.jobs).order_by(t.jobs.c.submitted_ms.desc(), t.jobs.c.job)
         return [_job(row) for row in self._select(newest_first)]
 
-    def record_attempt(
-        self, attempt: AttemptId, vertex_name: str, state: str, task_manager: str | None, at_ms: int
-    ) -> None:
+    def record_attempts(self, changes: Sequence[AttemptChange]) -> None:
         """See the port. An attempt keeps its TaskManager when a later state names none."""
+        for job in dict.fromkeys(change.attempt.job for change in changes):
+            of_job = [change for change in changes if change.attempt.job == job]
+            names = {change.attempt.vertex: change.vertex_name for change in of_job}
+            steps: dict[AttemptId, list[AttemptChange]] = {}
+            for change in of_job:
+                steps.setdefault(change.attempt, []).append(change)
+            with self._write(job) as connection:
+                for vertex, name in names.items():
+                    key = {"job": job, "vertex": vertex}
+                    self._upsert(connection, t.vertices, key, {"name": _storable(name)})
+                for attempt, taken in steps.items():
+                    self._upsert_attempt(connection, attempt, taken)
+
+    def _upsert_attempt(
+        self, connection: Connection, attempt: AttemptId, steps: Sequence[AttemptChange]
+    ) -> None:
         key = {
             "job": attempt.job,
             "vertex": attempt.vertex,
             "subtask": attempt.index,
             "attempt": attempt.attempt,
         }
-        changed: dict[str, Any] = {"state": state, "updated_ms": at_ms}
-        if task_manager is not None:
-            changed["task_manager"] = task_manager
-        with self._write(attempt.job) as connection:
-            self._upsert(
-                connection,
-                t.vertices,
-                {"job": attempt.job, "vertex": attempt.vertex},
-                {"name": _storable(vertex_name)},
-            )
-            self._upsert(
-                connection, t.attempts, key, changed, {"started_ms": at_ms, "task_manager": task_manager}
-            )
+        places = [step.task_manager for step in steps if step.task_manager is not None]
+        changed: dict[str, Any] = {"state": steps[-1].state, "updated_ms": steps[-1].at_ms}
+        first: dict[str, Any] = {"started_ms": steps[0].at_ms, "task_manager": None}
+        if places:
+            changed["task_manager"] = first["task_manager"] = places[-1]
+        self._upsert(connection, t.attempts, key, changed, first)
 
     def attempts(self, job: JobId) -> Sequence[AttemptRecord]:
         """All attempts of a job by vertex, subtask and attempt number."""

@@ -64,6 +64,16 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
     table_version: int | None = None
 
 
+class AttemptChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A step in the life of an attempt. `task_manager` None: as it was."""
+
+    attempt: AttemptId
+    vertex_name: str
+    state: str
+    task_manager: str | None
+    at_ms: int
+
+
 class MetadataStore(Protocol):
     """Every write to a job's row is a compare-and-set on (version, leader epoch)."""
 
@@ -82,10 +92,8 @@ class MetadataStore(Protocol):
     def jobs(self) -> Sequence[JobRecord]:
         """Newest first."""
 
-    def record_attempt(
-        self, attempt: AttemptId, vertex_name: str, state: str, task_manager: str | None, at_ms: int
-    ) -> None:
-        """Upsert by attempt id."""
+    def record_attempts(self, changes: Sequence[AttemptChange]) -> None:
+        """Upserts by attempt id, all together; later changes of an attempt are behind earlier ones."""
 
     def record_checkpoint(self, record: CheckpointRecord) -> None:
         """Upsert by (job, checkpoint id)."""
