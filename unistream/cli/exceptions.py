@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Annotated
+
+import typer
 from rich.markup import escape
 from rich.table import Table
 
@@ -9,18 +13,44 @@ from unistream.cli.options import AsJson, Defines, Job, configuration
 from unistream.cli.output import console, moment, print_json
 from unistream.client.job_client import JobInfo
 from unistream.client.lookup import find_job
-from unistream.master.job_info import ExceptionInfo
+from unistream.master.job_info import ExceptionInfo, SubtaskInfo
 
 
-def exceptions(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
+Attempts = Annotated[bool, typer.Option("--attempts", help="Former attempts of every subtask instead.")]
+
+
+def exceptions(
+    job: Job, attempts: Attempts = False, defines: Defines = None, as_json: AsJson = False
+) -> None:
     """Show the failures of one job, newest first; those that came along with one are indented below it."""
     found = find_job(configuration(defines), job)
     with found.cluster:
         details = found.cluster.info(found.job.job)
     if as_json:
-        print_json({"job": details.job, "exceptions": details.exceptions})
+        print_json({"job": details.job, "exceptions": details.exceptions, "subtasks": details.subtasks})
+    elif attempts:
+        console().print(past_attempts(details.subtasks))
     else:
         print_exceptions(details)
+
+
+def past_attempts(subtasks: Iterable[SubtaskInfo]) -> Table:
+    """One line for each attempt that has ended and was followed by another one."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("TASK", "ATTEMPT", "ENDED", "STATE", "WHERE", "WHY"):
+        table.add_column(heading, overflow="fold")
+    for subtask in subtasks:
+        for past in subtask.past:
+            why = (past.failure or "").splitlines() or [""]
+            table.add_row(
+                escape(f"{subtask.vertex_name} #{subtask.index}"),
+                str(past.attempt),
+                moment(past.ended_ms),
+                past.state,
+                escape(past.task_manager or ""),
+                escape(why[0]),
+            )
+    return table
 
 
 def print_exceptions(info: JobInfo) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 
 from unistream.base.config import EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, VertexId
-from unistream.core.exception_history import ExceptionEntry, RootException, task_name
-from unistream.master.job_info import ExceptionInfo
+from unistream.core.exception_history import ExceptionEntry, PastAttempt, RootException, task_name
+from unistream.master.job_info import ExceptionInfo, PastAttemptInfo
 from unistream.model.graph import JobGraph
 from unistream.port.metadata import ExceptionRecord
 
@@ -74,3 +74,15 @@ def _recorded_name(attempt: str | None, graph: JobGraph | None) -> str | None:
         if vertex.id == VertexId(match["vertex"]):
             return task_name(vertex.name, index, vertex.parallelism, number)
     return attempt
+
+
+def past_attempt_info(past: PastAttempt) -> PastAttemptInfo:
+    """For people."""
+    failure = past.failure
+    return PastAttemptInfo(
+        attempt=past.attempt.attempt,
+        state=past.state,
+        ended_ms=past.ended_ms,
+        task_manager=past.task_manager,
+        failure=None if failure is None else f"{failure.kind}: {failure.message}",
+    )

@@ -52,8 +52,22 @@ class ExceptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     concurrent: tuple[ExceptionInfo, ...] = ()
 
 
+class PastAttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A former attempt of one subtask. `failure`: ``kind: message``, if it failed."""
+
+    attempt: int
+    state: str
+    ended_ms: int
+    task_manager: str | None = None
+    failure: str | None = None
+
+
 class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The current attempt of one subtask."""
+    """The current attempt of one subtask.
+
+    Attributes:
+        past: Former ones, oldest first; at most `jobmanager.execution.attempts-history-size`.
+    """
 
     vertex: VertexId
     vertex_name: str
@@ -62,6 +76,7 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     task_manager: TaskManagerId | None = None
     metrics: TaskMetrics = TaskMetrics()
+    past: tuple[PastAttemptInfo, ...] = ()
 
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):

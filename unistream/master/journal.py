@@ -26,7 +26,7 @@ from unistream.core.job_messages import (
 )
 from unistream.core.job_view import JobView
 from unistream.master.catalogue import Catalogue
-from unistream.master.exceptions import exception_info, named_task
+from unistream.master.exceptions import exception_info, named_task, past_attempt_info
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
@@ -295,6 +295,11 @@ class Journal:
                 state=a.state,
                 task_manager=a.task_manager,
                 metrics=_of_attempt(metrics.get(a.attempt.subtask), a.attempt),
+                past=tuple(
+                    past_attempt_info(past)
+                    for past in self.past_attempts(a.attempt.subtask)
+                    if past.attempt != a.attempt
+                ),
             )
             for a in view.attempts
         )

@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from unistream.base.ids import JobId, LineageId
-from unistream.cli.exceptions import failures, print_exceptions
-from unistream.master.job_info import ExceptionInfo, JobInfo
+from unistream.base.ids import JobId, LineageId, VertexId
+from unistream.cli.exceptions import failures, past_attempts, print_exceptions
+from unistream.master.job_info import ExceptionInfo, JobInfo, PastAttemptInfo, SubtaskInfo
 
 CONCURRENT = ExceptionInfo(
     at_ms=2_000, kind="TaskManagerLost", message="gone", task_name="map (2/2) - execution #0"
@@ -34,6 +34,26 @@ def printed(*roots: ExceptionInfo) -> list[list[str]]:
     out.print(failures(roots))
     text = out.file.getvalue()  # type: ignore[attr-defined]
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()]
+
+
+def test_former_attempts_are_listed_with_where_and_why() -> None:
+    past = (
+        PastAttemptInfo(
+            attempt=0, state="FAILED", ended_ms=0, task_manager="tm-1", failure="Boom: [x]\nat y"
+        ),
+        PastAttemptInfo(attempt=1, state="CANCELED", ended_ms=0, task_manager="tm-2"),
+    )
+    subtask = SubtaskInfo(
+        vertex=VertexId("v"), vertex_name="map", index=1, attempt=2, state="RUNNING", past=past
+    )
+    out = Console(file=StringIO(), width=250, highlight=False)
+    out.print(past_attempts([subtask]))
+    text = out.file.getvalue()  # type: ignore[attr-defined]
+    _, first, second = [
+        [cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()
+    ]
+    assert [first[0], first[1], *first[3:]] == ["map #1", "0", "FAILED", "tm-1", "Boom: [x]"]
+    assert [second[1], *second[3:]] == ["1", "CANCELED", "tm-2"]
 
 
 def test_what_failed_along_with_another_is_below_it() -> None:
