@@ -15,7 +15,6 @@ from unistream.client.job_client import JobInfo
 from unistream.client.lookup import find_job
 from unistream.master.job_info import ExceptionInfo, SubtaskInfo
 
-
 Attempts = Annotated[bool, typer.Option("--attempts", help="Former attempts of every subtask instead.")]
 
 
