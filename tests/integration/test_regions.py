@@ -226,7 +226,9 @@ class TestSlices:
     ) -> None:
         taps = tmp_path / "taps"
         count = 9_000
-        tap = Tap("slice", taps, fail_at=[count // 3] if fault == "error" else [], pause_ms=5)
+        pause_ms = 300 if kind == "pull" else 5  # ten files for each slice must outlast two checkpoints
+        fail_at = [count // 3] if fault == "error" else []
+        tap = Tap("slice", taps, fail_at=fail_at, pause_ms=pause_ms)
         env = us.Environment({"parallelism.default": "3"})
         numbers = slices_of(env, kind, tmp_path, count)
         tapped = numbers.uid("numbers").map_batches(tap, returns=numbers.schema).uid("tap")

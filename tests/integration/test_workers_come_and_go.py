@@ -19,6 +19,7 @@ from msgspec import structs
 
 import unistream as us
 from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.datagen import DatagenSource, Sequential
@@ -240,15 +241,12 @@ class TestLocal:
             assert gone_s < 1.0
             job.wait_for(lambda i: runs(i) and i.restarts == 1, WAIT_S)
 
-    def test_a_profile_above_what_this_machine_has_fails_the_job_at_once(self, tmp_path: Path) -> None:
+    def test_a_profile_above_what_this_machine_has_is_refused_at_submission(self, tmp_path: Path) -> None:
         with local(tmp_path) as cluster:
-            job = endless(cluster, profile=ResourceProfile(cpu_cores=100_000))
-            assert job.wait(10).state == "FAILED"
-            failure = job.status().failure
-            assert failure is not None
-            assert failure.kind == "NoResourceAvailable"
-            assert "slot sharing group 'default' with 100000 cpu cores" in failure.message
-            assert "a worker here can have at most" in failure.message
+            with pytest.raises(ConfigError, match="no worker can serve that") as refused:
+                endless(cluster, profile=ResourceProfile(cpu_cores=100_000))
+            assert "operator 'numbers -> blackhole': slot sharing group 'default'" in str(refused.value)
+            assert "taskmanager.numberOfTaskSlots" in str(refused.value)
             assert not cluster.dispatcher.task_managers()
 
     def test_a_worker_is_made_to_measure_and_held_to_it(self, tmp_path: Path) -> None:
