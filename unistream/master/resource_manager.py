@@ -245,8 +245,7 @@ class ResourceManager:
             self._machine.validate()
             if not isinstance(event, WorkerHeartbeat):
                 self._views = {view.task_manager: view for view in self._machine.view()}
-        except Exception:
-            # Without slots no job goes on, but those that run do: say it loudly and keep serving them.
+        except Exception:  # without slots no new job goes on, but those that run do: keep serving them
             logger.exception("event=resource_manager_defect cause=%r", event)
 
     def _forget(self, event: WorkerEnded) -> None:
@@ -346,7 +345,7 @@ class ResourceManager:
     def _stop_process(self, task_manager: TaskManagerId) -> None:
         try:
             self._host.stop(task_manager)
-        except Exception:
+        except Exception:  # whatever a host raises: it is given up all the same, its lease ends it
             logger.exception("event=worker_not_stopped task_manager=%s", task_manager)
         self._senders.forget(task_manager, f"{task_manager} was stopped")
 

@@ -384,7 +384,7 @@ class StreamTask:
         for what, release in (("operators", self._chain.close), ("inputs", self._inputs.close)):
             try:
                 release()
-            except Exception:
+            except Exception:  # user code: one close that fails must not keep the others from being closed
                 _log.exception("event=close_failed attempt=%s what=%s", self._deployment.attempt, what)
 
     def _abandon_partitions(self) -> None:
