@@ -245,6 +245,10 @@ def test_a_master_that_dies_on_the_commit_path_is_resumed_exactly_once(
     assert sorted(numbers) == list(range(9000))
 
 
+def jvms() -> set[psutil.Process]:
+    return {child for child in psutil.Process().children(recursive=True) if "java" in child.name()}
+
+
 @pytest.mark.spark
 def test_a_killed_worker_in_a_spark_task_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import unistream as us
@@ -260,6 +264,7 @@ def test_a_killed_worker_in_a_spark_task_is_replaced(tmp_path: Path, monkeypatch
         CollectSink(str(tmp_path / "out"))
     ).uid("out")
     graph, code = env.job_graph()
+    shared = jvms()  # of the session's own stack, if another test has begun it
     with EmbeddedCluster("spark", Configuration(), workdir=tmp_path / "work") as cluster:
         job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code)))
         info = job.wait_for(lambda i: i.state == "RUNNING" and i.checkpoints_completed >= 2, WAIT_S)
@@ -270,4 +275,4 @@ def test_a_killed_worker_in_a_spark_task_is_replaced(tmp_path: Path, monkeypatch
     assert (result.state, result.restarts) == ("FINISHED", 1)
     assert sorted(read_collected(str(tmp_path / "out"))["n"].to_pylist()) == list(range(9000))
     assert not psutil.pid_exists(pid)
-    assert not [c for c in psutil.Process().children(recursive=True) if "java" in c.name()]
+    assert not jvms() - shared

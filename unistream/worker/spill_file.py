@@ -1,7 +1,11 @@
 """The files of a blocking partition: Arrow IPC messages and events, each in a frame with its checksum.
 
-    frame = header (24 bytes) ─ payload ─ zeros up to a multiple of 8
-    header = "USF1" ─ crc32 of all that follows ─ sequence number ─ kind ─ length of the payload (8 bytes)
+    frame = header (32 bytes) ─ payload ─ zeros up to a multiple of 8
+    header = "USF2" ─ sequence number ─ kind ─ crc32 of payload and zeros
+             ─ length of the payload (8 bytes) ─ crc32 of the header up to here ─ 4 zeros
+
+No bit of a file can change unseen. The header has a checksum of its own, so that a length is believed before
+that many bytes are read.
 
 A schema comes once, before the first batch and again when it changes; batches are bare IPC messages, so that
 one costs no more than its columns. Batches with dictionaries are IPC streams of their own (schema,
@@ -29,10 +33,11 @@ from unistream.model.codec import decode_event, encode_event
 from unistream.model.elements import Batch, Element
 from unistream.net.wire import READ_OPTIONS, WRITE_OPTIONS, from_wire, to_wire
 
-MAGIC: Final = b"USF1"
+MAGIC: Final = b"USF2"
 READ_BYTES: Final = 256 * KIB  # read at once: small frames share one read, and large ones need no second
-_HEADER: Final = struct.Struct("<4sIIIQ")
-_SEALED_FROM: Final = 8  # the checksum covers the header from here on
+_FIELDS: Final = struct.Struct("<4sIIIQ")
+_SEAL: Final = struct.Struct("<I4x")
+_HEADER_BYTES: Final = _FIELDS.size + _SEAL.size
 _ALIGNMENT: Final = 8  # of frames, so that Arrow's buffers are aligned where they were read to
 
 Buffers = list[bytes | pa.Buffer]
@@ -70,10 +75,10 @@ class FrameEncoder:
 
     def _frame(self, kind: _Kind, payload: bytes | pa.Buffer) -> Buffers:
         size = memoryview(payload).nbytes
-        header = _HEADER.pack(MAGIC, 0, next(self._sequence), kind, size)
-        checksum = zlib.crc32(payload, zlib.crc32(header[_SEALED_FROM:]))
-        header = MAGIC + checksum.to_bytes(4, "little") + header[_SEALED_FROM:]
-        return [header, payload, bytes(-size % _ALIGNMENT)]
+        padding = bytes(-size % _ALIGNMENT)
+        checksum = zlib.crc32(padding, zlib.crc32(payload))
+        fields = _FIELDS.pack(MAGIC, next(self._sequence), kind, checksum, size)
+        return [fields + _SEAL.pack(zlib.crc32(fields)), payload, padding]
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
@@ -133,23 +138,28 @@ class SpillReader:
 
     def _frame(self) -> tuple[int, pa.Buffer]:
         at = self._position
-        head = self._bytes(at, _HEADER.size)
-        magic, checksum, sequence, kind, size = _HEADER.unpack(head)
-        end = at + _HEADER.size + size
+        head = self._bytes(at, _HEADER_BYTES).to_pybytes()
+        magic, sequence, kind, checksum, size = _FIELDS.unpack_from(head)
+        if _SEAL.pack(zlib.crc32(head[: _FIELDS.size])) != head[_FIELDS.size :]:
+            raise ProtocolError(
+                f"the header of frame {self._sequence} at byte {at} does not match its checksum"
+            )
+        padded = size + -size % _ALIGNMENT
+        end = at + _HEADER_BYTES + padded
         if magic != MAGIC or sequence != self._sequence or end > self._size:
             raise ProtocolError(f"there is no frame {self._sequence} at byte {at}")
-        payload = self._bytes(at + _HEADER.size, size)
-        if zlib.crc32(payload, zlib.crc32(head.to_pybytes()[_SEALED_FROM:])) != checksum:
+        payload = self._bytes(at + _HEADER_BYTES, padded)
+        if zlib.crc32(payload) != checksum:
             raise ProtocolError(f"frame {sequence} at byte {at} does not match its checksum")
         self._sequence += 1
-        self._position = end + -size % _ALIGNMENT
-        return kind, payload
+        self._position = end
+        return kind, payload.slice(0, size)
 
     def _bytes(self, at: int, count: int) -> pa.Buffer:
         """`count` bytes from `at`, out of the chunk if they are there, else of a new one."""
         offset = at - self._start
         if not 0 <= offset <= self._chunk.size - count:
-            wanted = min(max(count + _ALIGNMENT + _HEADER.size, READ_BYTES), self._size - at)
+            wanted = min(max(count + _HEADER_BYTES, READ_BYTES), self._size - at)
             self._chunk, self._start, offset = _read(self._path, at, wanted), at, 0
             if self._chunk.size < count:
                 raise ProtocolError(f"it ends at byte {at + self._chunk.size} of {self._size}")

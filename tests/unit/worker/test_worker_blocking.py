@@ -469,6 +469,19 @@ def test_a_flipped_bit_loses_the_partition_with_the_name_of_its_file(
     assert str(raised.value.partition) == "v#1>e"
 
 
+def test_a_flipped_bit_is_found_wherever_it_is(store: BlockingPartitions, tmp_path: Path) -> None:
+    partition = _create(store)
+    partition.emit(_batch(3))
+    _end(partition)
+    (path,) = _files(tmp_path)
+    for at in range(path.stat().st_size):
+        _flip(path, at)
+        with pytest.raises(PartitionLost, match="does not match its checksum"):
+            _read(store)
+        _flip(path, at)
+    assert _values(_read(store)), "whole again"
+
+
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
