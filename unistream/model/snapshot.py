@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SnapshotKind
+from unistream.model.keyed_snapshot import KeyedSnapshot, RestoredFiles, StateKind, StateTable
 
 KEY_GROUP_COLUMN = "__key_group"
 """Column (uint16) that every keyed state table carries: the key group of the row's key."""
@@ -49,16 +50,18 @@ class OperatorSnapshot:
     """One operator's state at a barrier, by reference.
 
     Attributes:
-        keyed: State name -> table with KEY_GROUP_COLUMN, in any row order (the writer sorts).
+        keyed: An operator's own tables by name, with KEY_GROUP_COLUMN, in any row order (the writer sorts).
         lists: State name -> list.
+        state: What its keyed state backend holds; None: it has none.
     """
 
     keyed: dict[str, pa.Table] = field(default_factory=dict)
     lists: dict[str, ListState] = field(default_factory=dict)
+    state: KeyedSnapshot | None = None
 
     @property
     def is_empty(self) -> bool:
-        return not self.keyed and not self.lists
+        return not self.keyed and not self.lists and self.state is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +70,15 @@ class OperatorState:
 
     Attributes:
         checkpoint_id: None = fresh start.
-        keyed: State name -> tables that hold only key groups of this subtask.
+        keyed: An operator's own tables by name; they hold only key groups of this subtask.
         lists: State name -> elements dealt to this subtask, in order; long lists are read as one goes.
+        state: For its keyed state backend: tables are read as one goes.
     """
 
     checkpoint_id: CheckpointId | None = None
     keyed: dict[str, list[pa.Table]] = field(default_factory=dict)
     lists: dict[str, Sequence[bytes]] = field(default_factory=dict)
+    state: tuple[StateTable | RestoredFiles, ...] = ()
 
     @property
     def is_restored(self) -> bool:
@@ -82,23 +87,57 @@ class OperatorState:
 
 class FileRef(msgspec.Struct, frozen=True, kw_only=True):
     """A stored object. `path` is relative to the root of the checkpoint or savepoint, so that a
-    savepoint directory may be moved; `size` in bytes; `sha256` in hex."""
+    savepoint directory may be moved; `size` in bytes; `sha256` in hex.
+
+    `shared`: it is relative to the folder `shared` beside the job's checkpoints instead, and belongs to
+    all of them that name it. Savepoints have none such.
+    """
 
     path: str
     size: int
     sha256: str
+    shared: bool = False
 
 
 class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
     """A keyed state table: an Arrow IPC file with one record batch for each key group that has rows.
 
-    `key_groups[i]` is the key group of record batch i, ascending.
+    `key_groups[i]` is the key group of record batch i, ascending (a large one has several batches).
+
+    `kind` TABLE is an operator's own table; all others but TIMERS belong to its state backend.
+    `pickled`: values are Python objects that only this program can read.
     """
 
     name: str
     file: FileRef
     key_groups: tuple[int, ...]
     rows: int
+    kind: StateKind = StateKind.TABLE
+    pickled: bool = False
+
+
+class NativeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """One file of a backend's own format. `key_groups`: (first, last) of its rows; None: it has none."""
+
+    name: str
+    ref: FileRef
+    key_groups: tuple[int, int] | None = None
+
+
+class NativeHandle(msgspec.Struct, frozen=True, kw_only=True):
+    """Keyed state of one subtask in a backend's own files.
+
+    Attributes:
+        format: Backend and version of the files.
+        key_groups: (first, last) of the subtask.
+        descriptors: Names, kinds and types of the states in it (msgpack).
+    """
+
+    format: str
+    key_groups: tuple[int, int]
+    files: tuple[NativeFile, ...]
+    descriptors: bytes
+    pickled: bool = False
 
 
 class ListHandle(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +155,7 @@ class OperatorStateHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     keyed: tuple[KeyedHandle, ...] = ()
     lists: tuple[ListHandle, ...] = ()
+    native: tuple[NativeHandle, ...] = ()
 
 
 class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +225,7 @@ class OperatorRestore(msgspec.Struct, frozen=True, kw_only=True):
 
     keyed: tuple[KeyedShare, ...] = ()
     lists: tuple[ListShare, ...] = ()
+    native: tuple[NativeHandle, ...] = ()
 
 
 class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):

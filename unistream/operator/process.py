@@ -22,7 +22,7 @@ from unistream.model.snapshot import KEY_GROUP_COLUMN, OperatorSnapshot, Operato
 from unistream.operator.base import BaseOperator, function_name
 from unistream.operator.rows import Row, RowSchema
 from unistream.operator.timers import KeyedTimers
-from unistream.port.state import KeyTuple, StateBackend, ValueState
+from unistream.port.state import KeyTuple, StateBackend
 
 EVENT_TIMERS: Final = "__event_timers"
 PROCESSING_TIMERS: Final = "__processing_timers"
@@ -53,7 +53,7 @@ class KeyedProcessFunction:
 class KeyedValue:
     """One value of the current key."""
 
-    def __init__(self, state: ValueState, context: ProcessContext) -> None:
+    def __init__(self, state: Any, context: ProcessContext) -> None:
         self._state = state
         self._context = context
 

@@ -26,7 +26,7 @@ from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator, OperatorContext
-from unistream.port.state import StateBackend, ValueState
+from unistream.port.state import StateBackend
 
 Rows: TypeAlias = pa.RecordBatch | Mapping[str, Sequence[Any]]
 Emitted = Batch | Watermark | WatermarkStatus
@@ -295,7 +295,7 @@ class _OnDemand:
             self._made = HashMapStateBackend(self._max_parallelism)
         return self._made
 
-    def value_state(self, name: str, key_schema: pa.Schema, value_type: pa.DataType) -> ValueState:
+    def value_state(self, name: str, key_schema: pa.Schema, value_type: pa.DataType) -> Any:
         return self._backend().value_state(name, key_schema, value_type)
 
     def snapshot(self) -> dict[str, pa.Table]:

@@ -1,0 +1,93 @@
+"""Keyed state between a backend and the files of a snapshot.
+
+backend ── KeyedSnapshot ─► StateTable… or FileSet ── written in the background ─► handles (model.snapshot)
+backend ◄── StateTable… or RestoredFiles ── read ── handles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+
+class StateKind(Enum):
+    """What the rows of a keyed state's table mean (see `unistream.model.state`)."""
+
+    VALUE = "value"
+    LIST = "list"
+    MAP = "map"
+    REDUCING = "reducing"
+    AGGREGATING = "aggregating"
+    TIMERS = "timers"  # key columns and a time
+    TABLE = "table"  # an operator's own columns
+
+
+class KeyedSnapshot(Protocol):
+    """State as it was at a barrier. Read by one thread in the background, released by the same."""
+
+    def tables(self) -> Iterator[StateTable]:
+        """Every state that has rows, also those that were restored and never asked for."""
+
+    def files(self) -> FileSet | None:
+        """The backend's own files, where it has such; None: it has only tables."""
+
+    def release(self) -> None:
+        """Nothing of it is read any more. Twice is fine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTable:
+    """A state's rows.
+
+    Attributes:
+        batches: In ascending order of KEY_GROUP_COLUMN; gone through once. A key group may span batches.
+    """
+
+    name: str
+    kind: StateKind
+    pickled: bool
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOfSet:
+    """An immutable local file of a backend.
+
+    Attributes:
+        name: As the backend calls it; the same name is the same content within one attempt of a task.
+        key_groups: (first, last) of the rows in it; None: not rows (its own metadata).
+    """
+
+    name: str
+    path: Path
+    key_groups: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """All files that make up a backend's state. `format` names the backend and version of its files."""
+
+    format: str
+    files: tuple[FileOfSet, ...]
+    descriptors: bytes
+    """What the backend must know to read them (msgpack of names, kinds, types)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoredFiles:
+    """A file set of one old subtask, fetched to `folder` (the restoring backend owns and removes it).
+
+    Attributes:
+        key_groups: (first, last) that the old subtask had; rows outside of the new one's are to be skipped.
+    """
+
+    format: str
+    folder: Path
+    descriptors: bytes
+    key_groups: tuple[int, int]

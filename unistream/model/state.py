@@ -1,0 +1,187 @@
+"""Names and types of state: what a user declares and what a snapshot's table looks like.
+
+Every kind of keyed state is a table in a snapshot, one row per key (or per entry of a map):
+
+    value, reducing   KEY_GROUP_COLUMN, key columns…, value: T
+    aggregating       KEY_GROUP_COLUMN, key columns…, value: accumulator
+    list              KEY_GROUP_COLUMN, key columns…, value: list<T>
+    map               KEY_GROUP_COLUMN, key columns…, map_key: K, value: V
+
+With a time to live there is one more column, EXPIRES_COLUMN: int64 (a list has list<int64>), ms since the
+epoch, when the row (the element) expires. A state whose values are pickled has the type binary, and says so
+in the manifest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from unistream.base.config.parsing import parse_duration_ms
+from unistream.base.errors import ConfigError
+from unistream.model.keyed_snapshot import StateKind
+from unistream.model.snapshot import KEY_GROUP_COLUMN
+
+VALUE_COLUMN: Final = "value"
+MAP_KEY_COLUMN: Final = "map_key"
+EXPIRES_COLUMN: Final = "__expires_at"
+
+
+class TtlUpdate(Enum):
+    """What makes a value live longer (Flink's `StateTtlConfig.UpdateType`)."""
+
+    ON_CREATE_AND_WRITE = "on-create-and-write"
+    ON_READ_AND_WRITE = "on-read-and-write"
+
+
+class TtlVisibility(Enum):
+    """Whether a value that has expired, but was not removed yet, is still seen."""
+
+    NEVER_RETURN_EXPIRED = "never-return-expired"
+    RETURN_IF_NOT_CLEANED_UP = "return-if-not-cleaned-up"
+
+
+@dataclass(frozen=True, slots=True)
+class StateTtl:
+    """How long a value (an element of a list, an entry of a map) lives, by the clock of the worker.
+
+    What has expired is removed when it is next touched, and left out of snapshots.
+
+    Args:
+        time_to_live: As text, "1 h", or a whole number of milliseconds; at least 1 ms.
+
+    >>> StateTtl("90 s").time_to_live_ms
+    90000
+
+    Raises:
+        ConfigError: not a positive duration.
+    """
+
+    time_to_live: str | int
+    update: TtlUpdate = TtlUpdate.ON_CREATE_AND_WRITE
+    visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED
+
+    def __post_init__(self) -> None:
+        if self.time_to_live_ms < 1:
+            raise ConfigError(f"time_to_live is {self.time_to_live!r}; it must be at least 1 ms")
+
+    @property
+    def time_to_live_ms(self) -> int:
+        if isinstance(self.time_to_live, int):
+            return self.time_to_live
+        return parse_duration_ms(self.time_to_live)
+
+
+class AggregateFunction(Protocol):
+    """A user's aggregate over the values that are added under a key; the accumulator is what is stored."""
+
+    def create_accumulator(self) -> Any: ...
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The new accumulator."""
+
+    def get_result(self, accumulator: Any) -> Any: ...
+
+    def merge(self, one: Any, other: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateOptions:
+    """Common to all descriptors.
+
+    Attributes:
+        ttl: None: values live until they are removed.
+        renamed_from: Former names: state that was stored under one of them is taken over.
+        pickled: Values are Python objects in pickled form (type binary). Such a snapshot is read by this
+            program alone, and is refused on restore unless `execution.state-recovery.allow-pickled-state` is
+            set.
+    """
+
+    ttl: StateTtl | None = None
+    renamed_from: tuple[str, ...] = ()
+    pickled: bool = False
+
+
+@dataclass(frozen=True)
+class StateDescriptor:
+    """Name, Arrow type and options of one state of an operator. Use one of the subclasses.
+
+    Attributes:
+        name: Unique in its operator; letters, digits, "-", "_" and "."; "__" at the start is ours.
+        type: Arrow type of a value (of an element, of a map's value, of the accumulator).
+    """
+
+    name: str
+    type: pa.DataType
+    options: StateOptions = field(default_factory=StateOptions, kw_only=True)
+
+    kind = StateKind.VALUE
+
+    def __post_init__(self) -> None:
+        allowed = all(c.isalnum() or c in "-_." for c in self.name)
+        if not self.name or not allowed or self.name.startswith((".", "__")):
+            raise ConfigError(
+                f"state name {self.name!r}: use letters, digits, '-', '_' and '.', and no '.' or '__' first"
+            )
+        if not isinstance(self.type, pa.DataType):
+            raise ConfigError(f"state {self.name!r}: its type must be an Arrow type such as pa.int64()")
+
+    @property
+    def stored_type(self) -> pa.DataType:
+        """Type of the column `value`."""
+        one = pa.binary() if self.options.pickled else self.type
+        return pa.list_(one) if self.kind is StateKind.LIST else one
+
+    def table_schema(self, key_schema: pa.Schema) -> pa.Schema:
+        """Columns of its table in a snapshot (see the head of this module)."""
+        fields = [pa.field(KEY_GROUP_COLUMN, pa.uint16()), *key_schema]
+        if isinstance(self, MapStateDescriptor):
+            fields.append(pa.field(MAP_KEY_COLUMN, self.key_type))
+        fields.append(pa.field(VALUE_COLUMN, self.stored_type))
+        if self.options.ttl is not None:
+            time = pa.list_(pa.int64()) if self.kind is StateKind.LIST else pa.int64()
+            fields.append(pa.field(EXPIRES_COLUMN, time))
+        return pa.schema(fields)
+
+
+@dataclass(frozen=True)
+class ValueStateDescriptor(StateDescriptor):
+    """One value per key."""
+
+
+@dataclass(frozen=True)
+class ListStateDescriptor(StateDescriptor):
+    """A list per key; `type` is that of an element."""
+
+    kind = StateKind.LIST
+
+
+@dataclass(frozen=True)
+class MapStateDescriptor(StateDescriptor):
+    """A map per key; `type` is that of its values."""
+
+    key_type: pa.DataType = field(kw_only=True)
+
+    kind = StateKind.MAP
+
+
+@dataclass(frozen=True)
+class ReducingStateDescriptor(StateDescriptor):
+    """One value per key, made of all that were added by `reduce(one, other)`."""
+
+    reduce: Callable[[Any, Any], Any] = field(kw_only=True)
+
+    kind = StateKind.REDUCING
+
+
+@dataclass(frozen=True)
+class AggregatingStateDescriptor(StateDescriptor):
+    """An accumulator per key; `type` is the accumulator's."""
+
+    aggregate: AggregateFunction = field(kw_only=True)
+
+    kind = StateKind.AGGREGATING
