@@ -1,117 +1,539 @@
-"""One suite for every `port.state.StateBackend`."""
+"""One suite for every `port.state.KeyedStateBackend`: all kinds of state of a key.
+
+Keys, changed declarations and columns are in `test_contract_state_forms`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from unistream.base.errors import ConfigError, UserCodeError
-from unistream.model.key_groups import key_groups
+from unistream.base.errors import ConfigError
+from unistream.base.ids import CheckpointId
+from unistream.model.key_groups import key_group_range, key_groups
+from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
-from unistream.port.state import StateBackend
-from unistream.state.hashmap import HashMapStateBackend
-
-Make = Callable[[], StateBackend]
-KEY = pa.schema([("user", pa.string()), ("day", pa.int32())])
-
-
-def hashmap() -> StateBackend:
-    return HashMapStateBackend(128)
-
-
-@pytest.fixture(params=[hashmap], ids=lambda make: make.__name__)
-def make(request: pytest.FixtureRequest) -> Make:
-    factory: Make = request.param
-    return factory
-
-
-def test_values_are_kept_by_key(make: Make) -> None:
-    state = make().value_state("count", KEY, pa.int64())
-    assert state.get(("a", 1)) is None
-    state.put(("a", 1), 5)
-    state.put(("a", 2), 6)
-    state.put(("a", 1), 7)
-    assert (state.get(("a", 1)), state.get(("a", 2))) == (7, 6)
-    state.remove(("a", 1))
-    state.remove(("never", 0))
-    assert state.get(("a", 1)) is None
-    assert list(state.keys()) == [("a", 2)]
+from unistream.model.state import (
+    EXPIRES_COLUMN,
+    MAP_KEY_COLUMN,
+    VALUE_COLUMN,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    StateOptions,
+    StateTtl,
+    TtlUpdate,
+    TtlVisibility,
+    ValueStateDescriptor,
+)
+from unistream.port.state import NO_KEY
+from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, read
 
 
-def test_keys_may_be_removed_while_they_are_listed(make: Make) -> None:
-    state = make().value_state("count", KEY, pa.int64())
-    for day in range(3):
-        state.put(("a", day), day)
-    for key in state.keys():  # noqa: SIM118  a state, not a dict
-        state.remove(key)
-    assert list(state.keys()) == []
+@pytest.fixture(params=["hashmap", "rocksdb"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(request.param, tmp_path)
+    yield made
+    made.close()
 
 
-def test_the_same_name_is_the_same_state(make: Make) -> None:
-    backend = make()
-    backend.value_state("count", KEY, pa.int64()).put(("a", 1), 5)
-    assert backend.value_state("count", KEY, pa.int64()).get(("a", 1)) == 5
-    with pytest.raises(ConfigError, match="'count'"):
-        backend.value_state("count", KEY, pa.string())
+class Mean:
+    """An aggregate whose accumulator is changed in place."""
+
+    def create_accumulator(self) -> Any:
+        return {"sum": 0, "count": 0}
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        accumulator["sum"] += value
+        accumulator["count"] += 1
+        return accumulator
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator["sum"] / accumulator["count"]
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return {name: one[name] + other[name] for name in one}
 
 
-def test_a_snapshot_is_a_readable_table_that_later_changes_do_not_touch(make: Make) -> None:
-    backend = make()
-    state = backend.value_state("count", KEY, pa.int64())
-    state.put(("a", 1), 5)
-    state.put((None, 2), 6)
-    table = backend.snapshot()["count"]
-    state.put(("a", 1), 50)
-    rows = sorted(table.to_pylist(), key=lambda row: row["value"])
-    assert [(row["user"], row["day"], row["value"]) for row in rows] == [("a", 1, 5), (None, 2, 6)]
-    records = table.combine_chunks().to_batches()[0]
-    assert table.column(KEY_GROUP_COLUMN).to_pylist() == key_groups(records, KEY.names, 128).tolist()
-    assert table.schema.field(KEY_GROUP_COLUMN).type == pa.uint16()
+def plus(one: Any, other: Any) -> Any:
+    return one + other
 
 
-def test_restored_tables_are_merged(make: Make) -> None:
-    tables = []
-    for user in ("a", "b"):
-        backend = make()
-        backend.value_state("count", KEY, pa.list_(pa.int64())).put((user, 1), [1, 2])
-        tables.append(backend.snapshot()["count"])
-    restored = make()
-    restored.restore({"count": tables})
-    state = restored.value_state("count", KEY, pa.list_(pa.int64()))
-    assert sorted(state.keys()) == [("a", 1), ("b", 1)]
-    assert state.get(("b", 1)) == [1, 2]
+SUM_AND_COUNT = pa.struct([("sum", pa.int64()), ("count", pa.int64())])
 
 
-def test_restored_state_that_nobody_asked_for_stays_in_the_next_snapshot(make: Make) -> None:
-    backend = make()
-    backend.value_state("count", KEY, pa.int64()).put(("a", 1), 5)
-    restored = make()
-    restored.restore({"count": [backend.snapshot()["count"]]})
-    again = make()
-    again.restore({"count": [restored.snapshot()["count"]]})
-    assert again.value_state("count", KEY, pa.int64()).get(("a", 1)) == 5
+def value(**options: Any) -> StateDescriptor:
+    return ValueStateDescriptor("s", pa.int64(), options=StateOptions(**options))
 
 
-def test_restored_state_of_another_type_is_refused_with_both_types(make: Make) -> None:
-    backend = make()
-    backend.value_state("count", KEY, pa.int64()).put(("a", 1), 5)
-    restored = make()
-    restored.restore({"count": [backend.snapshot()["count"]]})
-    with pytest.raises(ConfigError, match=r"(?s)'count'.*value int64.*value string"):
-        restored.value_state("count", KEY, pa.string())
+def listed(**options: Any) -> StateDescriptor:
+    return ListStateDescriptor("s", pa.int64(), options=StateOptions(**options))
 
 
-def test_a_value_of_the_wrong_type_is_named_at_the_snapshot(make: Make) -> None:
-    backend = make()
-    backend.value_state("count", KEY, pa.int64()).put(("a", 1), "five")
-    with pytest.raises(UserCodeError, match="'count'"):
-        backend.snapshot()
+def mapped(**options: Any) -> StateDescriptor:
+    return MapStateDescriptor("s", pa.int64(), key_type=pa.string(), options=StateOptions(**options))
 
 
-def test_an_empty_backend_has_an_empty_snapshot(make: Make) -> None:
-    backend = make()
-    backend.value_state("count", KEY, pa.int64())
-    assert backend.snapshot() == {}
-    backend.close()
+def reducing(**options: Any) -> StateDescriptor:
+    return ReducingStateDescriptor("s", pa.int64(), reduce=plus, options=StateOptions(**options))
+
+
+def aggregating(**options: Any) -> StateDescriptor:
+    return AggregatingStateDescriptor("s", SUM_AND_COUNT, aggregate=Mean(), options=StateOptions(**options))
+
+
+def set_value(state: Any, number: int) -> None:
+    state.update(number)
+
+
+def add_value(state: Any, number: int) -> None:
+    state.add(number)
+
+
+def put_value(state: Any, number: int) -> None:
+    state.put("x", number)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a kind of state is declared, written and looked at.
+
+    Attributes:
+        nothing: What is seen before anything was written.
+        one: After 5 was written; `two`: after 7 was written, too.
+    """
+
+    declare: Callable[..., StateDescriptor]
+    write: Callable[[Any, int], None]
+    look: Callable[[Any], Any]
+    nothing: Any
+    one: Any
+    two: Any
+
+
+KINDS = [
+    pytest.param(Kind(value, set_value, lambda s: s.value(), None, 5, 7), id="value"),
+    pytest.param(Kind(listed, add_value, lambda s: list(s.get()), [], [5], [5, 7]), id="list"),
+    pytest.param(Kind(mapped, put_value, lambda s: dict(s.items()), {}, {"x": 5}, {"x": 7}), id="map"),
+    pytest.param(Kind(reducing, add_value, lambda s: s.get(), None, 5, 12), id="reducing"),
+    pytest.param(Kind(aggregating, add_value, lambda s: s.get(), None, 5.0, 6.0), id="aggregating"),
+]
+all_kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+# --- every kind -----------------------------------------------------------------------------------
+
+
+@all_kinds
+def test_state_belongs_to_the_current_key(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    keyed = bench.make()
+    state = keyed.state(kind.declare())
+    keyed.at("a")
+    assert kind.look(state) == kind.nothing
+    kind.write(state, 5)
+    assert kind.look(state) == kind.one
+    keyed.at("b")
+    assert kind.look(state) == kind.nothing
+    keyed.at("a")
+    kind.write(state, 7)
+    assert kind.look(state) == kind.two
+    state.clear()
+    state.clear()
+    assert kind.look(state) == kind.nothing
+    assert list(keyed.backend.keys("s")) == []
+    assert keyed.tables() == []
+
+
+@all_kinds
+def test_a_snapshot_stays_as_it_was_and_restores_that(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    keyed = bench.make()
+    state = keyed.state(kind.declare())
+    for key in "abc":
+        keyed.at(key)
+        kind.write(state, 5)
+    first = keyed.backend.snapshot(CheckpointId(1))
+    keyed.at("a")
+    kind.write(state, 7)
+    second = keyed.backend.snapshot(CheckpointId(2))
+    kind.write(state, 9)
+    keyed.at("b")
+    state.clear()
+    keyed.at("d")
+    kind.write(state, 5)
+    for snapshot, of_a in ((second, kind.two), (first, kind.one)):
+        restored = bench.make(restore=read(snapshot))
+        again = restored.state(kind.declare())
+        seen = {}
+        for key in "abcd":
+            restored.at(key)
+            seen[key] = kind.look(again)
+        assert seen == {"a": of_a, "b": kind.one, "c": kind.one, "d": kind.nothing}
+    keyed.at("a")
+    assert kind.look(state) not in (kind.one, kind.two)
+
+
+@all_kinds
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 7])
+def test_each_new_subtask_has_the_keys_of_its_groups(
+    bench: Bench,
+    kind: Kind,
+    parallelism: int,
+) -> None:
+    parts: list[StateTable] = []
+    names = [f"user-{n}" for n in range(40)]
+    groups = key_groups(pa.record_batch({"user": names}), ["user"], MAX_PARALLELISM)
+    for index in range(2):
+        first, last = key_group_range(MAX_PARALLELISM, 2, index)
+        keyed = bench.make(groups=(first, last))
+        state = keyed.state(kind.declare())
+        for name, group in zip(names, groups.tolist(), strict=True):
+            if first <= group <= last:
+                keyed.at(name)
+                kind.write(state, 5)
+        parts += keyed.tables()
+    found: list[str] = []
+    for index in range(parallelism):
+        first, last = key_group_range(MAX_PARALLELISM, parallelism, index)
+        keyed = bench.make(groups=(first, last), restore=parts)
+        state = keyed.state(kind.declare())
+        mine = sorted(name for (name,) in keyed.backend.keys("s"))
+        assert mine == sorted(n for n, g in zip(names, groups.tolist(), strict=True) if first <= g <= last)
+        for name in mine:
+            keyed.at(name)
+            assert kind.look(state) == kind.one
+        found += mine
+    assert sorted(found) == sorted(names)
+
+
+@all_kinds
+def test_what_has_expired_is_gone_and_not_in_a_snapshot(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    descriptor = kind.declare(ttl=StateTtl(100))
+    keyed = bench.make()
+    state = keyed.state(descriptor)
+    keyed.at("a")
+    kind.write(state, 5)
+    bench.clock.now_ms += 60
+    keyed.at("b")
+    kind.write(state, 5)
+    bench.clock.now_ms += 39
+    keyed.at("a")
+    assert kind.look(state) == kind.one
+    bench.clock.now_ms += 1
+    tables = keyed.tables()
+    assert sorted(keyed.backend.keys("s")) == [("b",)]
+    assert kind.look(state) == kind.nothing
+    restored = bench.make(restore=tables)
+    again = restored.state(descriptor)
+    restored.at("b")
+    assert kind.look(again) == kind.one
+    restored.at("a")
+    assert kind.look(again) == kind.nothing
+    bench.clock.now_ms += 60
+    restored.at("b")
+    assert kind.look(again) == kind.nothing
+
+
+@all_kinds
+def test_an_expired_value_is_seen_once_more_where_that_is_allowed(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    ttl = StateTtl(100, visibility=TtlVisibility.RETURN_IF_NOT_CLEANED_UP)
+    keyed = bench.make()
+    state = keyed.state(kind.declare(ttl=ttl))
+    keyed.at("a")
+    kind.write(state, 5)
+    bench.clock.now_ms += 100
+    assert [kind.look(state), kind.look(state)] == [kind.one, kind.nothing]
+
+
+@all_kinds
+@pytest.mark.parametrize(
+    ("update", "lives"), [(TtlUpdate.ON_CREATE_AND_WRITE, False), (TtlUpdate.ON_READ_AND_WRITE, True)]
+)
+def test_reading_makes_it_live_longer_if_reads_count(
+    bench: Bench,
+    kind: Kind,
+    update: TtlUpdate,
+    lives: bool,
+) -> None:
+    keyed = bench.make()
+    state = keyed.state(kind.declare(ttl=StateTtl(100, update=update)))
+    keyed.at("a")
+    kind.write(state, 5)
+    bench.clock.now_ms += 80
+    assert kind.look(state) == kind.one
+    bench.clock.now_ms += 80
+    assert kind.look(state) == (kind.one if lives else kind.nothing)
+
+
+@all_kinds
+def test_a_write_after_the_end_of_a_life_begins_anew(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    keyed = bench.make()
+    state = keyed.state(kind.declare(ttl=StateTtl(100)))
+    keyed.at("a")
+    kind.write(state, 9)
+    bench.clock.now_ms += 100
+    kind.write(state, 5)
+    assert kind.look(state) == kind.one
+
+
+@all_kinds
+@pytest.mark.parametrize(("before", "after"), [(None, StateTtl(100)), (StateTtl(100), None)])
+def test_a_time_to_live_may_be_added_and_taken_away(
+    bench: Bench,
+    kind: Kind,
+    before: StateTtl | None,
+    after: StateTtl | None,
+) -> None:
+    keyed = bench.make()
+    state = keyed.state(kind.declare(ttl=before))
+    keyed.at("a")
+    kind.write(state, 5)
+    restored = bench.make(restore=keyed.tables())
+    state = restored.state(kind.declare(ttl=after))
+    restored.at("a")
+    bench.clock.now_ms += 99
+    assert kind.look(state) == kind.one
+    bench.clock.now_ms += 1
+    assert kind.look(state) == (kind.one if after is None else kind.nothing)
+
+
+@all_kinds
+def test_state_that_nobody_asks_for_stays(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    keyed = bench.make()
+    state = keyed.state(kind.declare())
+    keyed.at("a")
+    kind.write(state, 5)
+    tables = keyed.tables()
+    for _ in range(2):
+        idle = bench.make(restore=tables)
+        assert sorted(idle.backend.keys("s")) == [("a",)]
+        tables = idle.tables()
+    restored = bench.make(restore=tables)
+    state = restored.state(kind.declare())
+    restored.at("a")
+    assert kind.look(state) == kind.one
+
+
+@all_kinds
+def test_state_is_found_under_its_former_name(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    keyed = bench.make()
+    state = keyed.state(kind.declare())
+    keyed.at("a")
+    kind.write(state, 5)
+    renamed = replace(kind.declare(renamed_from=("older", "s")), name="t")
+    restored = bench.make(restore=keyed.tables())
+    again = restored.state(renamed)
+    restored.at("a")
+    assert kind.look(again) == kind.one
+    assert [table.name for table in restored.tables()] == ["t"]
+
+
+@all_kinds
+def test_a_handle_needs_a_key(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    keyed = bench.make()
+    keyed.backend.declare_keys(USER)
+    state = keyed.state(kind.declare())
+    with pytest.raises(RuntimeError, match="no current key"):
+        kind.look(state)
+    keyed.at("a")
+    kind.write(state, 5)
+    keyed.backend.set_current(NO_KEY)
+    with pytest.raises(RuntimeError, match="no current key"):
+        kind.write(state, 5)
+
+
+@all_kinds
+def test_the_same_declaration_is_the_same_state(
+    bench: Bench,
+    kind: Kind,
+) -> None:
+    keyed = bench.make()
+    state = keyed.state(kind.declare())
+    assert keyed.state(kind.declare()) is state
+    with pytest.raises(ConfigError, match="'s' is declared twice"):
+        keyed.state(replace(kind.declare(), type=pa.float64()))
+
+
+@pytest.mark.parametrize(
+    ("declared", "write", "expected"),
+    [
+        (value(), lambda s: s.update(1), 1),
+        (listed(), lambda s: s.update([1, 2]), [1, 2]),
+        (mapped(), lambda s: s.put("x", 1), 1),
+        (reducing(), lambda s: s.add(1), 1),
+        (aggregating(), lambda s: s.add(3), {"sum": 3, "count": 1}),
+    ],
+    ids=["value", "list", "map", "reducing", "aggregating"],
+)
+def test_a_snapshot_is_a_readable_table(
+    bench: Bench, declared: StateDescriptor, write: Callable[[Any], None], expected: Any
+) -> None:
+    schema = pa.schema([("user", pa.string()), ("day", pa.int32())])
+    keyed = bench.make()
+    state = keyed.state(declared)
+    for key in (("a", 1), ("b", 2), (None, 3)):
+        keyed.at(*key, schema=schema)
+        write(state)
+    (table,) = keyed.tables()
+    assert (table.name, table.kind, table.pickled) == ("s", declared.kind, False)
+    assert table.schema.equals(declared.table_schema(schema))
+    records = pa.Table.from_batches(list(table.batches), table.schema)
+    rows = sorted(records.to_pylist(), key=lambda row: row["day"])
+    assert [(row["user"], row["day"], row[VALUE_COLUMN]) for row in rows] == [
+        ("a", 1, expected),
+        ("b", 2, expected),
+        (None, 3, expected),
+    ]
+    groups = records.column(KEY_GROUP_COLUMN).to_pylist()
+    keys = records.select(["user", "day"]).combine_chunks().to_batches()[0]
+    assert groups == sorted(groups) == key_groups(keys, ["user", "day"], MAX_PARALLELISM).tolist()
+    if declared.kind is StateKind.MAP:
+        assert {row[MAP_KEY_COLUMN] for row in rows} == {"x"}
+
+
+def test_an_empty_backend_has_an_empty_snapshot(bench: Bench) -> None:
+    keyed = bench.make()
+    keyed.state(value())
+    snapshot = keyed.backend.snapshot(CheckpointId(1))
+    assert list(snapshot.tables()) == []
+    snapshot.release()
+    snapshot.release()
+    keyed.backend.notify_complete(CheckpointId(1))
+
+
+# --- kinds of their own ---------------------------------------------------------------------------
+
+
+def test_none_removes_a_value(bench: Bench) -> None:
+    keyed = bench.make()
+    state = keyed.state(value())
+    keyed.at("a")
+    state.update(5)
+    state.update(None)
+    assert (state.value(), list(keyed.backend.keys("s"))) == (None, [])
+
+
+def test_a_list_keeps_its_order_and_its_copies(bench: Bench) -> None:
+    keyed = bench.make()
+    state = keyed.state(listed())
+    keyed.at("a")
+    state.add(3)
+    state.add_all([1, 2])
+    state.add_all([])
+    seen = state.get()
+    state.add(4)
+    assert (list(seen), list(state.get())) == ([3, 1, 2], [3, 1, 2, 4])
+    state.update(n for n in (9, 8))
+    assert list(state.get()) == [9, 8]
+    state.update([])
+    assert (list(state.get()), keyed.tables()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "add", [lambda s: s.add(None), lambda s: s.add_all([1, None]), lambda s: s.update([None])]
+)
+def test_a_list_has_no_element_none(bench: Bench, add: Callable[[Any], None]) -> None:
+    keyed = bench.make()
+    state = keyed.state(listed())
+    keyed.at("a")
+    state.add(7)
+    with pytest.raises(ValueError, match="None"):
+        add(state)
+    assert list(state.get()) == [7]
+
+
+def test_elements_of_a_list_expire_one_by_one(bench: Bench) -> None:
+    keyed = bench.make()
+    state = keyed.state(listed(ttl=StateTtl(100)))
+    keyed.at("a")
+    state.add(1)
+    bench.clock.now_ms += 60
+    state.add_all([2, 3])
+    bench.clock.now_ms += 40
+    assert keyed.rows("s")[0][VALUE_COLUMN] == [2, 3]
+    assert list(state.get()) == [2, 3]
+    restored = bench.make(restore=keyed.tables())
+    again = restored.state(listed(ttl=StateTtl(100)))
+    restored.at("a")
+    bench.clock.now_ms += 59
+    assert list(again.get()) == [2, 3]
+    bench.clock.now_ms += 1
+    assert list(again.get()) == []
+
+
+def test_a_map_is_asked_by_entry(bench: Bench) -> None:
+    keyed = bench.make()
+    state = keyed.state(mapped())
+    keyed.at("a")
+    assert (state.is_empty(), state.get("x"), state.contains("x")) == (True, None, False)
+    for number, name in enumerate("xyz"):
+        state.put(name, number)
+    keyed.at("b")
+    state.put("x", 100)
+    keyed.at("a")
+    for name, _ in state.items():
+        if name != "y":
+            state.remove(name)  # while it is gone through
+    state.put("q", None)
+    assert (dict(state.items()), state.is_empty(), state.contains("y")) == ({"y": 1}, False, True)
+    state.put("y", None)
+    assert (state.is_empty(), sorted(keyed.backend.keys("s"))) == (True, [("b",)])
+
+
+def test_entries_of_a_map_expire_one_by_one(bench: Bench) -> None:
+    keyed = bench.make()
+    state = keyed.state(mapped(ttl=StateTtl(100)))
+    keyed.at("a")
+    state.put("x", 1)
+    bench.clock.now_ms += 60
+    state.put("y", 2)
+    bench.clock.now_ms += 40
+    assert (state.contains("x"), state.contains("y"), dict(state.items())) == (False, True, {"y": 2})
+    assert keyed.rows("s")[0][EXPIRES_COLUMN] == bench.clock.now_ms + 60
+    bench.clock.now_ms += 60
+    assert state.is_empty()
+
+
+def test_a_value_that_is_changed_in_place_does_not_change_a_snapshot(bench: Bench) -> None:
+    declared = ValueStateDescriptor("s", pa.list_(pa.int64()))
+    keyed = bench.make()
+    state = keyed.state(declared)
+    keyed.at("a")
+    state.update([1])
+    snapshot = keyed.backend.snapshot(CheckpointId(1))
+    found = state.value()
+    found.append(2)
+    state.update(found)
+    (table,) = read(snapshot)
+    assert [row[VALUE_COLUMN] for batch in table.batches for row in batch.to_pylist()] == [[1]]
+    assert state.value() == [1, 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -10,8 +11,11 @@ from unistream.api.graph import GraphBuilder, Port
 from unistream.api.stream import DataStream, as_schema
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
+from unistream.model.state import MapStateDescriptor, StateOptions
 from unistream.operator.aggregates import Aggregate, AggregatePlan
 from unistream.operator.process import KeyedProcessFunction, KeyedProcessOperator
+from unistream.operator.process_batch import KeyedBatchFunction, KeyedBatchOperator
+from unistream.operator.process_broadcast import BroadcastProcessFunction, BroadcastProcessOperator
 from unistream.operator.window import WINDOW_END, WINDOW_START, WindowAggregate
 from unistream.operator.window_local import LocalWindowAggregate
 from unistream.operator.windows import Windows
@@ -55,14 +59,72 @@ class KeyedStream:
             function: One object for all keys; what belongs to a key goes into its state.
             returns: Columns of the rows it emits; None: inferred from the first ones, then fixed.
         """
+        if isinstance(function, BroadcastProcessFunction):
+            raise ConfigError(
+                "a BroadcastProcessFunction needs a second stream: keyed.connect(rules).process(…)"
+            )
         if not isinstance(function, KeyedProcessFunction):
             raise ConfigError("process takes an object of a subclass of KeyedProcessFunction")
         schema = as_schema(returns)
-        key_schema = None
-        if self.schema is not None:
-            key_schema = pa.schema([(key, self.schema.field(key).type) for key in self.key_columns])
-        operator = KeyedProcessOperator(function, self.key_columns, returns=schema, key_schema=key_schema)
+        operator = KeyedProcessOperator(
+            function, self.key_columns, returns=schema, key_schema=self.key_schema()
+        )
         return self._then(f"process {type(function).__name__}", operator, self._ports, schema)
+
+    def process_batch(
+        self,
+        function: KeyedBatchFunction,
+        *,
+        returns: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    ) -> DataStream:
+        """Runs a function with keyed state batch by batch, the rows grouped by key: no Python per row.
+
+        Args:
+            function: One object for all keys; what belongs to a key goes into its columns.
+            returns: Columns of the batches it emits; None: those of the first one, then fixed.
+        """
+        if not isinstance(function, KeyedBatchFunction):
+            raise ConfigError("process_batch takes an object of a subclass of KeyedBatchFunction")
+        schema = as_schema(returns)
+        operator = KeyedBatchOperator(
+            function, self.key_columns, returns=schema, key_schema=self.key_schema()
+        )
+        return self._then(f"process_batch {type(function).__name__}", operator, self._ports, schema)
+
+    def connect(self, broadcast: DataStream, *states: MapStateDescriptor) -> BroadcastConnectedStream:
+        """Beside a stream whose rows all come to every subtask, such as rules.
+
+        Args:
+            broadcast: Its rows are what `process_broadcast_element` is given.
+            states: Maps that it writes and the rows of this stream read.
+
+        >>> import pyarrow as pa, unistream as us
+        >>> env = us.Environment()
+        >>> columns = {"kind": us.datagen.RandomInt(0, 2), "n": us.datagen.Sequential()}
+        >>> source = us.DatagenSource(columns, rows=9)
+        >>> rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows")
+        >>> rules = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rules")
+        >>> limits = us.MapStateDescriptor("limits", pa.int64(), key_type=pa.int64())
+        >>> class Limited(us.BroadcastProcessFunction):
+        ...     def process_broadcast_element(self, row, context, out):
+        ...         context.broadcast_state(limits).put(row["kind"], row["n"])
+        ...     def process_element(self, row, context, out):
+        ...         if context.broadcast_state(limits).contains(row["kind"]):
+        ...             out.emit(row)
+        >>> limited = rows.key_by("kind").connect(rules, limits).process(Limited(), returns=rows.schema)
+        >>> limited.schema.names
+        ['kind', 'n']
+
+        Raises:
+            ConfigError: streams of two environments, or no map is declared.
+        """
+        return BroadcastConnectedStream(self, broadcast, states)
+
+    def key_schema(self) -> pa.Schema | None:
+        """Names and types of the key columns, where they are known."""
+        if self.schema is None:
+            return None
+        return pa.schema([(key, self.schema.field(key).type) for key in self.key_columns])
 
     def _then(
         self, name: str, operator: object, ports: Sequence[Port], schema: pa.Schema | None
@@ -71,6 +133,54 @@ class KeyedStream:
             name, operator, [ports], stateful=True, ship=Ship.HASH, key_columns=self.key_columns
         )
         return DataStream(self._builder, (Port(node.id),), schema)
+
+
+class BroadcastConnectedStream:
+    """A keyed stream and a broadcast one, to be read by one function."""
+
+    def __init__(
+        self, keyed: KeyedStream, broadcast: DataStream, states: Sequence[MapStateDescriptor]
+    ) -> None:
+        if broadcast._builder is not keyed._builder:
+            raise ConfigError("streams of different environments cannot be combined")
+        if not states or not all(isinstance(state, MapStateDescriptor) for state in states):
+            raise ConfigError("connect needs the maps that are broadcast, each as a MapStateDescriptor")
+        if any(state.options != StateOptions() for state in states):
+            raise ConfigError("broadcast state has no options: no time to live, no pickling, no former names")
+        self._keyed = keyed
+        self._broadcast = broadcast
+        self._states = tuple(states)
+
+    def process(
+        self,
+        function: BroadcastProcessFunction,
+        *,
+        returns: pa.Schema | Mapping[str, pa.DataType] | None = None,
+    ) -> DataStream:
+        """Runs a function over both: its state and timers are by key, its maps are the same everywhere.
+
+        Args:
+            function: One object for all keys of a subtask.
+            returns: Columns of the rows it emits; None: inferred from the first ones, then fixed.
+        """
+        if not isinstance(function, BroadcastProcessFunction):
+            raise ConfigError("process takes an object of a subclass of BroadcastProcessFunction")
+        keyed = self._keyed
+        schema = as_schema(returns)
+        operator = BroadcastProcessOperator(
+            function, keyed.key_columns, self._states, returns=schema, key_schema=keyed.key_schema()
+        )
+        node = keyed._builder.add(
+            f"process {type(function).__name__}",
+            operator,
+            [
+                [replace(port, ship=Ship.HASH) for port in keyed._ports],
+                [replace(port, ship=Ship.BROADCAST) for port in self._broadcast._ports],
+            ],
+            stateful=True,
+            key_columns=keyed.key_columns,
+        )
+        return DataStream(keyed._builder, (Port(node.id),), schema)
 
 
 class WindowedStream:

@@ -6,13 +6,16 @@ backend ◄── StateTable… or RestoredFiles ── read ── handles
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from unistream.model.snapshot import FileRef
 
 
 class StateKind(Enum):
@@ -62,21 +65,33 @@ class FileOfSet:
     Attributes:
         name: As the backend calls it; the same name is the same content within one attempt of a task.
         key_groups: (first, last) of the rows in it; None: not rows (its own metadata).
+        stored: Where a completed checkpoint of this attempt stored it; None: it must be copied.
     """
 
     name: str
     path: Path
     key_groups: tuple[int, int] | None
+    stored: FileRef | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSet:
-    """All files that make up a backend's state. `format` names the backend and version of its files."""
+    """All files that make up a backend's state.
+
+    Attributes:
+        format: Backend and version of its files.
+        key_groups: (first, last) of the subtask.
+        descriptors: What the backend must know to read them (msgpack of names, kinds, types).
+        pickled: Some values are Python objects in pickled form.
+        remember: Called, in the background, with where each file was stored, by name.
+    """
 
     format: str
+    key_groups: tuple[int, int]
     files: tuple[FileOfSet, ...]
     descriptors: bytes
-    """What the backend must know to read them (msgpack of names, kinds, types)."""
+    pickled: bool
+    remember: Callable[[Mapping[str, FileRef]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +106,4 @@ class RestoredFiles:
     folder: Path
     descriptors: bytes
     key_groups: tuple[int, int]
+    pickled: bool = False

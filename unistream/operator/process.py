@@ -1,4 +1,4 @@
-"""User functions per row and key, with value state and timers.
+"""User functions per row and key, with state and timers.
 
 The function sees one row at a time; its state is the state of that row's key. Timers are keyed state:
 they are in every snapshot, move with their key group, and fire in the order of their times, event timers
@@ -7,33 +7,52 @@ inside the watermark that passes them. The same (key, time) registered twice fir
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from unistream.base.errors import UserCodeError
+from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import MIN_WATERMARK
+from unistream.model.column_values import column_values, row_values
 from unistream.model.elements import Batch
-from unistream.model.key_groups import key_groups
 from unistream.model.snapshot import KEY_GROUP_COLUMN, OperatorSnapshot, OperatorState
+from unistream.model.state import StateDescriptor
 from unistream.operator.base import BaseOperator, function_name
+from unistream.operator.process_context import (
+    TIMESTAMP_COLUMN,
+    Collector,
+    ProcessContext,
+    declared_states,
+    timer_table,
+)
 from unistream.operator.rows import Row, RowSchema
 from unistream.operator.timers import KeyedTimers
-from unistream.port.state import KeyTuple, StateBackend
+from unistream.port.operator import CommitPermit
+from unistream.port.state import KeyedStateBackend
+
+__all__ = [
+    "EVENT_TIMERS",
+    "PROCESSING_TIMERS",
+    "Collector",
+    "KeyedOperator",
+    "KeyedProcessFunction",
+    "KeyedProcessOperator",
+    "ProcessContext",
+]
 
 EVENT_TIMERS: Final = "__event_timers"
 PROCESSING_TIMERS: Final = "__processing_timers"
-_TIMESTAMP: Final = "__timestamp"
 
 
 class KeyedProcessFunction:
     """Subclass it, override `process_element` and, for timers, `on_timer`.
 
     One instance serves all keys of a subtask: keep nothing in `self` but configuration; what belongs to
-    a key goes into `context.state(...)`.
+    a key goes into `context.state(...)`. State that is declared as attributes of the class is checked against
+    what is restored before the first row.
     """
 
     def open(self, context: ProcessContext) -> None:
@@ -50,118 +69,86 @@ class KeyedProcessFunction:
         """Once, at the end, always."""
 
 
-class KeyedValue:
-    """One value of the current key."""
+class KeyedOperator(BaseOperator):
+    """Common to the operators that run a user's function with keyed state: its declarations, its backend.
 
-    def __init__(self, state: Any, context: ProcessContext) -> None:
-        self._state = state
-        self._context = context
-
-    def value(self) -> Any:
-        """The value, or None."""
-        return self._state.get(self._context.key_tuple)
-
-    def update(self, value: Any) -> None:
-        """Sets it; None clears it."""
-        if value is None:
-            self._state.remove(self._context.key_tuple)
-        else:
-            self._state.put(self._context.key_tuple, value)
-
-    def clear(self) -> None:
-        self._state.remove(self._context.key_tuple)
-
-
-class ProcessContext:
-    """What a function may ask about the current row or timer.
-
-    Attributes:
-        timestamp: Event time of the row (None if it has none), or the timer's time; ms.
-        time_domain: Inside `on_timer`: ``"event"`` or ``"processing"``; else None.
+    Args:
+        key_schema: Names and types of the key columns; None: those of the first batch.
     """
 
-    def __init__(self, backend: StateBackend, event: KeyedTimers, processing: KeyedTimers) -> None:
-        self.timestamp: int | None = None
-        self.time_domain: str | None = None
-        self.watermark = MIN_WATERMARK
-        self.now_ms = 0
-        self.key_schema: pa.Schema | None = None
-        self._backend = backend
-        self._event = event
-        self._processing = processing
-        self._key: KeyTuple | None = None
-        self._values: dict[str, KeyedValue] = {}
+    def __init__(self, function: Any, keys: Sequence[str], key_schema: pa.Schema | None) -> None:
+        self._function = function
+        self._keys = list(keys)
+        self._key_schema = None if key_schema is None else _without_dictionaries(key_schema)
+        self._backend: KeyedStateBackend | None = None
+
+    def declared_states(self) -> tuple[StateDescriptor, ...]:
+        """Keyed state that is known before anything runs: attributes of the function."""
+        return declared_states(self._function)
+
+    def declared_keys(self) -> pa.Schema | None:
+        """Names and types of the key columns, where they are known before anything runs."""
+        return self._key_schema
 
     @property
-    def key_tuple(self) -> KeyTuple:
-        """The current key, one value per key column."""
-        if self._key is None:
-            raise RuntimeError("there is no current key in open(); use state in process_element or on_timer")
-        return self._key
+    def backend(self) -> KeyedStateBackend:
+        """Keyed state; from `initialize_state` on."""
+        if self._backend is None:
+            self._backend = self.context.state
+        return self._backend
 
-    @property
-    def key(self) -> Any:
-        """The current key: a value, or a tuple if it has several columns."""
-        return self.key_tuple[0] if len(self.key_tuple) == 1 else self.key_tuple
+    def initialize_state(self, state: OperatorState) -> None:
+        self._configured(lambda: self._restore(state))
 
-    def enter(self, key: KeyTuple, timestamp: int | None, domain: str | None = None) -> None:
-        """Called by the operator before each call of the user's function."""
-        self._key, self.timestamp, self.time_domain = key, timestamp, domain
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        self.backend.notify_complete(permit.checkpoint_id)
 
-    def state(self, name: str, value_type: pa.DataType) -> KeyedValue:
-        """The value called `name` of the current key; the same object for the same name."""
-        handle = self._values.get(name)
-        if handle is None:
-            assert self.key_schema is not None, self.key_tuple
-            stored = self._backend.value_state(name, self.key_schema, value_type)
-            handle = self._values[name] = KeyedValue(stored, self)
-        return handle
+    def close(self) -> None:
+        """The function, then its state."""
+        try:
+            self._function.close()
+        finally:
+            if self._backend is not None:
+                self._backend.close()
 
-    def current_watermark(self) -> int:
-        """ms; the lowest int64 before the first one."""
-        return self.watermark
+    def keys_of(self, records: pa.RecordBatch) -> Sequence[Any]:
+        """The key of each row."""
+        missing = [key for key in self._keys if key not in records.schema.names]
+        if missing:
+            raise self.user_error(
+                f"there is no key column {missing[0]!r} among {', '.join(records.schema.names)}", None
+            )
+        keys = records.select(self._keys)
+        if self._key_schema is None:
+            self._key_schema = _without_dictionaries(keys.schema)
+        return self.backend.keys_of(keys)
 
-    def current_processing_time(self) -> int:
-        """Wall clock of the task, ms."""
-        return self.now_ms
+    def _restore(self, state: OperatorState) -> None:
+        if state.state:
+            self.backend.restore(state.state)
+        if self._key_schema is not None:
+            self.backend.declare_keys(self._key_schema)
 
-    def register_event_time_timer(self, timestamp: int) -> None:
-        """`on_timer` for the current key once the watermark has reached `timestamp` (ms)."""
-        self._event.register(timestamp, self.key_tuple)
+    def _configured(self, action: Any) -> None:
+        """Runs `action`; a ConfigError in it names the operator."""
+        try:
+            action()
+        except ConfigError as error:
+            raise ConfigError(f"operator {self.context.name!r}: {error}") from error
 
-    def delete_event_time_timer(self, timestamp: int) -> None:
-        self._event.delete(timestamp, self.key_tuple)
+    def _call(self, what: str, row: int | None, function: Any, *arguments: object) -> None:
+        try:
+            function(*arguments)
+        except (UserCodeError, ConfigError):
+            raise
+        except Exception as error:
+            raise self.user_error(self._what(what), error, row) from error
 
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        """`on_timer` for the current key once the task's clock has reached `timestamp` (ms)."""
-        self._processing.register(timestamp, self.key_tuple)
-
-    def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._processing.delete(timestamp, self.key_tuple)
-
-
-class Collector:
-    """Takes the rows that a function emits; they carry the time of the row or timer they come from."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str | None, list[Mapping[str, Any]]] = {}
-        self.times: dict[str | None, list[int | None]] = {}
-        self.parents: dict[str | None, list[int]] = {}
-        self.timestamp: int | None = None
-        self.position = 0
-
-    def emit(self, row: Mapping[str, Any]) -> None:
-        """A row on the main output."""
-        self.emit_side(None, row)
-
-    def emit_side(self, tag: str | None, row: Mapping[str, Any]) -> None:
-        """A row on the side output `tag`."""
-        self.rows.setdefault(tag, []).append(row)
-        self.times.setdefault(tag, []).append(self.timestamp)
-        self.parents.setdefault(tag, []).append(self.position)
+    def _what(self, what: str) -> str:
+        return f"{function_name(self._function)}, {what}"
 
 
-class KeyedProcessOperator(BaseOperator):
+class KeyedProcessOperator(KeyedOperator):
     """Runs a `KeyedProcessFunction` over rows that are partitioned by `keys`.
 
     Args:
@@ -177,81 +164,102 @@ class KeyedProcessOperator(BaseOperator):
         returns: pa.Schema | None = None,
         key_schema: pa.Schema | None = None,
     ) -> None:
-        self._function = function
-        self._keys = list(keys)
-        self._key_schema = key_schema
+        super().__init__(function, keys, key_schema)
         self._schemas: dict[str | None, RowSchema] = {None: RowSchema(returns)}
         self._event = KeyedTimers()
         self._processing = KeyedTimers()
         self._armed: int | None = None
         self._process: ProcessContext | None = None
 
-    def initialize_state(self, state: OperatorState) -> None:
-        timers = {EVENT_TIMERS: self._event, PROCESSING_TIMERS: self._processing}
-        for name, target in timers.items():
-            for table in state.keyed.get(name, []):
-                self._learn_key(table.schema)
-                columns = [table.column(key).to_pylist() for key in self._keys]
-                target.restore(table.column(_TIMESTAMP).to_pylist(), zip(*columns, strict=True))
-        values = {name: tables for name, tables in state.keyed.items() if name not in timers}
-        if values:
-            self.context.state.restore(values)
-
     def open(self) -> None:
-        self._process = ProcessContext(self.context.state, self._event, self._processing)
-        self._process.key_schema = self._key_schema
+        self._process = self._make_context()
+        self._configured(lambda: [self.backend.state(descriptor) for descriptor in self.declared_states()])
         self._call("open", None, self._function.open, self._process)
         self._arm()
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        context, out = self._ready(), Collector()
-        self._learn_key(batch.records.schema)
-        context.key_schema = self._key_schema
-        times = batch.timestamps.to_pylist() if batch.timestamps is not None else [None] * batch.num_rows
-        keys = zip(*(batch.records.column(key).to_pylist() for key in self._keys), strict=True)
-        process = self._function.process_element
-        try:
-            for row, key, timestamp in zip(batch.records.to_pylist(), keys, times, strict=True):
-                context.enter(key, timestamp)
-                out.timestamp = timestamp
-                process(row, context, out)
-                out.position += 1
-        except Exception as error:
-            raise self.user_error(self._what("process_element"), error, out.position) from error
-        self._emit(out)
-        self._arm()
+        self._process_rows(batch, self._function.process_element)
 
     def process_watermark(self, timestamp: int) -> None:
         context = self._ready()
         out = Collector()
         for at, key in self._event.due(timestamp):
             context.watermark = max(context.watermark, at)
-            self._fire(context, out, at, key, "event")
+            self._fire(out, at, key, "event")
         context.watermark = timestamp
-        self._emit(out)
+        self._emit(out, pa.array(out.fired, pa.int64()))
         self._arm()
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        keyed = dict(self.context.state.snapshot())
+        timers = []
+        for name, there in ((EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)):
+            if len(there):
+                assert self._key_schema is not None, "a timer has a key"
+                timers.append(
+                    timer_table(name, there, self.backend, self._key_schema, self.context.max_parallelism)
+                )
+        return OperatorSnapshot(state=self.backend.snapshot(checkpoint_id), timers=tuple(timers))
+
+    def _make_context(self) -> ProcessContext:
+        return ProcessContext(self.backend, self._event, self._processing)
+
+    def _restore(self, state: OperatorState) -> None:
+        super()._restore(state)
         for name, timers in ((EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)):
-            if len(timers):
-                keyed[name] = self._timer_table(timers)
-        return OperatorSnapshot(keyed=keyed)
+            for table in state.keyed.get(name, []):
+                for batch in table.to_batches():
+                    columns = [c for c in batch.schema.names if c not in (KEY_GROUP_COLUMN, TIMESTAMP_COLUMN)]
+                    if columns != self._keys:
+                        raise ConfigError(
+                            f"timers were stored by ({', '.join(columns)}), and the key is now "
+                            f"({', '.join(self._keys)}); give the operator another uid"
+                        )
+                    keys = self.keys_of(batch)
+                    timers.restore(batch.column(TIMESTAMP_COLUMN).to_pylist(), keys)
 
-    def close(self) -> None:
-        self._function.close()
+    def _process_rows(self, batch: Batch, process: Any) -> None:
+        context, out = self._ready(), Collector()
+        keys = self.keys_of(batch.records)
+        times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
+        set_current = self.backend.set_current
+        context.has_key, context.time_domain = True, None
+        position = 0
+        try:
+            for position, (row, key, timestamp) in enumerate(
+                zip(row_values(batch.records), keys, times, strict=False)
+            ):
+                set_current(key)
+                context.current, context.timestamp, out.position = key, timestamp, position
+                process(row, context, out)
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise self.user_error(self._what("process_element"), error, position) from error
+        self._emit(out, batch.timestamps)
+        self._arm()
 
-    def _fire(self, context: ProcessContext, out: Collector, at: int, key: KeyTuple, domain: str) -> None:
-        context.enter(key, at, domain)
-        out.timestamp = at
-        self._call(f"on_timer({at}) of key {key}", None, self._function.on_timer, at, context, out)
+    def _fire(self, out: Collector, at: int, key: Any, domain: str) -> None:
+        context = self._process
+        assert context is not None, "open comes first"
+        out.position = len(out.fired)
+        out.fired.append(at)
+        self.backend.set_current(key)
+        context.has_key, context.current, context.timestamp, context.time_domain = True, key, at, domain
+        try:
+            self._function.on_timer(at, context, out)
+        except (UserCodeError, ConfigError):
+            raise
+        except Exception as error:
+            what = self._what(f"on_timer({at}) of key {self.backend.values_of(key)}")
+            raise self.user_error(what, error) from error
 
     def _fire_processing(self, at_ms: int) -> None:
         self._armed = None
-        context, out = self._ready(), Collector()
+        self._ready()
+        out = Collector()
         for at, key in self._processing.due(at_ms):
-            self._fire(context, out, at, key, "processing")
-        self._emit(out)
+            self._fire(out, at, key, "processing")
+        self._emit(out, pa.array(out.fired, pa.int64()))
         self._arm()
 
     def _arm(self) -> None:
@@ -266,38 +274,21 @@ class KeyedProcessOperator(BaseOperator):
         self._process.now_ms = self.context.timers.now_ms()
         return self._process
 
-    def _learn_key(self, schema: pa.Schema) -> None:
-        if self._key_schema is None:
-            self._key_schema = pa.schema([schema.field(key) for key in self._keys])
-
-    def _emit(self, out: Collector) -> None:
+    def _emit(self, out: Collector, times: pa.Int64Array | None) -> None:
         for tag, rows in out.rows.items():
+            if not rows:
+                continue
             schema = self._schemas.setdefault(tag, RowSchema(None))
-            records = schema.build(self, self._what("the output"), rows, out.parents[tag])
-            times = out.times[tag]
-            timestamps = None if None in times else pa.array(times, pa.int64())
+            parents = out.parents[tag]
+            records = schema.build(self, self._what("the output"), rows, parents)
+            timestamps = None if times is None else times.take(pa.array(np.asarray(parents, np.int64)))
             if tag is None:
                 self.output.emit(Batch(records, timestamps))
             else:
                 self.output.emit_side(tag, Batch(records, timestamps))
 
-    def _timer_table(self, timers: KeyedTimers) -> pa.Table:
-        assert self._key_schema is not None, "a timer has a key"
-        times, keys = timers.all()
-        columns: Iterable[Sequence[object]] = zip(*keys, strict=True)
-        arrays = [pa.array(values, f.type) for values, f in zip(columns, self._key_schema, strict=True)]
-        records = pa.RecordBatch.from_arrays(arrays, names=self._keys)
-        groups = key_groups(records, self._keys, self.context.max_parallelism).astype(np.uint16)
-        table = pa.Table.from_batches([records]).add_column(0, KEY_GROUP_COLUMN, pa.array(groups))
-        return table.append_column(_TIMESTAMP, pa.array(times, pa.int64()))
 
-    def _call(self, what: str, row: int | None, function: Any, *arguments: object) -> None:
-        try:
-            function(*arguments)
-        except UserCodeError:
-            raise
-        except Exception as error:
-            raise self.user_error(self._what(what), error, row) from error
-
-    def _what(self, what: str) -> str:
-        return f"{function_name(self._function)}, {what}"
+def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """Names and types of the values."""
+    types = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
+    return pa.schema(list(zip(schema.names, types, strict=True)))

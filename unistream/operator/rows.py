@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from unistream.model.column_values import row_values
 from unistream.model.elements import Batch
 from unistream.operator.base import BaseOperator, function_name
 from unistream.operator.expressions import describe
@@ -41,6 +42,9 @@ class RowSchema:
         """
         if self.schema is None:
             self.schema = self._infer(operator, what, rows)
+        built = _build_columns(rows, self.schema)
+        if built is not None:
+            return built
         wanted = set(self.schema.names)
         for position, row in enumerate(rows):
             if not isinstance(row, Mapping) or row.keys() != wanted:
@@ -88,7 +92,7 @@ class MapRows(BaseOperator):
         function, what = self._function, function_name(self._function)
         results: list[Mapping[str, Any]] = []
         try:
-            for row in batch.records.to_pylist():
+            for row in row_values(batch.records):
                 results.append(function(row))
         except Exception as error:
             raise self.user_error(what, error, len(results)) from error
@@ -108,7 +112,7 @@ class FlatMapRows(BaseOperator):
         parents: list[int] = []
         position = 0
         try:
-            for position, row in enumerate(batch.records.to_pylist()):
+            for position, row in enumerate(row_values(batch.records)):
                 before = len(results)
                 results.extend(function(row))
                 parents.extend([position] * (len(results) - before))
@@ -133,12 +137,23 @@ class FilterRows(BaseOperator):
         function, what = self._function, function_name(self._function)
         mask: list[bool] = []
         try:
-            for row in batch.records.to_pylist():
+            for row in row_values(batch.records):
                 mask.append(bool(function(row)))
         except Exception as error:
             raise self.user_error(what, error, len(mask)) from error
         if any(mask):
             self.output.emit(batch.filter(pa.array(mask, pa.bool_())))
+
+
+def _build_columns(rows: list[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch | None:
+    """A batch of plain dicts that all fit; None: look at them one by one."""
+    if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(schema)}:
+        return None
+    try:
+        arrays = [pa.array([row[field.name] for row in rows], field.type) for field in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    except (pa.ArrowException, KeyError, TypeError, OverflowError):
+        return None  # whoever builds it row by row finds the row that does not fit
 
 
 def _infer_type(values: list[Any]) -> pa.DataType:
@@ -169,7 +184,7 @@ class KeyRows(BaseOperator):
         function, what = self._function, function_name(self._function)
         keys: list[Any] = []
         try:
-            for row in batch.records.to_pylist():
+            for row in row_values(batch.records):
                 key = function(row)
                 pa.scalar(key, self._type)
                 keys.append(key)

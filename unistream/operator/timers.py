@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-
-from unistream.port.state import KeyTuple
+from typing import Any
 
 
 class KeyedTimers:
-    """(time, key) pairs, each at most once."""
+    """(time, key) pairs, each at most once; keys are those of a state backend (`keys_of`)."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, KeyTuple]] = []
-        self._live: dict[tuple[int, KeyTuple], int] = {}
+        self._heap: list[tuple[int, int, Any]] = []
+        self._live: dict[tuple[int, Any], int] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def register(self, timestamp: int, key: KeyTuple) -> None:
+    def register(self, timestamp: int, key: Any) -> None:
         if (timestamp, key) not in self._live:
             self._count += 1
             self._live[timestamp, key] = self._count
             heapq.heappush(self._heap, (timestamp, self._count, key))
 
-    def delete(self, timestamp: int, key: KeyTuple) -> None:
+    def delete(self, timestamp: int, key: Any) -> None:
         self._live.pop((timestamp, key), None)  # its heap entry is skipped when it comes up
 
     def earliest(self) -> int | None:
@@ -34,17 +33,18 @@ class KeyedTimers:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
-    def due(self, now: int) -> Iterator[tuple[int, KeyTuple]]:
+    def due(self, now: int) -> Iterator[tuple[int, Any]]:
         """Removes and yields what is due at `now`, also what is registered meanwhile."""
         while (earliest := self.earliest()) is not None and earliest <= now:
             timestamp, _, key = heapq.heappop(self._heap)
             del self._live[timestamp, key]
             yield timestamp, key
 
-    def all(self) -> tuple[list[int], list[KeyTuple]]:
+    def all(self) -> tuple[list[int], list[Any]]:
         """Times and keys of all timers."""
-        return [timestamp for timestamp, _ in self._live], [key for _, key in self._live]
+        pairs = list(self._live)
+        return [timestamp for timestamp, _ in pairs], [key for _, key in pairs]
 
-    def restore(self, timestamps: Iterable[int], keys: Iterable[KeyTuple]) -> None:
+    def restore(self, timestamps: Iterable[int], keys: Iterable[Any]) -> None:
         for timestamp, key in zip(timestamps, keys, strict=True):
             self.register(timestamp, key)

@@ -26,7 +26,7 @@ from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.metrics import Metrics
 from unistream.port.source import Source
-from unistream.port.state import StateBackend
+from unistream.port.state import KeyedStateBackend
 
 __all__ = [
     "CommitPermit",
@@ -82,6 +82,12 @@ def _no_wait() -> None:
     """Nobody could make room meanwhile: one thread drives all tasks."""
 
 
+def _run_here(action: Callable[[], None], then: Callable[[], None]) -> None:
+    """Nothing runs beside: one thread does it all."""
+    action()
+    then()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
     """Where an operator runs.
@@ -90,12 +96,15 @@ class OperatorContext:
         key_groups: (first, last), inclusive: what this subtask owns of max_parallelism groups.
         restored: Any operator of this task has restored state.
         checkpointing: False: what is prepared is committed at the end of input.
-        state: Makes keyed state; one backend per operator.
+        make_state: The operator's keyed state backend, made at the first call; see `state`.
         managed_memory_bytes: What the operator may hold of rows or state before it spills, or merges.
         tmp_dir: Local folder for spilled data; None: the system's.
         await_room: Blocks while the task's outputs are full; for an operator that emits much in one call,
             between its pieces. Nothing else of the task happens meanwhile, so rows and watermarks keep
             their order. An exception that it raises (the task is cancelled) must not be caught.
+        run_in_background: (action, then): calls `action` on another thread, holding up neither rows nor
+            barriers, and `then` on the task's thread when it has returned. What either raises fails the
+            task. The task does not end before; after a failure or a cancellation `then` is not called.
         report_commit: (sink, checkpoint, rows, table version): tells the master what became visible.
     """
 
@@ -115,12 +124,19 @@ class OperatorContext:
     clock: Clock
     timers: ProcessingTimers
     metrics: Metrics
-    state: StateBackend
+    make_state: Callable[[], KeyedStateBackend]
     report_commit: Callable[[OperatorUid, CheckpointId, int, int | None], None]
     config: dict[str, str] = field(default_factory=dict)
     managed_memory_bytes: int = 64 * MIB
     tmp_dir: str | None = None
     await_room: Callable[[], None] = _no_wait
+    run_in_background: Callable[[Callable[[], None], Callable[[], None]], None] = _run_here
+
+    @property
+    def state(self) -> KeyedStateBackend:
+        """The operator's keyed state, always the same backend. An operator that asks for it restores it in
+        `initialize_state` and closes it in `close`."""
+        return self.make_state()
 
 
 class Operator(Protocol):

@@ -1,17 +1,25 @@
 """Keyed state as operators see it. One suite holds every backend to it: tests/contract.
 
-    operator ── keys_of(batch) ─► keys ── set_current(key) ─► state handles          row by row
-             └─ column(descriptor).get(keys) / .put(keys, values)                    a batch at a time
+    restore ── StateTable / RestoredFiles of the key groups of this subtask
+    open    ── state(descriptor): handles; there is no current key yet
+    rows    ── keys_of(batch) ─► keys ── set_current(key) ─► handles          row by row
+             └─ column(descriptor).get(keys) / .put(keys, values)             a batch at a time
     barrier ── snapshot() ─► KeyedSnapshot, read in the background, then released
-    restore ── RestoredTable / RestoredFiles of the key groups of this subtask
 
 Names and types are declared (`unistream.model.state`), so that a snapshot is a table that anyone can read.
+
+A key is what `keys_of` gives for a row: hashable, equal for equal keys, and otherwise the backend's own
+affair (a number, a tuple, encoded bytes). The columns behind it come from `declare_keys`, from the first
+batch given to `keys_of`, or from what was restored, whichever is first; from then on they are fixed.
+
+Timers are not here: the operator keeps them by key, and hands them over in `OperatorSnapshot.timers`
+(StateTable of kind TIMERS, read in the background); they come back in `OperatorState.keyed` by their name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -21,6 +29,24 @@ from unistream.model.state import StateDescriptor
 
 KeyTuple = tuple[object, ...]
 """One Python value per key column, in the order of the key."""
+
+
+class NoKey:
+    """Stands for the current key where there is none: whoever looks it up, or encodes it, is told."""
+
+    def __hash__(self) -> int:
+        return self._refuse()
+
+    def __add__(self, other: object) -> int:
+        return self._refuse()
+
+    def _refuse(self) -> int:
+        raise RuntimeError(
+            "there is no current key here (open(), a broadcast element); use state in process_element or on_timer"
+        )
+
+
+NO_KEY: Final = NoKey()
 
 
 class ValueState(Protocol):
@@ -96,15 +122,33 @@ class ColumnState(Protocol):
 class KeyedStateBackend(Protocol):
     """Keyed state of one operator of one subtask. Used by the task's thread only, but for snapshots."""
 
+    def declare_keys(self, schema: pa.Schema) -> None:
+        """Names and types of the key columns, where they are known before the first batch. Again with the
+        same ones: nothing happens. A dictionary counts as the type of its values.
+
+        Raises:
+            ConfigError: the key columns are others already (declared, seen or restored); or one has a name
+                that a table of state has for a column of its own.
+        """
+
     def keys_of(self, keys: pa.RecordBatch) -> Sequence[Any]:
-        """One opaque, hashable key for each row; `keys` has just the key columns, in order."""
+        """One opaque, hashable key for each row; `keys` has just the key columns, in order.
+
+        Raises:
+            ConfigError: as `declare_keys`.
+        """
+
+    def values_of(self, key: Any) -> KeyTuple:
+        """What `keys_of` was given for that key: one value per key column. By any thread."""
 
     def set_current(self, key: Any) -> None:
-        """The key, from `keys_of`, that all state handles refer to from now on."""
+        """The key, from `keys_of`, that all state handles refer to from now on; `NO_KEY`: none, so that using
+        a handle is a RuntimeError."""
 
     def state(self, descriptor: StateDescriptor) -> Any:
         """The handle of a state: ValueState, ListState, MapState or AppendingState by the descriptor's class.
-        The same object for an equal descriptor.
+        The same object for an equal descriptor. May be asked for when there is no current key yet; using
+        the handle is then a RuntimeError.
 
         Raises:
             ConfigError: declared twice with different types; or what was stored under this name has a type
@@ -112,7 +156,11 @@ class KeyedStateBackend(Protocol):
         """
 
     def column(self, descriptor: StateDescriptor) -> ColumnState:
-        """The same state as `state(descriptor)` of a value, a batch at a time."""
+        """The same state as `state(descriptor)` of a value, a batch at a time.
+
+        Raises:
+            ConfigError: as `state`; or its kind is not VALUE.
+        """
 
     def keys(self, name: str) -> Iterator[KeyTuple]:
         """Keys that have a live value of that state, as of now."""
@@ -121,21 +169,14 @@ class KeyedStateBackend(Protocol):
         """What there is now; later changes do not show in it. Takes little time, however much there is."""
 
     def restore(self, parts: Sequence[StateTable | RestoredFiles]) -> None:
-        """Takes over what was stored, of the key groups of this subtask, before the first `state`."""
+        """Takes over what was stored, of the key groups of this subtask, before the first `state`; several
+        parts of one name are merged.
+
+        Raises:
+            ConfigError: this backend cannot read that kind of files; pickled state that is not allowed.
+        """
 
     def notify_complete(self, checkpoint_id: CheckpointId) -> None:
         """That snapshot is durable: its files may be referred to by the next ones."""
-
-    def close(self) -> None: ...
-
-
-class StateBackend(Protocol):
-    """The former port, until its last user is gone."""
-
-    def value_state(self, name: str, key_schema: pa.Schema, value_type: pa.DataType) -> Any: ...
-
-    def snapshot(self) -> dict[str, pa.Table]: ...
-
-    def restore(self, tables: dict[str, list[pa.Table]]) -> None: ...
 
     def close(self) -> None: ...

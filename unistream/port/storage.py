@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from types import TracebackType
 from typing import Protocol
 
 from unistream.base.ids import CheckpointId, JobId
@@ -56,22 +58,79 @@ class CheckpointStorage(Protocol):
     def completed(self, job: JobId) -> Sequence[StoredSnapshot]:
         """Checkpoints of a job with a manifest, oldest first."""
 
-    def discard(self, directory: str) -> None:
-        """Removes the manifest first, then all the rest. Absent is fine."""
+    def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
+        """Removes the manifest first, then all the rest, then these files of the folder that the job's
+        checkpoints share. Absent is fine; so is another call after a failure.
+        """
+
+    def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
+        """Removes files of the folder `shared` that no checkpoint needs. Absent is fine."""
+
+    def clean_shared(self, directory: str) -> int:
+        """Removes from the folder `shared` what no checkpoint beside (or in) `directory` names; how many
+        files. Only when nobody is writing there.
+
+        Raises:
+            CorruptSnapshot: one of them cannot be read; nothing was removed.
+        """
+
+
+class StateFile(Protocol):
+    """A state file that grows. Use it as a context: when that ends without an error the file is durable and
+    has its name; otherwise, and after a kill, no part of it is visible. One thread.
+    """
+
+    def __enter__(self) -> StateFile: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Appends. Raises Transient if it could not be written."""
+
+    @property
+    def ref(self) -> FileRef:
+        """What it was stored as, once the context has ended."""
 
 
 class StateWriter(Protocol):
     """Writes state files below one snapshot's directory; used in the worker, from any thread."""
 
+    @property
+    def bytes_written(self) -> int:
+        """Of all files that were stored so far."""
+
     def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
         """Durable when it returns; a new, unique file."""
+
+    def open(self, name_hint: str) -> StateFile:
+        """A new, unique file for content that is made bit by bit."""
+
+    def copy(self, name_hint: str, path: Path, *, shared: bool = False) -> FileRef:
+        """Stores a local file that does not change. `shared`: below the folder that the job's checkpoints
+        have in common (see `FileRef`), for files that later ones will refer to; not for savepoints.
+        """
 
 
 class StateReader(Protocol):
     """Reads state files below one snapshot's directory."""
 
+    @property
+    def bytes_read(self) -> int:
+        """Taken from the store so far."""
+
     def read(self, ref: FileRef) -> bytes:
         """Raises CorruptSnapshot if size or checksum differ."""
 
+    def read_range(self, ref: FileRef, start: int, stop: int) -> bytes:
+        """Bytes [start, stop), unchecked but for their number; the caller has a checksum of its own.
+
+        Raises CorruptSnapshot if they are not there.
+        """
+
     def open_range(self, ref: FileRef) -> object:
-        """A seekable binary file (for `pyarrow.ipc.open_file`): only what is needed is read."""
+        """A seekable binary file (for `pyarrow.ipc.open_file`) whose checksum is right."""
+
+    def fetch(self, ref: FileRef, path: Path) -> None:
+        """Copies it to a new local file. Raises CorruptSnapshot if size or checksum differ."""

@@ -1,126 +1,321 @@
-"""Keyed state in a Python dict per state; a snapshot is an Arrow table that anyone can read."""
+"""Keyed state in memory: a dict by key for each state, or columns where a function works on batches.
+
+    state(descriptor)    first ─► Rows (a dict), with a handle of the current key
+    column(descriptor)   first ─► Column (an array, by slot of the key)
+    the other one afterwards   ─► the same storage through an adapter
+    snapshot()                 ─► shallow copies, made at once; their tables are made in the background
+
+What was restored stays as stored tables until its state is asked for, and goes as it is into every snapshot
+until then.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from unistream.base.errors import ConfigError, UserCodeError
-from unistream.model.key_groups import key_groups
-from unistream.model.snapshot import KEY_GROUP_COLUMN
-from unistream.port.state import KeyTuple
+from unistream.base.clock import Clock
+from unistream.base.errors import ConfigError
+from unistream.base.ids import CheckpointId
+from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateTable
+from unistream.model.state import (
+    EXPIRES_COLUMN,
+    StateDescriptor,
+)
+from unistream.port.state import ColumnState, KeyTuple
+from unistream.state.columns import (
+    COMPACT_SLOTS_MIN,
+    Column,
+    RowColumn,
+    SlotValue,
+    check_column,
+)
+from unistream.state.hashmap_handles import make_handle, make_rows
+from unistream.state.hashmap_rows import CurrentKey, Rows
+from unistream.state.hashmap_tables import (
+    FrozenColumn,
+    FrozenRows,
+    KeyCodec,
+    described,
+    load_column,
+    load_rows,
+    of_groups,
+)
+from unistream.state.hashmap_ttl import Lifetime
+from unistream.state.migration import check_fits, key_schema_of
+from unistream.state.slot_index import SlotIndex, SlotKeys
 
-VALUE_COLUMN = "value"
 
+@dataclass(slots=True)
+class _State:
+    """A state that was asked for. `store` is where its values are."""
 
-class HashMapValueState:
-    """`port.state.ValueState` in a dict."""
-
-    def __init__(self, name: str, key_schema: pa.Schema, value_type: pa.DataType) -> None:
-        self.name = name
-        self.key_schema = key_schema
-        self.value_type = value_type
-        self.values: dict[KeyTuple, object] = {}
-
-    def get(self, key: KeyTuple) -> object | None:
-        return self.values.get(key)
-
-    def put(self, key: KeyTuple, value: object) -> None:
-        """None is a value like any other absence: it removes the key."""
-        if value is None:
-            self.values.pop(key, None)
-        else:
-            self.values[key] = value
-
-    def remove(self, key: KeyTuple) -> None:
-        self.values.pop(key, None)
-
-    def keys(self) -> Iterator[KeyTuple]:
-        """As of now: the state may be changed meanwhile."""
-        return iter(list(self.values))
-
-    def load(self, table: pa.Table) -> None:
-        columns = [table.column(name).to_pylist() for name in self.key_schema.names]
-        self.values.update(
-            zip(zip(*columns, strict=True), table.column(VALUE_COLUMN).to_pylist(), strict=True)
-        )
-
-    def to_table(self, max_parallelism: int) -> pa.Table:
-        """A copy of the state as a table: key group, key columns, value."""
-        columns: Sequence[Sequence[Any]] = list(zip(*self.values, strict=True)) or [()] * len(self.key_schema)
-        try:
-            keys = [
-                pa.array(column, field.type) for column, field in zip(columns, self.key_schema, strict=True)
-            ]
-            values = pa.array(list(self.values.values()), self.value_type)
-        except (pa.ArrowException, TypeError, OverflowError) as error:
-            raise UserCodeError(
-                f"state {self.name!r} holds a key or value that is not of its declared type "
-                f"({_described(self.key_schema)} -> {self.value_type}): {error}"
-            ) from error
-        records = pa.RecordBatch.from_arrays(keys, names=self.key_schema.names)
-        groups = key_groups(records, self.key_schema.names, max_parallelism)
-        return pa.table(
-            [pa.array(groups, pa.uint16()), *keys, values],
-            names=[KEY_GROUP_COLUMN, *self.key_schema.names, VALUE_COLUMN],
-        )
+    descriptor: StateDescriptor
+    store: Rows | Column
+    handle: Any
+    column: ColumnState | None = None
 
 
 class HashMapStateBackend:
-    """`port.state.StateBackend`: everything in memory, every snapshot complete.
+    """`port.state.KeyedStateBackend`: everything in memory, every snapshot complete.
 
     Args:
+        key_groups: (first, last) of this subtask; other rows are skipped on restore.
         max_parallelism: Number of key groups of the operator.
+        clock: For times to live.
+        allow_pickled: Whether pickled state may be restored.
     """
 
-    def __init__(self, max_parallelism: int) -> None:
+    def __init__(
+        self, *, key_groups: tuple[int, int], max_parallelism: int, clock: Clock, allow_pickled: bool = False
+    ) -> None:
+        self._key_groups = key_groups
         self._max_parallelism = max_parallelism
-        self._states: dict[str, HashMapValueState] = {}
-        self._restored: dict[str, list[pa.Table]] = {}
+        self._clock = clock
+        self._allow_pickled = allow_pickled
+        self._current = CurrentKey()
+        self._codec: KeyCodec | None = None
+        self._states: dict[str, _State] = {}
+        self._restored: dict[str, list[StateTable]] = {}
+        self._index = SlotIndex(self._column_of)
 
-    def value_state(self, name: str, key_schema: pa.Schema, value_type: pa.DataType) -> HashMapValueState:
+    # --- keys ------------------------------------------------------------------------------------
+
+    def declare_keys(self, schema: pa.Schema) -> None:
+        if self._codec is None:
+            self._codec = KeyCodec(schema)
+        else:
+            self._codec.check(schema)
+
+    def keys_of(self, keys: pa.RecordBatch) -> Sequence[Any]:
+        if self._codec is None:
+            self._codec = KeyCodec(keys.schema)
+        return SlotKeys(self._codec.encode(keys), self._codec.column_of(keys))
+
+    def values_of(self, key: Any) -> KeyTuple:
+        assert self._codec is not None, "a key comes from keys_of"
+        return self._codec.values_of(key)
+
+    def set_current(self, key: Any) -> None:
+        self._current.key = key
+
+    def keys(self, name: str) -> Iterator[KeyTuple]:
+        """As of now: the state may be changed meanwhile."""
         state = self._states.get(name)
-        if state is not None:
-            if not state.key_schema.equals(key_schema) or not state.value_type.equals(value_type):
-                raise ConfigError(f"state {name!r} is declared twice, with different types")
-            return state
-        if VALUE_COLUMN in key_schema.names or KEY_GROUP_COLUMN in key_schema.names:
-            raise ConfigError(f"state {name!r}: a key column cannot be called {VALUE_COLUMN!r}")
-        state = HashMapValueState(name, key_schema, value_type)
-        for table in self._restored.pop(name, []):
-            _check_fits(state, table)
-            state.load(table)
-        self._states[name] = state
-        return state
+        if state is None:
+            return iter(self._restored_keys(name))
+        frozen = self._frozen(state, self._clock.wall_ms())
+        found = [self.values_of(key) for key in frozen.live_keys()]
+        frozen.release()
+        return iter(found)
 
-    def snapshot(self) -> dict[str, pa.Table]:
-        """States that were restored but not asked for yet stay in it."""
-        tables = {name: s.to_table(self._max_parallelism) for name, s in self._states.items() if s.values}
-        for name, restored in self._restored.items():
-            tables[name] = pa.concat_tables(restored)
-        return tables
+    # --- states ----------------------------------------------------------------------------------
 
-    def restore(self, tables: dict[str, list[pa.Table]]) -> None:
-        assert not self._states, "restore comes before the first value_state"
-        self._restored = {name: list(parts) for name, parts in tables.items() if parts}
+    def state(self, descriptor: StateDescriptor) -> Any:
+        found = self._states.get(descriptor.name)
+        if found is None:
+            found = self._open(descriptor, make_rows(descriptor))
+        elif found.descriptor is not descriptor:
+            _check_same(found.descriptor, descriptor)
+        if found.handle is None:
+            assert isinstance(found.store, Column)
+            found.handle = SlotValue(found.store, self._current)
+        return found.handle
+
+    def column(self, descriptor: StateDescriptor) -> ColumnState:
+        found = self._states.get(descriptor.name)
+        if found is None:
+            check_column(descriptor)
+            found = self._open(descriptor, Column(descriptor, self._index, self._life(descriptor)))
+        elif found.descriptor is not descriptor:
+            _check_same(found.descriptor, descriptor)
+        if found.column is None:
+            check_column(descriptor)
+            found.column = RowColumn(descriptor, found.handle, self._current)
+        return found.column
+
+    def _open(self, descriptor: StateDescriptor, store: Rows | Column) -> _State:
+        name, parts = self._stored(descriptor)
+        for part in parts:
+            check_fits(descriptor, stored_name=name, kind=part.kind, pickled=part.pickled, schema=part.schema)
+        expiry_ms = 0
+        if descriptor.options.ttl is not None:
+            expiry_ms = self._clock.wall_ms() + descriptor.options.ttl.time_to_live_ms
+        for part in parts:
+            assert self._codec is not None, "restore sets it"
+            for batch in part.batches:
+                if isinstance(store, Rows):
+                    load_rows(descriptor, batch, self._codec, expiry_ms, store.rows)
+                else:
+                    load_column(store, batch, self._codec, expiry_ms)
+        self._restored.pop(name, None)
+        made = _State(descriptor, store, None)
+        if isinstance(store, Rows):
+            made.handle = make_handle(descriptor, store, self._current, self._life(descriptor))
+        else:
+            made.column = store
+        self._states[descriptor.name] = made
+        return made
+
+    def _stored(self, descriptor: StateDescriptor) -> tuple[str, list[StateTable]]:
+        for name in (descriptor.name, *descriptor.options.renamed_from):
+            if name in self._restored:
+                return name, self._restored[name]
+        return descriptor.name, []
+
+    def _life(self, descriptor: StateDescriptor) -> Lifetime | None:
+        ttl = descriptor.options.ttl
+        return None if ttl is None else Lifetime(ttl, self._clock)
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> HashMapSnapshot:
+        now_ms = self._clock.wall_ms()
+        self._tidy()
+        frozen = [self._frozen(state, now_ms) for state in self._states.values()]
+        restored = [part for parts in self._restored.values() for part in parts]
+        return HashMapSnapshot(frozen, restored)
+
+    def restore(self, parts: Sequence[StateTable | RestoredFiles]) -> None:
+        assert not self._states, "restore comes before the first state"
+        for part in parts:
+            if isinstance(part, RestoredFiles):
+                raise ConfigError(
+                    f"state was stored in the format {part.format!r}, which the backend 'hashmap' cannot "
+                    "read; set state.backend.type to the backend that wrote it, or restore from a savepoint "
+                    "in the canonical format"
+                )
+            if part.pickled and not self._allow_pickled:
+                raise ConfigError(
+                    f"state {part.name!r} was stored pickled; reading it runs code that lies in it. If you "
+                    "trust where it comes from, set execution.state-recovery.allow-pickled-state to true"
+                )
+            self.declare_keys(key_schema_of(part.schema))
+            self._restored.setdefault(part.name, []).append(self._share(part))
+
+    def notify_complete(self, checkpoint_id: CheckpointId) -> None:
+        """No files, so nothing to remember."""
 
     def close(self) -> None:
         self._states.clear()
         self._restored.clear()
+        self._index = SlotIndex(self._column_of)
+
+    def _share(self, part: StateTable) -> StateTable:
+        """The same in memory, and without rows of other subtasks."""
+        first, last = self._key_groups
+        batches = [of_groups(batch, first, last) for batch in part.batches]
+        return StateTable(
+            name=part.name,
+            kind=part.kind,
+            pickled=part.pickled,
+            schema=part.schema,
+            batches=[batch for batch in batches if batch.num_rows],
+        )
+
+    def _column_of(self, keys: Sequence[Any]) -> pa.Array | None:
+        assert self._codec is not None, "a key comes from keys_of"
+        return self._codec.column_of(self._codec.decode(keys))
+
+    def _frozen(self, state: _State, now_ms: int) -> FrozenRows | FrozenColumn:
+        if isinstance(state.store, Rows):
+            token, rows = state.store.freeze()
+            thaw = partial(state.store.thaw, token)
+            return FrozenRows(state.descriptor, rows, self._codec, self._max_parallelism, now_ms, thaw)
+        return FrozenColumn(state.descriptor, state.store.copy(), self._codec, self._max_parallelism)
+
+    def _tidy(self) -> None:
+        """Removes what has expired from columns; gives back slots when most of them hold nothing."""
+        columns = [state.store for state in self._states.values() if isinstance(state.store, Column)]
+        for column in columns:
+            column.remove_expired()
+        count = len(self._index)
+        if count < COMPACT_SLOTS_MIN or not columns:
+            return
+        kept = np.zeros(count, np.bool_)
+        for column in columns:
+            kept |= column.filled(count)
+        if int(kept.sum()) * 2 < count:
+            self._index.keep(kept)
+            for column in columns:
+                column.keep(kept)
+
+    def _restored_keys(self, name: str) -> list[KeyTuple]:
+        """Each key once, in the order of its first row."""
+        found: dict[KeyTuple, None] = {}
+        for part in self._restored.get(name, []):
+            assert self._codec is not None, "restore sets it"
+            for batch in _live(part.batches, self._clock.wall_ms()):
+                keys = self._codec.encode(batch.select(self._codec.schema.names))
+                found.update(dict.fromkeys(self.values_of(key) for key in keys))
+        return list(found)
 
 
-def _check_fits(state: HashMapValueState, table: pa.Table) -> None:
-    expected = pa.schema([*state.key_schema, pa.field(VALUE_COLUMN, state.value_type)])
-    stored = pa.schema([field for field in table.schema if field.name != KEY_GROUP_COLUMN])
-    fits = [(f.name, f.type) for f in expected] == [(f.name, f.type) for f in stored]
-    if not fits:
-        raise ConfigError(
-            f"state {state.name!r} was stored as ({_described(stored)}) and is now declared as "
-            f"({_described(expected)}); give the changed state another name or start without state"
+class HashMapSnapshot:
+    """`model.keyed_snapshot.KeyedSnapshot`: copies of dicts and columns, and tables nobody asked for."""
+
+    def __init__(self, frozen: list[FrozenRows | FrozenColumn], restored: list[StateTable]) -> None:
+        self._frozen = frozen
+        self._restored = restored
+
+    def tables(self) -> Iterator[StateTable]:
+        for frozen in self._frozen:
+            if not frozen.is_empty:
+                yield frozen.table()
+        yield from merged(self._restored)
+
+    def files(self) -> FileSet | None:
+        return None
+
+    def release(self) -> None:
+        for frozen in self._frozen:
+            frozen.release()
+        self._frozen, self._restored = [], []
+
+
+def merged(parts: Iterable[StateTable]) -> Iterator[StateTable]:
+    """One table for each name; parts of several old subtasks follow each other by key group."""
+    by_name: dict[str, list[StateTable]] = {}
+    for part in parts:
+        by_name.setdefault(part.name, []).append(part)
+    for name, same in by_name.items():
+        batches = [batch for part in same for batch in part.batches]
+        if not batches:
+            continue
+        first = same[0]
+        if len(same) > 1:
+            table = pa.Table.from_batches(batches, first.schema)
+            groups = table.column(0).to_numpy()
+            order = np.argsort(groups, kind="stable")
+            batches = table.take(pa.array(order)).combine_chunks().to_batches()
+        yield StateTable(
+            name=name, kind=first.kind, pickled=first.pickled, schema=first.schema, batches=batches
         )
 
 
-def _described(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+def _live(batches: Iterable[pa.RecordBatch], now_ms: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        place = batch.schema.get_field_index(EXPIRES_COLUMN)
+        if place < 0 or pa.types.is_list(batch.schema.field(place).type):
+            yield batch
+        else:
+            yield batch.filter(pa.array(batch.column(place).to_numpy() > now_ms))
+
+
+def _check_same(one: StateDescriptor, other: StateDescriptor) -> None:
+    """Raises ConfigError unless both declare the same state."""
+    empty = pa.schema([])
+    same_tables = one.table_schema(empty).equals(other.table_schema(empty))
+    if one.kind is not other.kind or not same_tables or one.options != other.options:
+        raise ConfigError(
+            f"state {one.name!r} is declared twice, with different types: {_told(one)} and {_told(other)}"
+        )
+
+
+def _told(descriptor: StateDescriptor) -> str:
+    return f"{descriptor.kind.value} ({described(descriptor.table_schema(pa.schema([])))})"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, overload
 
 import msgspec
@@ -11,36 +15,59 @@ import pyarrow as pa
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
+from unistream.model.keyed_snapshot import RestoredFiles, StateKind, StateTable
 from unistream.model.snapshot import (
-    KEY_GROUP_COLUMN,
     KeyedShare,
     ListHandle,
     ListShare,
+    NativeHandle,
     OperatorRestore,
     OperatorState,
 )
 from unistream.port.storage import StateReader
+from unistream.state.keyed_files import damaged, read_keyed_share
 
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")  # stays in its folder
+_OWN: Final = (StateKind.TABLE, StateKind.TIMERS)  # an operator's, not its backend's
 EAGER_BYTES_MAX: Final = 4 * MIB  # a list of more is read as the operator goes through it
 
 
 def read_operator_state(
-    restore: OperatorRestore, checkpoint_id: CheckpointId, reader: StateReader
+    restore: OperatorRestore, checkpoint_id: CheckpointId, reader: StateReader, folder: Path | None = None
 ) -> OperatorState:
-    """Reads what `restore` names, in its order.
+    """Reads what `restore` names, in its order; long lists and a backend's tables as one goes.
+
+    `folder` is where a backend's own files are put; it is needed if there are such.
 
     Raises:
-        CorruptSnapshot: a file is missing, truncated or holds something else.
+        CorruptSnapshot: a file is missing, truncated or holds something else. Of what is read as one goes,
+            it comes where it is read.
     """
     keyed: dict[str, list[pa.Table]] = {}
+    state: list[StateTable | RestoredFiles] = []
     for share in restore.keyed:
-        if share.stop > share.start:
-            keyed.setdefault(share.handle.name, []).append(_read_keyed(share, reader))
+        if share.stop <= share.start:
+            continue
+        table = read_keyed_share(share, reader)
+        if table.kind in _OWN:
+            keyed.setdefault(table.name, []).append(_whole(table, share))
+        else:
+            state.append(table)
+    for handle in restore.native:
+        assert folder is not None, "a backend's own files need a folder"
+        state.append(_read_native(handle, reader, folder))
     shares: dict[str, list[ListShare]] = {}
     for part in restore.lists:
         shares.setdefault(part.handle.name, []).append(part)
     lists = {name: _list_of(parts, reader) for name, parts in shares.items()}
-    return OperatorState(checkpoint_id=checkpoint_id, keyed=keyed, lists=lists)
+    return OperatorState(checkpoint_id=checkpoint_id, keyed=keyed, lists=lists, state=tuple(state))
+
+
+def _whole(table: StateTable, share: KeyedShare) -> pa.Table:
+    try:
+        return pa.Table.from_batches(list(table.batches), table.schema)
+    except pa.ArrowException as error:
+        raise damaged(share.handle, str(error)) from error
 
 
 def _list_of(parts: list[ListShare], reader: StateReader) -> Sequence[bytes]:
@@ -75,27 +102,25 @@ class StoredItems(Sequence[bytes]):
         return list(self)[position]
 
 
-def _read_keyed(share: KeyedShare, reader: StateReader) -> pa.Table:
-    handle = share.handle
+def _read_native(handle: NativeHandle, reader: StateReader, folder: Path) -> RestoredFiles:
+    """Fetches the files of one old subtask to a new folder below `folder`; if that fails nothing is left."""
+    for name in (file.name for file in handle.files):
+        if _FILE_NAME.fullmatch(name) is None:
+            raise CorruptSnapshot(f"a state file calls itself {name!r}, which is not a file's name")
+    target = Path(tempfile.mkdtemp(prefix="restored-", dir=folder))
     try:
-        with pa.ipc.open_file(reader.open_range(handle.file)) as file:
-            if file.num_record_batches != len(handle.key_groups):
-                raise CorruptSnapshot(
-                    f"{handle.file.path} holds {file.num_record_batches} key groups, "
-                    f"not {len(handle.key_groups)}"
-                )
-            batches = [file.get_batch(number) for number in range(share.start, share.stop)]
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptSnapshot(
-            f"state {handle.name!r} in {handle.file.path} cannot be read: {error}"
-        ) from error
-    for batch, group in zip(batches, handle.key_groups[share.start : share.stop], strict=True):
-        stored = batch.column(batch.schema.get_field_index(KEY_GROUP_COLUMN))
-        if len(stored) == 0 or stored[0].as_py() != group or stored[-1].as_py() != group:
-            raise CorruptSnapshot(
-                f"state {handle.name!r} in {handle.file.path}: wrong rows for key group {group}"
-            )
-    return pa.Table.from_batches(batches)
+        for file in handle.files:
+            reader.fetch(file.ref, target / file.name)
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+    return RestoredFiles(
+        format=handle.format,
+        folder=target,
+        descriptors=handle.descriptors,
+        key_groups=handle.key_groups,
+        pickled=handle.pickled,
+    )
 
 
 def _read_list(share: ListShare, reader: StateReader) -> list[bytes]:

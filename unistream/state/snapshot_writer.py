@@ -1,76 +1,129 @@
 """From an operator's snapshot in memory to stored files, in the background.
 
-A keyed table becomes one Arrow IPC file whose record batches are its key groups, ascending, so that a
-rescaled subtask reads a contiguous range of batches and nothing else. A list is inlined in the
-acknowledgement while it is small, else it is a msgpack array of byte strings.
+A keyed table becomes one Arrow IPC file whose record batches belong to one key group each, ascending, so that
+a rescaled subtask reads a contiguous range of batches and nothing else (see `unistream.state.keyed_files`). A
+backend's own files are copied as they are; those that a completed checkpoint has stored already are only
+referred to. A list is inlined in the acknowledgement while it is small, else it is a msgpack array of byte
+strings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 
-from unistream.base.errors import ProtocolError
+from unistream.base.errors import ProtocolError, UserCodeError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import STATE_INLINE_BYTES_MAX
+from unistream.model.keyed_snapshot import FileSet, StateKind, StateTable
 from unistream.model.snapshot import (
     KEY_GROUP_COLUMN,
-    KeyedHandle,
+    FileRef,
     ListHandle,
     ListState,
+    NativeFile,
+    NativeHandle,
     OperatorSnapshot,
     OperatorStateHandle,
     TaskSnapshot,
 )
 from unistream.port.storage import StateWriter
+from unistream.state.folder_writer import FolderWriter
+from unistream.state.keyed_files import batches_of, write_keyed_table
+
+
+class UnfitState(UserCodeError):
+    """A function has put into its state what cannot be stored as it was declared; the message names the state.
+
+    Attributes:
+        uid: The operator.
+    """
+
+    def __init__(self, message: str, uid: OperatorUid) -> None:
+        super().__init__(message)
+        self.uid = uid
 
 
 def write_task_snapshot(
-    snapshots: Mapping[OperatorUid, OperatorSnapshot], writer: StateWriter, *, finished: bool
+    snapshots: Mapping[OperatorUid, OperatorSnapshot],
+    writer: StateWriter,
+    *,
+    finished: bool,
+    native: bool = False,
 ) -> tuple[TaskSnapshot, int]:
     """Stores the snapshots of all operators of a task: what to acknowledge, and its size in bytes.
 
+    The size is that of all that the snapshot refers to; what was stored for it is `writer.bytes_written`.
+
+    `native`: a backend that has files of its own stores those, and shares them with other checkpoints.
+    Otherwise, and always for a savepoint, its state is stored as tables.
+
     Raises:
+        UnfitState: the user's function is to blame.
         UnistreamError, OSError: a file could not be stored; nothing refers to those that were.
     """
     operators: dict[OperatorUid, OperatorStateHandle] = {}
     total = 0
-    for uid, snapshot in snapshots.items():
-        if snapshot.is_empty:
-            continue
-        keyed = tuple(
-            _write_keyed(name, table, writer) for name, table in snapshot.keyed.items() if table.num_rows
-        )
-        lists = tuple(_write_list(name, state, writer) for name, state in snapshot.lists.items())
-        operators[uid] = OperatorStateHandle(keyed=keyed, lists=lists)
-        total += sum(handle.file.size for handle in keyed) + sum(_size(handle) for handle in lists)
+    try:
+        for uid, snapshot in snapshots.items():
+            if snapshot.is_empty:
+                continue
+            try:
+                handle = _write_operator(snapshot, FolderWriter(writer, uid), native=native)
+            except UserCodeError as error:
+                raise UnfitState(str(error), uid) from error
+            operators[uid] = handle
+            total += _size(handle)
+    finally:
+        for snapshot in snapshots.values():
+            if snapshot.state is not None:
+                snapshot.state.release()
     return TaskSnapshot(operators=operators, finished=finished), total
 
 
-def _write_keyed(name: str, table: pa.Table, writer: StateWriter) -> KeyedHandle:
-    position = table.schema.get_field_index(KEY_GROUP_COLUMN)
-    if position < 0:
-        raise ProtocolError(f"keyed state {name!r} has no column {KEY_GROUP_COLUMN}")
-    groups = table.column(position).to_numpy()
-    if np.any(groups[1:] < groups[:-1]):
-        order = np.argsort(groups, kind="stable")
-        table, groups = table.take(pa.array(order)), groups[order]
-    records = table.unify_dictionaries().combine_chunks().to_batches()
-    assert len(records) == 1, "a table of one chunk is one batch"
-    starts = np.concatenate(([0], np.flatnonzero(np.diff(groups.astype(np.int64))) + 1))
-    stops = np.concatenate((starts[1:], [len(groups)]))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, records[0].schema) as file:
-        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-            file.write_batch(records[0].slice(start, stop - start))
-    return KeyedHandle(
-        name=name,
-        file=writer.write(name, memoryview(sink.getvalue())),
-        key_groups=tuple(groups[starts].tolist()),
-        rows=len(groups),
+def _write_operator(snapshot: OperatorSnapshot, writer: StateWriter, *, native: bool) -> OperatorStateHandle:
+    files = snapshot.state.files() if native and snapshot.state is not None else None
+    written = (write_keyed_table(table, writer) for table in _tables(snapshot, with_state=files is None))
+    return OperatorStateHandle(
+        keyed=tuple(handle for handle in written if handle is not None),
+        lists=tuple(_write_list(name, state, writer) for name, state in snapshot.lists.items()),
+        native=() if files is None else (_write_native(files, writer),),
+    )
+
+
+def _tables(snapshot: OperatorSnapshot, *, with_state: bool) -> Iterator[StateTable]:
+    for name, table in snapshot.keyed.items():
+        if KEY_GROUP_COLUMN not in table.schema.names:
+            raise ProtocolError(f"keyed state {name!r} has no column {KEY_GROUP_COLUMN}")
+        yield _own_table(name, table)
+    yield from snapshot.timers
+    if with_state and snapshot.state is not None:
+        yield from snapshot.state.tables()
+
+
+def _own_table(name: str, table: pa.Table) -> StateTable:
+    return StateTable(
+        name=name, kind=StateKind.TABLE, pickled=False, schema=table.schema, batches=batches_of(table)
+    )
+
+
+def _write_native(files: FileSet, writer: StateWriter) -> NativeHandle:
+    """Files with rows are shared; the backend's own metadata belongs to this checkpoint alone."""
+    refs: dict[str, FileRef] = {}
+    for file in files.files:
+        refs[file.name] = file.stored or writer.copy(file.name, file.path, shared=file.key_groups is not None)
+    files.remember(refs)
+    return NativeHandle(
+        format=files.format,
+        key_groups=files.key_groups,
+        files=tuple(
+            NativeFile(name=file.name, ref=refs[file.name], key_groups=file.key_groups)
+            for file in files.files
+        ),
+        descriptors=files.descriptors,
+        pickled=files.pickled,
     )
 
 
@@ -82,7 +135,15 @@ def _write_list(name: str, state: ListState, writer: StateWriter) -> ListHandle:
     return ListHandle(name=name, mode=state.mode, count=len(items), file=file)
 
 
-def _size(handle: ListHandle) -> int:
+def _size(handle: OperatorStateHandle) -> int:
+    return (
+        sum(keyed.file.size for keyed in handle.keyed)
+        + sum(_list_size(stored) for stored in handle.lists)
+        + sum(file.ref.size for native in handle.native for file in native.files)
+    )
+
+
+def _list_size(handle: ListHandle) -> int:
     if handle.file is not None:
         return handle.file.size
     return sum(len(item) for item in handle.inline or ())

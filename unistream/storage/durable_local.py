@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from fsspec.implementations.local import LocalFileSystem
 
@@ -45,12 +45,29 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
             OSError: it failed later; the file may or may not be there after a power cut.
         """
         target = Path(self._strip_protocol(path))
-        temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+        temporary = _temporary_of(target)
         try:
             self._write_temporary(temporary, value)
             self._give_name(temporary, target, mode)
         finally:
             temporary.unlink(missing_ok=True)
+        self._sync_path(target.parent)
+
+    def temporary_for(self, path: str) -> IO[bytes]:
+        """A new hidden file beside `path`, for `name_temporary`; the caller closes and removes it."""
+        target = Path(self._strip_protocol(path))
+        return _temporary_of(target).open("xb", buffering=WRITE_BYTES_MAX // 8)
+
+    def name_temporary(self, file: IO[bytes], path: str) -> None:
+        """Gives the content of a `temporary_for` its name. It keeps its temporary one too.
+
+        Raises:
+            FileExistsError: there is such a file.
+            OSError: it is not there, or (when the directory could not be synced) may not stay there.
+        """
+        target = Path(self._strip_protocol(path))
+        self._fsync(file.fileno())
+        self._give_name(Path(file.name), target, "create")
         self._sync_path(target.parent)
 
     def _write_temporary(self, temporary: Path, value: bytes | memoryview) -> None:
@@ -96,6 +113,10 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
             self._fsync(handle)
         finally:
             os.close(handle)
+
+
+def _temporary_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
 
 
 def _write_all(handle: int, content: memoryview) -> None:

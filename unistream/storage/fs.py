@@ -13,17 +13,13 @@ atomic on local disks, in memory (one process) and on s3, gs and other stores wh
 
 from __future__ import annotations
 
-import hashlib
 import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Final
 
-import pyarrow as pa
 from fsspec import AbstractFileSystem
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Transient
@@ -31,22 +27,25 @@ from unistream.base.ids import CheckpointId, JobId
 from unistream.base.limits import MIB
 from unistream.model.codec import decode_manifest, encode_manifest
 from unistream.model.elements import SnapshotKind
-from unistream.model.snapshot import FileRef, Manifest
+from unistream.model.manifest_files import referenced_files
+from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
-from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
-from unistream.storage.location import Location, Pause, confined, open_location
+from unistream.storage.durable_local import NotWritten
+from unistream.storage.location import Location, Pause, open_location
+from unistream.storage.state_files import (
+    SHARED_FOLDER,
+    missing,
+    random_name,
+    remove_shared,
+    shared_folder,
+    state_file,
+)
 
 MANIFEST_NAME: Final = "_metadata"
 MANIFEST_BYTES_MAX: Final = 256 * MIB  # 10,000 subtasks with 20 KiB of inline state each, and room
-HASH_ASIDE_BYTES_MIN: Final = 4 * MIB  # below it a second thread costs more than it hides
 
 _CHECKPOINT: Final = re.compile(r"^chk-([1-9][0-9]{0,18}|0)$")
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _memory_create = threading.Lock()  # the memory store asks and then writes
-
-
-def _random_name() -> str:
-    return secrets.token_hex(6)
 
 
 class FsCheckpointStorage:
@@ -67,7 +66,7 @@ class FsCheckpointStorage:
         root_url: str,
         *,
         fs: AbstractFileSystem | None = None,
-        unique: Callable[[], str] = _random_name,
+        unique: Callable[[], str] = random_name,
         pause: Pause = time.sleep,
     ) -> None:
         self._fs = fs
@@ -165,8 +164,11 @@ class FsCheckpointStorage:
             )
         yield StoredSnapshot(directory, manifest)
 
-    def discard(self, directory: str) -> None:
+    def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         """See the port. Only directories that this storage lays out are ever removed.
+
+        While an older checkpoint is still there (its own removal failed), shared files stay: it may need
+        them. `clean_shared` finds them later.
 
         Raises:
             ConfigError: it is neither a checkpoint below the root nor was it made by this object.
@@ -177,9 +179,44 @@ class FsCheckpointStorage:
             raise ConfigError(f"refusing to remove {directory!r}: not a checkpoint below {self._root.url}")
         try:
             _remove(location)
+            if shared and not _has_older(location):
+                remove_shared(shared_folder(location), shared)
         except OSError as error:
             raise Transient(f"cannot remove {location.url}: {error}") from error
         self._given_out.discard(location.url)
+
+    def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
+        """See the port.
+
+        Raises:
+            Transient: not all of them could be removed.
+        """
+        folder = self._of_job(job).below(SHARED_FOLDER)
+        try:
+            remove_shared(folder, files)
+        except OSError as error:
+            raise Transient(f"cannot remove files in {folder.url}: {error}") from error
+
+    def clean_shared(self, directory: str) -> int:
+        """See the port.
+
+        Raises:
+            Transient: not all of them could be removed.
+        """
+        location = self._open(directory)
+        folder = shared_folder(location)
+        parent = Location(location.fs, folder.path.rpartition("/")[0], self._pause)
+        needed: set[str] = set()
+        for name in parent.names():
+            beside = parent.below(name) if _CHECKPOINT.fullmatch(name) else None
+            if beside is not None and beside.below(MANIFEST_NAME).size() is not None:
+                needed |= {ref.path for ref in referenced_files(_read_manifest(beside)) if ref.shared}
+        orphans = sorted(set(folder.files()) - needed) if folder.is_directory() else []
+        try:
+            remove_shared(folder, orphans)
+        except OSError as error:
+            raise Transient(f"cannot remove files in {folder.url}: {error}") from error
+        return len(orphans)
 
     def forget(self, job: JobId) -> None:
         """Removes the job's own folder if no checkpoint is left in it; call it when the job has ended."""
@@ -200,6 +237,20 @@ class FsCheckpointStorage:
 
     def _open(self, url: str) -> Location:
         return open_location(url, self._fs, self._pause)
+
+
+def _has_older(location: Location) -> bool:
+    """A checkpoint with a lower number is beside it, with its manifest."""
+    parent, _, own = location.path.rpartition("/")
+    beside = Location(location.fs, parent, location.pause)
+    numbers = [_CHECKPOINT.fullmatch(name) for name in (own, *beside.names())]
+    first, others = numbers[0], numbers[1:]
+    return first is None or any(
+        other is not None
+        and int(other[1]) < int(first[1])
+        and beside.below(other[0], MANIFEST_NAME).size() is not None
+        for other in others
+    )
 
 
 def _create(target: Location, content: bytes) -> Created:
@@ -234,23 +285,16 @@ def _read_manifest(location: Location) -> Manifest:
 
 
 def _check_files(location: Location, manifest: Manifest) -> None:
-    present = location.files()
+    own, shared = location.files(), None
     for ref in referenced_files(manifest):
-        target = confined(location, ref.path)
-        size = present.get(ref.path)
+        target = state_file(location, ref)
+        if ref.shared and shared is None:
+            shared = shared_folder(location).files()
+        size = (shared if ref.shared and shared is not None else own).get(ref.path)
         if size is None:
-            raise CorruptSnapshot(f"{target.url} is missing: the snapshot cannot be restored")
+            raise missing(target)
         if size != ref.size:
             raise CorruptSnapshot(f"{target.url} has {size} B instead of {ref.size} B: it is truncated")
-
-
-def referenced_files(manifest: Manifest) -> Iterator[FileRef]:
-    """Every state file of a snapshot."""
-    for vertex in manifest.vertices:
-        for subtask in vertex.subtasks:
-            for handle in subtask.operators.values() if subtask else ():
-                yield from (keyed.file for keyed in handle.keyed)
-                yield from (stored.file for stored in handle.lists if stored.file)
 
 
 def _why_no_snapshot(location: Location) -> str:
@@ -272,99 +316,3 @@ def _remove(location: Location) -> None:
         manifest.fs.rm_file(manifest.path)
     if location.is_directory():
         location.fs.rm(location.path, recursive=True)
-
-
-class FsStateWriter:
-    """`unistream.port.storage.StateWriter` below one snapshot's directory. Thread-safe.
-
-    The directory must exist (`FsCheckpointStorage.directory` made it): a late writer of an aborted
-    checkpoint then fails instead of leaving files that nobody removes.
-    """
-
-    def __init__(
-        self,
-        directory_url: str,
-        *,
-        fs: AbstractFileSystem | None = None,
-        unique: Callable[[], str] = _random_name,
-    ) -> None:
-        self._location = open_location(directory_url, fs)
-        self._unique = unique
-
-    def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
-        """See the port.
-
-        Raises:
-            Transient: it could not be written; the checkpoint must be declined.
-        """
-        hint = _NOT_IN_NAMES.sub("-", name_hint).strip("-")[:64]
-        target = self._location.below(f"state-{hint or 'x'}-{self._unique()}{self._unique()}")
-        view = memoryview(content).cast("B")
-        stored = view if self._location.is_local else bytes(view)
-        try:
-            digest = _hash_while(view, lambda: target.fs.pipe_file(target.path, stored, mode="create"))
-        except OSError as error:
-            raise Transient(f"cannot write the state file {target.url}: {error}") from error
-        return FileRef(path=target.path.rpartition("/")[2], size=len(view), sha256=digest)
-
-
-def _hash_while(content: memoryview, write: Callable[[], object]) -> str:
-    """SHA-256 in hex of what `write` writes, at the same time when that pays."""
-    if len(content) < HASH_ASIDE_BYTES_MIN:
-        write()
-        return hashlib.sha256(content).hexdigest()
-    with ThreadPoolExecutor(1, "state-hash") as pool:
-        digest = pool.submit(lambda: hashlib.sha256(content).hexdigest())
-        write()
-        return digest.result()
-
-
-class FsStateReader:
-    """`unistream.port.storage.StateReader` below one snapshot's directory. Thread-safe.
-
-    Both methods check size and checksum of the whole file before they return anything: state that is
-    silently wrong is worse than a slower restore.
-    """
-
-    def __init__(self, directory_url: str, *, fs: AbstractFileSystem | None = None) -> None:
-        self._location = open_location(directory_url, fs)
-
-    def read(self, ref: FileRef) -> bytes:
-        """All bytes. Raises CorruptSnapshot (missing, size, checksum) or Unreachable."""
-        target = confined(self._location, ref.path)
-        try:
-            content = target.read()
-        except FileNotFoundError:
-            raise CorruptSnapshot(f"{target.url} is missing: the snapshot cannot be restored") from None
-        _check(target, ref, memoryview(content))
-        return content
-
-    def open_range(self, ref: FileRef) -> pa.NativeFile:
-        """A seekable file for `pyarrow.ipc.open_file`; the caller closes it.
-
-        A local file is mapped, so that several subtasks share its pages and batches are not copied; from
-        other stores it is read whole (it has to be, for the checksum).
-        """
-        target = confined(self._location, ref.path)
-        if not isinstance(self._location.fs, DurableLocalFileSystem) or ref.size == 0:
-            return pa.BufferReader(self.read(ref))
-        try:
-            mapped = pa.memory_map(target.path)
-        except FileNotFoundError:
-            raise CorruptSnapshot(f"{target.url} is missing: the snapshot cannot be restored") from None
-        try:
-            _check(target, ref, memoryview(mapped.read_buffer()))
-            mapped.seek(0)
-        except BaseException:
-            mapped.close()
-            raise
-        return mapped
-
-
-def _check(target: Location, ref: FileRef, content: memoryview) -> None:
-    if len(content) != ref.size:
-        raise CorruptSnapshot(f"{target.url} has {len(content)} B instead of {ref.size} B: it is truncated")
-    if hashlib.sha256(content).hexdigest() != ref.sha256:
-        raise CorruptSnapshot(
-            f"{target.url} does not match its checksum: it was damaged after it was written"
-        )

@@ -66,7 +66,7 @@ class Location:
     def __init__(self, fs: AbstractFileSystem, path: str, pause: Pause = time.sleep) -> None:
         self.fs = fs
         self.path = path
-        self._pause = pause
+        self.pause = pause
 
     @property
     def url(self) -> str:
@@ -86,7 +86,7 @@ class Location:
     def below(self, *names: str) -> Location:
         """The directory or object of these names, each a `StoragePath`."""
         parts = [StoragePath(name).text for name in names]
-        return Location(self.fs, "/".join([self.path.rstrip("/"), *parts]), self._pause)
+        return Location(self.fs, "/".join([self.path.rstrip("/"), *parts]), self.pause)
 
     def contains(self, inner: Location) -> bool:
         """`inner` is really in here, also after symbolic links are followed."""
@@ -95,14 +95,14 @@ class Location:
         outer = os.path.realpath(self.path)
         return os.path.realpath(inner.path).startswith(outer.rstrip("/") + "/")
 
-    def read(self) -> bytes:
-        """All bytes of this object.
+    def read(self, start: int | None = None, stop: int | None = None) -> bytes:
+        """All bytes of this object, or those from `start` to `stop`; fewer if it ends before.
 
         Raises:
             FileNotFoundError: there is none.
             Unreachable: the store did not answer, after bounded repetition.
         """
-        return self._repeat("read", lambda: bytes(self.fs.cat_file(self.path)))
+        return self._repeat("read", lambda: bytes(self.fs.cat_file(self.path, start=start, end=stop)))
 
     def size(self) -> int | None:
         """Bytes of this object, or None when there is none."""
@@ -143,7 +143,7 @@ class Location:
             except Exception as error:  # each store's client has errors of its own
                 if attempt == READ_ATTEMPTS - 1:
                     raise Unreachable(f"cannot {verb} {self.url}: {error}") from error
-                self._pause(READ_PAUSE_S * 4**attempt)
+                self.pause(READ_PAUSE_S * 4**attempt)
         raise AssertionError("the last attempt returns or raises")
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -24,9 +24,10 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, Line
 from unistream.base.limits import MAX_WATERMARK, MIB, MIN_WATERMARK
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.key_groups import key_group_range
+from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator, OperatorContext
-from unistream.port.state import StateBackend
+from unistream.port.state import KeyedStateBackend
 
 Rows: TypeAlias = pa.RecordBatch | Mapping[str, Sequence[Any]]
 Emitted = Batch | Watermark | WatermarkStatus
@@ -126,7 +127,7 @@ class OperatorHarness:
         config: Mapping[str, str] | None = None,
         lineage: str = "lineage",
         name: str = "operator",
-        backend: StateBackend | None = None,
+        backend: KeyedStateBackend | None = None,
         managed_memory_bytes: int = 64 * MIB,
         tmp_dir: str | None = None,
         await_room: Callable[[], None] = lambda: None,
@@ -137,7 +138,7 @@ class OperatorHarness:
         self.timers = ManualTimers(self.clock)
         self.metrics = CountingMetrics()
         self.commits: list[tuple[int, int, int | None]] = []
-        self._state = state or OperatorState()
+        self._state, self._backend = state or OperatorState(), backend
         self._watermarks: dict[int, int] = {}
         self._combined, self._lineage = MIN_WATERMARK, LineageId(lineage)
         self.context = OperatorContext(
@@ -157,13 +158,25 @@ class OperatorHarness:
             clock=self.clock,
             timers=self.timers,
             metrics=self.metrics,
-            state=backend if backend is not None else _OnDemand(max_parallelism),
+            make_state=self._make_state,
             report_commit=lambda _sink, *commit: self.commits.append(commit),
             config=dict(config or {}),
             managed_memory_bytes=managed_memory_bytes,
             tmp_dir=tmp_dir,
             await_room=await_room,
         )
+
+    def _make_state(self) -> KeyedStateBackend:
+        if self._backend is None:
+            from unistream.state.hashmap import HashMapStateBackend
+
+            self._backend = HashMapStateBackend(
+                key_groups=self.context.key_groups,
+                max_parallelism=self.context.max_parallelism,
+                clock=self.clock,
+                allow_pickled=True,
+            )
+        return self._backend
 
     def open(self) -> OperatorHarness:
         """setup, initialize_state, open."""
@@ -175,7 +188,8 @@ class OperatorHarness:
     def close(self) -> None:
         """Closes the operator, then its keyed state."""
         self.operator.close()
-        self.context.state.close()
+        if self._backend is not None:
+            self._backend.close()
 
     def __enter__(self) -> OperatorHarness:
         return self.open()
@@ -216,10 +230,10 @@ class OperatorHarness:
         self.operator.finish()
 
     def snapshot(self, checkpoint_id: int) -> OperatorSnapshot:
-        """prepare_snapshot_pre_barrier, then snapshot_state."""
+        """prepare_snapshot_pre_barrier, then snapshot_state; state and timers as they would be stored."""
         checkpoint = CheckpointId(checkpoint_id)
         self.operator.prepare_snapshot_pre_barrier(checkpoint)
-        return self.operator.snapshot_state(checkpoint)
+        return stored(self.operator.snapshot_state(checkpoint))
 
     def complete(self, checkpoint_id: int) -> None:
         """The manifest of `checkpoint_id` is durable."""
@@ -246,6 +260,34 @@ class OperatorHarness:
         """Forgets what was emitted."""
         self.output.elements.clear()
         self.output.side.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """`model.keyed_snapshot.KeyedSnapshot` of tables in memory, which may be read again and again."""
+
+    stored: Sequence[StateTable]
+
+    def tables(self) -> Iterator[StateTable]:
+        return iter(self.stored)
+
+    def files(self) -> FileSet | None:
+        return None
+
+    def release(self) -> None:
+        """Nothing is shared."""
+
+
+def stored(snapshot: OperatorSnapshot) -> OperatorSnapshot:
+    """The same with all of its tables made, and whatever they were made of released."""
+    timers = tuple(replace(table, batches=list(table.batches)) for table in snapshot.timers)
+    if snapshot.state is None:
+        return replace(snapshot, timers=timers)
+    try:
+        tables = [replace(table, batches=list(table.batches)) for table in snapshot.state.tables()]
+    finally:
+        snapshot.state.release()
+    return replace(snapshot, timers=timers, state=StoredState(tables) if tables else None)
 
 
 def restore_state(
@@ -278,32 +320,21 @@ def restore_state(
         elif states[0].mode is ListMode.BROADCAST:
             items = list(states[index % len(states)].items)
         lists[name] = items
-    return OperatorState(checkpoint_id=CheckpointId(checkpoint_id), keyed=keyed, lists=lists)
+    state: list[StateTable | RestoredFiles] = []
+    for snapshot in snapshots:
+        for timers in snapshot.timers:
+            table = pa.Table.from_batches(list(_of_groups(timers, first, last).batches), timers.schema)
+            keyed.setdefault(timers.name, []).append(table)
+        if snapshot.state is not None:
+            state.extend(_of_groups(table, first, last) for table in snapshot.state.tables())
+    return OperatorState(
+        checkpoint_id=CheckpointId(checkpoint_id), keyed=keyed, lists=lists, state=tuple(state)
+    )
 
 
-class _OnDemand:
-    """A hash map backend, made when an operator first asks for keyed state."""
-
-    def __init__(self, max_parallelism: int) -> None:
-        self._max_parallelism = max_parallelism
-        self._made: StateBackend | None = None
-
-    def _backend(self) -> StateBackend:
-        if self._made is None:
-            from unistream.state.hashmap import HashMapStateBackend
-
-            self._made = HashMapStateBackend(self._max_parallelism)
-        return self._made
-
-    def value_state(self, name: str, key_schema: pa.Schema, value_type: pa.DataType) -> Any:
-        return self._backend().value_state(name, key_schema, value_type)
-
-    def snapshot(self) -> dict[str, pa.Table]:
-        return self._backend().snapshot()
-
-    def restore(self, tables: dict[str, list[pa.Table]]) -> None:
-        self._backend().restore(tables)
-
-    def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
+def _of_groups(table: StateTable, first: int, last: int) -> StateTable:
+    """In memory, and only rows of key groups first to last."""
+    groups = pc.field(KEY_GROUP_COLUMN)
+    return replace(
+        table, batches=[batch.filter((groups >= first) & (groups <= last)) for batch in table.batches]
+    )

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
-from unistream.base.config import PARTITION_REQUEST_TIMEOUT, Configuration
+from unistream.base.config import (
+    ALLOW_PICKLED_STATE,
+    PARTITION_REQUEST_TIMEOUT,
+    STATE_BACKEND,
+    Configuration,
+)
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.key_groups import key_group_range
 from unistream.model.messages import CommitReported, TaskDeployment
 from unistream.model.snapshot import OperatorRestore, OperatorState
 from unistream.port.operator import OperatorContext
+from unistream.port.state import KeyedStateBackend
 from unistream.port.storage import StateReader
-from unistream.state.hashmap import HashMapStateBackend
+from unistream.state.backends import make_backend
 from unistream.state.snapshot_reader import read_operator_state
+from unistream.worker.background import BackgroundWork
 from unistream.worker.channels import LocalInputChannel
+from unistream.worker.finished_chain import Fence
 from unistream.worker.gates import InputGates
 from unistream.worker.task_environment import OperatorMetrics, TaskCounters, TaskEnvironment
 from unistream.worker.timers import TaskTimers
@@ -43,8 +54,10 @@ class ContextFactory:
         environment: TaskEnvironment,
         counters: TaskCounters,
         await_room: Callable[[], None],
+        background: BackgroundWork,
     ) -> None:
         self._await_room = await_room
+        self.background = background
         self._managed_bytes = environment.managed_memory // max(1, len(deployment.vertex.operators))
         self._deployment = deployment
         self._environment = environment
@@ -53,10 +66,8 @@ class ContextFactory:
         self._restored = _has_state(deployment)
         self._reader: StateReader | None = None
 
-    def context_of(
-        self, uid: OperatorUid, name: str, call: Callable[[Callable[[], None]], None]
-    ) -> OperatorContext:
-        """The context of one operator. `call` runs a timer's action inside the operator's fence."""
+    def context_of(self, uid: OperatorUid, name: str, call: Fence) -> OperatorContext:
+        """The context of one operator. `call` runs what it is called back for inside its fence."""
         deployment = self._deployment
         vertex = deployment.vertex
         index = deployment.attempt.index
@@ -77,10 +88,11 @@ class ContextFactory:
             clock=self._environment.clock,
             timers=FencedTimers(self.timers, call),
             metrics=OperatorMetrics(self.counters, name),
-            state=HashMapStateBackend(vertex.max_parallelism),
+            make_state=cache(partial(self._make_state, uid)),
             managed_memory_bytes=self._managed_bytes,
             tmp_dir=self._environment.tmp_dir,
             await_room=self._await_room,
+            run_in_background=self.background.runner(call),
             report_commit=self._report_commit,
             config=dict(deployment.config),
         )
@@ -97,7 +109,26 @@ class ContextFactory:
         share = restore.operators.get(uid, OperatorRestore())
         if self._reader is None:
             self._reader = self._environment.state_reader(restore.root)
-        return read_operator_state(share, restore.checkpoint_id, self._reader)
+        return read_operator_state(share, restore.checkpoint_id, self._reader, self._local_folder())
+
+    def _make_state(self, uid: OperatorUid) -> KeyedStateBackend:
+        """A backend of the type that the job says, with a folder that no other attempt has."""
+        attempt, vertex = self._deployment.attempt, self._deployment.vertex
+        options = Configuration(self._deployment.config)
+        place = hashlib.sha256(f"{attempt}/{uid}".encode()).hexdigest()[:32]
+        return make_backend(
+            options.get(STATE_BACKEND),
+            key_groups=key_group_range(vertex.max_parallelism, vertex.parallelism, attempt.index),
+            max_parallelism=vertex.max_parallelism,
+            folder=self._local_folder() / f"unistream-state-{place}",
+            clock=self._environment.clock,
+            memory_bytes=self._managed_bytes,
+            allow_pickled=options.get(ALLOW_PICKLED_STATE),
+            config=options,
+        )
+
+    def _local_folder(self) -> Path:
+        return Path(self._environment.tmp_dir or tempfile.gettempdir())
 
     def watch_partition_requests(self, inputs: InputGates) -> None:
         """Fails the task when a producer in this process does not appear in time. (Channels to other
@@ -135,5 +166,6 @@ def _has_state(deployment: TaskDeployment) -> bool:
     return any(
         any(share.stop > share.start for share in operator.keyed)
         or any(share.stop > share.start for share in operator.lists)
+        or operator.native
         for operator in restore.operators.values()
     )

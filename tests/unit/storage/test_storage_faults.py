@@ -24,6 +24,7 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SnapshotKind
+from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import (
     FileRef,
     KeyedHandle,
@@ -34,8 +35,9 @@ from unistream.model.snapshot import (
 )
 from unistream.port.storage import Created
 from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
-from unistream.storage.fs import FsCheckpointStorage, FsStateReader, FsStateWriter, referenced_files
+from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import READ_ATTEMPTS, StoragePath, open_location
+from unistream.storage.state_files import FsStateReader, FsStateWriter
 from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind, PowerCut
 
 JOB = JobId("0123456789abcdef0123456789abcdef")

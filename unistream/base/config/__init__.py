@@ -17,5 +17,7 @@ from unistream.base.config.failures import *
 from unistream.base.config.memory import *
 from unistream.base.config.parsing import *
 from unistream.base.config.pipeline import *
+from unistream.base.config.rocksdb import *
 from unistream.base.config.scheduling import *
+from unistream.base.config.state import *
 from unistream.base.config.workers import *

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from unistream.base.config.parsing import ConfigOption, WholeNumber, one_of, parse_duration_ms
+from unistream.base.config.parsing import ConfigOption, WholeNumber, one_of, parse_bool, parse_duration_ms
 
 CHECKPOINT_INTERVAL: Final = ConfigOption(
     "execution.checkpointing.interval",
     parse_duration_ms,
     None,
     "Time between checkpoints; unset: none are taken.",
+)
+CHECKPOINT_MODE: Final = ConfigOption(
+    "execution.checkpointing.mode",
+    one_of("EXACTLY_ONCE", "AT_LEAST_ONCE"),
+    "EXACTLY_ONCE",
+    "EXACTLY_ONCE: an input waits at its barrier for the others. AT_LEAST_ONCE: none waits, so that rows"
+    " may be processed twice after a failure.",
 )
 CHECKPOINT_TIMEOUT: Final = ConfigOption(
     "execution.checkpointing.timeout",
@@ -29,6 +36,25 @@ CHECKPOINT_TOLERABLE_FAILURES: Final = ConfigOption(
     WholeNumber(0, 2**31 - 1),
     "0",
     "Failed checkpoints in a row before the job restarts.",
+)
+CHECKPOINT_MAX_CONCURRENT: Final = ConfigOption(
+    "execution.checkpointing.max-concurrent-checkpoints",
+    WholeNumber(1, 1_000),
+    "1",
+    "Checkpoints under way at the same time; must be 1 where they are unaligned.",
+)
+UNALIGNED_ENABLED: Final = ConfigOption(
+    "execution.checkpointing.unaligned.enabled",
+    parse_bool,
+    "false",
+    "Barriers overtake rows that wait in queues; those rows become part of the checkpoint.",
+)
+ALIGNED_TIMEOUT: Final = ConfigOption(
+    "execution.checkpointing.aligned-checkpoint-timeout",
+    parse_duration_ms,
+    "0 ms",
+    "With unaligned checkpoints: how long after its start a checkpoint is aligned, before its barriers"
+    " overtake; 0: they do so from the beginning.",
 )
 CHECKPOINTS_RETAINED: Final = ConfigOption(
     "execution.checkpointing.num-retained", WholeNumber(1, 1_000), "1", "Completed checkpoints to keep."

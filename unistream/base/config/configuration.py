@@ -14,7 +14,9 @@ from unistream.base.config import (
     failures,
     memory,
     pipeline,
+    rocksdb,
     scheduling,
+    state,
     workers,
 )
 from unistream.base.config.parsing import ConfigOption
@@ -22,7 +24,18 @@ from unistream.base.errors import ConfigError
 
 _T = TypeVar("_T")
 
-TOPICS: Final = (pipeline, checkpoints, failures, scheduling, memory, exchange, workers, cluster)
+TOPICS: Final = (
+    pipeline,
+    checkpoints,
+    state,
+    rocksdb,
+    failures,
+    scheduling,
+    memory,
+    exchange,
+    workers,
+    cluster,
+)
 """The modules that declare options, in the order of the reference page."""
 
 
@@ -34,9 +47,12 @@ def options_of(topic: ModuleType) -> tuple[ConfigOption[object], ...]:
 OPTIONS: Final = {option.key: option for topic in TOPICS for option in options_of(topic)}
 """Every known key."""
 
+FOREIGN: Final = "spark."
+"""What begins so is Spark's own, and goes there unread: Spark knows more keys than any list of ours."""
+
 
 class Configuration:
-    """Text by key; every key is a known one.
+    """Text by key; every key is a known one, or Spark's.
 
     Raises:
         ConfigError: an unknown key, with the nearest known one.
@@ -48,7 +64,7 @@ class Configuration:
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = dict(values or {})
         for key in self._values:
-            if key not in OPTIONS:
+            if key not in OPTIONS and not key.startswith(FOREIGN):
                 near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.5)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(f"unknown configuration key {key!r}{hint}")

@@ -49,9 +49,6 @@ BATCH_SHUFFLE_MODE: Final = ConfigOption(
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval", parse_duration_ms, "200 ms", "How often sources emit watermarks."
 )
-STATE_BACKEND: Final = ConfigOption(
-    "state.backend.type", one_of("hashmap"), "hashmap", "Where keyed state lives."
-)
 COMMITTER_RETRIES: Final = ConfigOption(
     "sink.committer.retries",
     WholeNumber(0, 1_000),

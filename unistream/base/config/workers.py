@@ -83,5 +83,6 @@ SPARK_MASTER: Final = ConfigOption(
     "spark.master",
     str,
     "local[*]",
-    "Spark master that hosts the workers; local[*] is sized by the workers asked for.",
+    "Spark master that hosts the workers; local[*] is sized by the workers asked for. All other keys that "
+    "begin with spark. go to Spark as they are.",
 )

@@ -1,0 +1,183 @@
+"""How fast is keyed state, on one core and without exchange or sources? One JSON line per figure.
+
+    python -m benchmarks.state hashmap-record|hashmap-batch|snapshot [--rows N] [--backend hashmap|rocksdb]
+
+hashmap-record   rows/s of a function per row that counts by key, and emits a row for each row
+hashmap-batch    rows/s of a function per batch that counts by key, over a column
+snapshot         ms of the synchronous part of a snapshot of a million keys, and of its tables
+`rows_per_s` counts input rows per second of this thread, once every key has been seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import unistream as us
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import BATCH_ROWS_MAX, MIB
+from unistream.model.elements import Batch
+from unistream.operator.base import BaseOperator
+from unistream.operator.process import KeyedProcessOperator
+from unistream.operator.process_batch import KeyedBatchOperator
+from unistream.port.state import KeyedStateBackend
+from unistream.state.backends import make_backend
+from unistream.testing.harness import ManualClock, OperatorHarness
+
+MAX_PARALLELISM = 128
+KEYS = (10_000, 1_000_000)
+
+
+class CountRows(us.KeyedProcessFunction):
+    seen = us.ValueStateDescriptor("seen", pa.int64())
+
+    def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
+        seen = context.state(self.seen)
+        count = (seen.value() or 0) + 1
+        seen.update(count)
+        out.emit({"key": row["key"], "seen": count})
+
+
+class CountBatches(us.KeyedBatchFunction):
+    seen = us.ValueStateDescriptor("seen", pa.int64())
+
+    def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        seen = context.column(self.seen)
+        new = np.bincount(batch.groups, minlength=batch.keys.num_rows)
+        count = pc.add(seen.get().fill_null(0), pa.array(new))
+        seen.put(count)
+        out.emit(batch.keys.append_column("seen", count))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("case", choices=["hashmap-record", "hashmap-batch", "snapshot"])
+    parser.add_argument("--rows", type=int, help="timed rows; default 2 million per row, 8 million per batch")
+    parser.add_argument("--backend", default="hashmap", choices=["hashmap", "rocksdb"])
+    options = parser.parse_args()
+    pa.set_cpu_count(1)
+    with tempfile.TemporaryDirectory(prefix="unistream-benchmark-") as folder:
+        if options.case == "snapshot":
+            lines = snapshots(options.backend, Path(folder))
+        elif options.case == "hashmap-record":
+            lines = rates(KeyedProcessOperator, CountRows, options.rows or 2_000_000, options.backend, folder)
+        else:
+            lines = rates(
+                KeyedBatchOperator, CountBatches, options.rows or 8_000_000, options.backend, folder
+            )
+        for line in lines:
+            print(
+                json.dumps({"benchmark": "state", "case": options.case, "backend": options.backend, **line})
+            )
+
+
+def rates(
+    operator: type[Any], function: type[Any], rows: int, kind: str, folder: str
+) -> Iterator[dict[str, object]]:
+    """Rows per second for each type and number of keys."""
+    for number, (key_type, keys) in enumerate((t, k) for t in (pa.int64(), pa.string()) for k in KEYS):
+        backend = _backend(kind, Path(folder) / str(number))
+        made: BaseOperator = operator(function(), ["key"])
+        with OperatorHarness(made, backend=backend) as harness:
+            made.setup(harness.context, _Dropped())
+            for batch in _every_key(keys, key_type):
+                made.process_batch(batch, 0)
+            batches = list(_batches(rows, keys, key_type))
+            started = time.thread_time()
+            for batch in batches:
+                made.process_batch(batch, 0)
+            seconds = time.thread_time() - started
+        count = sum(batch.num_rows for batch in batches)
+        yield {
+            "key": str(key_type),
+            "keys": keys,
+            "rows": count,
+            "rows_per_s": round(count / seconds),
+        }
+
+
+def snapshots(kind: str, folder: Path) -> Iterator[dict[str, object]]:
+    """A million keys in a dict and in a column."""
+    for column in (False, True):
+        backend = _backend(kind, folder / str(column))
+        declared = us.ValueStateDescriptor("seen", pa.int64())
+        for batch in _every_key(1_000_000, pa.int64()):
+            keys = backend.keys_of(batch.records.select(["key"]))
+            if column:
+                backend.column(declared).put(keys, batch.records.column("value"))
+                continue
+            state = backend.state(declared)
+            for key in keys:
+                backend.set_current(key)
+                state.update(1)
+        synchronous, of_this_thread, tables = [], [], []
+        for number in range(1, 4):
+            started, worked = time.perf_counter(), time.thread_time()
+            snapshot = backend.snapshot(CheckpointId(number))
+            synchronous.append(time.perf_counter() - started)
+            of_this_thread.append(time.thread_time() - worked)
+            started = time.perf_counter()
+            rows = sum(batch.num_rows for table in snapshot.tables() for batch in table.batches)
+            tables.append(time.perf_counter() - started)
+            snapshot.release()
+        yield {
+            "state": "column" if column else "value",
+            "keys": rows,
+            "synchronous_ms": round(min(synchronous) * 1000, 1),
+            "synchronous_cpu_ms": round(min(of_this_thread) * 1000, 1),
+            "synchronous_ms_worst": round(max(synchronous) * 1000, 1),
+            "tables_ms": round(min(tables) * 1000),
+        }
+        backend.close()
+
+
+class _Dropped:
+    """An output that nobody reads."""
+
+    def emit(self, batch: Batch) -> None: ...
+    def emit_side(self, tag: str, batch: Batch) -> None: ...
+    def emit_watermark(self, timestamp: int) -> None: ...
+    def emit_watermark_status(self, idle: bool) -> None: ...
+
+
+def _backend(kind: str, folder: Path) -> KeyedStateBackend:
+    return make_backend(
+        kind,
+        key_groups=(0, MAX_PARALLELISM - 1),
+        max_parallelism=MAX_PARALLELISM,
+        folder=folder,
+        clock=ManualClock(),
+        memory_bytes=256 * MIB,
+        allow_pickled=False,
+    )
+
+
+def _every_key(keys: int, key_type: pa.DataType) -> Iterator[Batch]:
+    shuffled = np.random.default_rng(7).permutation(keys)
+    for start in range(0, keys, BATCH_ROWS_MAX):
+        yield _batch(shuffled[start : start + BATCH_ROWS_MAX], key_type)
+
+
+def _batches(rows: int, keys: int, key_type: pa.DataType) -> Iterator[Batch]:
+    dice = np.random.default_rng(8)
+    for start in range(0, rows, BATCH_ROWS_MAX):
+        yield _batch(dice.integers(0, keys, min(BATCH_ROWS_MAX, rows - start)), key_type)
+
+
+def _batch(keys: Any, key_type: pa.DataType) -> Batch:
+    numbers = pa.array(keys, pa.int64())
+    records = pa.record_batch({"key": numbers.cast(key_type), "value": numbers})
+    return Batch(records, numbers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Where a state's files lie below the directory of a snapshot:
+
+    <operator uid>/<state name>/part-<random>.arrow        a table: keyed state, timers
+    <operator uid>/<state name>/part-<random>.msgpack      a long list of operator state
+
+The manifest alone says which file is what; folders are for people and for tools that read a whole folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+NAME_CHARACTERS_MAX: Final = 120  # of a folder; file systems end at 255 bytes, object keys at 1024 in all
+_KEPT: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_LOOKS_ESCAPED: Final = re.compile(r"_(?=x[0-9A-F]{2})")
+_ESCAPED: Final = re.compile(r"(?:_x[0-9A-F]{2})+")
+
+
+def state_folder(uid: str, state: str) -> str:
+    """Relative path of the folder for files of one state of one operator.
+
+    >>> state_folder("orders/é", "last-seen")
+    'orders_x2F_xC3_xA9/last-seen'
+    """
+    return f"{escaped(uid)}/{escaped(state)}"
+
+
+def file_hint(uid: str, state: str, suffix: str) -> str:
+    """What a `StateWriter` is given for such a file; it adds the random part.
+
+    >>> file_hint("orders", "last-seen", "arrow")
+    'orders/last-seen/part.arrow'
+    """
+    return f"{state_folder(uid, state)}/part.{suffix}"
+
+
+def escaped(name: str) -> str:
+    """`name` as one folder: letters, digits, ``-``, ``_`` and single inner dots stay; of any other character
+    each byte of its UTF-8 becomes ``_x`` and two hex digits. A name that gets too long is cut, and ends in
+    ``_`` and 16 hex digits of its SHA-256.
+
+    >>> escaped("..."), escaped("_x2F"), len(escaped("a" * 500))
+    ('_x2E_x2E_x2E', '_x5Fx2F', 120)
+    """
+    text = _LOOKS_ESCAPED.sub("_x5F", name)
+    made = "".join(
+        character
+        if character in _KEPT and not (character == "." and _is_bad_dot(text, place))
+        else "".join(f"_x{byte:02X}" for byte in character.encode("utf-8", "surrogatepass"))
+        for place, character in enumerate(text)
+    )
+    if len(made) <= NAME_CHARACTERS_MAX:
+        return made
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{made[: NAME_CHARACTERS_MAX - 17]}_{digest}"
+
+
+def unescaped(folder: str) -> str:
+    """The name again, where it was not cut.
+
+    >>> unescaped("orders_x2F_xC3_xA9")
+    'orders/é'
+    """
+    return _ESCAPED.sub(
+        lambda run: bytes.fromhex(run[0].replace("_x", "")).decode("utf-8", "surrogatepass"), folder
+    )
+
+
+def _is_bad_dot(text: str, place: int) -> bool:
+    """At either end, or beside another one: what means something to a file system."""
+    inner = 0 < place < len(text) - 1
+    return not inner or text[place - 1] == "." or text[place + 1] == "."

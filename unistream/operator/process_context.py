@@ -1,0 +1,187 @@
+"""What a user's function per row is given: where it is in the stream, state of the current key, an output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.limits import MIN_WATERMARK
+from unistream.model.key_groups import key_groups
+from unistream.model.keyed_snapshot import StateKind, StateTable
+from unistream.model.snapshot import KEY_GROUP_COLUMN
+from unistream.model.state import StateDescriptor, ValueStateDescriptor
+from unistream.operator.timers import KeyedTimers
+from unistream.port.state import KeyedStateBackend
+
+TIMESTAMP_COLUMN: Final = "__timestamp"
+_PIECE_ROWS: Final = 65_536  # between two pieces other threads of Python get their turn
+
+
+class ProcessContext:
+    """What a function may ask about the current row or timer.
+
+    Attributes:
+        timestamp: Event time of the row (None if it has none), or the timer's time; ms.
+        time_domain: Inside `on_timer`: ``"event"`` or ``"processing"``; else None.
+    """
+
+    def __init__(self, backend: KeyedStateBackend, event: KeyedTimers, processing: KeyedTimers) -> None:
+        self.timestamp: int | None = None
+        self.time_domain: str | None = None
+        self.watermark = MIN_WATERMARK
+        self.now_ms = 0
+        self.current: Any = None
+        self.has_key = False
+        self._backend = backend
+        self._event = event
+        self._processing = processing
+        self._handles: dict[str, tuple[object, Any]] = {}
+
+    @property
+    def key_tuple(self) -> tuple[object, ...]:
+        """The current key, one value per key column."""
+        return self._backend.values_of(self._key())
+
+    @property
+    def key(self) -> Any:
+        """The current key: a value, or a tuple if it has several columns."""
+        values = self.key_tuple
+        return values[0] if len(values) == 1 else values
+
+    def state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None = None) -> Any:
+        """State of the current key: what `descriptor` declares; or by a name and a type, a value.
+
+        The same object each time, which goes with the current key: it may be asked for in `open` and kept.
+
+        >>> import pyarrow as pa, unistream as us
+        >>> class Count(us.KeyedProcessFunction):
+        ...     seen = us.ValueStateDescriptor("seen", pa.int64())
+        ...     def process_element(self, row, context, out):
+        ...         seen = context.state(self.seen)
+        ...         seen.update((seen.value() or 0) + 1)
+        ...         out.emit({"user": context.key, "seen": seen.value()})
+
+        Raises:
+            ConfigError: the name is declared twice, with different types; or what was stored under it has
+                a type that cannot be converted.
+        """
+        name = descriptor if isinstance(descriptor, str) else descriptor.name
+        found = self._handles.get(name)
+        if found is not None and found[0] is (value_type if value_type is not None else descriptor):
+            return found[1]
+        return self._open_state(descriptor, value_type)
+
+    def current_watermark(self) -> int:
+        """ms; the lowest int64 before the first one."""
+        return self.watermark
+
+    def current_processing_time(self) -> int:
+        """Wall clock of the task, ms."""
+        return self.now_ms
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """`on_timer` for the current key once the watermark has reached `timestamp` (ms)."""
+        self._event.register(timestamp, self._key())
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        self._event.delete(timestamp, self._key())
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """`on_timer` for the current key once the task's clock has reached `timestamp` (ms)."""
+        self._processing.register(timestamp, self._key())
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        self._processing.delete(timestamp, self._key())
+
+    def _key(self) -> Any:
+        if not self.has_key:
+            raise RuntimeError("there is no current key here; there is one in process_element and on_timer")
+        return self.current
+
+    def _open_state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None) -> Any:
+        said: object = descriptor if value_type is None else value_type
+        if isinstance(descriptor, str):
+            if value_type is None:
+                raise ConfigError(f"state {descriptor!r} needs a type, such as pa.int64(), or a descriptor")
+            descriptor = ValueStateDescriptor(descriptor, value_type)
+        handle = self._backend.state(descriptor)
+        self._handles[descriptor.name] = (said, handle)
+        return handle
+
+
+class Collector:
+    """Takes the rows that a function emits; they carry the time of the row or timer they come from.
+
+    Attributes:
+        rows: Output (None: the main one) -> rows, in order.
+        parents: As `rows`: for each, the value of `position` when it was emitted.
+        position: Which row of the batch (or which of the timers that are due) is being worked on.
+        fired: Times of the timers that were due, ms.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.fired: list[int] = []
+        self._main: list[Mapping[str, Any]] = []
+        self._main_parents: list[int] = []
+        self.rows: dict[str | None, list[Mapping[str, Any]]] = {None: self._main}
+        self.parents: dict[str | None, list[int]] = {None: self._main_parents}
+
+    def emit(self, row: Mapping[str, Any]) -> None:
+        """A row on the main output."""
+        self._main.append(row)
+        self._main_parents.append(self.position)
+
+    def emit_side(self, tag: str | None, row: Mapping[str, Any]) -> None:
+        """A row on the side output `tag`."""
+        self.rows.setdefault(tag, []).append(row)
+        self.parents.setdefault(tag, []).append(self.position)
+
+
+def declared_states(function: object) -> tuple[StateDescriptor, ...]:
+    """Descriptors that are attributes of the function or of its classes; of one name the innermost.
+
+    >>> class Counts:
+    ...     seen = ValueStateDescriptor("seen", pa.int64())
+    >>> [descriptor.name for descriptor in declared_states(Counts())]
+    ['seen']
+    """
+    found: dict[str, StateDescriptor] = {}
+    spaces = [*(vars(cls) for cls in reversed(type(function).__mro__)), getattr(function, "__dict__", {})]
+    for space in spaces:
+        for value in space.values():
+            if isinstance(value, StateDescriptor):
+                found[value.name] = value
+    return tuple(found.values())
+
+
+def timer_table(
+    name: str, timers: KeyedTimers, backend: KeyedStateBackend, key_schema: pa.Schema, max_parallelism: int
+) -> StateTable:
+    """The timers of now; their rows are made as they are read, in the background."""
+    times, keys = timers.all()
+    schema = pa.schema(
+        [pa.field(KEY_GROUP_COLUMN, pa.uint16()), *key_schema, pa.field(TIMESTAMP_COLUMN, pa.int64())]
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        pieces = []
+        for start in range(0, len(keys), _PIECE_ROWS):
+            stop = start + _PIECE_ROWS
+            columns = zip(*map(backend.values_of, keys[start:stop]), strict=True)
+            arrays = [pa.array(values, f.type) for values, f in zip(columns, key_schema, strict=True)]
+            records = pa.RecordBatch.from_arrays(arrays, schema=key_schema)
+            groups = key_groups(records, key_schema.names, max_parallelism).astype(np.uint16)
+            arrays = [pa.array(groups), *arrays, pa.array(times[start:stop], pa.int64())]
+            pieces.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        table = pa.Table.from_batches(pieces, schema)
+        order = np.argsort(table.column(0).to_numpy(), kind="stable")
+        for start in range(0, len(order), _PIECE_ROWS):
+            piece = table.take(pa.array(order[start : start + _PIECE_ROWS])).combine_chunks()
+            yield from piece.to_batches()
+
+    return StateTable(name=name, kind=StateKind.TIMERS, pickled=False, schema=schema, batches=batches())

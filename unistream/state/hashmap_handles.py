@@ -1,0 +1,66 @@
+"""Which handle a descriptor gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unistream.base.errors import ConfigError
+from unistream.model.keyed_snapshot import StateKind
+from unistream.model.state import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
+from unistream.state.hashmap_rows import (
+    AggregatingHandle,
+    CurrentKey,
+    ListHandle,
+    MapHandle,
+    NestedValueHandle,
+    ReducingHandle,
+    Rows,
+    ValueHandle,
+    copier,
+    is_nested,
+)
+from unistream.state.hashmap_ttl import (
+    Lifetime,
+    TtlAggregatingHandle,
+    TtlListHandle,
+    TtlMapHandle,
+    TtlReducingHandle,
+    TtlValueHandle,
+)
+
+
+def make_rows(descriptor: StateDescriptor) -> Rows:
+    """An empty dict for the state."""
+    shallow = {StateKind.LIST: list, StateKind.MAP: dict}.get(descriptor.kind, _same)
+    return Rows(copier(descriptor, shallow))
+
+
+def make_handle(descriptor: StateDescriptor, rows: Rows, current: CurrentKey, life: Lifetime | None) -> Any:
+    """ValueState, ListState, MapState or AppendingState of `port.state` over `rows`."""
+    nested = is_nested(descriptor)
+    if isinstance(descriptor, ReducingStateDescriptor):
+        if life is not None:
+            return TtlReducingHandle(rows, current, life, descriptor.reduce)
+        return ReducingHandle(rows, current, descriptor.reduce)
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        if life is not None:
+            return TtlAggregatingHandle(rows, current, life, descriptor.aggregate)
+        return AggregatingHandle(rows, current, descriptor.aggregate)
+    if descriptor.kind is StateKind.LIST:
+        return (
+            ListHandle(rows, current, nested=nested) if life is None else TtlListHandle(rows, current, life)
+        )
+    if descriptor.kind is StateKind.MAP:
+        return MapHandle(rows, current, nested=nested) if life is None else TtlMapHandle(rows, current, life)
+    if descriptor.kind is not StateKind.VALUE:
+        raise ConfigError(
+            f"state {descriptor.name!r}: {type(descriptor).__name__} is no kind of state to keep"
+        )
+    if life is not None:
+        return TtlValueHandle(rows, current, life)
+    return (NestedValueHandle if nested else ValueHandle)(rows, current)
+
+
+def _same(value: Any) -> Any:
+    """Numbers and texts need no copy."""
+    return value

@@ -1,0 +1,250 @@
+"""Handles of states with a time to live: whatever lies in a row is a pair (value, when it expires in ms).
+
+What has expired is removed when it is touched; `RETURN_IF_NOT_CLEANED_UP` shows it that one time. It expires
+at the last write (or read, if reads count) + the time to live, that moment included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from unistream.base.clock import Clock
+from unistream.model.state import AggregateFunction, StateTtl, TtlUpdate, TtlVisibility
+from unistream.state.hashmap_rows import CurrentKey, Rows, elements
+
+Cell = tuple[Any, int]
+
+
+class Lifetime:
+    """What a time to live means for values."""
+
+    __slots__ = ("_clock", "_ms", "on_read", "shows_expired")
+
+    def __init__(self, ttl: StateTtl, clock: Clock) -> None:
+        self._clock = clock
+        self._ms = ttl.time_to_live_ms
+        self.on_read = ttl.update is TtlUpdate.ON_READ_AND_WRITE
+        self.shows_expired = ttl.visibility is TtlVisibility.RETURN_IF_NOT_CLEANED_UP
+
+    def now(self) -> int:
+        return self._clock.wall_ms()
+
+    def expiry(self) -> int:
+        """When what is written now expires."""
+        return self._clock.wall_ms() + self._ms
+
+
+class _TtlHandle:
+    """One cell per key."""
+
+    __slots__ = ("_current", "_life", "_rows", "_state")
+
+    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
+        self._state = state
+        self._rows = state.rows
+        self._current = current
+        self._life = life
+
+    def _read(self) -> Any:
+        """The value as a reader sees it, which may make it live longer or remove it."""
+        key, life = self._current.key, self._life
+        cell: Cell | None = self._state.owned(key)
+        if cell is None:
+            return None
+        if cell[1] <= life.now():
+            del self._rows[key]
+            return cell[0] if life.shows_expired else None
+        if life.on_read:
+            self._rows[key] = (cell[0], life.expiry())
+        return cell[0]
+
+    def _live(self) -> Any:
+        """The value as a writer sees it."""
+        cell: Cell | None = self._state.owned(self._current.key)
+        return None if cell is None or cell[1] <= self._life.now() else cell[0]
+
+    def _write(self, value: Any) -> None:
+        self._rows[self._current.key] = (value, self._life.expiry())
+
+    def clear(self) -> None:
+        self._rows.pop(self._current.key, None)
+
+
+class TtlValueHandle(_TtlHandle):
+    """`port.state.ValueState`."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        return self._read()
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+        else:
+            self._write(value)
+
+
+class TtlReducingHandle(_TtlHandle):
+    """`port.state.AppendingState` of a reducing state."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self, state: Rows, current: CurrentKey, life: Lifetime, reduce: Callable[[Any, Any], Any]
+    ) -> None:
+        super().__init__(state, current, life)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        return self._read()
+
+    def add(self, value: Any) -> None:
+        found = self._live()
+        self._write(value if found is None else self._reduce(found, value))
+
+
+class TtlAggregatingHandle(_TtlHandle):
+    """`port.state.AppendingState` of an aggregating state."""
+
+    __slots__ = ("_aggregate",)
+
+    def __init__(
+        self, state: Rows, current: CurrentKey, life: Lifetime, aggregate: AggregateFunction
+    ) -> None:
+        super().__init__(state, current, life)
+        self._aggregate = aggregate
+
+    def get(self) -> Any:
+        found = self._read()
+        return None if found is None else self._aggregate.get_result(found)
+
+    def add(self, value: Any) -> None:
+        found = self._live()
+        if found is None:
+            found = self._aggregate.create_accumulator()
+        self._write(self._aggregate.add(value, found))
+
+
+class TtlListHandle:
+    """`port.state.ListState`; each element has a time of its own."""
+
+    __slots__ = ("_current", "_life", "_rows", "_state")
+
+    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
+        self._state = state
+        self._rows = state.rows
+        self._current = current
+        self._life = life
+
+    def get(self) -> Sequence[Any]:
+        key, life = self._current.key, self._life
+        cells: list[Cell] | None = self._state.owned(key)
+        if cells is None:
+            return ()
+        now = life.now()
+        live = [cell for cell in cells if cell[1] > now]
+        if not live:
+            del self._rows[key]
+        elif life.on_read:
+            expiry = life.expiry()
+            self._rows[key] = [(value, expiry) for value, _ in live]
+        elif len(live) < len(cells):
+            self._rows[key] = live
+        return tuple(value for value, _ in (cells if life.shows_expired else live))
+
+    def add(self, value: Any) -> None:
+        self.add_all((value,))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        expiry = self._life.expiry()
+        added = [(value, expiry) for value in elements(values)]
+        key = self._current.key
+        found = self._state.owned(key)
+        if found is not None:
+            found.extend(added)
+        elif added:
+            self._rows[key] = added
+
+    def update(self, values: Iterable[Any]) -> None:
+        replaced = elements(values)
+        self.clear()
+        self.add_all(replaced)
+
+    def clear(self) -> None:
+        self._rows.pop(self._current.key, None)
+
+
+class TtlMapHandle:
+    """`port.state.MapState`; each entry has a time of its own."""
+
+    __slots__ = ("_current", "_life", "_rows", "_state")
+
+    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
+        self._state = state
+        self._rows = state.rows
+        self._current = current
+        self._life = life
+
+    def get(self, key: Any) -> Any:
+        found: dict[Any, Cell] | None = self._state.owned(self._current.key)
+        cell = None if found is None else found.get(key)
+        if found is None or cell is None:
+            return None
+        if cell[1] <= self._life.now():
+            self._drop(found, [key])
+            return cell[0] if self._life.shows_expired else None
+        if self._life.on_read:
+            found[key] = (cell[0], self._life.expiry())
+        return cell[0]
+
+    def put(self, key: Any, value: Any) -> None:
+        if value is None:
+            self.remove(key)
+            return
+        if key is None:
+            raise ValueError("a map has no key None")
+        found = self._state.owned(self._current.key)
+        cell = (value, self._life.expiry())
+        if found is None:
+            self._rows[self._current.key] = {key: cell}
+        else:
+            found[key] = cell
+
+    def remove(self, key: Any) -> None:
+        found = self._state.owned(self._current.key)
+        if found is not None:
+            self._drop(found, [key])
+
+    def contains(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        found: dict[Any, Cell] | None = self._state.owned(self._current.key)
+        if found is None:
+            return iter(())
+        now = self._life.now()
+        seen = [(key, cell[0]) for key, cell in found.items() if cell[1] > now or self._life.shows_expired]
+        expired = [key for key, cell in found.items() if cell[1] <= now]
+        if self._life.on_read:
+            expiry = self._life.expiry()
+            found.update({key: (cell[0], expiry) for key, cell in found.items() if cell[1] > now})
+        self._drop(found, expired)
+        return iter(seen)
+
+    def is_empty(self) -> bool:
+        found: dict[Any, Cell] | None = self._rows.get(self._current.key)
+        if found is None:
+            return True
+        now = self._life.now()
+        return not any(expires > now for _, expires in found.values())
+
+    def clear(self) -> None:
+        self._rows.pop(self._current.key, None)
+
+    def _drop(self, found: dict[Any, Cell], keys: Iterable[Any]) -> None:
+        for key in keys:
+            found.pop(key, None)
+        if not found:
+            self._rows.pop(self._current.key, None)

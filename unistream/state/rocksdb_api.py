@@ -1,0 +1,225 @@
+"""RocksDB as this project needs it. The only module that knows the package `rocksdict`.
+
+What one must know of it (checked by tests/contract/test_contract_rocksdict.py):
+
+- An iterator over `Rdict.snapshot()` does not look at the snapshot but at the newest data (0.3.29), so a
+  consistent view is a checkpoint: hard links in a folder, opened for reading.
+- There is no compaction filter in Python: what has expired is dropped when it is met.
+- Opening a database writes a file `rocksdict-config.json` beside it, which nothing else needs.
+- `Checkpoint.create_checkpoint` holds the interpreter's lock, `flush` does not: so flush first.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import rocksdict
+
+from unistream.base.errors import CorruptSnapshot, Transient
+from unistream.base.limits import MIB
+
+FORMAT: Final = "rocksdb-1"  # of the key layout and of the files; another number means: cannot be read
+MEMORY_BYTES_MIN: Final = 8 * MIB
+READ_CACHE_BYTES: Final = 8 * MIB  # of a database that is only gone through once
+OPEN_FILES_MAX: Final = 512  # of one database; more are closed and opened again
+_DEFAULT: Final = "default"
+_METADATA: Final = ("CURRENT", "MANIFEST-", "OPTIONS-")
+
+Family = Any
+"""A column family: `get(key or list of keys)`, `[key] = value`, `del [key]`, bytes to bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocksDbTuning:
+    """How a database uses its memory and its threads. The defaults are Flink's.
+
+    Attributes:
+        write_buffer_ratio: Share of the memory for what was not written to files yet; the rest is for
+            blocks, indices and filters that were read.
+        threads: In the background, for writing and merging files.
+        bloom_bits: Per key, of the filters that spare a look into a file; 0: none.
+    """
+
+    write_buffer_ratio: float = 0.5
+    threads: int = 2
+    bloom_bits: int = 10
+
+
+class Database:
+    """One RocksDB in a folder of its own. Nothing in it is durable but by a checkpoint: there is no log.
+
+    Its folder is the caller's to remove, after `close`.
+
+    Args:
+        folder: Made if it is absent.
+        memory_bytes: For all column families together: blocks that were read, indices, filters, and what was
+            not written to files yet.
+
+    Raises:
+        CorruptSnapshot: what lies there cannot be opened.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        memory_bytes: int,
+        tuning: RocksDbTuning | None = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self.folder = folder
+        self._tuning = tuning or RocksDbTuning()
+        self._read_only = read_only
+        self._cache = rocksdict.Cache(max(memory_bytes, MEMORY_BYTES_MIN))
+        self._options = self._new_options(max(memory_bytes, MEMORY_BYTES_MIN))
+        self._write_options = rocksdict.WriteOptions()
+        self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
+        self._families: dict[str, Family] = {}
+        try:
+            names = rocksdict.Rdict.list_cf(str(folder), self._options) if _exists(folder) else []
+            self._db: Any = self._open({name: self._options for name in names if name != _DEFAULT})
+            for name in names:
+                self._bind(name)
+        except Exception as error:  # rocksdict raises nothing more special
+            raise CorruptSnapshot(f"the RocksDB files in {folder} cannot be opened: {error}") from error
+
+    def _open(self, families: dict[str, Any]) -> Any:
+        access = (
+            rocksdict.AccessType.read_only(False) if self._read_only else rocksdict.AccessType.read_write()
+        )
+        database = rocksdict.Rdict(str(self.folder), self._options, families, access)
+        database.set_write_options(self._write_options)
+        return database
+
+    def _new_options(self, memory_bytes: int) -> Any:
+        tuning = self._tuning
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(not self._read_only)
+        options.create_missing_column_families(not self._read_only)
+        options.set_max_open_files(OPEN_FILES_MAX)
+        options.set_max_background_jobs(tuning.threads)
+        options.set_compression_type(rocksdict.DBCompressionType.lz4())
+        options.set_keep_log_file_num(1)
+        options.set_max_log_file_size(MIB)
+        options.set_stats_dump_period_sec(0)
+        options.set_level_compaction_dynamic_level_bytes(True)
+        # as Flink: buffers may grow to 3/2 of what their manager is told before they are written
+        buffers = int(memory_bytes * 2 * tuning.write_buffer_ratio / 3)
+        self._cache.set_capacity(int(memory_bytes * (3 - tuning.write_buffer_ratio) / 3))
+        options.set_write_buffer_manager(
+            rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(buffers, False, self._cache)
+        )
+        options.set_write_buffer_size(max(MIB, min(64 * MIB, buffers // 2)))
+        options.set_arena_block_size(max(64 * 1024, min(MIB, buffers // 16)))
+        blocks = rocksdict.BlockBasedOptions()
+        blocks.set_block_cache(self._cache)
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        if tuning.bloom_bits:
+            blocks.set_bloom_filter(tuning.bloom_bits, False)
+        options.set_block_based_table_factory(blocks)
+        return options
+
+    def family(self, name: str) -> Family:
+        """The column family of that name; made if it is absent."""
+        if name not in self._families:
+            self._db.create_column_family(name, self._options)
+            self._bind(name)
+        return self._families[name]
+
+    def _bind(self, name: str) -> None:
+        family = self._db.get_column_family(name)
+        family.set_write_options(self._write_options)
+        self._families[name] = family
+
+    def has(self, name: str) -> bool:
+        return name in self._families
+
+    def drop(self, name: str) -> None:
+        """Removes a column family with all that is in it."""
+        self._families.pop(name).close()
+        self._db.drop_column_family(name)
+
+    def write(self, name: str, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Puts (None: deletes) many rows of a family at once, in this order."""
+        self.family(name)
+        batch = rocksdict.WriteBatch(raw_mode=True)
+        batch.set_default_column_family(self._db.get_column_family_handle(name))
+        for key, value in rows:
+            if value is None:
+                del batch[key]
+            else:
+                batch[key] = value
+        self._db.write(batch, self._write_options)
+
+    def clip(self, first: bytes, stop: bytes) -> None:
+        """Removes all rows but those with keys in [first, stop)."""
+        for name, family in self._families.items():
+            if name != _DEFAULT:
+                family.delete_range(b"", first)
+                family.delete_range(stop, b"\xff" * 16)
+
+    def checkpoint(self, folder: Path) -> None:
+        """All rows of now as hard links in a new folder.
+
+        Raises:
+            Transient: it could not be made, for instance because the disk is full.
+        """
+        try:
+            for name, family in self._families.items():
+                if name != _DEFAULT:
+                    family.flush(True)
+            rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:  # rocksdict raises nothing more special
+            shutil.rmtree(folder, ignore_errors=True)
+            raise Transient(f"RocksDB cannot make a checkpoint in {folder}: {error}") from error
+
+    def file_ranges(self) -> dict[str, tuple[bytes, bytes]]:
+        """First and last key of every file with rows, by the file's name."""
+        return {
+            str(file["name"]).lstrip("/"): (bytes(file["start_key"] or b""), bytes(file["end_key"] or b""))
+            for file in self._db.live_files()
+        }
+
+    def memory_used(self) -> int:
+        """Bytes of blocks and of what was not written yet."""
+        return int(self._cache.get_usage())
+
+    def close(self) -> None:
+        """Files stay. Twice is fine."""
+        if self._db is None:
+            return
+        for family in self._families.values():
+            family.close()
+        self._families.clear()
+        self._db.close()
+        self._db = None
+
+
+def rows_from(family: Family, first: bytes, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    """Rows with keys in [first, stop), in order, as of now; without a stop: all that begin with `first`."""
+    if stop is None:
+        for key, value in family.items(from_key=first):
+            if not key.startswith(first):
+                return
+            yield key, value
+        return
+    for key, value in family.items(from_key=first):
+        if key >= stop:
+            return
+        yield key, value
+
+
+def database_files(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Of a checkpoint's folder: files with rows, and those that say which they are."""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    rows = [path for path in files if path.suffix == ".sst"]
+    return rows, [path for path in files if path.name.startswith(_METADATA)]
+
+
+def _exists(folder: Path) -> bool:
+    return (folder / "CURRENT").exists()

@@ -1,0 +1,369 @@
+"""Handles of the current key over a column family: `port.state` row by row, and `ColumnState`.
+
+What has expired is removed when it is touched (there is no compaction filter to do it), as in
+`unistream.state.hashmap_ttl`, whose rules are these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from unistream.base.errors import UserCodeError
+from unistream.model.column_values import column_values
+from unistream.model.state import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+from unistream.state.hashmap_rows import elements
+from unistream.state.hashmap_ttl import Lifetime
+from unistream.state.rocksdb_api import Family, rows_from
+from unistream.state.rocksdb_values import NUMBER_BYTES, TIME_BYTES, Layout, expiry_of, stamped
+
+WriteMany = Callable[[str, Iterable[tuple[bytes, bytes | None]]], None]
+
+
+class _NoKey:
+    """Stands for the current key where there is none: whoever looks it up is told."""
+
+    def __get__(self, holder: object, owner: type) -> Any:
+        raise RuntimeError("there is no current key in open(); use state in process_element or on_timer")
+
+
+class CurrentBytes:
+    """The encoded key that all handles of a backend refer to."""
+
+    key: Any = _NoKey()  # an attribute of the object hides it from the first key on
+
+
+def make_handle(
+    descriptor: StateDescriptor,
+    layout: Layout,
+    family: Family,
+    current: CurrentBytes,
+    *,
+    life: Lifetime | None,
+    numbers: Iterator[int],
+) -> Any:
+    """The handle that `port.state` promises for a descriptor."""
+    if isinstance(descriptor, ListStateDescriptor):
+        return ListHandle(layout, family, current, life, numbers)
+    if isinstance(descriptor, MapStateDescriptor):
+        return MapHandle(layout, family, current, life)
+    if isinstance(descriptor, ReducingStateDescriptor):
+        return ReducingHandle(layout, family, current, life, descriptor.reduce)
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return AggregatingHandle(layout, family, current, life, descriptor.aggregate)
+    return (
+        ValueHandle(layout, family, current)
+        if life is None
+        else TtlValueHandle(layout, family, current, life)
+    )
+
+
+class ValueHandle:
+    """`port.state.ValueState` without a time to live."""
+
+    __slots__ = ("_current", "_dump", "_family", "_get", "_load")
+
+    def __init__(self, layout: Layout, family: Family, current: CurrentBytes) -> None:
+        self._family = family
+        self._get = family.get
+        self._current = current
+        self._dump = layout.dump
+        self._load = layout.load
+
+    def value(self) -> Any:
+        stored = self._get(self._current.key)
+        return None if stored is None else self._load(stored)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            del self._family[self._current.key]
+        else:
+            self._family[self._current.key] = self._dump(value)
+
+    def clear(self) -> None:
+        del self._family[self._current.key]
+
+
+class _Cells:
+    """Reading and writing single cells, with or without a time to live."""
+
+    __slots__ = ("_current", "_dump", "_family", "_life", "_load")
+
+    def __init__(self, layout: Layout, family: Family, current: CurrentBytes, life: Lifetime | None) -> None:
+        self._family = family
+        self._current = current
+        self._life = life
+        self._dump = layout.dump
+        self._load = layout.load
+
+    def _read(self, key: bytes) -> Any:
+        """As a reader sees it, which may make it live longer or remove it."""
+        stored, life = self._family.get(key), self._life
+        if stored is None:
+            return None
+        return self._load(stored) if life is None else self._seen(key, stored, life)
+
+    def _seen(self, key: bytes, stored: bytes, life: Lifetime) -> Any:
+        value = stored[TIME_BYTES:]
+        if expiry_of(stored) <= life.now():
+            del self._family[key]
+            return self._load(value) if life.shows_expired else None
+        if life.on_read:
+            self._family[key] = stamped(life.expiry(), value)
+        return self._load(value)
+
+    def _live(self, key: bytes) -> Any:
+        """As a writer sees it."""
+        stored, life = self._family.get(key), self._life
+        if stored is None or life is None:
+            return None if stored is None else self._load(stored)
+        return None if expiry_of(stored) <= life.now() else self._load(stored[TIME_BYTES:])
+
+    def _write(self, key: bytes, value: Any) -> None:
+        stored = self._dump(value)
+        self._family[key] = stored if self._life is None else stamped(self._life.expiry(), stored)
+
+    def _remove_all(self, prefix: bytes) -> None:
+        for key, _ in list(rows_from(self._family, prefix)):
+            del self._family[key]
+
+
+class TtlValueHandle(_Cells):
+    """`port.state.ValueState`."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        return self._read(self._current.key)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+        else:
+            self._write(self._current.key, value)
+
+    def clear(self) -> None:
+        del self._family[self._current.key]
+
+
+class ReducingHandle(_Cells):
+    """`port.state.AppendingState` of a reducing state."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(
+        self,
+        layout: Layout,
+        family: Family,
+        current: CurrentBytes,
+        life: Lifetime | None,
+        reduce: Callable[[Any, Any], Any],
+    ) -> None:
+        super().__init__(layout, family, current, life)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        return self._read(self._current.key)
+
+    def add(self, value: Any) -> None:
+        key = self._current.key
+        found = self._live(key)
+        self._write(key, value if found is None else self._reduce(found, value))
+
+    def clear(self) -> None:
+        del self._family[self._current.key]
+
+
+class AggregatingHandle(_Cells):
+    """`port.state.AppendingState` of an aggregating state."""
+
+    __slots__ = ("_aggregate",)
+
+    def __init__(
+        self,
+        layout: Layout,
+        family: Family,
+        current: CurrentBytes,
+        life: Lifetime | None,
+        aggregate: AggregateFunction,
+    ) -> None:
+        super().__init__(layout, family, current, life)
+        self._aggregate = aggregate
+
+    def get(self) -> Any:
+        found = self._read(self._current.key)
+        return None if found is None else self._aggregate.get_result(found)
+
+    def add(self, value: Any) -> None:
+        key = self._current.key
+        found = self._live(key)
+        if found is None:
+            found = self._aggregate.create_accumulator()
+        self._write(key, self._aggregate.add(value, found))
+
+    def clear(self) -> None:
+        del self._family[self._current.key]
+
+
+class ListHandle(_Cells):
+    """`port.state.ListState`: a row per element, so that adding one rewrites nothing."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(
+        self,
+        layout: Layout,
+        family: Family,
+        current: CurrentBytes,
+        life: Lifetime | None,
+        numbers: Iterator[int],
+    ) -> None:
+        super().__init__(layout, family, current, life)
+        self._numbers = numbers
+
+    def get(self) -> Sequence[Any]:
+        found = rows_from(self._family, self._current.key)
+        life = self._life
+        if life is None:
+            return tuple([self._load(stored) for _, stored in found])
+        seen = [self._seen(key, stored, life) for key, stored in list(found)]
+        return tuple([value for value in seen if value is not None])
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            raise ValueError("a list has no element None")
+        self._write(self._current.key + next(self._numbers).to_bytes(NUMBER_BYTES, "big"), value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        for value in elements(values):
+            self.add(value)
+
+    def update(self, values: Iterable[Any]) -> None:
+        made = elements(values)
+        self.clear()
+        for value in made:
+            self.add(value)
+
+    def clear(self) -> None:
+        self._remove_all(self._current.key)
+
+
+class MapHandle(_Cells):
+    """`port.state.MapState`: a row per entry."""
+
+    __slots__ = ("_dump_key", "_load_key")
+
+    def __init__(self, layout: Layout, family: Family, current: CurrentBytes, life: Lifetime | None) -> None:
+        super().__init__(layout, family, current, life)
+        self._dump_key = layout.dump_key
+        self._load_key = layout.load_key
+
+    def get(self, key: Any) -> Any:
+        return self._read(self._current.key + self._dump_key(key))
+
+    def put(self, key: Any, value: Any) -> None:
+        if value is None:
+            self.remove(key)
+        else:
+            self._write(self._current.key + self._dump_key(key), value)
+
+    def remove(self, key: Any) -> None:
+        del self._family[self._current.key + self._dump_key(key)]
+
+    def contains(self, key: Any) -> bool:
+        return self.get(key) is not None
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        life, prefix = self._life, self._current.key
+        size = len(prefix)
+        found = rows_from(self._family, prefix)  # sees what there is when it begins
+        if life is None:
+            return iter([(self._load_key(key[size:]), self._load(stored)) for key, stored in found])
+        seen = [(key, self._seen(key, stored, life)) for key, stored in list(found)]
+        return iter([(self._load_key(key[size:]), value) for key, value in seen if value is not None])
+
+    def is_empty(self) -> bool:
+        life = self._life
+        found = rows_from(self._family, self._current.key)
+        if life is None:
+            return next(found, None) is None
+        now = life.now()
+        return not any(expiry_of(stored) > now for _, stored in found)
+
+    def clear(self) -> None:
+        self._remove_all(self._current.key)
+
+
+class ColumnHandle:
+    """`port.state.ColumnState`: a look-up and a write for a whole batch."""
+
+    def __init__(
+        self,
+        descriptor: StateDescriptor,
+        layout: Layout,
+        family: Family,
+        life: Lifetime | None,
+        write: WriteMany,
+    ) -> None:
+        self._descriptor = descriptor
+        self._layout = layout
+        self._family = family
+        self._life = life
+        self._write = write
+
+    def get(self, keys: Sequence[object]) -> pa.Array:
+        stored = self._family.get(list(keys))
+        if self._life is not None:
+            stored = self._touched(keys, stored, self._life)
+        load = self._layout.load
+        values = [None if cell is None else load(cell) for cell in stored]
+        return pa.array(values, self._descriptor.type)
+
+    def put(self, keys: Sequence[object], values: pa.Array) -> None:
+        name, kind = self._descriptor.name, self._descriptor.type
+        if len(values) != len(keys):
+            raise UserCodeError(f"state {name!r}: {len(values)} values for {len(keys)} keys")
+        if isinstance(values, pa.ChunkedArray):
+            values = values.combine_chunks()
+        try:
+            values = values if values.type.equals(kind) else values.cast(kind)
+        except pa.ArrowException as error:
+            raise UserCodeError(
+                f"state {name!r} was given {values.type}, which is not of its declared type {kind}: {error}"
+            ) from error
+        dump = self._layout.dump
+        cells: Iterable[bytes | None] = (
+            None if value is None else dump(value) for value in column_values(values)
+        )
+        if self._life is not None:
+            expiry = self._life.expiry()
+            cells = (None if cell is None else stamped(expiry, cell) for cell in cells)
+        self._write(self._layout.family, zip(keys, cells, strict=True))  # type: ignore[arg-type]
+
+    def _touched(
+        self, keys: Sequence[object], stored: list[bytes | None], life: Lifetime
+    ) -> list[bytes | None]:
+        """What a reader sees; expired values are removed, others live longer if reads count."""
+        now, expiry = life.now(), life.expiry()
+        changes: dict[object, bytes | None] = {}
+        seen: list[bytes | None] = []
+        for key, cell in zip(keys, stored, strict=True):
+            expired = cell is not None and expiry_of(cell) <= now
+            value = None if cell is None else cell[TIME_BYTES:]
+            if expired:
+                changes[key] = None
+            elif value is not None and life.on_read:
+                changes[key] = stamped(expiry, value)
+            seen.append(value if not expired or life.shows_expired else None)
+        if changes:
+            self._write(self._layout.family, changes.items())  # type: ignore[arg-type]
+        return seen

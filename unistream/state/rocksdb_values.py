@@ -1,0 +1,342 @@
+"""Values as bytes, and the rows of a column family as a table and back.
+
+    value, reducing, aggregating   key                        -> cell
+    list                           key, number (8 bytes)      -> cell     numbers grow, over all keys
+    map                            key, its own key (msgpack) -> cell
+
+A cell is the value (msgpack by what it is, or pickled where declared), and before it, where the state has a
+time to live, 8 bytes: when it expires, in ms.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypedDict
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.errors import UserCodeError
+from unistream.model.column_values import column_values
+from unistream.model.keyed_snapshot import StateKind, StateTable
+from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN
+from unistream.state import pickled as pickling
+from unistream.state.migration import convert, key_schema_of
+from unistream.state.rocksdb_api import Family, rows_from
+from unistream.state.rocksdb_keys import KeyBytes, group_prefix, groups_of
+
+PIECE_ROWS: Final = 16_384  # of a table that are made at once
+TIME_BYTES: Final = 8
+NUMBER_BYTES: Final = 8
+
+Dump = Callable[[Any], bytes]
+Load = Callable[[bytes], Any]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What lies in a column family.
+
+    Attributes:
+        schema: Of its table in a snapshot (see `unistream.model.state`).
+        family: Name of the column family.
+    """
+
+    name: str
+    kind: StateKind
+    pickled: bool
+    schema: pa.Schema
+    family: str
+
+    @property
+    def has_ttl(self) -> bool:
+        return EXPIRES_COLUMN in self.schema.names
+
+    @property
+    def value_type(self) -> pa.DataType:
+        """Of one cell."""
+        stored = self.schema.field(VALUE_COLUMN).type
+        return stored.value_type if self.kind is StateKind.LIST else stored
+
+    @cached_property
+    def dump(self) -> Dump:
+        return pickling.dump if self.pickled else dumper(self.name, self.value_type)
+
+    @cached_property
+    def load(self) -> Load:
+        return pickling.load if self.pickled else loader(self.value_type)
+
+    @cached_property
+    def dump_key(self) -> Dump:
+        """Of a map's key."""
+        return dumper(self.name, self.schema.field(MAP_KEY_COLUMN).type)
+
+    @cached_property
+    def load_key(self) -> Load:
+        return loader(self.schema.field(MAP_KEY_COLUMN).type)
+
+
+class Numbers(Iterator[int]):
+    """Numbers of the elements of lists: each is greater than all before it.
+
+    Attributes:
+        next: The one that comes.
+    """
+
+    __slots__ = ("next",)
+
+    def __init__(self) -> None:
+        self.next = 1
+
+    def __next__(self) -> int:
+        number = self.next
+        self.next = number + 1
+        return number
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def dumper(name: str, kind: pa.DataType) -> Dump:
+    """Python value -> bytes.
+
+    It raises UserCodeError for what no Arrow type could hold; whether a value is of the declared one is seen
+    when a table is made of it.
+    """
+    encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
+
+    def dump(value: Any) -> bytes:
+        try:
+            return encode(value)
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+            raise UserCodeError(
+                f"state {name!r} was given a value that is not of its declared type {kind}: {error}"
+            ) from error
+
+    return dump
+
+
+def loader(kind: pa.DataType) -> Load:
+    """Bytes -> the Python value that was given."""
+    wanted = _python_type(kind)
+    if wanted is Any:
+        return msgspec.msgpack.Decoder().decode
+    typed = msgspec.msgpack.Decoder(wanted | None if wanted is not None else wanted)
+    plain = msgspec.msgpack.Decoder()
+
+    def load(stored: bytes) -> Any:
+        try:
+            return typed.decode(stored)
+        except msgspec.ValidationError:
+            return plain.decode(stored)  # not of the declared type: the snapshot will say so
+
+    return load
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    raise TypeError(f"a value of type {type(value).__name__} cannot be stored")
+
+
+def _python_type(kind: pa.DataType) -> Any:
+    """What msgspec must decode to; Any where msgpack's own types are right."""
+    for test, wanted in _SPECIAL:
+        if test(kind):
+            return wanted
+    if pa.types.is_map(kind):
+        key, item = _python_type(kind.key_type), _python_type(kind.item_type)
+        return list[tuple[_optional(key), _optional(item)]]  # type: ignore[misc]  # made at run time
+    if pa.types.is_nested(kind) and kind.num_fields == 1 and not pa.types.is_struct(kind):
+        inner = _python_type(kind.field(0).type)
+        return Any if inner is Any else list[_optional(inner)]  # type: ignore[misc]
+    if pa.types.is_struct(kind):
+        fields = {field.name: _python_type(field.type) for field in kind}
+        if all(inner is Any for inner in fields.values()):
+            return Any
+        made = {name: _optional(inner) for name, inner in fields.items()}
+        return TypedDict("Row", made, total=False)  # type: ignore[operator]  # made of the declared fields
+    return Any
+
+
+def _optional(wanted: Any) -> Any:
+    return wanted if wanted is Any else wanted | None
+
+
+_SPECIAL: Final[tuple[tuple[Callable[[pa.DataType], bool], Any], ...]] = (
+    (pa.types.is_timestamp, datetime.datetime | int),
+    (pa.types.is_date, datetime.date | int),
+    (pa.types.is_time, datetime.time | int),
+    (pa.types.is_duration, datetime.timedelta | int),
+    (pa.types.is_decimal, decimal.Decimal),
+)
+
+
+def stamped(expires_ms: int, value: bytes) -> bytes:
+    """The cell of a value with a time to live."""
+    return expires_ms.to_bytes(TIME_BYTES, "big", signed=True) + value
+
+
+def expiry_of(cell: bytes) -> int:
+    """When a cell with a time to live expires, ms."""
+    return int.from_bytes(cell[:TIME_BYTES], "big", signed=True)
+
+
+# --- from rows to tables --------------------------------------------------------------------------
+
+
+def table_of(
+    layout: Layout, family: Family, codec: KeyBytes, groups: tuple[int, int], now_ms: int
+) -> StateTable:
+    """The live rows of some key groups (first, last), in order, read as one goes."""
+    return StateTable(
+        name=layout.name,
+        kind=layout.kind,
+        pickled=layout.pickled,
+        schema=layout.schema,
+        batches=_batches(layout, family, codec, groups, now_ms),
+    )
+
+
+def is_empty(family: Family, groups: tuple[int, int]) -> bool:
+    """It has no row in these key groups."""
+    return next(group_rows(family, groups), None) is None
+
+
+def group_rows(family: Family, groups: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
+    """Rows of key groups first to last, in order."""
+    return rows_from(family, group_prefix(groups[0]), group_prefix(groups[1] + 1))
+
+
+def _batches(
+    layout: Layout, family: Family, codec: KeyBytes, groups: tuple[int, int], now_ms: int
+) -> Iterator[pa.RecordBatch]:
+    cells = live_rows(layout, family, groups, now_ms)
+    entries = _lists(cells) if layout.kind is StateKind.LIST else _flat(layout, cells, codec)
+    while piece := list(itertools.islice(entries, PIECE_ROWS)):
+        keys, rest = [entry[0] for entry in piece], [entry[1] for entry in piece]
+        columns = _columns(layout, rest)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(groups_of(keys), pa.uint16()), *codec.decode(keys).columns, *columns],
+            schema=layout.schema,
+        )
+
+
+def live_rows(
+    layout: Layout, family: Family, groups: tuple[int, int], now_ms: int
+) -> Iterator[tuple[bytes, bytes]]:
+    """Rows that have not expired."""
+    rows = group_rows(family, groups)
+    return (row for row in rows if expiry_of(row[1]) > now_ms) if layout.has_ttl else rows
+
+
+def _flat(
+    layout: Layout, rows: Iterator[tuple[bytes, bytes]], codec: KeyBytes
+) -> Iterator[tuple[bytes, tuple[bytes, bytes]]]:
+    """Key -> (a map's key, cell)."""
+    if layout.kind is not StateKind.MAP:
+        return ((key, (b"", cell)) for key, cell in rows)
+    ends = ((key, codec.end(key), cell) for key, cell in rows)
+    return ((key[:end], (key[end:], cell)) for key, end, cell in ends)
+
+
+def _lists(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, list[bytes]]]:
+    """Key -> cells of its elements."""
+    for key, elements in itertools.groupby(rows, lambda row: row[0][:-NUMBER_BYTES]):
+        yield key, [cell for _, cell in elements]
+
+
+def _columns(layout: Layout, entries: list[Any]) -> list[pa.Array]:
+    """Columns behind the key columns."""
+    try:
+        if layout.kind is StateKind.LIST:
+            return _list_columns(layout, entries)
+        cells = [cell for _, cell in entries]
+        columns = [_values(layout, cells, layout.schema.field(VALUE_COLUMN).type)]
+        if layout.kind is StateKind.MAP:
+            map_keys = [layout.load_key(key) for key, _ in entries]
+            columns.insert(0, pa.array(map_keys, layout.schema.field(MAP_KEY_COLUMN).type))
+        if layout.has_ttl:
+            columns.append(pa.array([expiry_of(cell) for cell in cells], pa.int64()))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise UserCodeError(
+            f"state {layout.name!r} holds a value that is not of its declared type "
+            f"{layout.value_type}: {error}"
+        ) from error
+    return columns
+
+
+def _list_columns(layout: Layout, lists: list[list[bytes]]) -> list[pa.Array]:
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+    cells = [cell for found in lists for cell in found]
+    stored = layout.schema.field(VALUE_COLUMN).type
+    columns = [pa.ListArray.from_arrays(offsets, _values(layout, cells, layout.value_type), type=stored)]
+    if layout.has_ttl:
+        times = pa.array([expiry_of(cell) for cell in cells], pa.int64())
+        columns.append(pa.ListArray.from_arrays(offsets, times))
+    return columns
+
+
+def _values(layout: Layout, cells: list[bytes], kind: pa.DataType) -> pa.Array:
+    if layout.has_ttl:
+        cells = [cell[TIME_BYTES:] for cell in cells]
+    return pa.array(cells if layout.pickled else [layout.load(cell) for cell in cells], kind)
+
+
+# --- from tables to rows --------------------------------------------------------------------------
+
+
+def rows_of(
+    layout: Layout, batch: pa.RecordBatch, codec: KeyBytes, expiry_ms: int, numbers: Iterator[int]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Rows of a stored batch whose columns can be converted to those of the layout.
+
+    `expiry_ms`: when what was stored without a time to live expires, if it has one now. `numbers`: for the
+    elements of lists.
+    """
+    keys = codec.encode(plain_batch(batch.select(key_schema_of(layout.schema).names), codec.schema))
+    target = layout.schema.field(VALUE_COLUMN).type
+    values = column_values(convert(batch.column(VALUE_COLUMN), target))
+    times = column_values(batch.column(EXPIRES_COLUMN)) if EXPIRES_COLUMN in batch.schema.names else None
+    dump = _kept if layout.pickled else layout.dump
+
+    def cell(value: Any, expires: int | None) -> bytes:
+        stored = dump(value)
+        return stamped(expiry_ms if expires is None else expires, stored) if layout.has_ttl else stored
+
+    if layout.kind is StateKind.LIST:
+        for row, (key, found) in enumerate(zip(keys, values, strict=True)):
+            at = itertools.repeat(None) if times is None else times[row]
+            for value, expires in zip(found, at, strict=False):
+                yield key + next(numbers).to_bytes(NUMBER_BYTES, "big"), cell(value, expires)
+        return
+    if layout.kind is StateKind.MAP:
+        column = convert(batch.column(MAP_KEY_COLUMN), layout.schema.field(MAP_KEY_COLUMN).type)
+        keys = [key + layout.dump_key(own) for key, own in zip(keys, column_values(column), strict=True)]
+    for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+        yield key, cell(value, None if times is None else times[row])
+
+
+def _kept(value: bytes) -> bytes:
+    """What was pickled stays so: nothing is loaded."""
+    return value
+
+
+def plain_batch(keys: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Key columns with the types of `schema`: dictionaries as their values, text in its short form."""
+    if keys.schema.equals(schema):
+        return keys
+    columns = [
+        column if column.type.equals(field.type) else convert(column, field.type)
+        for column, field in zip(keys.columns, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,400 @@
+"""State files of one snapshot: written by workers under new names, read back whole or in parts.
+
+    <root>/<job id>/chk-<n>/<uid>/<state>/part-<random>.arrow   of this one (`model.state_files`)
+    <root>/<job id>/chk-<n>/state-<hint>-<random>               the same, for what has no state to itself
+    <root>/<job id>/shared/state-<hint>-<random>                of all that name it (`FileRef.shared`)
+
+A file has its name only when all of it is there. What is small is written at once. What grows past
+`SPOOL_BYTES_MAX` goes to the disk meanwhile: for a local store to a hidden file beside its later name, for
+others to a temporary file of this machine, which is then sent as a whole (a multipart upload that becomes
+visible at its end).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final
+
+import pyarrow as pa
+from fsspec import AbstractFileSystem
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
+from unistream.base.limits import MIB
+from unistream.model.snapshot import FileRef
+from unistream.storage.durable_local import DurableLocalFileSystem
+from unistream.storage.location import Location, confined, open_location
+
+HASH_ASIDE_BYTES_MIN: Final = 4 * MIB  # below it a second thread costs more than it hides
+SPOOL_BYTES_MAX: Final = 8 * MIB  # of a file in the making that stay in memory
+COPY_BYTES: Final = MIB  # at a time, from and to a local disk
+SHARED_FOLDER: Final = "shared"
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
+_IN_FOLDERS: Final = re.compile(r"^([A-Za-z0-9_-][A-Za-z0-9._-]*/)+[a-z]+\.[a-z]+$")
+_CHECKPOINT_FOLDER: Final = re.compile(r"^chk-[0-9]+$")
+
+
+def random_name() -> str:
+    """12 hex digits."""
+    return secrets.token_hex(6)
+
+
+def shared_folder(directory: Location) -> Location:
+    """The folder that the checkpoints of one job have in common, as seen from one of them.
+
+    Raises:
+        ConfigError: it is not the directory of a checkpoint.
+    """
+    parent, _, name = directory.path.rstrip("/").rpartition("/")
+    if not parent or _CHECKPOINT_FOLDER.fullmatch(name) is None:
+        raise ConfigError(f"{directory.url} is not a checkpoint's directory: it shares no files with others")
+    return Location(directory.fs, parent, directory.pause).below(SHARED_FOLDER)
+
+
+def state_file(directory: Location, ref: FileRef) -> Location:
+    """Where a file that a manifest names lies.
+
+    Raises:
+        CorruptSnapshot: outside of where it may lie.
+    """
+    if not ref.shared:
+        return confined(directory, ref.path)
+    try:
+        return confined(shared_folder(directory), ref.path)
+    except ConfigError as error:
+        raise CorruptSnapshot(f"{ref.path} cannot be a shared file: {error}") from None
+
+
+def remove_shared(folder: Location, files: Sequence[str]) -> None:
+    """Removes files of a folder `shared`, also hidden ones that a killed writer left. Absent is fine.
+
+    Raises:
+        ConfigError: a name leads out of it.
+        OSError: not all of them could be removed.
+    """
+    for name in files:
+        plain = name.removeprefix(".")
+        folder.below(plain)  # refuses what leads elsewhere
+        try:
+            folder.fs.rm_file(f"{folder.path}/{name}")
+        except FileNotFoundError:
+            continue
+
+
+class FsStateWriter:
+    """`unistream.port.storage.StateWriter` below one snapshot's directory. Thread-safe.
+
+    The directory must exist (`FsCheckpointStorage.directory` made it): a late writer of an aborted
+    checkpoint then fails instead of leaving files that nobody removes.
+    """
+
+    def __init__(
+        self,
+        directory_url: str,
+        *,
+        fs: AbstractFileSystem | None = None,
+        unique: Callable[[], str] = random_name,
+    ) -> None:
+        self._location = open_location(directory_url, fs)
+        self._unique = unique
+        self._bytes = Counter()
+
+    @property
+    def bytes_written(self) -> int:
+        """See the port."""
+        return self._bytes.total
+
+    def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
+        """See the port.
+
+        Raises:
+            Transient: it could not be written; the checkpoint must be declined.
+        """
+        view = memoryview(content).cast("B")
+        return self._store(self._target(name_hint), view)
+
+    def open(self, name_hint: str) -> GrowingFile:
+        """See the port."""
+        return GrowingFile(self._target(name_hint), self._store, self._name, self._bytes)
+
+    def copy(self, name_hint: str, path: Path, *, shared: bool = False) -> FileRef:
+        """See the port.
+
+        Raises:
+            ConfigError: `shared`, and this is a savepoint.
+            Transient: it could not be read or written.
+        """
+        folder = self._shared() if shared else self._location
+        target = self._target(name_hint, folder)
+        try:
+            growing = GrowingFile(target, self._store, self._name, self._bytes)
+            with path.open("rb") as source, growing as file:
+                while content := source.read(COPY_BYTES):
+                    file.write(content)
+        except OSError as error:
+            raise Transient(f"cannot read the state file {path}: {error}") from error
+        ref = file.ref
+        return FileRef(path=ref.path, size=ref.size, sha256=ref.sha256, shared=shared)
+
+    def _shared(self) -> Location:
+        folder = shared_folder(self._location)
+        if self._location.is_local and not self._location.is_directory():
+            raise Transient(f"{self._location.url} is gone: its checkpoint was given up")
+        try:
+            folder.fs.makedirs(folder.path, exist_ok=True)
+        except OSError as error:
+            raise Transient(f"cannot make {folder.url}: {error}") from error
+        return folder
+
+    def _target(self, name_hint: str, folder: Location | None = None) -> Location:
+        if _IN_FOLDERS.fullmatch(name_hint) and ".." not in name_hint:
+            return self._in_folders(name_hint)
+        hint = _NOT_IN_NAMES.sub("-", name_hint).strip("-")[:64]
+        folder = folder or self._location
+        return folder.below(f"state-{hint or 'x'}-{self._unique()}{self._unique()}")
+
+    def _in_folders(self, name_hint: str) -> Location:
+        """`a/b/part.arrow`: a file `part-<random>.arrow` in folders that are made."""
+        folders, _, name = name_hint.rpartition("/")
+        stem, dot, suffix = name.partition(".")
+        folder = self._location.below(folders)
+        if folder.is_local:
+            if not self._location.is_directory():
+                raise Transient(f"{self._location.url} is gone: its checkpoint was given up")
+            try:
+                folder.fs.makedirs(folder.path, exist_ok=True)
+            except OSError as error:
+                raise Transient(f"cannot make {folder.url}: {error}") from error
+        return folder.below(f"{stem}-{self._unique()}{self._unique()}{dot}{suffix}")
+
+    def _store(self, target: Location, content: memoryview) -> FileRef:
+        stored = content if target.is_local else bytes(content)
+        try:
+            digest = _hash_while(content, lambda: target.fs.pipe_file(target.path, stored, mode="create"))
+        except OSError as error:
+            raise _not_written(target, error) from error
+        self._bytes.add(len(content))
+        return FileRef(path=self._name(target), size=len(content), sha256=digest)
+
+    def _name(self, target: Location) -> str:
+        """As a manifest names it: below the snapshot's directory, or below the folder of shared files."""
+        inside = f"{self._location.path.rstrip('/')}/"
+        if target.path.startswith(inside):
+            return target.path.removeprefix(inside)
+        return target.path.rpartition("/")[2]
+
+
+class GrowingFile:
+    """`unistream.port.storage.StateFile`. Made by `FsStateWriter.open`."""
+
+    def __init__(
+        self,
+        target: Location,
+        store: Callable[[Location, memoryview], FileRef],
+        name: Callable[[Location], str],
+        written: Counter,
+    ) -> None:
+        self._target = target
+        self._store = store
+        self._name = name
+        self._written = written
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._digest = hashlib.sha256()
+        self._spool: IO[bytes] | None = None
+        self._ref: FileRef | None = None
+
+    @property
+    def ref(self) -> FileRef:
+        """See the port."""
+        assert self._ref is not None, "the file is not finished"
+        return self._ref
+
+    def __enter__(self) -> GrowingFile:
+        return self
+
+    def write(self, content: bytes | memoryview) -> None:
+        """See the port."""
+        self._size += len(content)
+        if self._spool is None and self._size <= SPOOL_BYTES_MAX:
+            self._pieces.append(bytes(content))
+            return
+        try:
+            if self._spool is None:
+                self._spool = self._new_spool()
+                self._append(b"".join(self._pieces))
+                self._pieces.clear()
+            self._append(content)
+        except OSError as error:
+            raise _not_written(self._target, error) from error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._ref = self._finish()
+        finally:
+            self._pieces.clear()
+            if self._spool is not None:
+                self._spool.close()
+                Path(self._spool.name).unlink(missing_ok=True)
+
+    def _new_spool(self) -> IO[bytes]:
+        target = self._target
+        if isinstance(target.fs, DurableLocalFileSystem):
+            return target.fs.temporary_for(target.path)
+        return tempfile.NamedTemporaryFile(prefix="unistream-state-", delete=False)
+
+    def _append(self, content: bytes | memoryview) -> None:
+        assert self._spool is not None, "there is a spool by now"
+        self._spool.write(content)
+        self._digest.update(content)
+
+    def _finish(self) -> FileRef:
+        if self._spool is None:
+            return self._store(self._target, memoryview(b"".join(self._pieces)))
+        target = self._target
+        try:
+            self._spool.flush()
+            if isinstance(target.fs, DurableLocalFileSystem):
+                target.fs.name_temporary(self._spool, target.path)
+            else:
+                target.fs.put_file(self._spool.name, target.path, mode="create")
+        except OSError as error:
+            raise _not_written(target, error) from error
+        self._written.add(self._size)
+        return FileRef(path=self._name(target), size=self._size, sha256=self._digest.hexdigest())
+
+
+def _not_written(target: Location, error: OSError) -> Transient:
+    return Transient(f"cannot write the state file {target.url}: {error}")
+
+
+def _hash_while(content: memoryview, write: Callable[[], object]) -> str:
+    """SHA-256 in hex of what `write` writes, at the same time when that pays."""
+    if len(content) < HASH_ASIDE_BYTES_MIN:
+        write()
+        return hashlib.sha256(content).hexdigest()
+    with ThreadPoolExecutor(1, "state-hash") as pool:
+        digest = pool.submit(lambda: hashlib.sha256(content).hexdigest())
+        write()
+        return digest.result()
+
+
+class Counter:
+    """A sum that several threads add to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._total = 0
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    def add(self, amount: int) -> None:
+        with self._lock:
+            self._total += amount
+
+
+class FsStateReader:
+    """`unistream.port.storage.StateReader` below one snapshot's directory. Thread-safe.
+
+    What returns a whole file checks its size and checksum before it returns anything: state that is silently
+    wrong is worse than a slower restore.
+    """
+
+    def __init__(self, directory_url: str, *, fs: AbstractFileSystem | None = None) -> None:
+        self._location = open_location(directory_url, fs)
+        self._bytes = Counter()
+
+    @property
+    def bytes_read(self) -> int:
+        """See the port."""
+        return self._bytes.total
+
+    def read(self, ref: FileRef) -> bytes:
+        """All bytes. Raises CorruptSnapshot (missing, size, checksum) or Unreachable."""
+        target = state_file(self._location, ref)
+        try:
+            content = target.read()
+        except FileNotFoundError:
+            raise missing(target) from None
+        _check(target, ref, memoryview(content))
+        self._bytes.add(len(content))
+        return content
+
+    def read_range(self, ref: FileRef, start: int, stop: int) -> bytes:
+        """See the port."""
+        target = state_file(self._location, ref)
+        if not 0 <= start <= stop <= ref.size:
+            raise CorruptSnapshot(f"{target.url} has {ref.size} B: there are no bytes {start} to {stop}")
+        if start == stop:
+            return b""
+        try:
+            content = target.read(start, stop)
+        except FileNotFoundError:
+            raise missing(target) from None
+        if len(content) != stop - start:
+            raise CorruptSnapshot(f"{target.url} ends before byte {stop}: it is truncated")
+        self._bytes.add(len(content))
+        return content
+
+    def open_range(self, ref: FileRef) -> pa.NativeFile:
+        """See the port; the caller closes it.
+
+        A local file is mapped, so that several subtasks share its pages and batches are not copied; from
+        other stores it is read whole (it has to be, for the checksum).
+        """
+        target = state_file(self._location, ref)
+        if not isinstance(self._location.fs, DurableLocalFileSystem) or ref.size == 0:
+            return pa.BufferReader(self.read(ref))
+        try:
+            mapped = pa.memory_map(target.path)
+        except FileNotFoundError:
+            raise missing(target) from None
+        try:
+            _check(target, ref, memoryview(mapped.read_buffer()))
+            mapped.seek(0)
+        except BaseException:
+            mapped.close()
+            raise
+        self._bytes.add(ref.size)
+        return mapped
+
+    def fetch(self, ref: FileRef, path: Path) -> None:
+        """See the port. A part of a file that failed stays at `path`: its folder is the caller's."""
+        target = state_file(self._location, ref)
+        digest = hashlib.sha256()
+        with path.open("xb") as copy:
+            for start in range(0, ref.size, SPOOL_BYTES_MAX):
+                content = self.read_range(ref, start, min(start + SPOOL_BYTES_MAX, ref.size))
+                digest.update(content)
+                copy.write(content)
+        if digest.hexdigest() != ref.sha256:
+            raise _wrong_checksum(target)
+
+
+def missing(target: Location) -> CorruptSnapshot:
+    """A file that a manifest names is not there."""
+    return CorruptSnapshot(f"{target.url} is missing: the snapshot cannot be restored")
+
+
+def _check(target: Location, ref: FileRef, content: memoryview) -> None:
+    if len(content) != ref.size:
+        raise CorruptSnapshot(f"{target.url} has {len(content)} B instead of {ref.size} B: it is truncated")
+    if hashlib.sha256(content).hexdigest() != ref.sha256:
+        raise _wrong_checksum(target)
+
+
+def _wrong_checksum(target: Location) -> CorruptSnapshot:
+    return CorruptSnapshot(f"{target.url} does not match its checksum: it was damaged after it was written")
