@@ -51,10 +51,12 @@ SECTIONS_THAT_RUN = {
     "state_redistribution.json": {
         "operatorState",
         "keyedState",
+        "inFlightMappers",
         "finishedStateOfCheckpoint",
         "finishedStateOnRestore",
     },
     "watermarks.json": {"watermarkValve", "combinedWatermark", "barrierHandling"},
+    "two_phase_commit.json": {"observedTraces", "twoPhaseCommitSinkFunction"},
     "lifecycle.json": {"observedTraces", "wireEvents", "notificationVectors", "failurePhases"},
 }
 

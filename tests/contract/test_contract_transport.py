@@ -41,6 +41,7 @@ class Partition:
     def __init__(self, elements: list[el.Element] | None = None) -> None:
         self.lock = threading.Lock()
         self.elements: deque[el.Element] = deque(elements or [])
+        self.urgent: deque[el.Event] = deque()
         self.listener: Callable[[], None] = lambda: None
         self.released: queue.Queue[BaseException | None] = queue.Queue()
         self.polled = 0
@@ -59,8 +60,24 @@ class Partition:
         if self.failure:
             raise self.failure
         with self.lock:
-            self.polled += bool(self.elements)
-            return self.elements.popleft() if self.elements else None
+            waiting = self.urgent or self.elements
+            self.polled += bool(waiting)
+            return waiting.popleft() if waiting else None
+
+    def peek(self) -> el.Element | None:
+        if self.failure:
+            raise self.failure
+        with self.lock:
+            return (self.urgent or self.elements or [None])[0]
+
+    def poll_urgent(self) -> el.Event | None:
+        with self.lock:
+            return self.urgent.popleft() if self.urgent else None
+
+    def overtake(self, barrier: el.CheckpointBarrier) -> None:
+        with self.lock:
+            self.urgent.append(barrier)
+        self.listener()
 
     def release(self, error: BaseException | None) -> None:
         self.released.put(error)
@@ -228,6 +245,26 @@ def test_a_batch_needs_credit_for_all_of_its_bytes_and_events_cost_none(wire: Wi
     stream.grant(1)
     assert values(sink.take(2)) == [[3], el.Watermark(3)]
     assert sink.costs == [COST, 0, COST, 0, COST, 0]
+
+
+def test_a_barrier_overtakes_rows_that_wait_for_credit(wire: Wire) -> None:
+    """Also while the stream's own thread waits inside gRPC for that credit."""
+    barrier = el.CheckpointBarrier(CheckpointId(7), 123, alignment=el.Alignment.UNALIGNED)
+    partition = Partition([rows(1), rows(2), rows(3), el.EndOfPartition()])
+    stream, sink = wire.stream(partition, credit=COST)
+    assert values(sink.take(1)) == [[1]]
+    assert sink.needs.get(timeout=WAIT_S) == COST
+    partition.overtake(barrier)
+    assert sink.take(1) == [barrier]
+    assert len(partition.elements) == 3, "nothing was taken without credit"
+    stream.grant(COST)
+    assert values(sink.take(1)) == [[2]]
+    assert sink.needs.get(timeout=WAIT_S) == COST
+    partition.overtake(barrier)
+    partition.overtake(barrier)
+    assert sink.take(2) == [barrier, barrier]
+    stream.grant(COST)
+    assert values(sink.take(2)) == [[3], el.EndOfPartition()]
 
 
 def test_grants_are_collected_but_never_starve_the_producer(wire: Wire) -> None:

@@ -8,46 +8,27 @@ counts as having delivered every barrier.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
-
 from unistream.base.ids import CheckpointId
-
-
-class AbortReason(Enum):
-    """Flink's names (`CheckpointFailureReason`)."""
-
-    SUBSUMED = "CHECKPOINT_DECLINED_SUBSUMED"
-    CANCELLED = "CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER"
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """All barriers are there: take the snapshot now."""
-
-    checkpoint_id: CheckpointId
-
-
-@dataclass(frozen=True, slots=True)
-class Abort:
-    """The snapshot will not be taken here."""
-
-    checkpoint_id: CheckpointId
-    reason: AbortReason
-
-
-Action = Trigger | Abort
+from unistream.core.barriers import Abort, AbortReason, Action, Trigger
+from unistream.model.elements import CheckpointBarrier
 
 
 class BarrierAligner:
-    """Decides which channels of one task may be read; channels are numbered over all its gates."""
+    """`core.barriers.BarrierHandler` that decides which channels may be read, and never overtakes.
 
-    def __init__(self, channels: int) -> None:
+    Args:
+        after_tasks_finish: False: a channel that ends gives up the pending checkpoint.
+    """
+
+    deadline_ms: int | None = None
+
+    def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
         self._open = set(range(channels))
         self._blocked: set[int] = set()
         self._aligned: set[int] = set()
         self._latest: CheckpointId | None = None
-        self._pending: CheckpointId | None = None
+        self._pending: CheckpointBarrier | None = None
+        self._after_tasks_finish = after_tasks_finish
 
     @property
     def latest(self) -> CheckpointId | None:
@@ -57,7 +38,7 @@ class BarrierAligner:
     @property
     def pending(self) -> CheckpointId | None:
         """The checkpoint that is being aligned."""
-        return self._pending
+        return None if self._pending is None else self._pending.checkpoint_id
 
     @property
     def blocked(self) -> frozenset[int]:
@@ -72,21 +53,29 @@ class BarrierAligner:
     def is_blocked(self, channel: int) -> bool:
         return channel in self._blocked
 
-    def on_barrier(self, channel: int, checkpoint_id: CheckpointId) -> list[Action]:
-        """The barrier of `checkpoint_id` arrived on `channel`."""
+    def persists(self, channel: int) -> bool:
+        """Never: no row is overtaken."""
+        return False
+
+    def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
+        """A barrier arrived on `channel`."""
         if channel not in self._open:
             return []
         actions: list[Action] = []
-        if checkpoint_id != self._pending:
-            if self._latest is not None and checkpoint_id <= self._latest:
+        if barrier.checkpoint_id != self.pending:
+            if self._latest is not None and barrier.checkpoint_id <= self._latest:
                 return []
             if self._pending is not None:
-                actions.append(Abort(self._pending, AbortReason.SUBSUMED))
+                actions.append(Abort(self._pending.checkpoint_id, AbortReason.SUBSUMED))
                 self._release()
-            self._latest = self._pending = checkpoint_id
+            self._latest, self._pending = barrier.checkpoint_id, barrier
         self._aligned.add(channel)
         self._blocked.add(channel)
         return actions + self._trigger_if_complete()
+
+    def on_announcement(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
+        """The barrier keeps its place."""
+        return []
 
     def on_cancel(self, channel: int, checkpoint_id: CheckpointId) -> list[Action]:
         """The barrier of `checkpoint_id` will not come on `channel`."""
@@ -94,16 +83,25 @@ class BarrierAligner:
 
     def cancel(self, checkpoint_id: CheckpointId) -> list[Action]:
         """`checkpoint_id` is given up, from wherever that is known; reported once."""
-        if checkpoint_id != self._pending and self._latest is not None and checkpoint_id <= self._latest:
+        if checkpoint_id != self.pending and self._latest is not None and checkpoint_id <= self._latest:
             return []
-        self._latest = checkpoint_id
-        self._release()
-        return [Abort(checkpoint_id, AbortReason.CANCELLED)]
+        return self._give_up(checkpoint_id, AbortReason.CANCELLED)
 
-    def on_end_of_partition(self, channel: int) -> list[Action]:
+    def on_end_of_partition(self, channel: int, now_ms: int) -> list[Action]:
         """Nothing follows on `channel`."""
         self._open.discard(channel)
+        if not self._after_tasks_finish and self._pending is not None:
+            return self._give_up(self._pending.checkpoint_id, AbortReason.INPUT_ENDED)
         return self._trigger_if_complete()
+
+    def on_time(self, now_ms: int) -> list[Action]:
+        """Nothing is timed."""
+        return []
+
+    def _give_up(self, checkpoint_id: CheckpointId, reason: AbortReason) -> list[Action]:
+        self._latest = checkpoint_id
+        self._release()
+        return [Abort(checkpoint_id, reason)]
 
     def _trigger_if_complete(self) -> list[Action]:
         if self._pending is None or not self._open <= self._aligned:

@@ -6,7 +6,7 @@ reference inside one process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import pyarrow as pa
@@ -84,15 +84,58 @@ class SnapshotKind(Enum):
         return self in (SnapshotKind.SUSPEND, SnapshotKind.TERMINATE)
 
 
+class Alignment(Enum):
+    """How a barrier travels. Values are the wire form."""
+
+    ALIGNED = "aligned"  # in its place (until its timeout, if it has one)
+    UNALIGNED = "unaligned"  # it overtakes rows, which become part of the snapshot
+    FORCED = "forced"  # in its place on this edge, whose rows cannot be dealt out anew; then as it would
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:
     """Divides the rows of snapshot `checkpoint_id` from those after it. `directory`: fsspec URL of the
-    snapshot's own directory, so that a task which is reached only by barriers knows where to write."""
+    snapshot's own directory, so that a task which is reached only by barriers knows where to write.
+
+    `timeout_ms`: of an aligned one: so long after `timestamp_ms` it may overtake; None: never.
+    """
 
     checkpoint_id: CheckpointId
     timestamp_ms: int
     kind: SnapshotKind = SnapshotKind.CHECKPOINT
     directory: str = ""
+    alignment: Alignment = Alignment.ALIGNED
+    timeout_ms: int | None = None
+
+    @property
+    def may_time_out(self) -> bool:
+        """It waits for others now, and will not after its timeout."""
+        return self.alignment is Alignment.ALIGNED and bool(self.timeout_ms)
+
+    @property
+    def deadline_ms(self) -> int:
+        """Wall-clock time of its timeout. Only of one that has one."""
+        assert self.timeout_ms is not None, "it never times out"
+        return self.timestamp_ms + self.timeout_ms
+
+    def is_timed_out(self, now_ms: int) -> bool:
+        """More than the timeout has passed."""
+        return self.may_time_out and self.deadline_ms < now_ms
+
+    def overtaking(self) -> CheckpointBarrier:
+        """The same, not waiting any more."""
+        return replace(self, alignment=Alignment.UNALIGNED)
+
+    def in_place(self) -> CheckpointBarrier:
+        """For an edge on which nothing may be overtaken."""
+        waits = self.alignment is Alignment.ALIGNED and not self.timeout_ms
+        return self if waits else replace(self, alignment=Alignment.FORCED)
+
+    def resumed(self) -> CheckpointBarrier:
+        """Behind such an edge: as it was before it."""
+        if self.alignment is not Alignment.FORCED:
+            return self
+        return replace(self, alignment=Alignment.ALIGNED if self.timeout_ms else Alignment.UNALIGNED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from unistream.base.ids import PartitionId
 from unistream.base.limits import RPC_TIMEOUT_S
 from unistream.model.codec import decode_answer, decode_event, encode
 from unistream.model.elements import Element, EndOfPartition
-from unistream.model.messages import Answer, ChannelDescriptor, ToJobManager, ToTaskManager
+from unistream.model.messages import Answer, ChannelDescriptor, Request
 from unistream.net import wire
+from unistream.net.peers import Alarms, Connections, connect
 from unistream.port.transport import InputSink
 
 BACKOFF_MS_MIN: Final = 100  # taskmanager.network.request-backoff.initial
@@ -37,9 +38,9 @@ class FlightControlClient:
     def __init__(self, address: str, timeout_s: float = RPC_TIMEOUT_S) -> None:
         self._address = address
         self._options = flight.FlightCallOptions(timeout=timeout_s)
-        self._client: flight.FlightClient | None = _client(address)
+        self._client: flight.FlightClient | None = connect(address)
 
-    def call(self, message: ToTaskManager | ToJobManager) -> Answer:
+    def call(self, message: Request) -> Answer:
         """The peer's answer.
 
         Raises:
@@ -77,6 +78,8 @@ class FlightDataClient:
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._streams: set[FlightStream] = set()
+        self._connections = Connections()
+        self._alarms = Alarms(self._clock)
         self._closed = False
 
     def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> FlightStream:
@@ -86,7 +89,14 @@ class FlightDataClient:
             Unreachable: this client is closed.
         """
         stream = FlightStream(
-            channel, sink, credits, timeout_ms=self._timeout_ms, clock=self._clock, ended=self._forget
+            channel,
+            sink,
+            credits,
+            timeout_ms=self._timeout_ms,
+            clock=self._clock,
+            connections=self._connections,
+            alarms=self._alarms,
+            ended=self._forget,
         )
         with self._lock:
             if self._closed:
@@ -104,6 +114,7 @@ class FlightDataClient:
             stream.close()
         for stream in streams:
             stream.end(CLOSE_JOIN_S)
+        self._alarms.close()
 
     def _forget(self, stream: FlightStream) -> None:
         with self._lock:
@@ -127,6 +138,8 @@ class FlightStream:
         *,
         timeout_ms: int,
         clock: Clock,
+        connections: Connections,
+        alarms: Alarms,
         ended: Callable[[FlightStream], None],
     ) -> None:
         if not 1 <= credit <= wire.CREDITS_MAX:
@@ -137,6 +150,8 @@ class FlightStream:
         self._room_most = credit
         self._timeout_ms = timeout_ms
         self._clock = clock
+        self._connections = connections
+        self._alarms = alarms
         self._ended = ended
         self._where = f"{wire.describe(channel)} at {channel.address}"
         self._closed = threading.Event()
@@ -206,7 +221,7 @@ class FlightStream:
             try:
                 return self._ask(max(1, deadline_ms - self._clock.monotonic_ms()))
             except flight.FlightUnavailableError as error:
-                self._disconnect()
+                self._disconnect(is_broken=error.extra_info != wire.OWN_ERROR)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
                 if left_ms <= 0:
                     last = wire.from_peer(error, "last answer")
@@ -218,16 +233,16 @@ class FlightStream:
     def _ask(self, patience_ms: int) -> None:
         descriptor = flight.FlightDescriptor.for_command(wire.encode_channel(self._channel))
         options = flight.FlightCallOptions(read_options=wire.READ_OPTIONS)
-        client = _client(self._channel.address)
+        client = self._connections.take(self._channel.address)
+        with self._lock:
+            self._client = client
         writer, reader = client.do_exchange(descriptor, options)
         with self._lock:
-            self._client, self._writer, self._reader = client, writer, reader
+            self._writer, self._reader = writer, reader
         if self._closed.is_set():  # close() came before there was a reader to cancel
             raise _ClosedHere
-        # A call has a limit for its whole life only; for the first answer it is this watch.
-        watch = threading.Timer(patience_ms / 1000, reader.cancel)
-        watch.daemon = True
-        watch.start()
+        # A call has a limit for its whole life only; for the first answer it is this alarm.
+        alarm = self._alarms.set(patience_ms, reader.cancel)
         try:
             writer.write_metadata(wire.encode_credits(self._initial))
             answer = reader.read_chunk().app_metadata
@@ -236,7 +251,7 @@ class FlightStream:
         except flight.FlightCancelledError as error:
             raise self._lost(f"did not answer within {self._timeout_ms} ms") from error
         finally:
-            watch.cancel()
+            self._alarms.forget(alarm)
         if answer is None or answer.to_pybytes() != wire.ACCEPTED:
             raise ProtocolError(f"{self._where} did not begin as a stream of elements")
         with self._lock:
@@ -321,15 +336,17 @@ class FlightStream:
             self._accepted = False  # broken: the reading side says so, with the reason
         self._held_back = 0
 
-    def _disconnect(self) -> None:
+    def _disconnect(self, *, is_broken: bool = False) -> None:
         with self._lock:
-            writer, reader = self._writer, self._reader
+            client, writer, reader = self._client, self._writer, self._reader
             self._client = self._writer = self._reader = None
             self._accepted = False
         if reader is not None:
             reader.cancel()
         if writer is not None:
             _close_quietly(writer)
+        if client is not None:
+            self._connections.give_back(self._channel.address, client, is_broken=is_broken)
 
     def _lost(self, why: str) -> PartitionLost:
         channel = self._channel
@@ -341,13 +358,6 @@ class FlightStream:
 
 class _ClosedHere(Exception):
     """Not an error: the owner has closed the stream."""
-
-
-def _client(address: str) -> flight.FlightClient:
-    try:
-        return flight.FlightClient(address)
-    except wire.WIRE_ERRORS as error:
-        raise ConfigError(f"{address!r} is not a Flight location: {error}") from error
 
 
 def _close_quietly(writer: flight.FlightStreamWriter) -> None:

@@ -2,7 +2,10 @@
 
 A stream costs one thread, the one that gRPC gives to its call. It sends what the view has while there
 is credit for it, and reads the consumer's messages only when there is not: a grant that is not needed yet
-waits in gRPC's buffer. While it sends nothing it looks every `WATCH_S` whether the consumer is gone.
+waits in gRPC's buffer. One thread for all looks every `WATCH_S` whose consumers are gone, and wakes them.
+
+A batch stays with the view until there is credit for it, so that a barrier may still overtake it. While the
+thread waits for that credit, urgent events are written by the server's `Courier`; never by both at once.
 """
 
 from __future__ import annotations
@@ -28,9 +31,11 @@ from unistream.net.address import (
     break_connections,
     is_loopback,
 )
+from unistream.net.overtaking import Courier
 from unistream.port.transport import ControlHandler, PartitionSource, SubpartitionView
 
-WATCH_S: Final = 0.25  # how late an idle stream notices that its consumer is gone
+WATCH_S: Final = 0.25  # how late an idle stream is told that its consumer is gone
+IDLE_S: Final = 10.0  # a bound for one wait of a stream; nothing depends on it
 CLOSE_GRACE_S: Final = 1.0  # for calls in progress to end by themselves
 CLOSE_BREAK_S: Final = 2.0  # for calls whose connection was cut
 
@@ -114,25 +119,43 @@ class FlightServer:
 
 
 class _Streams:
-    """The wake-up of each open stream, so that close reaches all of them."""
+    """The wake-up of each open stream, so that close and the loss of a consumer reach it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wakes: set[threading.Event] = set()
+        self._wakes: dict[threading.Event, flight.ServerCallContext] = {}
+        self._watching = threading.Event()  # set at the end
+        self._watch: threading.Thread | None = None
         self.closing = False
+        self.courier = Courier()
 
-    def add(self, wake: threading.Event) -> None:
+    def add(self, wake: threading.Event, context: flight.ServerCallContext) -> None:
         with self._lock:
-            self._wakes.add(wake)
+            self._wakes[wake] = context
+            if self._watch is None and not self.closing:
+                self._watch = threading.Thread(target=self._look, name="flight-watch", daemon=True)
+                self._watch.start()
 
     def remove(self, wake: threading.Event) -> None:
+        """Before the call returns: its context is not looked at any more."""
         with self._lock:
-            self._wakes.discard(wake)
+            self._wakes.pop(wake, None)
+
+    def _look(self) -> None:
+        """Wakes the streams whose consumers are gone: one thread looks for all, since thousands that look by
+        themselves would have no time for anything else."""
+        while not self._watching.wait(WATCH_S):
+            with self._lock:
+                gone = [wake for wake, context in self._wakes.items() if context.is_cancelled()]
+            for wake in gone:
+                wake.set()
 
     def close(self) -> None:
+        self._watching.set()
         with self._lock:
             self.closing = True
             wakes = list(self._wakes)
+        self.courier.close()
         for wake in wakes:
             wake.set()
 
@@ -202,6 +225,9 @@ class _Stream:
         self._wake = threading.Event()
         self._credits = 0
         self._schema: pa.Schema | None = None
+        self._view: SubpartitionView | None = None
+        self._turn = threading.Lock()  # whose turn it is to write while the thread waits for credit
+        self._starving = False
 
     def run(self, partitions: PartitionSource) -> None:
         """Returns when the consumer has read EndOfPartition.
@@ -210,17 +236,24 @@ class _Stream:
             Unreachable: no such subpartition yet, the consumer is gone, or the server closes.
             ProtocolError: the consumer or the partition broke the rules.
         """
-        self._streams.add(self._wake)
+        self._streams.add(self._wake, self._context)
         try:
             self._await_credits()
-            view = partitions.open_subpartition(self._channel, self._wake.set)
+            view = partitions.open_subpartition(self._channel, self._on_ready)
             if view is None:
                 raise Unreachable(f"{wire.describe(self._channel)} is not there (yet)")
             self._serve(view)
         finally:
             self._streams.remove(self._wake)
 
+    def _on_ready(self) -> None:
+        """By the producer's thread: the view has something."""
+        self._wake.set()
+        if self._starving:
+            self._streams.courier.send(self._overtake)
+
     def _serve(self, view: SubpartitionView) -> None:
+        self._view = view
         try:
             self._send_all(view)
             self._await_end()
@@ -241,13 +274,19 @@ class _Stream:
                 return
 
     def _next(self, view: SubpartitionView) -> Element:
+        """What is to be sent now; there is credit for it."""
         while True:
-            self._wake.clear()  # before the poll: a wake-up after it is kept
-            element = view.poll()
+            self._wake.clear()  # before the look: a wake-up after it is kept
+            head = view.peek()
             self._check_open()
-            if element is not None:
-                return element
-            self._wake.wait(WATCH_S)
+            if isinstance(head, Batch):
+                self._await_credits_for(head)
+            if head is not None:
+                element = view.poll()  # another one if a barrier has come meanwhile
+                if element is not None:
+                    return element
+                continue
+            self._wake.wait(IDLE_S)
             if self._context.is_cancelled():
                 raise Unreachable(f"the consumer of {wire.describe(self._channel)} is gone")
 
@@ -265,12 +304,46 @@ class _Stream:
             )
         for piece in wire.split(records):
             cost = wire.cost_of(piece)
-            if self._credits < cost:
-                self._writer.write_metadata(wire.encode_need(cost))
-            while self._credits < cost:
-                self._await_credits()
+            self._starve(cost)
             self._writer.write_with_metadata(piece, wire.encode_cost(cost))
             self._credits -= cost
+
+    # --- credit -----------------------------------------------------------------------------------
+
+    def _await_credits_for(self, batch: Batch) -> None:
+        """Before `batch` is taken from the view: for all of it, or for as much as one message may hold."""
+        if batch.num_rows:
+            self._starve(min(wire.cost_of(wire.to_wire(batch)), FRAME_BYTES_MAX))
+
+    def _starve(self, cost: int) -> None:
+        """Returns when there is so much credit; meanwhile the courier may write."""
+        if self._credits >= cost:
+            return
+        self._writer.write_metadata(wire.encode_need(cost))
+        with self._turn:
+            self._starving = True
+            self._send_urgent()  # what came before anybody could know
+        try:
+            while self._credits < cost:
+                self._await_credits()
+        finally:
+            with self._turn:
+                self._starving = False
+
+    def _overtake(self) -> None:
+        """By the courier."""
+        with self._turn:
+            if self._starving:
+                try:
+                    self._send_urgent()
+                except wire.WIRE_ERRORS:
+                    return  # the stream's own thread learns of it by its read, and says so
+
+    def _send_urgent(self) -> None:
+        """By whoever has the turn."""
+        assert self._view is not None
+        while (event := self._view.poll_urgent()) is not None:
+            self._writer.write_metadata(encode_event(event))
 
     def _await_credits(self) -> None:
         """Blocks until the consumer grants something, leaves, or `break_connections` ends its wait."""

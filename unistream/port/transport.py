@@ -10,15 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from unistream.model.elements import Element
-from unistream.model.messages import Answer, ChannelDescriptor, ToJobManager, ToTaskManager
+from unistream.model.elements import Element, Event
+from unistream.model.messages import Answer, ChannelDescriptor, Request
 
 
 class SubpartitionView(Protocol):
     """The producer's end of one channel, as the server that sends it sees it. Thread-safe."""
 
+    def peek(self) -> Element | None:
+        """What `poll` would return now; a barrier that comes before `poll` may overtake it."""
+
     def poll(self) -> Element | None:
         """Next element in order, or None: then `listener` is called when there is one."""
+
+    def poll_urgent(self) -> Event | None:
+        """Next barrier that has overtaken, or None; `listener` was called when it did."""
 
     def release(self, error: BaseException | None) -> None:
         """The consumer is gone (None: it has read EndOfPartition)."""
@@ -69,7 +75,7 @@ class DataClient(Protocol):
 class ControlClient(Protocol):
     """Requests to one peer. Answers come within RPC_TIMEOUT_S."""
 
-    def call(self, message: ToTaskManager | ToJobManager) -> Answer:
+    def call(self, message: Request) -> Answer:
         """Raises Unreachable (sent or not: unknown) or ProtocolError."""
 
     def close(self) -> None: ...

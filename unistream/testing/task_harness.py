@@ -24,9 +24,10 @@ from unistream.base.ids import (
     TaskManagerId,
     VertexId,
 )
+from unistream.core.in_flight import with_in_flight
 from unistream.model.chain import Chain
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import JobEdge, JobGraph, Ship
+from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
 from unistream.model.messages import (
     AssignSplits,
     ChannelDescriptor,
@@ -46,9 +47,11 @@ from unistream.model.messages import (
 from unistream.model.snapshot import (
     KeyedShare,
     ListShare,
+    Manifest,
     OperatorRestore,
     TaskRestore,
     TaskSnapshot,
+    VertexSnapshot,
 )
 from unistream.testing.harness import ManualClock
 from unistream.testing.task_services import InlineExecutor, MemoryStateStore, NoRemote
@@ -77,10 +80,40 @@ class Snapshot:
     acked: dict[SubtaskId, TaskSnapshot] = field(default_factory=dict)
     finished_before: frozenset[SubtaskId] = frozenset()
     completed: bool = False
+    graph: JobGraph | None = None
 
     @property
     def directory(self) -> str:
         return f"chk-{self.checkpoint_id}"
+
+    def manifest(self) -> Manifest:
+        """What a master would have written of one that a job has triggered."""
+        assert self.graph is not None, "no job has triggered it"
+        return Manifest(
+            job=_JOB,
+            job_name=self.graph.name,
+            lineage=_LINEAGE,
+            checkpoint_id=self.checkpoint_id,
+            kind=self.kind,
+            timestamp_ms=0,
+            vertices=tuple(self._vertex(vertex) for vertex in self.graph.vertices),
+        )
+
+    def _vertex(self, vertex: JobVertex) -> VertexSnapshot:
+        tasks = [SubtaskId(vertex.id, index) for index in range(vertex.parallelism)]
+        return VertexSnapshot(
+            vertex=vertex.id,
+            name=vertex.name,
+            operators=tuple(operator.uid for operator in vertex.operators),
+            parallelism=vertex.parallelism,
+            max_parallelism=vertex.max_parallelism,
+            subtasks=tuple(self.acked.get(task) for task in tasks),
+            finished_subtasks=tuple(
+                task.index
+                for task in tasks
+                if task in self.finished_before or (task in self.acked and self.acked[task].finished)
+            ),
+        )
 
 
 class TaskJob:
@@ -88,6 +121,7 @@ class TaskJob:
 
     Args:
         restore: A completed snapshot of an earlier job with the same parallelisms.
+        restores: What each subtask reads of it, instead, if the parallelisms are others.
         first_checkpoint: Id of the first snapshot.
         order: Vertices in the order in which their tasks are stepped; None = that of the graph.
         blocking: Where blocking partitions are kept; None: the graph has none.
@@ -100,6 +134,7 @@ class TaskJob:
         *,
         checkpointing: bool = True,
         restore: Snapshot | None = None,
+        restores: Mapping[SubtaskId, TaskRestore] | None = None,
         store: MemoryStateStore | None = None,
         first_checkpoint: int = 1,
         order: Sequence[VertexId] | None = None,
@@ -115,7 +150,7 @@ class TaskJob:
         self.completed: Snapshot | None = restore
         self._next_id = first_checkpoint
         self._checkpointing = checkpointing
-        self._restore = restore
+        self._restore, self._restores = restore, restores
         self._chains = chains
         environment = TaskEnvironment(
             clock=self.clock,
@@ -181,6 +216,7 @@ class TaskJob:
             kind,
             set(running),
             finished_before=frozenset(set(self.tasks) - running),
+            graph=self.graph,
         )
         self._next_id += 1
         self.snapshots[snapshot.checkpoint_id] = snapshot
@@ -312,6 +348,8 @@ class TaskJob:
         }
 
     def _task_restore(self, subtask: SubtaskId) -> TaskRestore | None:
+        if self._restores is not None:
+            return self._restores.get(subtask)
         snapshot = self._restore
         if snapshot is None:
             return None
@@ -330,9 +368,14 @@ class TaskJob:
                 keyed=tuple(KeyedShare(handle=k, start=0, stop=len(k.key_groups)) for k in handle.keyed),
                 lists=tuple(ListShare(handle=one, start=0, stop=one.count) for one in handle.lists),
             )
-        return TaskRestore(
+        restore = TaskRestore(
             root=snapshot.directory,
             checkpoint_id=snapshot.checkpoint_id,
             operators={} if finished else operators,
             finished=finished,
         )
+        if not any(state.in_flight for state in snapshot.acked.values()):
+            return restore
+        manifest, directory = snapshot.manifest(), snapshot.directory
+        restores = {subtask: restore}
+        return with_in_flight(restores, manifest, directory, self.graph, allow_non_restored=False)[subtask]

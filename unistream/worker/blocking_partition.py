@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Final, cast
 
 from unistream.base.errors import Transient
-from unistream.base.ids import AttemptId, EdgeId
+from unistream.base.ids import AttemptId, CheckpointId, EdgeId
 from unistream.base.limits import MIB
 from unistream.model.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, EndOfPartition, Event
 from unistream.model.messages import PartitionDescriptor
+from unistream.worker.in_flight import Run
 from unistream.worker.shipping import Router
 from unistream.worker.spill_file import FrameEncoder, append
 
@@ -113,6 +114,18 @@ class BlockingPartition:
         self._add(event, EVENT_BYTES)
         if isinstance(event, EndOfPartition):
             self._seal()
+
+    def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
+        """Nowhere; see `broadcast`."""
+        return []
+
+    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
+        """No barrier is ever here."""
+        return False
+
+    def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
+        """No barrier is ever here."""
+        return []
 
     def abandon(self) -> None:
         """Deletes what was written, sealed or not."""

@@ -139,6 +139,16 @@ class BlockingView:
         self._path = sealed.folder / str(file)
         self._partition = PartitionId(sealed.attempt.subtask, sealed.edge)
         self._reader: SpillReader | None = SpillReader(self._path, sealed.sizes[file])
+        self._head: Element | None = None
+
+    def peek(self) -> Element | None:
+        """What `poll` would return now. Raises like it."""
+        if self._head is None:
+            self._head = self._read()
+        return self._head
+
+    def poll_urgent(self) -> None:
+        """Nothing overtakes here."""
 
     def poll(self) -> Element | None:
         """The next element; None only after EndOfPartition.
@@ -146,6 +156,10 @@ class BlockingView:
         Raises:
             PartitionLost: the file is damaged or gone.
         """
+        head, self._head = self._head, None
+        return self._read() if head is None else head
+
+    def _read(self) -> Element | None:
         reader = self._reader
         if reader is None:
             return None

@@ -109,8 +109,8 @@ class _Node:
                 raise
             raise located from error
 
-    def call_timer(self, action: Callable[[], None]) -> None:
-        with self.fence("firing a timer"):
+    def call(self, action: Callable[[], None], doing: str = "firing a timer") -> None:
+        with self.fence(doing):
             action()
 
     def process_watermark(self, timestamp: int) -> None:
@@ -184,7 +184,7 @@ class OperatorChain:
     def setup(self, context_of: ContextOf) -> None:
         for node in reversed(self._nodes):
             with node.fence("setting up"):
-                node.operator.setup(context_of(node.uid, node.name, node.call_timer), node.output)
+                node.operator.setup(context_of(node.uid, node.name, node.call), node.output)
 
     def open(self, state_of: Callable[[OperatorUid], OperatorState]) -> None:
         """Tail -> head: initialize_state and open, one operator after the other."""
@@ -250,6 +250,14 @@ class OperatorChain:
             return
         self._closed = True
         self._tell_all("closing", lambda operator: operator.close())
+
+    def located(self, uid: OperatorUid, doing: str, error: Exception) -> Exception:
+        """`error` of an operator, that came up elsewhere, as one that says where it belongs."""
+        node = next(node for node in self._nodes if node.uid == uid)
+        located = node.located(doing, error)
+        if located is not error:
+            located.__cause__ = error
+        return located
 
     def _tell_all(self, doing: str, tell: Callable[[Operator], None]) -> None:
         first: Exception | None = None

@@ -1,29 +1,34 @@
 """The two ends of a channel.
 
 producer task ─ `Subpartition` ─┬─ `LocalInputChannel` ─ consumer task      (same process: by reference)
-                                └─ net ══ net ─ `RemoteInputChannel` ─ consumer task
+                                └─ net ══ net ─ `RemoteInputChannel` ─ consumer task  (remote_channel.py)
 
 A subpartition is a queue that accepts everything it is given (an operator's output never blocks) but
 says `has_room` only while it holds fewer than LOCAL_QUEUE_BATCHES batches and fewer bytes than one channel
 may; its task takes no input while one of its subpartitions, or the network memory of all of them, has no
 room. Between processes credits bound what is in flight, in bytes; events are free. What waits at either end
 is counted in the process's network memory (`unistream.worker.network_memory`).
+
+A barrier that overtakes is *urgent*: it goes before all that waits at either end. What it passes by is asked
+for by whoever owns that end, at the producer when the barrier goes out, at the consumer when it is read.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Protocol
 
 from unistream.base.errors import PartitionLost, Transient
-from unistream.base.ids import PartitionId
+from unistream.base.ids import CheckpointId, PartitionId
 from unistream.base.limits import LOCAL_QUEUE_BATCHES
-from unistream.model.elements import Batch, Element, EndOfPartition
+from unistream.model.elements import Batch, CheckpointBarrier, Element, EndOfPartition, Event
 from unistream.model.messages import ChannelDescriptor
-from unistream.port.transport import DataClient, PartitionSource, RemoteInput, SubpartitionView
-from unistream.worker.network_memory import GateMemory, PartitionMemory, batch_cost
+from unistream.port.transport import PartitionSource, SubpartitionView
+from unistream.worker.network_memory import PartitionMemory, batch_cost
+from unistream.worker.remote_queue import Announcement, is_in_flight
 
 Listener = Callable[[], None]
 
@@ -44,12 +49,22 @@ class Subpartition:
         memory: Where its batches are counted.
         on_polled: Called after a poll that let go of something: there may be room again.
         on_consumed: Called once, when it is released.
+        on_barrier_left: Called when `holds_barrier` becomes false.
     """
 
-    def __init__(self, memory: PartitionMemory, on_polled: Listener, on_consumed: Listener) -> None:
+    def __init__(
+        self,
+        memory: PartitionMemory,
+        on_polled: Listener,
+        on_consumed: Listener,
+        on_barrier_left: Listener = lambda: None,
+    ) -> None:
         self._memory = memory
         self._lock = threading.Lock()
         self._elements: deque[tuple[Element, int]] = deque()  # with their cost
+        self._urgent: deque[Event] = deque()
+        self._held: CheckpointId | None = None  # of a barrier that may time out here
+        self._on_barrier_left = on_barrier_left
         self._batches = 0
         self._bytes = 0
         self._in_hand = 0  # cost of the batch that was polled last
@@ -82,6 +97,8 @@ class Subpartition:
             if self._released or self._abandoned:
                 return
             self._elements.append((element, cost))
+            if isinstance(element, CheckpointBarrier) and element.may_time_out:
+                self._held = element.checkpoint_id
             if cost:
                 self._batches += 1
                 self._bytes += cost
@@ -99,14 +116,78 @@ class Subpartition:
         """By the consumer: `listener` is called when `poll` has something after it had nothing."""
         with self._lock:
             self._listener = listener
-            ready = bool(self._elements)
+            ready = bool(self._elements) or bool(self._urgent)
         if ready:
             listener()
 
+    # --- barriers that overtake -------------------------------------------------------------------
+
+    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
+        """The barrier of `checkpoint_id`, which may time out, still waits here."""
+        return self._held == checkpoint_id
+
+    def overtake(self, checkpoint_id: CheckpointId) -> list[Element]:
+        """By the producer: the barrier of `checkpoint_id` goes before all that waits. What it passes by, in
+        order; nothing if it has left."""
+        with self._lock:
+            place = self._place_of(checkpoint_id)
+            if place is None:
+                return []
+            passed = [element for element, _ in islice(self._elements, place) if is_in_flight(element)]
+            barrier, _ = self._elements[place]
+            assert isinstance(barrier, CheckpointBarrier)
+            del self._elements[place]
+            self._urgent.append(barrier.overtaking())
+            self._held = None
+            listener = self._listener
+        if listener is not None:
+            listener()
+        return passed
+
+    def _place_of(self, checkpoint_id: CheckpointId) -> int | None:
+        for place, (element, _) in enumerate(self._elements):
+            if isinstance(element, CheckpointBarrier) and element.checkpoint_id == checkpoint_id:
+                return place
+        return None
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    @property
+    def has_urgent(self) -> bool:
+        """`poll_urgent` has something."""
+        return bool(self._urgent)
+
+    def poll_urgent(self) -> Event | None:
+        """By the consumer: the next barrier that has overtaken, or None. What it has in hand stays so."""
+        with self._lock:
+            return self._urgent.popleft() if self._urgent else None
+
+    def peek(self) -> Element | None:
+        """By the consumer: what `poll` would return now. It has nothing in hand any more."""
+        with self._lock:
+            freed, self._in_hand = self._in_hand, 0
+            self._memory.discharge(freed)
+            if self._urgent:
+                head: Element | None = self._urgent[0]
+            else:
+                head = self._elements[0][0] if self._elements else None
+        if freed:
+            self._on_polled()
+        return head
+
     def poll(self) -> Element | None:
         """By the consumer: the next element, or None."""
+        left = False
         with self._lock:
-            element, cost = self._elements.popleft() if self._elements else (None, 0)
+            element: Element | None = None
+            cost = 0
+            if self._urgent:
+                element = self._urgent.popleft()
+            elif self._elements:
+                element, cost = self._elements.popleft()
+                left = isinstance(element, CheckpointBarrier) and element.checkpoint_id == self._held
+                if left:
+                    self._held = None
             freed = self._in_hand or cost
             self._memory.discharge(self._in_hand)
             self._in_hand = cost
@@ -115,6 +196,8 @@ class Subpartition:
                 self._bytes -= cost
         if freed:
             self._on_polled()
+        if left:
+            self._on_barrier_left()
         if isinstance(element, EndOfPartition):
             self.release(None)
         return element
@@ -126,10 +209,14 @@ class Subpartition:
                 return
             self._released = True
             self._elements.clear()
+            self._urgent.clear()
+            left, self._held = self._held is not None, None
             self._memory.discharge(self._bytes + self._in_hand)
             self._batches = self._bytes = self._in_hand = 0
             self._listener = None
         self._on_polled()
+        if left:
+            self._on_barrier_left()
         self._on_consumed()
 
 
@@ -143,11 +230,29 @@ class LocalPartitions(PartitionSource, Protocol):
 class InputChannel(Protocol):
     """The consumer's end, as its gate sees it. Called by the task's thread only."""
 
-    def open(self, notify: Listener) -> None:
-        """Start reading; `notify` (from any thread): `poll` may have something."""
+    @property
+    def descriptor(self) -> ChannelDescriptor:
+        """What it reads."""
 
-    def poll(self) -> Element | None:
-        """Next element or None. Raises Transient when the channel broke."""
+    def open(self, notify: Listener) -> None:
+        """Start reading; `notify` (from any thread): `poll` or `poll_urgent` may have something."""
+
+    def poll(self) -> Element | Announcement | None:
+        """Next element or None; what is urgent first. Raises Transient when the channel broke."""
+
+    @property
+    def has_urgent(self) -> bool:
+        """`poll_urgent` has something; from any thread."""
+
+    def poll_urgent(self) -> Element | Announcement | None:
+        """Next barrier that has overtaken, or announcement, or None."""
+
+    def overtaken(self) -> Sequence[Element]:
+        """What waited here when the barrier that was polled last passed by, in order; it is still to be
+        polled."""
+
+    def prioritize(self, checkpoint_id: CheckpointId) -> None:
+        """The announced barrier of `checkpoint_id` goes before what waits here."""
 
     @property
     def queued(self) -> int:
@@ -161,7 +266,7 @@ class LocalInputChannel:
     """Reads a subpartition of a task in the same process; waits for it to be registered."""
 
     def __init__(self, descriptor: ChannelDescriptor, partitions: LocalPartitions) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._partitions = partitions
         self._notify: Listener | None = None
         self._view: SubpartitionView | None = None
@@ -170,7 +275,7 @@ class LocalInputChannel:
     def open(self, notify: Listener) -> None:
         self._notify = notify
         if not self._attach():
-            self._partitions.when_registered(self._descriptor, notify)
+            self._partitions.when_registered(self.descriptor, notify)
 
     @property
     def is_attached(self) -> bool:
@@ -190,10 +295,24 @@ class LocalInputChannel:
             self._ended = True
         return element
 
+    @property
+    def has_urgent(self) -> bool:
+        return isinstance(self._view, Subpartition) and self._view.has_urgent
+
+    def poll_urgent(self) -> Element | None:
+        return self._view.poll_urgent() if isinstance(self._view, Subpartition) else None
+
+    def overtaken(self) -> Sequence[Element]:
+        """Nothing waits here: the producer has asked for what its barrier passed by."""
+        return ()
+
+    def prioritize(self, checkpoint_id: CheckpointId) -> None:
+        """Never announced: the producer sees to it."""
+
     def require_attached(self) -> None:
         """Raises PartitionLost unless the producer was there."""
         if not self.is_attached:
-            channel = self._descriptor
+            channel = self.descriptor
             raise PartitionLost(
                 f"the partition of {channel.producer} did not appear in time",
                 PartitionId(channel.producer.subtask, channel.edge),
@@ -207,98 +326,5 @@ class LocalInputChannel:
 
     def _attach(self) -> bool:
         assert self._notify is not None, "open comes first"
-        self._view = self._partitions.open_subpartition(self._descriptor, self._notify)
+        self._view = self._partitions.open_subpartition(self.descriptor, self._notify)
         return self._view is not None
-
-
-class RemoteInputChannel:
-    """Reads a subpartition of a task in another process; implements `port.transport.InputSink`.
-
-    Net's thread adds, the task polls. The credit for a batch goes back when the task has taken it, unless
-    another channel of the gate needs it more; net gathers what goes back.
-
-    Args:
-        memory, number: The credits of its gate, and its own number there.
-    """
-
-    def __init__(
-        self, descriptor: ChannelDescriptor, client: DataClient, memory: GateMemory, number: int
-    ) -> None:
-        self._descriptor = descriptor
-        self._client = client
-        self._memory = memory
-        self._number = number
-        self._lock = threading.Lock()  # guards the two below
-        self._remote: RemoteInput | None = None
-        self._owed = 0  # grants from before `connect` has returned
-        self._elements: deque[tuple[Element, int]] = deque()  # with their cost
-        self._notify: Listener | None = None
-        self._error: BaseException | None = None
-        self._ended = False
-
-    def open(self, notify: Listener) -> None:
-        self._notify = notify
-        credit = self._memory.open(self._number, self._grant)
-        remote = self._client.connect(self._descriptor, self, credit)
-        with self._lock:
-            self._remote = remote
-            owed, self._owed = self._owed, 0
-        if owed:
-            remote.grant(owed)
-
-    @property
-    def queued(self) -> int:
-        return len(self._elements)
-
-    def on_element(self, element: Element, size: int) -> None:
-        """By net's thread."""
-        if isinstance(element, EndOfPartition):
-            self._ended = True
-        if size:
-            self._memory.received(self._number, size)
-        self._elements.append((element, size))
-        assert self._notify is not None
-        self._notify()
-
-    def on_need(self, size: int) -> None:
-        """By net's thread."""
-        self._memory.need(self._number, size)
-
-    def on_error(self, error: BaseException) -> None:
-        """By net's thread."""
-        if self._ended:
-            return
-        self._error = error
-        assert self._notify is not None
-        self._notify()
-
-    def poll(self) -> Element | None:
-        if self._error is not None:
-            raise Transient(
-                f"the input from {self._descriptor.producer} broke: {self._error}"
-            ) from self._error
-        try:
-            element, size = self._elements.popleft()
-        except IndexError:
-            return None
-        if size:
-            self._memory.consumed(self._number, size)
-        return element
-
-    def close(self) -> None:
-        self._ended = True
-        with self._lock:
-            remote, self._remote = self._remote, None
-        if remote is not None:
-            remote.close()
-        self._elements.clear()
-        self._memory.close(self._number)
-
-    def _grant(self, size: int) -> None:
-        """From any thread: the producer may send so many more bytes."""
-        with self._lock:
-            remote = self._remote
-            if remote is None:  # the first rows may come before `connect` has returned
-                self._owed += size
-        if remote is not None:
-            remote.grant(size)

@@ -7,7 +7,8 @@ In the order of the path from a row to a commit:
     snapshot.uploaded    the state files are written, the master does not know
     ack.sent             the acknowledgement is on its way
     sink.before_commit   a task has heard that a checkpoint completed and is about to tell its operators
-    sink.committed       its operators have been told, and have committed
+    sink.committed       its operators have been told; their commits may still be under way
+    committer.before_commit, committer.committed    around one commit, on its own thread
 """
 
 from __future__ import annotations

@@ -6,7 +6,14 @@ import traceback
 from collections.abc import Iterator
 from typing import Final
 
-from unistream.base.errors import ConfigError, Fenced, PartitionLost, SuppressRestarts, UserCodeError
+from unistream.base.errors import (
+    ConfigError,
+    CorruptSnapshot,
+    Fenced,
+    PartitionLost,
+    SuppressRestarts,
+    UserCodeError,
+)
 from unistream.base.ids import PartitionId
 from unistream.model.messages import TaskFailure
 
@@ -21,11 +28,16 @@ def task_failure(error: BaseException) -> TaskFailure:
     trace = "".join(traceback.format_exception(error))
     return TaskFailure(
         kind=_kind(error).__name__,
-        message=f"{error}{notes}"[:MESSAGE_CHARS_MAX],
-        traceback=trace[-TRACEBACK_CHARS_MAX:],
+        message=_writable(f"{error}{notes}")[:MESSAGE_CHARS_MAX],
+        traceback=_writable(trace)[-TRACEBACK_CHARS_MAX:],
         recoverable=_is_recoverable(error),
         lost_partition=_lost_partition(error),
     )
+
+
+def _writable(text: str) -> str:
+    """Texts of users may hold halves of surrogate pairs, which cannot be sent."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _kind(error: BaseException) -> type[BaseException]:
@@ -36,11 +48,12 @@ def _kind(error: BaseException) -> type[BaseException]:
 
 
 def _is_recoverable(error: BaseException) -> bool:
-    """False if any cause says so; a configuration error counts as well if user code raised it."""
+    """False if any cause says so; a configuration error counts as well if user code raised it. What is stored
+    and damaged is as damaged after a restart, and must not be hidden in a loop of them."""
     if _kind(error) is SuppressRestarts:
         return False
     first = next((cause for cause in _chain(error) if not isinstance(cause, UserCodeError)), None)
-    return not isinstance(first, ConfigError | Fenced)
+    return not isinstance(first, ConfigError | CorruptSnapshot | Fenced)
 
 
 def _lost_partition(error: BaseException) -> PartitionId | None:

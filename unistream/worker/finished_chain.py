@@ -14,8 +14,15 @@ from unistream.port.operator import CommitPermit, OperatorContext
 from unistream.worker.output import OutputPartition
 from unistream.worker.source_operator import SourceOperator
 
-ContextOf = Callable[[OperatorUid, str, Callable[[Callable[[], None]], None]], OperatorContext]
-"""(uid, name, how to call a timer's action) -> context."""
+
+class Fence(Protocol):
+    """Calls an action of an operator; what that raises names the operator, and says what it was doing."""
+
+    def __call__(self, action: Callable[[], None], doing: str = ...) -> None: ...
+
+
+ContextOf = Callable[[OperatorUid, str, Fence], OperatorContext]
+"""(uid, name, how to call an action of it) -> context."""
 
 
 class TaskChain(Protocol):
@@ -46,6 +53,8 @@ class TaskChain(Protocol):
     def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None: ...
 
     def close(self) -> None: ...
+
+    def located(self, uid: OperatorUid, doing: str, error: Exception) -> Exception: ...
 
 
 class FinishedChain:
@@ -97,3 +106,6 @@ class FinishedChain:
 
     def close(self) -> None:
         """Nothing was opened."""
+
+    def located(self, uid: OperatorUid, doing: str, error: Exception) -> Exception:
+        return error  # nobody's: there is no state

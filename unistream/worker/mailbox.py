@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from unistream.base.ids import CheckpointId
+from unistream.model.in_flight import InFlightHandle
 from unistream.model.messages import (
     AssignSplits,
     CheckpointAborted,
@@ -22,12 +24,22 @@ from unistream.model.snapshot import TaskSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotStored:
-    """The background part of a snapshot is done. `async_ms`: how long it took."""
+    """The state of a snapshot is stored. `new_bytes`: what of it was written for it; `async_ms`: how long
+    that took."""
 
     checkpoint_id: CheckpointId
     snapshot: TaskSnapshot
     state_bytes: int
+    new_bytes: int
     async_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlightStored:
+    """The rows in flight of a snapshot are stored."""
+
+    checkpoint_id: CheckpointId
+    handle: InFlightHandle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +50,22 @@ class SnapshotNotStored:
     error: Exception
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundDone:
+    """What an operator did beside the task is done. `finish`: its end, on the task's thread; it may raise."""
+
+    finish: Callable[[], None]
+
+
 Mail = (
     TriggerCheckpoint
     | CheckpointCompleted
     | CheckpointAborted
     | AssignSplits
     | SnapshotStored
+    | InFlightStored
     | SnapshotNotStored
+    | BackgroundDone
 )
 
 

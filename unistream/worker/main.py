@@ -46,7 +46,7 @@ def default_services() -> Services:
     """
     from unistream.net.client import FlightControlClient, FlightDataClient
     from unistream.net.server import FlightServer
-    from unistream.storage.fs import FsStateReader, FsStateWriter
+    from unistream.storage.state_files import FsStateReader, FsStateWriter
 
     def server(bind_host: str, control: ControlHandler, partitions: PartitionSource) -> Server:
         return FlightServer(bind_host, control=control, partitions=partitions)
@@ -73,7 +73,7 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
         ConfigError: the spec or its configuration cannot work, or this machine is one to avoid.
         Unreachable: the master did not answer.
     """
-    host = socket.gethostname()
+    host = spec.host or socket.gethostname()
     if host in spec.avoid:
         raise ConfigError(f"{host} is blocked for workers: it lost too many of them lately")
     apply_limits(Configuration(spec.config), spec.slots)

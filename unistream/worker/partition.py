@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from unistream.base.clock import Clock
-from unistream.base.ids import EdgeId
-from unistream.model.elements import Batch, Event
+from unistream.base.ids import CheckpointId, EdgeId
+from unistream.core.in_flight import may_overtake
+from unistream.model.elements import Alignment, Batch, CheckpointBarrier, Event
 from unistream.model.graph import Ship
 from unistream.model.messages import PartitionDescriptor
 from unistream.worker.channels import Subpartition
+from unistream.worker.in_flight import Run
 from unistream.worker.network_memory import PartitionMemory, compacted
 from unistream.worker.shipping import COALESCE_ROWS, Router, concatenate, split_oversized
 
@@ -36,12 +38,13 @@ class ResultPartition:
     ) -> None:
         self.memory = memory
         self._descriptor = descriptor
+        self._index = index
         self._clock = clock
         self._buffer_timeout_ms = buffer_timeout_ms
         self._on_room = on_room
         self._is_blocked = False  # the task was told to wait
         self._subpartitions = [
-            Subpartition(memory, self._one_polled, self._one_consumed) for _ in descriptor.consumers
+            Subpartition(memory, self._one_polled, self._one_consumed, on_room) for _ in descriptor.consumers
         ]
         self._pending: list[list[Batch]] = [[] for _ in descriptor.consumers]
         self._pending_rows = [0] * len(descriptor.consumers)
@@ -98,6 +101,27 @@ class ResultPartition:
         self.flush()
         for subpartition in self._subpartitions:
             subpartition.add(event)
+
+    def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
+        """To every consumer; what it overtakes here, if it overtakes."""
+        if not may_overtake(self._descriptor.ship):
+            self.broadcast(barrier.in_place())
+            return []
+        self.broadcast(barrier)
+        return self.overtake(barrier.checkpoint_id) if barrier.alignment is Alignment.UNALIGNED else []
+
+    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
+        """The barrier of `checkpoint_id`, which may time out, still waits here for some consumer."""
+        return any(s.holds_barrier(checkpoint_id) for s in self._subpartitions)
+
+    def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
+        """The barrier of `checkpoint_id`, wherever it still waits here, goes before all rows: those rows."""
+        runs = []
+        for consumer, subpartition in zip(self._descriptor.consumers, self._subpartitions, strict=True):
+            passed = subpartition.overtake(checkpoint_id)
+            if passed:
+                runs.append(Run(self.edge, self._index, consumer, passed))
+        return runs
 
     def flush(self) -> None:
         """Gathered rows leave now."""

@@ -1,7 +1,8 @@
 """What a TaskManager tells its master: one queue, one thread, one order.
 
-Each report is repeated, with growing pauses, until it is answered or the lease of the master has run
-out; then the worker gives up and exits. A repeated report is harmless: all carry their attempt.
+What was posted while a request was under way goes in the next one (`unistream.model.bundle`); an idle sender
+sends at once. Each request is repeated, with growing pauses, until it is answered or the lease of the master
+has run out; then the worker gives up and exits. A repeated report is harmless: all carry their attempt.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ProtocolError, Unreachable
+from unistream.model.bundle import Parcel, parcels
 from unistream.model.messages import (
     Answer,
+    Broken,
     CheckpointAcked,
     CheckpointDeclined,
     Refused,
+    Request,
     ToJobManager,
 )
 from unistream.port.transport import ControlClient
@@ -34,7 +38,7 @@ class GaveUp(Unreachable):
 
 
 def call_patiently(
-    client: ControlClient, message: ToJobManager, *, clock: Clock, patience_ms: int, stop: threading.Event
+    client: ControlClient, message: Request, *, clock: Clock, patience_ms: int, stop: threading.Event
 ) -> Answer:
     """One request, repeated while the master does not answer.
 
@@ -95,27 +99,63 @@ class ReportSender:
         self._stop.set()
 
     def _run(self) -> None:
-        while (message := self._queue.get()) is not None:
+        closing = False
+        while not closing:
+            reports, closing = self._take()
             try:
-                self._send(message)
+                self._send_all(reports)
             except GaveUp as error:
                 self._on_give_up(str(error))
                 return
 
-    def _send(self, message: ToJobManager) -> None:
+    def _take(self) -> tuple[list[ToJobManager], bool]:
+        """Waits for a report; with it come those behind it. True: there will be no more."""
+        reports: list[ToJobManager] = []
+        message = self._queue.get()
+        while message is not None:
+            reports.append(message)
+            if self._queue.empty():
+                return reports, False
+            message = self._queue.get()
+        return reports, True
+
+    def _send_all(self, reports: list[ToJobManager]) -> None:
+        for parcel in parcels(reports):
+            self._send(parcel)
+
+    def _send(self, parcel: Parcel[ToJobManager]) -> None:
         try:
-            answer = call_patiently(
-                self._client, message, clock=self._clock, patience_ms=self._patience_ms, stop=self._stop
+            answers = parcel.answers(
+                call_patiently(
+                    self._client,
+                    parcel.request,
+                    clock=self._clock,
+                    patience_ms=self._patience_ms,
+                    stop=self._stop,
+                )
             )
         except ProtocolError as error:
-            _log.exception("event=report_not_sent message=%s", type(message).__name__)
-            if isinstance(message, CheckpointAcked):  # too much inline state for one message, say
-                self._send(
-                    CheckpointDeclined(
-                        attempt=message.attempt, checkpoint_id=message.checkpoint_id, reason=str(error)
-                    )
-                )
+            self._send_apart(parcel, error)
             return
         self._on_answer()
-        if isinstance(answer, Refused):
-            _log.info("event=report_refused message=%s reason=%s", type(message).__name__, answer.reason)
+        for report, answer in zip(parcel.messages, answers, strict=True):
+            if isinstance(answer, Refused):
+                _log.info("event=report_refused message=%s reason=%s", type(report).__name__, answer.reason)
+            elif isinstance(answer, Broken):
+                self._not_sent(report, answer.reason)
+
+    def _send_apart(self, parcel: Parcel[ToJobManager], error: ProtocolError) -> None:
+        """The request as a whole could not be sent, or not be understood: that is the fault of one."""
+        if len(parcel.messages) == 1:
+            self._not_sent(parcel.messages[0], str(error))
+            return
+        for report in parcel.messages:
+            self._send_all([report])
+
+    def _not_sent(self, report: ToJobManager, reason: str) -> None:
+        _log.error("event=report_not_sent message=%s reason=%s", type(report).__name__, reason)
+        if isinstance(report, CheckpointAcked):  # too much inline state for one message, say
+            declined = CheckpointDeclined(
+                attempt=report.attempt, checkpoint_id=report.checkpoint_id, reason=reason
+            )
+            self._send_all([declined])

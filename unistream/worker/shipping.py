@@ -15,7 +15,7 @@ import pyarrow as pa
 from unistream.base.limits import BATCH_ROWS_MAX, FRAME_BYTES_MAX
 from unistream.model.elements import Batch
 from unistream.model.graph import Ship
-from unistream.model.key_groups import key_groups, subtask_table
+from unistream.model.key_groups import canonical_keys, key_groups, subtask_table
 from unistream.model.messages import PartitionDescriptor
 
 COALESCE_ROWS: Final = 16_384  # below this the cost of a batch is its overhead, above it its rows
@@ -56,7 +56,11 @@ class Router:
 
     def divide(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
         """The rows of a batch, which is not empty, as (target, rows): `batch` itself, or slices that together
-        keep as much memory as it does."""
+        keep as much memory as it does. Behind a hash edge keys have the one form that equal keys have."""
+        if self._descriptor.ship is Ship.HASH:
+            records = canonical_keys(batch.records, self._descriptor.key_columns)
+            if records is not batch.records:
+                batch = Batch(records, batch.timestamps)
         if self.targets == 1:
             return ((0, batch),)
         match self._descriptor.ship:

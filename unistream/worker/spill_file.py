@@ -19,8 +19,9 @@ import itertools
 import os
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -96,19 +97,17 @@ def _as_stream(records: pa.RecordBatch) -> pa.Buffer:
     return sink.getvalue()
 
 
-class SpillReader:
-    """Reads one file from its beginning, an element at a time, each checked before it is given out.
-
-    No file handle is held in between, so that thousands can be read at once. Batches refer to the memory that
-    they were read into. Reading into memory and not mapping the file: an error of the disk is then an error,
-    not a signal that ends the process.
+class FrameReader:
+    """Reads frames from their beginning, an element at a time, each checked before it is given out. Batches
+    refer to the memory that they were read into.
 
     Args:
-        size: Bytes of the file when it was written.
+        read: (offset, count) -> up to so many bytes from there; fewer where they end.
+        size: Bytes of all frames when they were written.
     """
 
-    def __init__(self, path: Path, size: int) -> None:
-        self._path = path
+    def __init__(self, read: Callable[[int, int], pa.Buffer], size: int) -> None:
+        self._read = read
         self._size = size
         self._sequence = 0
         self._schema: pa.Schema | None = None
@@ -116,8 +115,13 @@ class SpillReader:
         self._start = 0  # of the chunk, in the file
         self._position = 0  # of the next frame, in the file
 
+    @property
+    def is_at_end(self) -> bool:
+        """No frame follows."""
+        return self._position >= self._size
+
     def next(self) -> Element:
-        """The next element; never called after EndOfPartition.
+        """The next element; never called after the last.
 
         Raises:
             OSError: the file cannot be read.
@@ -160,10 +164,24 @@ class SpillReader:
         offset = at - self._start
         if not 0 <= offset <= self._chunk.size - count:
             wanted = min(max(count + _HEADER_BYTES, READ_BYTES), self._size - at)
-            self._chunk, self._start, offset = _read(self._path, at, wanted), at, 0
+            self._chunk, self._start, offset = self._read(at, wanted), at, 0
             if self._chunk.size < count:
                 raise ProtocolError(f"it ends at byte {at + self._chunk.size} of {self._size}")
         return self._chunk.slice(offset, count)
+
+
+class SpillReader(FrameReader):
+    """Reads one file; its last element is EndOfPartition.
+
+    No file handle is held in between, so that thousands can be read at once. Reading into memory and not
+    mapping the file: an error of the disk is then an error, not a signal that ends the process.
+
+    Args:
+        size: Bytes of the file when it was written.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        super().__init__(partial(_read, path), size)
 
 
 def _read(path: Path, at: int, count: int) -> pa.Buffer:

@@ -24,7 +24,6 @@ import msgspec
 
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import MAX_WATERMARK
-from unistream.core.alignment import Abort, Action
 from unistream.model.elements import (
     Batch,
     CancelCheckpointMarker,
@@ -32,8 +31,6 @@ from unistream.model.elements import (
     Element,
     EndOfData,
     EndOfPartition,
-    Event,
-    SnapshotKind,
     Watermark,
     WatermarkStatus,
 )
@@ -42,19 +39,32 @@ from unistream.model.messages import (
     CheckpointAborted,
     CheckpointCompleted,
     EndOfDataReached,
+    StoredInputsRead,
     TaskDeployment,
     TaskMetrics,
     TaskStateChanged,
     TriggerCheckpoint,
 )
+from unistream.port.storage import StateReader
 from unistream.worker.failures import task_failure
 from unistream.worker.finished_chain import TaskChain
 from unistream.worker.gates import InputGates
-from unistream.worker.mailbox import Mail, Mailbox, SnapshotNotStored, SnapshotStored
+from unistream.worker.in_flight import RestoredRows
+from unistream.worker.mailbox import (
+    BackgroundDone,
+    InFlightStored,
+    Mail,
+    Mailbox,
+    SnapshotNotStored,
+    SnapshotStored,
+)
 from unistream.worker.operator_context import ContextFactory
-from unistream.worker.output import OutputPartition
+from unistream.worker.output import OutputPartition, Outputs
 from unistream.worker.partition import ResultPartition
+from unistream.worker.remote_queue import Announcement
 from unistream.worker.source_operator import SourceOperator
+from unistream.worker.stored_inputs import StoredInputs
+from unistream.worker.task_barriers import TaskBarriers
 from unistream.worker.task_environment import TaskEnvironment
 from unistream.worker.task_snapshots import TaskSnapshots
 from unistream.worker.task_state import Done, Progressed, StepResult, TaskState, Waiting
@@ -84,19 +94,21 @@ class StreamTask:
         self._chain = chain
         self._source = source
         self._inputs = inputs
+        self._stored = StoredInputs(deployment)
         self._partitions = partitions
         self._contexts = contexts
         self._timers = contexts.timers
         self.counters = contexts.counters
         self._environment = environment
         self._mailbox = mailbox
-        self._snapshots = TaskSnapshots(deployment, chain, environment, mailbox, self._broadcast)
+        self._outputs = Outputs(partitions)
+        self._snapshots = TaskSnapshots(deployment, chain, environment, mailbox, self._outputs)
+        self._barriers = TaskBarriers(
+            deployment, inputs, self._outputs, self._snapshots, environment.clock, life=self
+        )
         self._state = TaskState.CREATED
-        self._data_ended = False
-        self._drained = False
-        self._barrier: CheckpointBarrier | None = None
-        self._aligning_since_ms = 0
-        self._triggers: list[TriggerCheckpoint] = []
+        self.data_ended = False
+        self.drained = False
 
     @property
     def deployment(self) -> TaskDeployment:
@@ -155,15 +167,29 @@ class StreamTask:
             return _PROGRESSED
         if self._timers.fire_due():
             return _PROGRESSED
+        if self._advance_barriers():
+            return _PROGRESSED
         if self._may_close():
             return self._end_finished()
         flush_at_ms = self._flush_due()
+        deadline_ms = _earliest(
+            self._timers.next_monotonic_ms, flush_at_ms, self._barriers.deadline_monotonic_ms
+        )
         if not all(p.has_room for p in self._partitions):
-            return Waiting(_earliest(self._timers.next_monotonic_ms, flush_at_ms), backpressured=True)
+            return Waiting(deadline_ms, backpressured=True)
         if self._read():
             return _PROGRESSED
-        resume_at_ms = self._source.resume_at_ms if self._source and not self._data_ended else None
-        return Waiting(_earliest(self._timers.next_monotonic_ms, flush_at_ms, resume_at_ms))
+        resume_at_ms = self._source.resume_at_ms if self._source and not self.data_ended else None
+        return Waiting(_earliest(deadline_ms, resume_at_ms))
+
+    def _advance_barriers(self) -> bool:
+        """What does not wait for room in an output: barriers that overtake, and timeouts of those that wait.
+        True: something was done."""
+        urgent = self._inputs.poll_urgent()
+        if urgent is not None:
+            self._on_element(*urgent)
+            return True
+        return self._barriers.on_time()
 
     def _flush_due(self) -> int | None:
         """Sends gathered rows whose time has come; when the next are due."""
@@ -181,17 +207,21 @@ class StreamTask:
         self._enter(TaskState.INITIALIZING)
         self._chain.setup(self._contexts.context_of)
         self._chain.open(self._contexts.state_of)
+        restore = self._deployment.restore
+        if restore is not None and restore.in_flight:
+            self._inputs.restore(RestoredRows(restore.in_flight, self._state_reader))
         self._inputs.open()
         self._contexts.watch_partition_requests(self._inputs)
         self._enter(TaskState.RUNNING)
 
+    def _state_reader(self) -> StateReader:
+        restore = self._deployment.restore
+        assert restore is not None, "only a restored task reads state"
+        return self._environment.state_reader(restore.root)
+
     def _enter(self, state: TaskState) -> None:
         self._state = state
         self._environment.report(TaskStateChanged(attempt=self._deployment.attempt, state=state.value))
-
-    def _broadcast(self, event: Event) -> None:
-        for partition in self._partitions:
-            partition.broadcast(event)
 
     # --- rows and events --------------------------------------------------------------------------
 
@@ -210,19 +240,19 @@ class StreamTask:
         return True
 
     def _read_source(self) -> bool:
-        if self._data_ended:
+        if self.data_ended:
             return False
         if self._source is None:  # restored as finished
-            self._end_of_data(drain=True)
+            self.end_of_data(drain=True)
             return True
         if self._chain.poll(self._source):
             return True
         if self._source.is_exhausted:
-            self._end_of_data(drain=True)
+            self.end_of_data(drain=True)
             return True
         return False
 
-    def _on_element(self, channel: int, element: Element) -> None:
+    def _on_element(self, channel: int, element: Element | Announcement) -> None:
         match element:
             case Batch():
                 self.counters.records_in += element.num_rows
@@ -230,19 +260,14 @@ class StreamTask:
                 self._environment.crash_point("task.batch")
             case Watermark() | WatermarkStatus():
                 self._on_watermark(channel, element)
-            case CheckpointBarrier():
-                if self._inputs.aligning is None:
-                    self._aligning_since_ms = self._environment.clock.monotonic_ms()
-                if self._barrier is None or element.checkpoint_id > self._barrier.checkpoint_id:
-                    self._barrier = element
-                self._on_actions(self._inputs.on_barrier(channel, element))
-            case CancelCheckpointMarker():
-                self._on_actions(self._inputs.on_barrier(channel, element))
+            case CheckpointBarrier() | CancelCheckpointMarker() | Announcement():
+                self._barriers.on_element(channel, element)
             case EndOfData():
                 self._on_end_of_data(channel, element)
             case EndOfPartition():
-                self._on_actions(self._inputs.on_end_of_partition(channel))
-                self._on_triggers()
+                self._barriers.on_end_of_partition(channel)
+                if self._stored.on_end_of_partition(channel):
+                    self._environment.report(StoredInputsRead(attempt=self._deployment.attempt))
 
     def _on_watermark(self, channel: int, element: Watermark | WatermarkStatus) -> None:
         for signal in self._inputs.on_watermark(channel, element):
@@ -259,19 +284,19 @@ class StreamTask:
         if self._inputs.is_drained(input_index):
             self._chain.end_input(input_index)
         if self._inputs.data_ended:
-            self._end_of_data(drain=self._inputs.all_drained)
+            self.end_of_data(drain=self._inputs.all_drained)
 
-    def _end_of_data(self, *, drain: bool) -> None:
+    def end_of_data(self, *, drain: bool) -> None:
         """No more rows: finishes the operators (or not), and says so."""
-        assert not self._data_ended, "data ends once"
+        assert not self.data_ended, "data ends once"
         if drain and self._is_source_vertex:
             self._chain.process_watermark(MAX_WATERMARK)
         self._timers.quiesce()
         if drain:
             self._chain.finish()
-        self._data_ended = True
-        self._drained = drain
-        self._broadcast(EndOfData(drain))
+        self.data_ended = True
+        self.drained = drain
+        self._outputs.broadcast(EndOfData(drain))
         self._snapshots.on_end_of_data()
         if drain:
             self._environment.report(EndOfDataReached(attempt=self._deployment.attempt))
@@ -281,21 +306,24 @@ class StreamTask:
     def _on_mail(self, mail: Mail) -> None:
         match mail:
             case TriggerCheckpoint():
-                self._triggers.append(mail)
-                self._on_triggers()
+                self._barriers.on_trigger(mail)
             case CheckpointCompleted():
                 self._snapshots.on_completed(mail)
             case CheckpointAborted():
-                self._on_aborted(mail)
+                self._barriers.on_aborted(mail)
             case SnapshotStored():
                 self._snapshots.on_stored(mail)
+            case InFlightStored():
+                self._snapshots.on_in_flight_stored(mail)
             case SnapshotNotStored():
                 self._snapshots.on_not_stored(mail)
             case AssignSplits():
                 self._on_splits(mail)
+            case BackgroundDone():
+                mail.finish()
 
     def _on_splits(self, mail: AssignSplits) -> None:
-        if self._source is None or self._data_ended:
+        if self._source is None or self.data_ended:
             # splits given out behind the barrier of a stop are still the master's in that savepoint
             if mail.splits and not self._snapshots.is_stopping:
                 raise ProtocolError(f"splits for {self._deployment.attempt}, which has stopped reading")
@@ -305,50 +333,10 @@ class StreamTask:
         if mail.no_more:
             self._source.no_more_splits()
 
-    def _on_aborted(self, mail: CheckpointAborted) -> None:
-        if not self._is_source_vertex and self._inputs.give_up(mail.checkpoint_id):
-            self._broadcast(CancelCheckpointMarker(mail.checkpoint_id))
-        self._triggers = [t for t in self._triggers if t.checkpoint_id != mail.checkpoint_id]
-        self._snapshots.on_aborted(mail)
-
-    # --- checkpoints ------------------------------------------------------------------------------
-
-    def _on_triggers(self) -> None:
-        """Sources, and tasks whose inputs have all ended, are triggered by the master. Its message may
-        overtake the last EndOfPartition, which is then waited for."""
-        if not self._is_source_vertex and not self._inputs.all_ended:
-            return
-        triggers, self._triggers = self._triggers, []
-        for trigger in triggers:
-            barrier = CheckpointBarrier(
-                trigger.checkpoint_id, trigger.timestamp_ms, trigger.kind, trigger.directory
-            )
-            self._checkpoint(barrier, alignment_ms=0)
-
-    def _on_actions(self, actions: list[Action]) -> None:
-        for action in actions:
-            if isinstance(action, Abort):
-                self._broadcast(CancelCheckpointMarker(action.checkpoint_id))
-                self._snapshots.decline(action.checkpoint_id, action.reason.value)
-            else:
-                assert self._barrier is not None, "an alignment begins with a barrier"
-                assert self._barrier.checkpoint_id == action.checkpoint_id, "the newest one is aligned"
-                waited_ms = self._environment.clock.monotonic_ms() - self._aligning_since_ms
-                self._checkpoint(self._barrier, alignment_ms=waited_ms)
-
-    def _checkpoint(self, barrier: CheckpointBarrier, *, alignment_ms: int) -> None:
-        if not self._snapshots.begin(barrier):
-            return
-        if barrier.kind.is_synchronous and not self._data_ended:
-            if not self._is_source_vertex:
-                raise ProtocolError(f"the barrier of {barrier} came before the end of data")
-            self._end_of_data(drain=barrier.kind is SnapshotKind.TERMINATE)
-        self._snapshots.take(barrier, finished=self._drained, alignment_ms=alignment_ms)
-
     # --- ends -------------------------------------------------------------------------------------
 
     def _may_close(self) -> bool:
-        if not self._data_ended or self._snapshots.is_storing:
+        if not self.data_ended or self._snapshots.is_storing or self._contexts.background.is_busy:
             return False
         if not self._is_source_vertex and not self._inputs.all_ended:
             return False
@@ -357,7 +345,7 @@ class StreamTask:
 
     def _end_finished(self) -> StepResult:
         self._chain.close()
-        self._broadcast(EndOfPartition())
+        self._outputs.broadcast(EndOfPartition())
         self._inputs.close()
         self._enter(TaskState.FINISHED)
         return _DONE

@@ -9,13 +9,15 @@ from typing import cast
 from unistream.base.config import BUFFER_TIMEOUT, Configuration
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import TaskManagerId
+from unistream.core.barriers_settings import BarrierSettings
 from unistream.model.chain import Chain
 from unistream.model.messages import GateDescriptor, PartitionDescriptor, SplitRequested, TaskDeployment
 from unistream.port.operator import Operator, SourceOperatorSpec
 from unistream.port.transport import DataClient
+from unistream.worker.background import BackgroundWork
 from unistream.worker.blocking_store import BlockingPartitions
 from unistream.worker.chain import OperatorChain
-from unistream.worker.channels import InputChannel, LocalInputChannel, RemoteInputChannel
+from unistream.worker.channels import InputChannel, LocalInputChannel
 from unistream.worker.finished_chain import FinishedChain, TaskChain
 from unistream.worker.gates import Gate, InputGates
 from unistream.worker.mailbox import Mailbox
@@ -25,7 +27,9 @@ from unistream.worker.output import OutputPartition
 from unistream.worker.output_room import OutputRoom
 from unistream.worker.partition import ResultPartition
 from unistream.worker.partition_registry import PartitionRegistry
+from unistream.worker.remote_channel import RemoteInputChannel
 from unistream.worker.source_operator import SourceOperator
+from unistream.worker.stored_inputs import EndedPartitions
 from unistream.worker.task import StreamTask
 from unistream.worker.task_environment import SourceLinks, TaskCounters, TaskEnvironment
 
@@ -65,7 +69,7 @@ def build_task(
     counters = TaskCounters()
     with ExitStack() as undo:
         partitions = _partitions(deployment, environment, network, mailbox, undo)
-        inputs = InputGates(_gates(deployment, network, undo), mailbox.wake)
+        inputs = _inputs(deployment, environment, network, mailbox, undo)
         undo.pop_all()
     room = OutputRoom(partitions, mailbox, counters, environment.clock, may_block=environment.may_block)
     source: SourceOperator | None = None
@@ -85,7 +89,13 @@ def build_task(
         source=source,
         inputs=inputs,
         partitions=partitions,
-        contexts=ContextFactory(deployment, environment, counters, room.wait),
+        contexts=ContextFactory(
+            deployment,
+            environment,
+            counters,
+            room.wait,
+            BackgroundWork(environment.commits or environment.executor, mailbox),
+        ),
         environment=environment,
         mailbox=mailbox,
     )
@@ -143,16 +153,34 @@ def _blocking(
     return network.blocking.create(deployment.attempt, descriptor)
 
 
+def _inputs(
+    deployment: TaskDeployment,
+    environment: TaskEnvironment,
+    network: TaskNetwork,
+    mailbox: Mailbox,
+    undo: ExitStack,
+) -> InputGates:
+    return InputGates(
+        _gates(deployment, network, undo),
+        mailbox.wake,
+        clock=environment.clock,
+        new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
+    )
+
+
 def _gates(deployment: TaskDeployment, network: TaskNetwork, undo: ExitStack) -> list[Gate]:
     return [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates]
 
 
 def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitStack) -> Gate:
     """Those to other processes share the credits of the gate."""
-    remote = sum(channel.task_manager != network.task_manager for channel in gate.channels)
+    remote = sum(not c.ended and c.task_manager != network.task_manager for c in gate.channels)
     memory = network.memory.gate(f"input {gate.input_index} of {reader}", remote) if remote else None
     channels: list[InputChannel] = []
     for descriptor in gate.channels:
+        if descriptor.ended:
+            channels.append(LocalInputChannel(descriptor, EndedPartitions()))
+            continue
         if memory is None or descriptor.task_manager == network.task_manager:
             channels.append(LocalInputChannel(descriptor, network.registry))
             continue

@@ -21,6 +21,7 @@ class TaskEnvironment:
     Attributes:
         report: Sends a message to the master, in order, without blocking; thread-safe.
         executor: Runs the background part of snapshots.
+        commits: Runs what operators do beside their task, as commits; None: `executor`.
         state_writer, state_reader: Make one for the directory (fsspec URL) of a snapshot.
         crash_point: A named place where a test may let the process die.
         managed_memory: Bytes for the operators of the task together: the share of a slot.
@@ -37,6 +38,7 @@ class TaskEnvironment:
     managed_memory: int = 64 * MIB
     tmp_dir: str | None = None
     may_block: bool = False
+    commits: Executor | None = None
 
 
 class Doing(Enum):

@@ -37,10 +37,12 @@ from unistream.base.errors import UnistreamError
 from unistream.base.ids import AttemptId, TaskManagerId
 from unistream.core.memory import memory_plan
 from unistream.core.worker_resources import slot_profile
-from unistream.model.codec import decode_to_task_manager, encode
+from unistream.model.bundle import answer_each
+from unistream.model.codec import decode_for_task_manager, decode_to_task_manager, encode
 from unistream.model.messages import (
     Ack,
     Answer,
+    Bundle,
     CancelTask,
     FetchArtifact,
     Heartbeat,
@@ -73,6 +75,7 @@ from unistream.worker.task_state import TaskState
 from unistream.worker.task_thread import TaskThread
 
 SNAPSHOT_THREADS: Final = 4  # uploads wait for the store, not for a core
+COMMIT_THREADS: Final = 16  # a table that hangs must not hold up the others
 CLOSE_TIMEOUT_S: Final = 10.0  # for tasks to end by themselves, and for their last reports
 
 _log = logging.getLogger(__name__)
@@ -125,6 +128,7 @@ class TaskManager:
         self._fetching = services.control_client(spec.master)
         self._beating = services.control_client(spec.master)
         self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="snapshot")
+        self._commits = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
         self._artifacts = ArtifactCache(self._fetch_artifact)
         self._lease = self._create_lease()
         self._reports = ReportSender(
@@ -185,7 +189,7 @@ class TaskManager:
                 address=self._server.address,
                 slots=self._spec.slots,
                 pid=os.getpid(),
-                host=socket.gethostname(),
+                host=self._spec.host or socket.gethostname(),
                 profile=slot_profile(self._config, self._spec.slots),
                 memory={part: size for part, size, _ in self._memory.rows()},
             ),
@@ -234,6 +238,7 @@ class TaskManager:
         if self._server is not None:
             self._server.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._commits.shutdown(wait=False, cancel_futures=True)
         self._blocking.close()
         for client in (self._reporting, self._fetching, self._beating):
             client.close()
@@ -249,7 +254,10 @@ class TaskManager:
 
     def handle(self, request: bytes) -> bytes:
         """`port.transport.ControlHandler`. Every message may come twice."""
-        return encode(self._answer(decode_to_task_manager(request)))
+        message = decode_for_task_manager(request)
+        if isinstance(message, Bundle):
+            return encode(answer_each(message, lambda one: self._answer(decode_to_task_manager(one))))
+        return encode(self._answer(message))
 
     def _answer(self, message: ToTaskManager) -> Answer:
         if self._released.is_set() and not isinstance(message, ReleaseTaskManager | CancelTask):
@@ -287,6 +295,7 @@ class TaskManager:
             clock=self._clock,
             report=self._reports.post,
             executor=self._pool,
+            commits=self._commits,
             state_writer=self._services.state_writer,
             state_reader=self._services.state_reader,
             crash_point=self._services.crash_point,

@@ -1,21 +1,28 @@
 """A task's part of each checkpoint: snapshot, background write, acknowledgement, notices.
 
     begin -> prepare (head -> tail) -> barrier out -> state by reference (tail -> head)
-          -> [pool thread] write files -> mail -> acknowledge   (or decline; the task goes on)
+          -> [pool thread] write files -> mail ─┐
+          -> rows in flight are gathered         ├─> acknowledge   (or decline; the task goes on)
+          -> [pool thread] write them -> mail ──┘
 
-Everything but the write happens on the task's thread.
+Everything but the writes happens on the task's thread. Rows in flight are whole when the inputs have all
+barriers (`on_inputs_gathered`; only of an unaligned snapshot) and when the task's own barrier has left all
+outputs, or has overtaken what was before it there: at once, or at its timeout (`check_outputs`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from msgspec import structs
+
+from unistream.base.config import INCREMENTAL_CHECKPOINTS, Configuration
 from unistream.base.errors import Transient
 from unistream.base.ids import AttemptId, CheckpointId, LeaderEpoch, LineageId, OperatorUid
 from unistream.core.task_commit import Notice, NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
-from unistream.model.elements import CancelCheckpointMarker, CheckpointBarrier, Event
+from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier
+from unistream.model.in_flight import InFlightHandle
 from unistream.model.messages import (
     CheckpointAborted,
     CheckpointAcked,
@@ -25,25 +32,50 @@ from unistream.model.messages import (
 )
 from unistream.model.snapshot import OperatorSnapshot
 from unistream.port.operator import CommitPermit
-from unistream.state.snapshot_writer import write_task_snapshot
+from unistream.state.snapshot_writer import UnfitState, write_task_snapshot
+from unistream.worker.alignment_meter import AlignmentFigures
 from unistream.worker.finished_chain import TaskChain
-from unistream.worker.mailbox import Mailbox, SnapshotNotStored, SnapshotStored
+from unistream.worker.in_flight import Gathered, Run, write_in_flight
+from unistream.worker.mailbox import InFlightStored, Mailbox, SnapshotNotStored, SnapshotStored
+from unistream.worker.output import Outputs
 from unistream.worker.task_environment import TaskEnvironment
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _InProgress:
+    """A snapshot that was taken and is not acknowledged.
+
+    Attributes:
+        inputs_open, outputs_open: Rows may still be added to `gathered` on that side.
+        state, in_flight: What was stored, once it is; the second None also if nothing was in flight.
+    """
+
+    barrier: CheckpointBarrier
     sync_ms: int
-    alignment_ms: int
+    figures: AlignmentFigures
+    inputs_open: bool
+    outputs_open: bool
+    gathered: Gathered = field(default_factory=Gathered)
+    state: SnapshotStored | None = None
+    in_flight: InFlightHandle | None = None
+    in_flight_done: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.inputs_open or self.outputs_open
+
+    @property
+    def is_unaligned(self) -> bool:
+        return self.barrier.alignment is Alignment.UNALIGNED or self.in_flight is not None
 
 
 class TaskSnapshots:
     """Checkpoints of one attempt.
 
     Args:
-        broadcast: Sends an event to all outputs of the task.
+        outputs: All that the task produces.
     """
 
     def __init__(
@@ -52,7 +84,7 @@ class TaskSnapshots:
         chain: TaskChain,
         environment: TaskEnvironment,
         mailbox: Mailbox,
-        broadcast: Callable[[Event], None],
+        outputs: Outputs,
     ) -> None:
         restored = deployment.restore.checkpoint_id if deployment.restore else None
         self._attempt: AttemptId = deployment.attempt
@@ -61,8 +93,9 @@ class TaskSnapshots:
         self._chain = chain
         self._environment = environment
         self._mailbox = mailbox
-        self._broadcast = broadcast
+        self._outputs = outputs
         self._machine = TaskCheckpoints(restored)
+        self._native = Configuration(deployment.config).get(INCREMENTAL_CHECKPOINTS)
         self._storing: dict[CheckpointId, _InProgress] = {}
 
     @property
@@ -89,23 +122,100 @@ class TaskSnapshots:
         if self._machine.begin(barrier.checkpoint_id, barrier.kind):
             return True
         if aborted:
-            self._broadcast(CancelCheckpointMarker(barrier.checkpoint_id))
+            self._outputs.broadcast(CancelCheckpointMarker(barrier.checkpoint_id))
         return False
 
-    def take(self, barrier: CheckpointBarrier, *, finished: bool, alignment_ms: int) -> None:
+    def take(
+        self, barrier: CheckpointBarrier, *, finished: bool, figures: AlignmentFigures, persists: bool
+    ) -> None:
         """The synchronous part, after `begin`.
 
-        `finished`: EndOfData(drain) was sent before this barrier.
+        `finished`: EndOfData(drain) was sent before this barrier. `persists`: rows of the inputs are being
+        gathered for it; `on_inputs_gathered` follows.
         """
         started_ms = self._environment.clock.monotonic_ms()
         checkpoint_id = barrier.checkpoint_id
         self._chain.prepare_snapshot_pre_barrier(checkpoint_id)
-        self._broadcast(barrier)
+        overtaken = self._outputs.send_barrier(barrier)
         snapshots = self._chain.snapshot_state(checkpoint_id)
         self._environment.crash_point("snapshot.sync_done")
-        sync_ms = self._environment.clock.monotonic_ms() - started_ms
-        self._storing[checkpoint_id] = _InProgress(sync_ms, alignment_ms)
+        progress = _InProgress(
+            barrier,
+            self._environment.clock.monotonic_ms() - started_ms,
+            figures,
+            inputs_open=persists,
+            outputs_open=self._outputs.holds_barrier(checkpoint_id),
+        )
+        progress.gathered.outputs += overtaken
+        self._storing[checkpoint_id] = progress
         self._environment.executor.submit(self._store, barrier, snapshots, finished)
+        self._write_if_whole(progress)
+
+    # --- rows in flight ---------------------------------------------------------------------------
+
+    def on_inputs_gathered(
+        self, checkpoint_id: CheckpointId, restored: list[Run], inputs: list[Run], figures: AlignmentFigures
+    ) -> None:
+        """All barriers of an unaligned snapshot are there."""
+        progress = self._storing.get(checkpoint_id)
+        if progress is None or not progress.inputs_open:
+            return
+        progress.inputs_open = False
+        progress.figures = figures
+        progress.gathered.restored += restored
+        progress.gathered.inputs += inputs
+        self._write_if_whole(progress)
+
+    def check_outputs(self) -> bool:
+        """Barriers that wait in outputs may have left, or have timed out and overtake. True: so it was."""
+        changed = False
+        for progress in list(self._storing.values()):
+            if not progress.outputs_open:
+                continue
+            checkpoint_id = progress.barrier.checkpoint_id
+            if self._environment.clock.wall_ms() >= progress.barrier.deadline_ms:
+                progress.gathered.outputs += self._outputs.overtake(checkpoint_id)
+            elif self._outputs.holds_barrier(checkpoint_id):
+                continue
+            changed, progress.outputs_open = True, False
+            self._write_if_whole(progress)
+        return changed
+
+    @property
+    def deadline_monotonic_ms(self) -> int | None:
+        """When a barrier in an output times out."""
+        waiting = [p.barrier.deadline_ms for p in self._storing.values() if p.outputs_open]
+        if not waiting:
+            return None
+        clock = self._environment.clock
+        return clock.monotonic_ms() + max(0, min(waiting) - clock.wall_ms())
+
+    def _write_if_whole(self, progress: _InProgress) -> None:
+        if progress.is_open:
+            return
+        if progress.gathered.is_empty:
+            progress.in_flight_done = True
+            self._acknowledge_if_stored(progress)
+            return
+        self._environment.executor.submit(self._store_in_flight, progress.barrier, progress.gathered)
+
+    def _store_in_flight(self, barrier: CheckpointBarrier, gathered: Gathered) -> None:
+        """On a pool thread; its result comes back as mail."""
+        try:
+            handle = write_in_flight(gathered, self._environment.state_writer(barrier.directory))
+        except Exception as error:  # whatever it is, the task hears of it and declines
+            self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
+            return
+        self._mailbox.post(InFlightStored(checkpoint_id=barrier.checkpoint_id, handle=handle))
+
+    def on_in_flight_stored(self, mail: InFlightStored) -> None:
+        """Rows in flight are stored, unless it was aborted meanwhile."""
+        progress = self._storing.get(mail.checkpoint_id)
+        if progress is not None:
+            progress.in_flight, progress.in_flight_done = mail.handle, True
+            self._acknowledge_if_stored(progress)
+
+    # --- state ------------------------------------------------------------------------------------
 
     def _store(
         self, barrier: CheckpointBarrier, snapshots: dict[OperatorUid, OperatorSnapshot], finished: bool
@@ -115,7 +225,9 @@ class TaskSnapshots:
         started_ms = clock.monotonic_ms()
         try:
             writer = self._environment.state_writer(barrier.directory)
-            snapshot, state_bytes = write_task_snapshot(snapshots, writer, finished=finished)
+            snapshot, state_bytes = write_task_snapshot(
+                snapshots, writer, finished=finished, native=self._native and not barrier.kind.is_savepoint
+            )
             self._environment.crash_point("snapshot.uploaded")
         except Exception as error:
             self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
@@ -125,30 +237,48 @@ class TaskSnapshots:
                 checkpoint_id=barrier.checkpoint_id,
                 snapshot=snapshot,
                 state_bytes=state_bytes,
+                new_bytes=writer.bytes_written,
                 async_ms=clock.monotonic_ms() - started_ms,
             )
         )
 
     def on_stored(self, mail: SnapshotStored) -> None:
-        """Acknowledges, unless it was aborted meanwhile."""
-        progress = self._storing.pop(mail.checkpoint_id, None)
-        if progress is None:
+        """State is stored, unless it was aborted meanwhile."""
+        progress = self._storing.get(mail.checkpoint_id)
+        if progress is not None:
+            progress.state = mail
+            self._acknowledge_if_stored(progress)
+
+    def _acknowledge_if_stored(self, progress: _InProgress) -> None:
+        state = progress.state
+        if state is None or not progress.in_flight_done:
             return
+        checkpoint_id = progress.barrier.checkpoint_id
+        del self._storing[checkpoint_id]
+        persisted = 0 if progress.in_flight is None else progress.in_flight.file.size
         self._environment.report(
             CheckpointAcked(
                 attempt=self._attempt,
-                checkpoint_id=mail.checkpoint_id,
-                snapshot=mail.snapshot,
+                checkpoint_id=checkpoint_id,
+                snapshot=structs.replace(state.snapshot, in_flight=progress.in_flight),
                 sync_ms=progress.sync_ms,
-                async_ms=mail.async_ms,
-                alignment_ms=progress.alignment_ms,
-                state_bytes=mail.state_bytes,
+                async_ms=state.async_ms,
+                alignment_ms=progress.figures.alignment_ms,
+                state_bytes=state.state_bytes + persisted,
+                start_delay_ms=progress.figures.start_delay_ms,
+                processed_bytes=progress.figures.processed_bytes,
+                persisted_bytes=persisted,
+                new_bytes=state.new_bytes + persisted,
+                unaligned=progress.is_unaligned,
             )
         )
         self._environment.crash_point("ack.sent")
 
     def on_not_stored(self, mail: SnapshotNotStored) -> None:
-        """Declines; the task goes on, unless the job was to stop with this savepoint."""
+        """Declines; the task goes on, unless the job was to stop with this savepoint, or the user's function is
+        to blame, whose state will not be storable next time either."""
+        if isinstance(mail.error, UnfitState):
+            raise self._chain.located(mail.error.uid, f"storing checkpoint {mail.checkpoint_id}", mail.error)
         if self._storing.pop(mail.checkpoint_id, None) is None:
             return
         _log.warning(
@@ -160,7 +290,10 @@ class TaskSnapshots:
         self.decline(mail.checkpoint_id, f"{type(mail.error).__name__}: {mail.error}")
 
     def decline(self, checkpoint_id: CheckpointId, reason: str) -> None:
-        """Tells the master that this task has no part in `checkpoint_id`."""
+        """Tells the master that this task has no part in `checkpoint_id`, or cannot make it whole."""
+        self._storing.pop(checkpoint_id, None)
+        for older in [c for c, p in self._storing.items() if c < checkpoint_id and p.inputs_open]:
+            del self._storing[older]  # its missing barriers would be ignored
         self._environment.report(
             CheckpointDeclined(attempt=self._attempt, checkpoint_id=checkpoint_id, reason=reason)
         )

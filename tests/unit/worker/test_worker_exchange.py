@@ -11,6 +11,7 @@ import pytest
 from unistream.base.errors import PartitionLost, Transient
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BATCH_ROWS_MAX, LOCAL_QUEUE_BATCHES, MIB
+from unistream.core.alignment import BarrierAligner
 from unistream.model.elements import (
     Batch,
     CheckpointBarrier,
@@ -25,11 +26,12 @@ from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.port.transport import InputSink
 from unistream.testing.harness import ManualClock
-from unistream.worker.channels import LocalInputChannel, RemoteInputChannel, Subpartition
+from unistream.worker.channels import LocalInputChannel, Subpartition
 from unistream.worker.gates import Gate, InputGates
 from unistream.worker.network_memory import NetworkMemory, Shares
 from unistream.worker.partition import ResultPartition
 from unistream.worker.partition_registry import PartitionRegistry
+from unistream.worker.remote_channel import RemoteInputChannel
 from unistream.worker.shipping import BATCH_BYTES_MAX, COALESCE_ROWS, split_oversized
 
 ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 0, 0)
@@ -363,8 +365,20 @@ class _Queue:
         self.elements += elements
         self.notify()
 
+    has_urgent = False
+    descriptor = _channel_descriptor()
+
     def poll(self) -> Element | None:
         return self.elements.pop(0) if self.elements else None
+
+    def poll_urgent(self) -> None:
+        return None
+
+    def overtaken(self) -> tuple[Element, ...]:
+        return ()
+
+    def prioritize(self, checkpoint_id: CheckpointId) -> None:
+        raise AssertionError("nothing is announced here")
 
     def close(self) -> None:
         self.elements.clear()
@@ -374,7 +388,7 @@ def _gates(*sizes: int) -> tuple[InputGates, list[_Queue]]:
     queues = [_Queue() for _ in range(sum(sizes))]
     rest = list(queues)
     gates = [Gate(i, tuple(rest.pop(0) for _ in range(size))) for i, size in enumerate(sizes)]
-    inputs = InputGates(gates, lambda: None)
+    inputs = InputGates(gates, lambda: None, clock=ManualClock(), new_handler=BarrierAligner)
     inputs.open()
     return inputs, queues
 

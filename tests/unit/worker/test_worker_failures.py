@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 import unistream as us
-from unistream.base.errors import ConfigError, Fenced, PartitionLost, Transient, UserCodeError
+from unistream.base.errors import (
+    ConfigError,
+    CorruptSnapshot,
+    Fenced,
+    PartitionLost,
+    Transient,
+    UserCodeError,
+)
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
 from unistream.worker.chain import OperatorFailed
 from unistream.worker.failures import task_failure
@@ -29,6 +36,7 @@ def caused(error: Exception, *causes: Exception) -> Exception:
         (caused(OperatorFailed("x"), UserCodeError("y"), ValueError("odd")), "UserCodeError", True),
         (ConfigError("no such column"), "ConfigError", False),
         (Fenced("an older epoch"), "Fenced", False),
+        (CorruptSnapshot("a file is missing"), "CorruptSnapshot", False),
         (caused(OperatorFailed("x"), UserCodeError("y"), ConfigError("no")), "UserCodeError", False),
         (caused(Transient("busy"), ConfigError("of somebody else")), "Transient", True),
         (us.SuppressRestarts("stop"), "SuppressRestarts", False),

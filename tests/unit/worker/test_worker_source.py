@@ -106,7 +106,9 @@ class _Opened:
             clock=self.clock,
             timers=self.timers,
             metrics=CountingMetrics(),
-            state=HashMapStateBackend(128),
+            make_state=lambda: HashMapStateBackend(
+                key_groups=(0, 127), max_parallelism=128, clock=self.clock
+            ),
             report_commit=lambda _checkpoint, _rows, _version: None,
         )
 

@@ -18,6 +18,7 @@ from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import CheckpointAborted, CheckpointDeclined, Split, TriggerCheckpoint
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.model.state import ValueStateDescriptor
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.base import BaseOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
@@ -89,24 +90,25 @@ class SumByKey(BaseOperator):
         self.results = results
 
     def initialize_state(self, state: OperatorState) -> None:
-        self.context.state.restore(state.keyed)
-        self.sums = self.context.state.value_state("sum", KEY, pa.int64())
+        self.context.state.restore(state.state)
+        self.sums = self.context.state.state(ValueStateDescriptor("sum", pa.int64()))
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        for row in batch.records.to_pylist():
-            key = (row["k"],)
-            before = self.sums.get(key) or 0
-            assert isinstance(before, int)
-            self.sums.put(key, before + row["v"])
+        keys = self.context.state.keys_of(batch.records.select(KEY.names))
+        for key, value in zip(keys, batch.records.column("v").to_pylist(), strict=True):
+            self.context.state.set_current(key)
+            self.sums.update((self.sums.value() or 0) + value)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        return OperatorSnapshot(keyed=self.context.state.snapshot())
+        return OperatorSnapshot(state=self.context.state.snapshot(checkpoint_id))
 
     def finish(self) -> None:
-        for key in self.sums.keys():  # noqa: SIM118  a state, not a dict
-            total = self.sums.get(key)
-            assert key[0] not in self.results, "one owner for each key"
-            self.results[key[0]] = total  # type: ignore[index,assignment]
+        numbers = [key[0] for key in self.context.state.keys("sum")]
+        keys = pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], names=KEY.names)
+        for number, key in zip(numbers, self.context.state.keys_of(keys), strict=True):
+            assert number not in self.results, "one owner for each key"
+            self.context.state.set_current(key)
+            self.results[number] = self.sums.value()  # type: ignore[index]
 
 
 def _graph(parallelism: int, *, ship: Ship = Ship.HASH, config: dict[str, str] | None = None) -> JobGraph:
@@ -360,6 +362,39 @@ def test_a_failure_says_where(
     assert "test_worker_task.py" in failure.traceback
     assert isinstance(job.task("K").step(), Done)
     assert job.task("S").state is TaskState.RUNNING  # the master cancels it
+
+
+class Unfit(SumByKey):
+    """Its state is declared as numbers, and is given texts."""
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        for key in self.context.state.keys_of(batch.records.select(KEY.names)):
+            self.context.state.set_current(key)
+            self.sums.update("not a number")
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+@pytest.mark.parametrize("kind", [SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT])
+def test_state_that_is_not_as_declared_fails_the_task_and_not_only_the_checkpoint(
+    backend: str, kind: SnapshotKind
+) -> None:
+    graph = _graph(1, config={"state.backend.type": backend})
+    job = TaskJob(graph, _Chains(lambda: Unfit({})))
+    _assign(job, 1, 20)
+    consumer = job.task("K")
+    while consumer.metrics().records_in == 0:
+        for task in job.tasks.values():
+            task.step()
+    job.trigger(kind)
+    job.run()
+    failure = job.failures[SubtaskId(VertexId("K"), 0)]
+    assert failure.kind == "UserCodeError"
+    assert failure.message.startswith(
+        "operator 'K' (uid 'K'), subtask 1/1: state 'sum' holds a value that is "
+    )
+    assert "not of its declared type int64" in failure.message
+    assert "not a number" in failure.traceback
+    assert not any(isinstance(report, CheckpointDeclined) for report in job.reports)
 
 
 def test_a_failure_inside_a_chain_names_the_operator_that_failed() -> None:

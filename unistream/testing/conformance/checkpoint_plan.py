@@ -107,6 +107,6 @@ SHAPES: Final[tuple[Shape, ...]] = (
     entry("failureReasons", "reason", "countsTowardsTolerableFailures", "preFlight", play=_reason),
 )
 PROSE: Final[dict[str, str]] = {
-    "coordinatorBehaviours": "given and expected in words, not in steps that a machine could play",
-    "stopWithSavepointTermination": "events and expected in words, not in steps that a machine could play",
+    "coordinatorBehaviours": "in words: each has a test, see test_core_checkpoint_behaviours",
+    "stopWithSavepointTermination": "in words: each has a test, see test_core_checkpoint_behaviours",
 }

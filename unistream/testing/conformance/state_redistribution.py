@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -9,8 +11,10 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, SubtaskId, VertexId
 from unistream.core.checkpoint_result import PartialFinishingNotSupported, vertex_snapshot
 from unistream.core.finished_state import check_finished
+from unistream.core.in_flight import OF_PRODUCERS, Redistribution, redistribution
 from unistream.core.state_assignment import assign_state, list_shares
 from unistream.model.elements import SnapshotKind
+from unistream.model.graph import Ship
 from unistream.model.snapshot import (
     FileRef,
     KeyedHandle,
@@ -22,7 +26,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
-from unistream.testing.conformance.case import Comparison, Json, Shape, entry
+from unistream.testing.conformance.case import Case, Comparison, Json, Shape, SkipCase, entry, name_of
 from unistream.testing.conformance.graphs import edge, graph_of, vertex
 
 MODES: Final = {
@@ -196,13 +200,49 @@ def _snapshot(name: str, state: str) -> VertexSnapshot:
     )
 
 
+# --- in flight --------------------------------------------------------------------------------------
+
+_EDGES: Final = {
+    "keyGroup": Ship.HASH,
+    "rebalance": Ship.REBALANCE,
+    "globalPartitioner": Ship.GLOBAL,
+    "broadcast": Ship.BROADCAST,
+    "forward": Ship.FORWARD,
+    "rescale": Ship.RESCALE,
+}
+
+
+def _in_flight(_name: str, section: Json) -> Iterator[Case]:
+    """All vectors, and which of them each kind of edge uses."""
+    for vector in section["vectors"]:
+        yield Case(name_of(vector, 0), partial(_mapper, vector))
+    for kind, said in section.get("perPartitioner", {}).items():
+        yield Case(f"edges: {kind}", partial(_edge_mapper, kind, said))
+
+
+def _mapper(vector: Json) -> Comparison:
+    how = Redistribution(vector["mapper"])
+    old, new = vector["oldParallelism"], vector["newParallelism"]
+    actual = [list(how.old_subtasks(i, old=old, new=new)) for i in range(new)]
+    expected = [vector["oldSubtasksOfNewSubtask"], vector["ambiguous"]]
+    return Comparison(expected, [actual, how.is_ambiguous])
+
+
+def _edge_mapper(kind: str, said: str) -> Comparison:
+    if kind == "upstreamDefault":
+        return Comparison(said.split(maxsplit=1)[0], OF_PRODUCERS.value)
+    if kind not in _EDGES:
+        raise SkipCase("there is no edge of this kind here")
+    return Comparison(said.removeprefix("downstream ").split()[0], redistribution(_EDGES[kind]).value)
+
+
 SHAPES: Final[tuple[Shape, ...]] = (
+    Shape("inFlightMappers", frozenset(), _in_flight),
     entry("operatorState", "old", "new", "newParallelism", play=_operator_state),
     entry("keyedState", "maxParallelism", "sourcesOfNewSubtask", play=_keyed_state),
     entry("finishedStateOfCheckpoint", "parallelism", "stateMode", "expected", play=_finished_in_checkpoint),
     entry("finishedStateOnRestore", "expected", play=_finished_on_restore),
 )
 PROSE: Final[dict[str, str]] = {
-    "inFlightMappers": "barriers are aligned: there is no state in flight that could be redistributed",
     "restoreBehaviours": "expected in words, not in steps that a machine could play",
 }

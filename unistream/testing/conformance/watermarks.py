@@ -5,16 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from unistream.base.ids import CheckpointId
-from unistream.core.alignment import Abort, Action, BarrierAligner
+from unistream.core.alignment import BarrierAligner
+from unistream.core.barriers import (
+    Abort,
+    Action,
+    BarrierHandler,
+    OpenInFlight,
+    Prioritize,
+    StartPersisting,
+    StopPersisting,
+    Trigger,
+)
+from unistream.core.barriers_alternating import AlternatingAligner
+from unistream.core.barriers_tracker import BarrierTracker
 from unistream.core.watermark import CombinedWatermark, Signal, StatusWatermarkValve
-from unistream.model.elements import Watermark
+from unistream.model.elements import Alignment, CheckpointBarrier, SnapshotKind, Watermark
 from unistream.testing.conformance.case import Comparison, Json, Shape, SkipCase, entry
-
-SKIPPED_HANDLERS: Final = {
-    "tracker": "at-least-once is not built yet: barriers are aligned",
-    "alternating": "aligned with a timeout is not built yet: barriers are aligned",
-    "unaligned": "unaligned checkpoints are not built yet: barriers are aligned",
-}
 
 
 def _written(signal: Signal) -> Json:
@@ -42,42 +48,93 @@ def _combined(case: Json) -> Comparison:
     return _play(CombinedWatermark(case["inputs"]), case, "input")
 
 
+def _handler(case: Json) -> BarrierHandler:
+    channels, after = case["channels"], case.get("checkpointsAfterTasksFinish", True)
+    match case["handler"]:
+        case "tracker":
+            return BarrierTracker(channels, after_tasks_finish=after)
+        case "aligned":
+            return BarrierAligner(channels, after_tasks_finish=after)
+        case "alternating":
+            return AlternatingAligner(channels, after_tasks_finish=after)
+        case "unaligned":
+            return AlternatingAligner(channels, alternating=False, after_tasks_finish=after)
+        case other:
+            raise SkipCase(f"no handler is called {other!r}")
+
+
 def _action(action: Action) -> Json:
-    if isinstance(action, Abort):
-        return {"abort": action.checkpoint_id, "reason": action.reason.value}
-    return {"trigger": action.checkpoint_id}
+    match action:
+        case Trigger(barrier=barrier):
+            overtook = barrier.alignment is Alignment.UNALIGNED
+            return {"trigger": barrier.checkpoint_id} | ({"alignment": "UNALIGNED"} if overtook else {})
+        case Abort(checkpoint_id=checkpoint_id, reason=reason):
+            return {"abort": checkpoint_id, "reason": reason.value}
+        case OpenInFlight(checkpoint_id=checkpoint_id):
+            return {"initInputsCheckpoint": checkpoint_id}
+        case StartPersisting(checkpoint_id=checkpoint_id):
+            return {"startPersistingInputs": checkpoint_id}
+        case StopPersisting(checkpoint_id=checkpoint_id):
+            return {"stopPersistingInputs": checkpoint_id}
+        case Prioritize(channel=channel):
+            return {"convertToPriorityEvent": channel}
 
 
-def _step(aligner: BarrierAligner, step: Json) -> list[Action]:
-    channel = step["ch"]
-    if "barrier" in step:
-        return aligner.on_barrier(channel, CheckpointId(step["barrier"]))
-    if "cancel" in step:
-        return aligner.on_cancel(channel, CheckpointId(step["cancel"]))
-    if "endOfPartition" in step:
-        return aligner.on_end_of_partition(channel)
-    assert "buffer" in step, step
-    return []
+class _Steps:
+    """Plays the steps of one case on its handler, with a clock that the case moves."""
+
+    def __init__(self, case: Json) -> None:
+        self.handler = _handler(case)
+        self._type = "unaligned" if case["handler"] == "unaligned" else "aligned"
+        self._now_ms = 0
+        self._seen_ms: dict[int, int] = {}
+
+    def play(self, step: Json) -> list[Action]:
+        handler = self.handler
+        if "advanceMs" in step:
+            self._now_ms += step["advanceMs"]
+            return [] if step.get("withoutTimers") else handler.on_time(self._now_ms)
+        channel = step["ch"]
+        if "barrier" in step:
+            return handler.on_barrier(channel, self._barrier(step["barrier"], step), self._now_ms)
+        if "announce" in step:
+            return handler.on_announcement(channel, self._barrier(step["announce"], step))
+        if "cancel" in step:
+            return handler.on_cancel(channel, CheckpointId(step["cancel"]))
+        if "endOfPartition" in step:
+            return handler.on_end_of_partition(channel, self._now_ms)
+        assert "buffer" in step, step
+        return []
+
+    def _barrier(self, checkpoint_id: int, step: Json) -> CheckpointBarrier:
+        kind = step.get("type", self._type)
+        return CheckpointBarrier(
+            CheckpointId(checkpoint_id),
+            step.get("ts", self._seen_ms.setdefault(checkpoint_id, self._now_ms)),
+            SnapshotKind.SAVEPOINT if step.get("savepoint") else SnapshotKind.CHECKPOINT,
+            alignment=Alignment.UNALIGNED if kind == "unaligned" else Alignment.ALIGNED,
+            timeout_ms=step["timeoutMs"] if kind == "timeout" else None,
+        )
 
 
 def _barriers(case: Json) -> Comparison:
-    if case["handler"] in SKIPPED_HANDLERS:
-        raise SkipCase(SKIPPED_HANDLERS[case["handler"]])
-    if case.get("checkpointsAfterTasksFinish") is False:
-        raise SkipCase("checkpoints after tasks finish cannot be turned off")
-    assert case["handler"] == "aligned", case["handler"]
-    aligner = BarrierAligner(case["channels"])
-    actual = [
-        {"out": [_action(a) for a in _step(aligner, step)], "blocked": sorted(aligner.blocked)}
-        for step in case["steps"]
-    ]
-    end = {
-        "latestCheckpointId": -1 if aligner.latest is None else aligner.latest,
-        "checkpointPending": aligner.pending is not None,
-        "openChannels": aligner.open_channels,
+    """What the case does not say of a step, or of the end, is not compared."""
+    steps = _Steps(case)
+    handler = steps.handler
+    actual: list[Json] = []
+    for step in case["steps"]:
+        done = {"out": [_action(action) for action in steps.play(step)], "blocked": sorted(handler.blocked)}
+        actual.append({key: done[key] for key in done if key in step})
+    end: Json = {
+        "latestCheckpointId": -1 if handler.latest is None else handler.latest,
+        "checkpointPending": handler.pending is not None,
+        "openChannels": handler.open_channels,
     }
-    expected = [{"out": step["out"], "blocked": step["blocked"]} for step in case["steps"]]
-    return Comparison([*expected, {key: case["end"][key] for key in end}], [*actual, end])
+    if isinstance(handler, BarrierTracker):
+        end["pendingCheckpointIds"] = list(handler.pending_ids)
+    expected = [{key: step[key] for key in ("out", "blocked") if key in step} for step in case["steps"]]
+    known = {key: value for key, value in case["end"].items() if key in end}
+    return Comparison([*expected, known], [*actual, {key: end[key] for key in known}])
 
 
 SHAPES: Final[tuple[Shape, ...]] = (

@@ -1,0 +1,121 @@
+"""Unaligned checkpoints in real processes: a slow sink behind full queues, deaths, another parallelism."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import unistream as us
+from unistream.base.config import Configuration
+from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.master.job_info import JobInfo
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.codec import decode_manifest
+from unistream.worker.artifact import pack
+
+WAIT_S = 120.0
+ROWS = 60_000
+RATE = 4_000  # rows/s: small batches, but more of them than the slow tasks can take
+BATCH_S = 0.12  # of the slow operator; what may wait before it takes seconds
+UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
+IN_TIME = UNALIGNED | {"execution.checkpointing.aligned-checkpoint-timeout": "300 ms"}
+CONFIG = {
+    "execution.checkpointing.interval": "500 ms",
+    "restart-strategy.type": "fixed-delay",
+    "restart-strategy.fixed-delay.attempts": "10",
+    "restart-strategy.fixed-delay.delay": "100 ms",
+}
+
+
+@dataclass(frozen=True)
+class Slow:
+    """So long for each batch."""
+
+    seconds: float
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        threading.Event().wait(self.seconds)
+        return batch
+
+
+def _submit(cluster: EmbeddedCluster, lake: Path, config: dict[str, str]) -> EmbeddedJobClient:
+    """Small batches of a fast source, dealt out to slow tasks, into a table."""
+    env = us.Environment({"parallelism.default": "2", "pipeline.max-parallelism": "16"})
+    columns = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(0, 40)}
+    source = us.DatagenSource(columns, rows=ROWS, rows_per_second=RATE, splits=4)
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    slow = rows.rebalance().map_batches(Slow(BATCH_S)).uid("slow")
+    slow.sink_to(us.DeltaSink(str(lake / "rows"))).uid("out")
+    graph, code = env.job_graph("unaligned")
+    return cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG | config))
+
+
+def _cluster(folder: Path) -> EmbeddedCluster:
+    values = Configuration({"heartbeat.interval": "200 ms"})
+    return EmbeddedCluster("local", values, workdir=folder, rest=False)
+
+
+def _completed(info: JobInfo, least: int = 1) -> bool:
+    assert info.state in ("CREATED", "INITIALIZING", "RUNNING", "RESTARTING"), info.exceptions
+    return info.checkpoints_completed >= least
+
+
+def _in_flight(directory: str) -> int:
+    """Bytes of rows in flight that a checkpoint holds."""
+    manifest = decode_manifest(Path(directory.removeprefix("file://"), "_metadata").read_bytes())
+    tasks = [task for vertex in manifest.vertices for task in vertex.subtasks if task is not None]
+    return sum(task.in_flight.file.size for task in tasks if task.in_flight is not None)
+
+
+def _assert_exact(lake: Path) -> None:
+    ids = DeltaTable(str(lake / "rows")).to_pyarrow_table().column("id").to_pylist()
+    assert len(ids) == ROWS
+    assert set(ids) == set(range(ROWS))
+
+
+@pytest.mark.parametrize("config", [UNALIGNED, IN_TIME], ids=["at once", "after a timeout"])
+def test_rows_are_exact_after_a_death_under_full_backpressure(tmp_path: Path, config: dict[str, str]) -> None:
+    with _cluster(tmp_path / "work") as cluster:
+        job = _submit(cluster, tmp_path, config)
+        info = job.wait_for(lambda i: _completed(i, 3), WAIT_S)
+        assert info.latest_checkpoint is not None
+        assert _in_flight(info.latest_checkpoint) > 0
+        pid = info.task_managers[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        job.wait_for(lambda i: i.restarts >= 1 and i.state == "RUNNING", WAIT_S)
+        assert job.wait(WAIT_S).state == "FINISHED"
+    _assert_exact(tmp_path)
+
+
+def test_rows_in_flight_go_to_twice_as_many_tasks(tmp_path: Path) -> None:
+    with _cluster(tmp_path / "work") as cluster:
+        job = _submit(cluster, tmp_path, UNALIGNED)
+        info = job.wait_for(lambda i: _completed(i, 2), WAIT_S)
+        job.rescale({subtask.vertex: 4 for subtask in info.subtasks})
+        widths = Counter(subtask.vertex for subtask in job.status().subtasks)
+        assert set(widths.values()) == {4}
+        assert job.wait(WAIT_S).state == "FINISHED"
+    _assert_exact(tmp_path)
+
+
+def test_unaligned_checkpoints_take_a_fraction_of_the_time(tmp_path: Path) -> None:
+    """Aligned, a barrier waits for all rows before it, at BATCH_S each few hundred."""
+    took = {}
+    for name, config in (("aligned", {}), ("unaligned", UNALIGNED)):
+        with _cluster(tmp_path / name) as cluster:
+            job = _submit(cluster, tmp_path / name / "lake", config)
+            info = job.wait_for(lambda i: _completed(i, 2), WAIT_S)
+            done = [c for c in info.checkpoints if c.state == "completed"]
+            took[name] = sorted(c.duration_ms for c in done)[len(done) // 2]
+            job.cancel()
+            job.wait(WAIT_S)
+    assert took["unaligned"] * 2 < took["aligned"], took

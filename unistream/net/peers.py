@@ -1,0 +1,139 @@
+"""What the streams of one process share: connections to other processes, and a thread that keeps time.
+
+A consumer with hundreds of channels has a stream for each. A connection and a timer for each would cost more
+than the streams themselves, in file descriptors first: 64 subtasks that read 64 others are 4096 streams.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pyarrow import flight
+
+from unistream.base.clock import Clock
+from unistream.base.errors import ConfigError
+from unistream.net import wire
+
+CONNECTIONS_MAX: Final = 4  # Flink's taskmanager.network.max-num-tcp-connections is 1; gRPC's are slower
+
+
+@dataclass(slots=True)
+class _Connection:
+    client: flight.FlightClient
+    users: int = 0
+
+
+class Connections:
+    """At most `CONNECTIONS_MAX` to each peer, each for as long as it has a user. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[str, list[_Connection]] = {}
+
+    def take(self, address: str) -> flight.FlightClient:
+        """For one stream, until `give_back`. It connects when it is used.
+
+        Raises:
+            ConfigError: not a Flight location.
+        """
+        with self._lock:
+            there = self._open.get(address, [])
+            if len(there) < CONNECTIONS_MAX:
+                there = [*there, _Connection(connect(address))]
+                self._open[address] = there
+            chosen = min(there, key=lambda connection: connection.users)
+            chosen.users += 1
+            return chosen.client
+
+    def give_back(self, address: str, client: flight.FlightClient, *, is_broken: bool = False) -> None:
+        """`is_broken`: nobody answered; the next one connects anew, rather than wait for gRPC's backoff."""
+        with self._lock:
+            there = self._open.get(address, [])
+            for connection in there:
+                if connection.client is client:
+                    connection.users -= 1
+                    if is_broken or not connection.users:
+                        there.remove(connection)
+                    break
+            if not there:
+                self._open.pop(address, None)
+
+    @property
+    def count(self) -> int:
+        """Connections that are held, to all peers."""
+        with self._lock:
+            return sum(map(len, self._open.values()))
+
+
+def connect(address: str) -> flight.FlightClient:
+    """A connection of one's own.
+
+    Raises:
+        ConfigError: not a Flight location.
+    """
+    try:
+        return flight.FlightClient(address)
+    except wire.WIRE_ERRORS as error:
+        raise ConfigError(f"{address!r} is not a Flight location: {error}") from error
+
+
+class Alarms:
+    """Calls what was not forgotten in time, on one thread for all. Thread-safe.
+
+    The thread begins with the first alarm.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._next = 0
+        self._set: dict[int, tuple[int, Callable[[], None]]] = {}
+        self._earliest_ms: int | None = None  # that the thread waits for
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def set(self, delay_ms: int, call: Callable[[], None]) -> int:
+        """`call` must not block. Returns its number, for `forget`."""
+        at_ms = self._clock.monotonic_ms() + delay_ms
+        with self._changed:
+            self._next += 1
+            self._set[self._next] = (at_ms, call)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="flight-alarms", daemon=True)
+                self._thread.start()
+            if self._earliest_ms is None or at_ms < self._earliest_ms:
+                self._changed.notify()
+            return self._next
+
+    def forget(self, number: int) -> None:
+        """One that was called already is fine."""
+        with self._changed:
+            self._set.pop(number, None)
+
+    def close(self) -> None:
+        """Nothing is called any more."""
+        with self._changed:
+            self._closed = True
+            self._set.clear()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (due := self._await_due()) is not None:
+            for call in due:
+                call()
+
+    def _await_due(self) -> list[Callable[[], None]] | None:
+        """None: closed."""
+        with self._changed:
+            while not self._closed:
+                now_ms = self._clock.monotonic_ms()
+                due = [number for number, (at_ms, _) in self._set.items() if at_ms <= now_ms]
+                if due:
+                    return [self._set.pop(number)[1] for number in due]
+                self._earliest_ms = min((at_ms for at_ms, _ in self._set.values()), default=None)
+                wait_s = None if self._earliest_ms is None else (self._earliest_ms - now_ms) / 1000
+                self._changed.wait(wait_s)
+            return None

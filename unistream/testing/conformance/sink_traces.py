@@ -1,0 +1,262 @@
+"""Recorded traces of a sink's writer and committer: each subtask is replayed on our operators.
+
+What was done to a subtask follows from its calls: a first row, checkpoints, notices, the end of input. What
+it was restored from follows too, from what it committed and restored at its start, unless it took that
+snapshot itself. In batch mode writer and committer ran one after the other, so their calls are compared
+apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import OutcomeUnknown
+from unistream.base.ids import CheckpointId
+from unistream.model.elements import Batch
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.operator.sink import COMMITTER_STATE, WRITER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.port.operator import CommitPermit, Operator
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext, SinkWriter
+from unistream.testing.conformance.case import Comparison, Json, SkipCase
+from unistream.testing.harness import OperatorHarness, restore_state
+
+ANSWERS = {
+    "-> retryLater": CommitOutcome.RETRY,
+    "-> signalAlreadyCommitted": CommitOutcome.ALREADY_COMMITTED,
+    "-> signalFailedWithKnownReason": CommitOutcome.FAILED,
+}
+
+
+@dataclass
+class TracingSink:
+    """Logs every call in the words of the recorded traces. `answers`: what the next commits say."""
+
+    log: list[str]
+    answers: list[str]
+    attempt: int = 0
+    name: str = "traced"
+    global_committer: bool = False
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """Anything goes."""
+
+    def create_writer(self) -> SinkWriter:
+        return _Writer(self)
+
+    def create_committer(self) -> Committer | None:
+        return _Committer(self)
+
+
+class _Writer:
+    def __init__(self, sink: TracingSink) -> None:
+        self.sink, self.count, self.written = sink, 0, False
+        self.index = 0
+
+    def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
+        self.index = context.index
+        states = ",".join(state.decode() for state in restored)
+        self.sink.log.append(
+            "writer createWriter" if context.restored is None else f"writer restoreWriter[{states}]"
+        )
+
+    def write(self, batch: Batch) -> None:
+        if not self.written:
+            self.sink.log.append("writer write(first)")
+        self.written = True
+
+    def flush(self, end_of_input: bool) -> None:
+        self.sink.log.append(f"writer flush(endOfInput={str(end_of_input).lower()})")
+
+    def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        name = f"txn{self.index}.{self.sink.attempt}.{self.count}"
+        self.count += 1
+        self.sink.log.append(f"writer prepareCommit->[{name}]")
+        return [name.encode()]
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        self.sink.log.append(f"writer snapshotWriter({checkpoint_id})")
+        return [f"ws{self.index}".encode()]
+
+    def close(self) -> None:
+        self.sink.log.append("writer closeWriter")
+
+
+class _Committer:
+    def __init__(self, sink: TracingSink) -> None:
+        self.sink, self.tries = sink, 0
+
+    def open(self, context: SinkContext) -> None:
+        restored = "-" if context.restored is None else str(context.restored)
+        self.sink.log.append(f"committer createCommitter(restoredCheckpoint={restored})")
+
+    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        retry = f"(retry {self.tries})" if self.tries else ""
+        names = ",".join(payload.decode() + retry for payload in request.committables)
+        self.sink.log.append(f"committer commit[{names}]")
+        answer = self.sink.answers.pop(0) if self.sink.answers else ""
+        if not answer:
+            self.tries = 0
+            return CommitResult(CommitOutcome.COMMITTED)
+        self.sink.log.append(answer)
+        if answer not in ANSWERS:
+            raise OutcomeUnknown(answer)
+        self.tries = self.tries + 1 if ANSWERS[answer] is CommitOutcome.RETRY else 0
+        return CommitResult(ANSWERS[answer])
+
+    def close(self) -> None:
+        self.sink.log.append("committer closeCommitter")
+
+
+Snapshots = tuple[OperatorSnapshot, OperatorSnapshot]
+
+
+@dataclass
+class _Subtask:
+    """One subtask through all its attempts."""
+
+    index: int
+    parallelism: int
+    calls: list[str]
+    checkpointing: bool
+    log: list[str] = field(default_factory=list)
+    taken: dict[int, Snapshots] = field(default_factory=dict)
+
+    def run(self) -> list[str]:
+        starts = (
+            [i for i, call in enumerate(self.calls) if "createCommitter" in call]
+            if self.checkpointing
+            else [0]
+        )
+        for attempt, (start, stop) in enumerate(zip(starts, [*starts[1:], len(self.calls)], strict=True)):
+            self._attempt(attempt, self.calls[start:stop])
+        return self.log
+
+    def _attempt(self, number: int, calls: list[str]) -> None:
+        sink = TracingSink(self.log, _answers(calls), number)
+        restored = re.search(r"restoredCheckpoint=(\d+)", calls[0])
+        states = self._states(int(restored[1]), calls) if restored else (None, None)
+        writer = self._harness(SinkWriterOperator(sink), states[0])
+        committer = self._harness(CommitterOperator(sink), states[1])
+        committer.open()
+        writer.open()
+        latest = 0
+        for word in _stimuli(calls):
+            match word.split():
+                case ["rows"]:
+                    writer.process({"n": [1]})
+                case ["end"]:
+                    writer.operator.end_input(0)
+                    _hand_over(writer, committer)
+                    committer.operator.end_input(0)
+                case ["checkpoint", text]:
+                    latest = int(text)
+                    writer.operator.prepare_snapshot_pre_barrier(CheckpointId(latest))
+                    _hand_over(writer, committer)
+                    second = committer.snapshot(latest)
+                    self.taken[latest] = (writer.operator.snapshot_state(CheckpointId(latest)), second)
+                case ["complete"]:
+                    try:
+                        committer.complete(latest)
+                    except OutcomeUnknown:
+                        break
+        if any("close" in call for call in calls):
+            committer.close()
+            writer.close()
+
+    def _harness(self, operator: Operator, state: OperatorState | None) -> OperatorHarness:
+        return OperatorHarness(
+            operator,
+            state=state,
+            index=self.index,
+            parallelism=self.parallelism,
+            checkpointing=self.checkpointing,
+        )
+
+    def _states(self, restored: int, calls: list[str]) -> tuple[OperatorState, OperatorState]:
+        if restored in self.taken:
+            writer, committer = self.taken[restored]
+            return restore_state([writer], restored), restore_state([committer], restored)
+        checkpoint = CheckpointId(restored)
+        states = re.findall(r"restoreWriter\[(.*)\]", "\n".join(calls))
+        names = [name.encode() for name in states[0].split(",") if name] if states else []
+        before = calls[1 : next((i for i, c in enumerate(calls) if "writer" in c), len(calls))]
+        groups = [re.findall(r"txn[\d.]+", call) for call in before if "commit[" in call]
+        parts = [
+            {
+                "checkpoint_id": restored - len(groups) + 1 + number,
+                "subtask": 0,
+                "announced": len(group),
+                "payloads": [name.encode() for name in group],
+            }
+            for number, group in enumerate(groups)
+        ]
+        items = [msgspec.msgpack.encode(parts)] if parts else []
+        return (
+            OperatorState(checkpoint_id=checkpoint, lists={WRITER_STATE: names} if names else {}),
+            OperatorState(checkpoint_id=checkpoint, lists={COMMITTER_STATE: items} if items else {}),
+        )
+
+
+def _hand_over(writer: OperatorHarness, committer: OperatorHarness) -> None:
+    for batch in writer.batches():
+        committer.operator.process_batch(batch, 0)
+    writer.clear()
+
+
+def _answers(calls: list[str]) -> list[str]:
+    """What each commit said; empty: it was done."""
+    following = [*calls[1:], ""]
+    return [
+        after if after.startswith("->") else ""
+        for call, after in zip(calls, following, strict=True)
+        if call.startswith("committer commit")
+    ]
+
+
+def _stimuli(calls: list[str]) -> list[str]:
+    """What a task must have done to operators that made these calls."""
+    found: list[str] = []
+    started = False
+    for call in calls:
+        last = found[-1] if found else ""
+        if call.startswith("writer createWriter") or call.startswith("writer restoreWriter"):
+            started = True
+        elif call == "writer write(first)":
+            found.append("rows")
+        elif call == "writer flush(endOfInput=true)":
+            found.append("end")
+        elif number := re.match(r"writer snapshotWriter\((\d+)\)", call):
+            found.append(f"checkpoint {number[1]}")
+        elif call.startswith("committer commit") and started and last not in ("complete", "end"):
+            found.append("complete")
+    return found
+
+
+def play(trace: Json) -> Comparison:
+    """One trace of all its subtasks."""
+    names = sorted({name for segment in trace["segments"] for name in segment["perSubtask"]})
+    if not all(re.fullmatch(r"subtask\d+", name) for name in names):
+        raise SkipCase("subtasks without numbers")
+    expected: Json = {}
+    actual: Json = {}
+    for name in names:
+        calls = [c for segment in trace["segments"] for c in segment["perSubtask"].get(name, [])]
+        checkpointing = any("snapshotWriter" in call for call in calls)
+        subtask = _Subtask(int(name.removeprefix("subtask")), len(names), calls, checkpointing)
+        expected[name], actual[name] = _apart(calls, checkpointing), _apart(subtask.run(), checkpointing)
+    return Comparison(expected, actual)
+
+
+def _apart(calls: list[str], together: bool) -> list[list[str]]:
+    """The names in one commit in their order by name; without checkpoints the calls of each by itself."""
+    plain = [
+        re.sub(r"commit\[(.*)\]", lambda m: f"commit[{','.join(sorted(m[1].split(',')))}]", c) for c in calls
+    ]
+    if together:
+        return [plain]
+    return [[c for c in plain if c.startswith("writer")], [c for c in plain if not c.startswith("writer")]]
