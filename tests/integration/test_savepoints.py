@@ -244,6 +244,43 @@ def test_a_drained_job_has_fired_every_window_of_what_it_read(
         assert read == list(range(split, split + len(read) * SPLITS, SPLITS)), "a gap, or a row twice"
 
 
+def beyond(left: pa.Table, right: pa.Table) -> list[tuple[object, ...]]:
+    """Rows that are in `left` more often than in `right`."""
+    with duckdb.connect() as connection:
+        connection.register("left_", left)
+        connection.register("right_", right)
+        return connection.sql("FROM left_ EXCEPT ALL FROM right_").fetchall()
+
+
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_a_drained_job_goes_on_as_if_it_had_not_been_drained(
+    cluster: EmbeddedCluster, truth: Lake, tmp_path: Path, parallelism: int
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    job = submit(cluster, pipeline(lake))
+    job.wait_for(in_the_middle, WAIT_S)
+    terminal = job.stop(drain=True, target=str(tmp_path / "savepoints"))
+    resumable = job.result(WAIT_S).resumable_savepoint
+    assert resumable is not None
+    drained = [tuple(row.values()) for row in lake.windows.to_pylist()]
+    fired_early = beyond(lake.windows, truth.windows)
+    assert fired_early, "windows were open, and the drain has fired them"
+    names_read = lake.names_read
+
+    with pytest.raises(ConfigError, match="terminal savepoint of a job that was drained") as refusal:
+        submit(cluster, pipeline(lake), terminal)
+    assert resumable.removeprefix("file://") in str(refusal.value)
+
+    finish(submit(cluster, pipeline(lake, parallelism=parallelism, rate=FAST), resumable))
+    assert differences(lake.rows, truth.rows) == [], "what was drained is neither lost nor read again"
+    assert beyond(truth.windows, lake.windows) == [], "the windows that were open have fired whole"
+    twice = beyond(lake.windows, truth.windows)
+    open_from = min(start for _, _, start, *_ in twice)
+    assert sorted(twice) == sorted(row for row in drained if row[2] >= open_from)
+    assert set(fired_early) <= set(twice), "what the drain fired, and nothing else, is there beside"
+    assert lake.names_read == names_read, "the dimension had ended; it must not be read again"
+
+
 def test_a_job_goes_on_after_a_savepoint_and_an_older_one_is_refused(
     cluster: EmbeddedCluster, truth: Lake, tmp_path: Path
 ) -> None:

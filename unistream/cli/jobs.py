@@ -69,11 +69,16 @@ def stop(
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a job with a savepoint that another one can start from."""
+    """End a job with a savepoint that another one can start from.
+
+    With --drain there are two: the one behind the end of data, and the one to go on from.
+    """
     found = find_job(configuration(defines), job)
     with found.cluster:
         path = found.cluster.stop(found.job.job, drain=drain, target=absolute(directory))
-    _print_savepoint(found.job.job, path, as_json, "job drained" if drain else "job stopped")
+        resumable = found.cluster.info(found.job.job).resumable_savepoint if drain else path
+    text = "job drained" if drain else "job stopped"
+    _print_savepoint(found.job.job, path, as_json, text, resumable=resumable)
 
 
 def cancel(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
@@ -94,8 +99,10 @@ def absolute(directory: str | None) -> str | None:
     return os.path.abspath(directory)
 
 
-def _print_savepoint(job: str, path: str, as_json: bool, text: str) -> None:
+def _print_savepoint(job: str, path: str, as_json: bool, text: str, *, resumable: str | None = None) -> None:
     if as_json:
-        print_json({"job": job, "savepoint": path})
-    else:
-        console().print(f"{text}: {path}", markup=False)
+        print_json({"job": job, "savepoint": path, "resumable": resumable or path})
+        return
+    console().print(f"{text}: {path}", markup=False)
+    if resumable not in (None, path):
+        console().print(f"to go on from: {resumable}", markup=False)

@@ -122,6 +122,8 @@ def print_result(result: JobResult) -> None:
         out.print(f"{uid}: {sink.rows:,} rows committed{version}", markup=False)
     if result.savepoint:
         out.print(f"savepoint: {result.savepoint}", markup=False)
+    if result.resumable_savepoint != result.savepoint:
+        out.print(f"to go on from: {result.resumable_savepoint}", markup=False)
 
 
 def moment(at_ms: int) -> str:

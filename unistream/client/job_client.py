@@ -11,6 +11,7 @@ import msgspec
 from unistream.base.errors import ConfigError, SuppressRestarts, UnistreamError, UserCodeError
 from unistream.base.ids import JobId
 from unistream.master.job_info import JobInfo, SinkInfo
+from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.messages import TaskFailure
 
 OnProgress = Callable[[JobInfo], None]
@@ -25,7 +26,9 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         state: FINISHED, CANCELED or FAILED.
         metrics: See `JobInfo.metrics`; `rows_committed` is what became visible in sinks.
-        savepoint: Directory of the last savepoint, if any.
+        savepoint: Directory of the last savepoint, if any. After a drain it is the terminal one, which proves
+            that all was committed.
+        resumable_savepoint: Directory of the last savepoint that a job can go on from.
     """
 
     job: JobId
@@ -37,6 +40,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, int] = {}
     sinks: dict[str, SinkInfo] = {}
     savepoint: str | None = None
+    resumable_savepoint: str | None = None
     latest_checkpoint: str | None = None
     failure: TaskFailure | None = None
 
@@ -57,6 +61,7 @@ def result_of(info: JobInfo) -> JobResult:
         metrics=info.metrics,
         sinks=info.sinks,
         savepoint=info.savepoint,
+        resumable_savepoint=info.resumable_savepoint,
         latest_checkpoint=info.latest_checkpoint,
         failure=info.failure,
     )
@@ -96,6 +101,10 @@ class JobClient(Protocol):
 
     def status(self) -> JobInfo:
         """How it is now."""
+
+    def checkpoints(self) -> CheckpointsInfo:
+        """What has become of its snapshots: how long each part took, how much was written; kept after its
+        end. Durations in ms, sizes in bytes."""
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
         """Waits for the end.
@@ -140,8 +149,8 @@ class JobClient(Protocol):
     def stop(self, *, drain: bool = False, target: str | None = None) -> str:
         """Ends the job with a savepoint and returns its directory, when the job has ended.
 
-        `drain`: as if all input had ended: windows fire, `finish` is called. Such a savepoint is not
-        meant to be resumed from.
+        `drain`: as if all input had ended: windows fire, `finish` is called. Nothing can go on from such a
+        savepoint; `result().resumable_savepoint` names one of the same positions, taken just before.
 
         Raises:
             ConfigError: it could not be stopped, and why; it goes on.

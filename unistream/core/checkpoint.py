@@ -3,39 +3,41 @@
     PREPARING ──directory──► DELIVERING ──splits delivered──► TRIGGERED ──all acks──► FINALIZING ──► done
         └───────────────────────┴── abort ───────────────────────┘          (the manifest decides)
 
-One snapshot at a time. Ids only grow, also across aborts and restarts. What has started FINALIZING is never
-aborted: only the storage knows whether it exists, so the coordinator waits for the answer, asks again when it
-is unknown, and deletes nothing of it. Completion is announced only after the manifest is durable.
+Several snapshots may be under way, but only one is being started at a time, and one is FINALIZING. A
+checkpoint that completes gives up older checkpoints, never savepoints. Ids only grow, also across aborts and
+restarts. What has started FINALIZING is never aborted: only the storage knows whether it exists, so the
+coordinator waits for the answer, asks again when it is unknown, and deletes nothing of it. Completion is
+announced only after the manifest is durable.
 
-Requests (savepoint, stop, checkpoint now) wait for the one in flight and go before periodic checkpoints. The
-handlers return a `TaskFailure` when the job has to fail over because of what happened.
+A drain takes two snapshots of the same positions with one trigger: a resumable savepoint before the end of
+data, and the terminal one behind it. Both are durable, or the drain has failed.
+
+The handlers return a `TaskFailure` when the job has to fail over because of what happened.
 """
 
 from __future__ import annotations
 
-from unistream.base.ids import AttemptId, CheckpointId
+from unistream.base.ids import CheckpointId, VertexId
 from unistream.core import job_messages as jm
 from unistream.core.checkpoint_failures import FailureCounter, FailureReason, declined_reason
+from unistream.core.checkpoint_history import CheckpointHistory
 from unistream.core.checkpoint_notices import Notices
 from unistream.core.checkpoint_pending import Pending, Phase, Request
-from unistream.core.checkpoint_plan import NotAllRunning, plan_checkpoint
-from unistream.core.checkpoint_requests import CheckpointRequestDecider, TriggerRequest
+from unistream.core.checkpoint_pendings import PendingSnapshots
+from unistream.core.checkpoint_plan import CheckpointPlan, NotAllRunning, plan_checkpoint
+from unistream.core.checkpoint_queue import SnapshotQueue, Wish
 from unistream.core.checkpoint_result import PartialFinishingNotSupported
-from unistream.core.checkpoint_schedule import CheckpointSchedule
 from unistream.core.checkpoint_store import CompletedSnapshots
-from unistream.core.execution import ExecutionState
 from unistream.core.executions import Execution
+from unistream.core.job import JobStatus
 from unistream.core.job_run import JobRun
-from unistream.core.job_settings import JobSettings
+from unistream.core.job_settings import JobSettings, Retention
 from unistream.core.job_view import CheckpointView
 from unistream.core.outbox import Outbox
 from unistream.core.sources import Sources
+from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import SnapshotKind
-from unistream.model.messages import (
-    CheckpointAcked,
-    CheckpointDeclined,
-    TaskFailure,
-)
+from unistream.model.messages import CheckpointAcked, CheckpointDeclined, TaskFailure
 
 MANIFEST_TRIES = 3  # an unknown outcome is asked for again this often; the storage has its own timeouts
 
@@ -45,8 +47,9 @@ class CheckpointCoordinator:
 
     Attributes:
         completed: What a restart can continue from.
-        stop: The stop that is under way, from its request to the end of the job.
-        stop_path: Where its savepoint lies, once that is durable: then the stop is final.
+        history: Figures of snapshots, for people.
+        stop_path: Where the savepoint of the stop that is under way lies, once it is durable: then the stop
+            is final.
     """
 
     def __init__(
@@ -64,49 +67,30 @@ class CheckpointCoordinator:
         self._outbox = outbox
         self._notices = Notices(outbox, run, settings.epoch)
         self.completed = completed
-        latest = completed.latest
-        after_restored = latest.checkpoint_id + 1 if latest is not None else 1
-        self._next_id = max(after_restored, settings.first_checkpoint_id)
-        self._schedule = CheckpointSchedule(
-            outbox, settings.checkpoint_interval_ms, settings.checkpoint_min_pause_ms
-        )
         self._failures = FailureCounter(settings.tolerable_checkpoint_failures)
+        self._queue = SnapshotQueue(settings, outbox, self._answer_error)
         self._active = False
-        self._pending: Pending | None = None
-        self._requests: CheckpointRequestDecider[Request] = CheckpointRequestDecider(
-            concurrent_max=1, pause_ms=settings.checkpoint_min_pause_ms
+        self.history = CheckpointHistory()
+        self._pendings = PendingSnapshots(
+            settings,
+            outbox,
+            completed=completed,
+            history=self.history,
+            notices=self._notices,
+            sources=sources,
         )
-        self._count_requests = 0
-        self._seen: set[str] = set()  # a request that is repeated is one request
-        self._abandoned: set[CheckpointId] = set()  # aborted before their directory had a name
-        self.stop: Request | None = None
         self.stop_path: str | None = None
-        self.count_completed = 0
-        self.count_failed = 0
-        self._last_completed: CheckpointView | None = None
+
+    def at(self, now_ms: int) -> None:
+        """The time of the machine's clock at which the events that follow happen; for the history only."""
+        self._pendings.now_ms = now_ms
 
     # --- life of the job --------------------------------------------------------------------------
 
-    def activate(self) -> TaskFailure | None:
-        """All tasks run: periodic checkpoints begin, with the first after the least pause."""
-        self._active = True
-        if self._settings.checkpointing:
-            self._schedule.begin()
-        return self._advance()
-
-    def suspend(self, reason: str) -> None:
-        """The tasks are going to end (restart, cancel, end): gives up what can be given up."""
-        if not self._active and self._pending is None:
-            return
-        self._active = False
-        self._schedule.end()
-        for waiting in self._requests.clear():
-            self._notices.answer(waiting.what, error=reason)
-            self._forget_stop(waiting.what)
-        pending = self._pending
-        if pending is not None and pending.phase is not Phase.FINALIZING:
-            self._drop(pending, FailureReason.CHECKPOINT_COORDINATOR_SUSPEND, reason)
-            self._refuse(pending, f"{FailureReason.CHECKPOINT_COORDINATOR_SUSPEND.value}: {reason}")
+    @property
+    def stop(self) -> Request | None:
+        """The stop that is under way, from its request to the end of the job."""
+        return self._queue.stop
 
     @property
     def is_active(self) -> bool:
@@ -116,22 +100,42 @@ class CheckpointCoordinator:
     @property
     def is_stopping(self) -> bool:
         """Tasks stand behind the barrier of a stop, or its savepoint is durable: nothing restarts alone."""
-        pending = self._pending
         reached = (Phase.TRIGGERED, Phase.FINALIZING)
-        return self.stop_path is not None or (
-            pending is not None and pending.kind.is_synchronous and pending.phase in reached
+        return self.stop_path is not None or any(
+            pending.stands_behind and pending.phase in reached for pending in self._pendings
         )
-
-    def rebind(self, run: JobRun, sources: Sources) -> None:
-        """The job goes on with another parallelism; nothing may be pending."""
-        assert self._pending is None, "a snapshot of the former graph is under way"
-        self._run, self._sources = run, sources
-        self._notices = Notices(self._outbox, run, self._settings.epoch)
 
     @property
     def is_finalizing(self) -> bool:
         """A manifest may be on its way to the storage: no restart and no end before its outcome."""
-        return self._pending is not None and self._pending.phase is Phase.FINALIZING
+        return self._pendings.is_finalizing
+
+    def activate(self) -> TaskFailure | None:
+        """All tasks run: periodic checkpoints begin, with the first after the least pause."""
+        self._active = True
+        if self._settings.checkpointing:
+            self._queue.schedule.begin()
+        return self._go_on()
+
+    def suspend(self, reason: str) -> None:
+        """The tasks are going to end (restart, cancel, end): gives up what can be given up."""
+        if not self._active and not len(self._pendings):
+            return
+        self._active = False
+        self._queue.clear(reason)
+        why = FailureReason.CHECKPOINT_COORDINATOR_SUSPEND
+        for pending in self._pendings:
+            if pending.phase is not Phase.FINALIZING:
+                asked = pending.asked
+                self._pendings.drop_both(pending, why, reason)
+                self._refuse(asked, f"{why.value}: {reason}")
+
+    def rebind(self, run: JobRun, sources: Sources) -> None:
+        """The job goes on with another parallelism; nothing may be pending."""
+        assert not len(self._pendings), "a snapshot of the former graph is under way"
+        self._run, self._sources = run, sources
+        self._notices = Notices(self._outbox, run, self._settings.epoch)
+        self._pendings.rebind(self._notices, sources)
 
     def request(self, event: jm.SnapshotRequested) -> TaskFailure | None:
         """A user asks for a snapshot; the answer comes when it is durable (a stop: when the job ended)."""
@@ -139,222 +143,233 @@ class CheckpointCoordinator:
 
     def want(self, request: Request) -> TaskFailure | None:
         """As `request`, for the machine's own purposes too."""
-        if request.id in self._seen:
+        if self._queue.is_repeated(request):
             return None
-        self._seen.add(request.id)
         if not self._active:
-            self._notices.answer(request, error="not all tasks are running; try again when it is RUNNING")
+            self._answer_error(request, "not all tasks are running; try again when it is RUNNING")
         elif self.stop is not None:
-            self._notices.answer(request, error="the job is being stopped already")
+            self._answer_error(request, "the job is being stopped already")
         else:
-            if request.kind.is_synchronous:
-                self.stop = request
-            self._count_requests += 1
-            self._enqueue(request, self._count_requests)
-        return self._advance()
-
-    def _enqueue(self, request: Request, number: int) -> None:
-        """It waits for its turn. `number`: which one it is; among equals the first one is served."""
-        request.number = number
-        wish = TriggerRequest(
-            what=request,
-            is_savepoint=request.kind is not SnapshotKind.CHECKPOINT,
-            is_forced=False,
-            is_periodic=False,
-            timestamp_ms=number,
-        )
-        decision = self._requests.offer(wish, now_ms=0, pending=0, is_triggering=True, last_completion_ms=0)
-        for rejected, reason in decision.rejected:
-            self._notices.answer(rejected.what, error=reason.value)
-            self._forget_stop(rejected.what)
+            self._queue.put(request)
+        return self._go_on()
 
     def answer_stop(self, *, error: str | None = None) -> None:
         """The job has ended (or the stop has failed for good): tells who asked for it."""
-        stop, self.stop = self.stop, None
-        if stop is not None:
-            self._notices.answer(stop, path=self.stop_path if error is None else None, error=error)
+        stop, self._queue.stop = self._queue.stop, None
+        if stop is not None and error is not None:
+            self._answer_error(stop, error)
+        elif stop is not None:
+            self._notices.answer(stop, path=self.stop_path)
+
+    def discard_at_end(self, status: JobStatus, retention: Retention) -> None:
+        """The job has ended as `status`: snapshots that nothing needs go."""
+        for directory in self.completed.discard_at_end(status, retention):
+            self._pendings.discard_completed(directory)
 
     def end_of_data(self) -> TaskFailure | None:
         """No task will produce another row: they wait for a checkpoint, so take it now."""
         if self._active and self._settings.checkpointing:
-            self._schedule.urgent = True
-        return self._advance()
+            self._queue.schedule.urgent = True
+        return self._go_on()
+
+    def obstacle_gone(self) -> TaskFailure | None:
+        """What stood in the way of the next snapshot may be over."""
+        return self._go_on()
 
     def task_finished(self, execution: Execution) -> TaskFailure | None:
-        """A task ended. A snapshot that still waits for it will never be complete; another is taken. Tasks
-        stand still behind the barrier of a stop, so it goes on, with the task as one that has finished."""
-        pending = self._pending
-        if pending is None or self._waiting(pending.checkpoint_id, execution.attempt) is None:
-            return None
-        if pending.kind.is_synchronous:
-            plan = plan_checkpoint(self._run.plan, self._run.executions.states)
+        """A task ended: what becomes of the snapshots that still wait for it."""
+        for pending in self._pendings:
+            if pending.awaits(execution.attempt):
+                failure = self._participant_ended(pending, execution)
+                if failure is not None:
+                    return failure
+        return None
+
+    def _participant_ended(self, pending: Pending, execution: Execution) -> TaskFailure | None:
+        """A snapshot that waits for a task that has ended will never be complete; another is taken. Tasks
+        stand still behind the barrier of a stop, so that goes on, with the task as one that has finished."""
+        if pending.stands_behind:
+            plan = self._plan()
             if not isinstance(plan, NotAllRunning):  # else the job fails for that
-                self._notices.trigger(pending, pending.leave(execution.attempt, plan))
-                return self._finalize_when_acked(pending)
+                late = pending.leave(execution.attempt, plan)
+                if not pending.is_resumable_half:  # its partner's trigger is its own
+                    self._notices.trigger(pending, late)
+                return self._go_on()
         reason = FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING
         if pending.request is not None and not pending.kind.is_synchronous:
-            self._drop(pending, reason, execution.vertex_name)
-            self._enqueue(pending.request, pending.request.number)
-            return self._advance()
-        self._schedule.urgent = self._settings.checkpointing
-        return self._abort(reason, execution.vertex_name)
+            self._pendings.drop(pending, reason, execution.vertex_name)
+            self._queue.put_back(pending.request)
+            return self._go_on()
+        self._queue.schedule.urgent = self._settings.checkpointing
+        return self._abort(pending, reason, execution.vertex_name)
 
     # --- one snapshot, in order -------------------------------------------------------------------
 
-    def _advance(self) -> TaskFailure | None:
-        """Starts the next snapshot, if one is due and nothing is in the way."""
-        if not self._active or self._pending is not None:
-            return None
-        choice = self._requests.choose(now_ms=0, pending=0, is_triggering=False, last_completion_ms=0)
-        request = choice.execute.what if choice.execute is not None else None
-        if request is None and (self.stop is not None or not self._schedule.is_due):
-            return None
-        obstacle = self._obstacle()
-        if obstacle is not None:
-            if request is not None:
-                self._notices.answer(request, error=obstacle.value)
-                self._forget_stop(request)
-            return None
-        checkpoint_id = CheckpointId(self._next_id)
-        self._next_id += 1
-        kind = request.kind if request is not None else SnapshotKind.CHECKPOINT
-        target = request.target if request is not None else None
-        self._pending = Pending(checkpoint_id=checkpoint_id, kind=kind, request=request)
-        if kind is SnapshotKind.CHECKPOINT:
-            self._schedule.started()
-        timeout_ms = self._settings.checkpoint_timeout_ms
-        self._outbox.add(jm.SetTimer(timer=_timeout(checkpoint_id), delay_ms=timeout_ms))
-        self._outbox.add(jm.PrepareDirectory(checkpoint_id=checkpoint_id, kind=kind, target=target))
-        return None
+    def _go_on(self) -> TaskFailure | None:
+        """Writes the manifest that is due, and starts the next snapshot if nothing is in the way."""
+        failure = self._finalize_next()
+        while failure is None and self._active and not self._pendings.is_starting:
+            wish = self._queue.next(len(self._pendings))
+            if wish is None:
+                break
+            obstacle = self._obstacle()
+            if obstacle is None:
+                self._start(wish)
+            elif wish.request is None:
+                break
+            else:
+                self._queue.refuse(wish.request, obstacle.value)
+        return failure
 
     def _obstacle(self) -> FailureReason | None:
         """Why no snapshot can be taken just now."""
-        executions = self._run.executions
-        if isinstance(plan_checkpoint(self._run.plan, executions.states), NotAllRunning):
+        if isinstance(self._plan(), NotAllRunning):
             return FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
-        running = (e for e in executions if e.state is ExecutionState.RUNNING)
-        if self._run.has_blocking and any(self._run.blocking_outputs(e) for e in running):
+        if self._run.stored and any(self._run.stored.is_in_the_way(e) for e in self._run.executions):
             return FailureReason.BLOCKING_OUTPUT_EXIST
         return None
 
+    def _plan(self) -> CheckpointPlan | NotAllRunning:
+        return plan_checkpoint(self._run.plan, self._run.executions.states)
+
+    def _start(self, wish: Wish) -> None:
+        target = wish.request.target if wish.request is not None else None
+        if wish.kind is SnapshotKind.TERMINATE:
+            half = self._pendings.open(SnapshotKind.SAVEPOINT, None, target)
+            whole = self._pendings.open(wish.kind, wish.request, target)
+            half.partner, whole.partner = whole, half
+            return
+        if wish.kind is SnapshotKind.CHECKPOINT:
+            self._queue.schedule.started()
+        self._pendings.open(wish.kind, wish.request, target)
+
     def directory_ready(self, event: jm.DirectoryReady) -> TaskFailure | None:
-        """The snapshot has a place: its splits and barriers may go out."""
-        pending = self._pending
-        if pending is not None and pending.is_in(event.checkpoint_id, Phase.PREPARING):
-            pending.directory = event.directory
-            pending.timestamp_ms = event.timestamp_ms
-            pending.phase = Phase.DELIVERING
-            self._notices.record(pending, "triggered")
-            self._sources.hold()
-            return self.splits_delivered()
-        if event.checkpoint_id in self._abandoned:
-            self._abandoned.discard(event.checkpoint_id)
-            self._outbox.add(jm.DiscardSnapshot(event.directory))
-        return None
+        """The snapshot has a place: its splits and barriers may go out, with those of its partner."""
+        pending = self._pendings.within(event.checkpoint_id, Phase.PREPARING)
+        if pending is None or pending.directory is not None:
+            self._pendings.came_too_late(event.checkpoint_id, event.directory)
+            return None
+        pending.directory = event.directory
+        pending.timestamp_ms = event.timestamp_ms
+        both = [one for one in (pending.partner, pending) if one is not None]
+        if any(one.directory is None for one in both):
+            return None
+        for one in both:
+            one.phase = Phase.DELIVERING
+            self._notices.record(one, "triggered")
+        self._sources.hold()
+        return self.splits_delivered()
 
     def directory_failed(self, checkpoint_id: CheckpointId, reason: str) -> TaskFailure | None:
-        self._abandoned.discard(checkpoint_id)
-        if self._pending is not None and self._pending.is_in(checkpoint_id, Phase.PREPARING):
-            return self._abort(FailureReason.IO_EXCEPTION, reason, named=False)
-        return None
+        self._pendings.came_too_late(checkpoint_id, None)
+        pending = self._pendings.within(checkpoint_id, Phase.PREPARING)
+        if pending is None:
+            return None
+        return self._abort(pending, FailureReason.IO_EXCEPTION, reason, named=False)
 
     def splits_delivered(self) -> TaskFailure | None:
         """An assignment was acknowledged: if it was the last one under way, the tasks are triggered."""
-        pending = self._pending
-        if pending is None or pending.phase is not Phase.DELIVERING or not self._sources.quiet:
+        starting = [pending for pending in self._pendings if pending.phase is Phase.DELIVERING]
+        if not starting or not self._sources.quiet:
             return None
-        plan = plan_checkpoint(self._run.plan, self._run.executions.states)
+        last = starting[-1]  # of a drain: the terminal one, whose trigger names its partner
+        plan = self._plan()
         if isinstance(plan, NotAllRunning):
-            return self._abort(FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan.tasks[0]))
-        pending.begin(plan, self._sources.snapshot(pending.checkpoint_id), self._run.executions)
-        self._notices.trigger(pending, plan.to_trigger)
-        if not pending.triggers:
+            return self._abort(last, FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan.tasks[0]))
+        for pending in starting:
+            pending.begin(plan, self._sources.snapshot(pending.checkpoint_id), self._run.executions)
+        self._notices.trigger(last, plan.to_trigger)
+        if not last.triggers:
             self._sources.release()
-        return self._finalize_when_acked(pending)
+        return self._go_on()
 
     def trigger_settled(self, token: int, refusal: str | None, *, ended: bool = False) -> TaskFailure | None:
         """A `TriggerCheckpoint` was acknowledged, or (`refusal`) not. `ended`: its worker says that the task
         runs no more; how it has ended is on its way, and a stop waits for that."""
-        pending = self._pending
-        if pending is None or token not in pending.triggers:
+        pending = next((p for p in self._pendings if token in p.triggers), None)
+        if pending is None:
             return None
         pending.triggers.discard(token)
         if not pending.triggers:
             self._sources.release()
         waits = ended and pending.kind.is_synchronous
         if refusal is not None and not waits and pending.phase is Phase.TRIGGERED:
-            return self._abort(FailureReason.TRIGGER_CHECKPOINT_FAILURE, refusal)
-        return None
+            return self._abort(pending, FailureReason.TRIGGER_CHECKPOINT_FAILURE, refusal)
+        return self._go_on()
 
     def acked(self, ack: CheckpointAcked) -> TaskFailure | None:
-        pending = self._waiting(ack.checkpoint_id, ack.attempt)
+        pending = self._pendings.waiting(ack.checkpoint_id, ack.attempt)
         if pending is None:
+            self._pendings.acked_too_late(ack)
             return None
-        pending.acks[ack.attempt.subtask] = ack
-        return self._finalize_when_acked(pending)
+        self._pendings.acked(pending, ack)
+        return self._go_on()
 
     def declined(self, message: CheckpointDeclined) -> TaskFailure | None:
-        if self._waiting(message.checkpoint_id, message.attempt) is None:
+        pending = self._pendings.waiting(message.checkpoint_id, message.attempt)
+        if pending is None:
             return None
-        return self._abort(declined_reason(message.reason), f"{message.attempt}: {message.reason}")
-
-    def _waiting(self, checkpoint_id: CheckpointId, attempt: AttemptId) -> Pending | None:
-        """The pending snapshot, if it is that one and still waits for that attempt."""
-        pending = self._pending
-        if pending is None or not pending.is_in(checkpoint_id, Phase.TRIGGERED):
-            return None
-        return pending if pending.waits_for(attempt) else None
+        return self._abort(pending, declined_reason(message.reason), f"{message.attempt}: {message.reason}")
 
     def expired(self, checkpoint_id: CheckpointId) -> TaskFailure | None:
         """Its time is up. One that is FINALIZING is past that: its outcome is the storage's to say."""
-        pending = self._pending
-        if pending is None or pending.checkpoint_id != checkpoint_id or pending.phase is Phase.FINALIZING:
+        pending = self._pendings.get(checkpoint_id)
+        if pending is None or pending.phase is Phase.FINALIZING:
             return None
-        return self._abort(FailureReason.CHECKPOINT_EXPIRED, pending.waiting_text())
+        return self._abort(pending, FailureReason.CHECKPOINT_EXPIRED, pending.waiting_text())
 
     def interval_elapsed(self, timer: jm.Timer) -> TaskFailure | None:
-        self._schedule.fired(timer)
-        return self._advance()
+        self._queue.schedule.fired(timer)
+        return self._go_on()
 
-    def _finalize_when_acked(self, pending: Pending) -> TaskFailure | None:
-        if not pending.is_fully_acked:
+    # --- its manifest -----------------------------------------------------------------------------
+
+    def _finalize_next(self) -> TaskFailure | None:
+        """Writes the manifest that is due."""
+        pending = self._pendings.next_to_finalize()
+        if pending is None:
             return None
         try:
             manifest = pending.manifest(self._settings, self._run.graph)
         except PartialFinishingNotSupported as error:
-            return self._abort(FailureReason.FINALIZE_CHECKPOINT_FAILURE, str(error))
+            return self._abort(pending, FailureReason.FINALIZE_CHECKPOINT_FAILURE, str(error))
         pending.phase = Phase.FINALIZING
-        self._outbox.add(jm.CancelTimer(_timeout(pending.checkpoint_id)))
+        self._outbox.add(jm.CancelTimer(pending.timeout))
         self._outbox.add(jm.WriteManifest(directory=pending.directory or "", manifest=manifest))
         return None
 
     def manifest_durable(self, checkpoint_id: CheckpointId) -> TaskFailure | None:
         """The snapshot is complete: announce, then discard what it replaces."""
-        pending = self._pending
-        if pending is None or not pending.is_in(checkpoint_id, Phase.FINALIZING):
+        pending = self._pendings.within(checkpoint_id, Phase.FINALIZING)
+        if pending is None:
             return None
-        self._pending = None
-        path = pending.directory or ""
-        self.count_completed += 1
-        self._notices.record(pending, "completed")
-        self._last_completed = pending.view("completed")
+        self._pendings.completed(pending)
+        if pending.orphaned:
+            return self._go_on()
         self._failures.succeeded(checkpoint_id)
-        if pending.triggers:
-            self._sources.release()
         dropped: list[str] = []
         if pending.kind is not SnapshotKind.SAVEPOINT:
-            dropped = self.completed.add(path, pending.written)
+            dropped = self.completed.add(pending.directory or "", pending.written)
             self._sources.completed(checkpoint_id)
             self._notices.completed(pending)
+            self._subsume(checkpoint_id)
         if pending.kind.is_synchronous:
-            self.stop_path = path
+            self.stop_path = pending.directory
         elif pending.request is not None:
-            self._notices.answer(pending.request, path=path)
+            self._notices.answer(pending.request, path=pending.directory)
         for directory in dropped:
-            self._outbox.add(jm.DiscardSnapshot(directory))
+            self._pendings.discard_completed(directory)
         if self._active:
-            self._schedule.completed()
-        return self._advance()
+            self._queue.schedule.completed()
+        return self._go_on()
+
+    def _subsume(self, completed: CheckpointId) -> None:
+        """Older checkpoints are not needed any more; savepoints are their users'."""
+        why = FailureReason.CHECKPOINT_SUBSUMED
+        for pending in self._pendings:
+            if pending.checkpoint_id < completed and pending.kind is SnapshotKind.CHECKPOINT:
+                self._pendings.drop(pending, why, f"checkpoint {completed}")
+                self._refuse(pending, why.value)
 
     def announce(self, execution: Execution, checkpoint_id: CheckpointId) -> None:
         """Tells one task of completion once more."""
@@ -362,50 +377,26 @@ class CheckpointCoordinator:
 
     def manifest_failed(self, event: jm.ManifestFailed) -> TaskFailure | None:
         """Decides what a failed write means: tried again, given up, or another leader has won."""
-        pending = self._pending
-        if pending is None or not pending.is_in(event.checkpoint_id, Phase.FINALIZING):
+        pending = self._pendings.within(event.checkpoint_id, Phase.FINALIZING)
+        if pending is None:
             return None
+        reason = FailureReason.FINALIZE_CHECKPOINT_FAILURE
         if event.unknown and pending.manifest_tries < MANIFEST_TRIES:
             pending.manifest_tries += 1
             self._outbox.add(jm.WriteManifest(directory=pending.directory or "", manifest=pending.written))
             return None
         if event.fenced:
             self.completed.fenced()
-            self._abort(FailureReason.FINALIZE_CHECKPOINT_FAILURE, event.reason, discard=False)
+            self._abort(pending, reason, event.reason, discard=False)
             return TaskFailure(
                 kind="Fenced", message=f"another leader owns this job: {event.reason}", recoverable=False
             )
         certain = not event.unknown and pending.manifest_tries == 1  # an earlier try may have written it
-        return self._abort(FailureReason.FINALIZE_CHECKPOINT_FAILURE, event.reason, discard=certain)
+        return self._abort(pending, reason, event.reason, discard=certain)
 
     # --- failing one ------------------------------------------------------------------------------
 
     def _abort(
-        self, reason: FailureReason, detail: str, *, discard: bool = True, named: bool = True
-    ) -> TaskFailure | None:
-        """Gives up the pending snapshot.
-
-        `discard` False: it may exist on the storage. `named` False: it has and will get no directory.
-        """
-        pending = self._pending
-        assert pending is not None, "nothing to abort"
-        reached_tasks = pending.phase in (Phase.TRIGGERED, Phase.FINALIZING)
-        self._drop(pending, reason, detail, discard=discard, named=named)
-        text = f"{pending.kind.value} {pending.checkpoint_id} failed: {reason.value} ({detail})"
-        self._refuse(pending, text)
-        if pending.kind.is_synchronous:
-            if reached_tasks and self._active:  # tasks stand still behind its barrier
-                return TaskFailure(kind=reason.name, message=text)
-        elif self._failures.failed(
-            pending.checkpoint_id, reason, savepoint=pending.kind is SnapshotKind.SAVEPOINT
-        ):
-            return TaskFailure(
-                kind=reason.name,
-                message=f"{text}; that is more than execution.checkpointing.tolerable-failed-checkpoints",
-            )
-        return self._advance()
-
-    def _drop(
         self,
         pending: Pending,
         reason: FailureReason,
@@ -413,47 +404,54 @@ class CheckpointCoordinator:
         *,
         discard: bool = True,
         named: bool = True,
-    ) -> None:
-        """Ends the pending snapshot without success, and cleans up behind it."""
-        self._pending = None
-        self.count_failed += 1
-        self._outbox.add(jm.CancelTimer(_timeout(pending.checkpoint_id)))
-        if pending.phase is Phase.PREPARING:
-            if named:
-                self._abandoned.add(pending.checkpoint_id)
-        else:
-            self._sources.release()
-        latest = self.completed.latest
-        self._notices.aborted(pending, latest.checkpoint_id if latest is not None else None)
-        self._notices.record(pending, "failed", f"{reason.value}: {detail}")
-        if pending.directory is not None and discard and not self.completed.is_fenced:
-            self._outbox.add(jm.DiscardSnapshot(pending.directory))
+    ) -> TaskFailure | None:
+        """Gives up a snapshot, of a drain both.
+
+        `discard` False: it may exist on the storage. `named` False: it has and will get no directory.
+        """
+        reached_tasks = pending.phase in (Phase.TRIGGERED, Phase.FINALIZING)
+        asked = pending.asked
+        self._pendings.drop_both(pending, reason, detail, discard=discard, named=named)
+        text = f"{asked.kind.value} {asked.checkpoint_id} failed: {reason.value} ({detail})"
+        self._refuse(asked, text)
+        if asked.kind.is_synchronous:
+            if reached_tasks and self._active:  # tasks stand still behind its barrier
+                return TaskFailure(kind=reason.name, message=text)
+        elif self._failures.failed(
+            asked.checkpoint_id, reason, savepoint=asked.kind is SnapshotKind.SAVEPOINT
+        ):
+            return TaskFailure(
+                kind=reason.name,
+                message=f"{text}; that is more than execution.checkpointing.tolerable-failed-checkpoints",
+            )
+        return self._go_on()
 
     def _refuse(self, pending: Pending, error: str) -> None:
         """Who asked for the pending snapshot is told that it failed."""
         if pending.request is not None:
-            self._notices.answer(pending.request, error=error)
-            self._forget_stop(pending.request)
+            self._queue.refuse(pending.request, error)
 
-    def _forget_stop(self, request: Request) -> None:
-        if self.stop is request:
-            self.stop = None
+    def _answer_error(self, request: Request, error: str) -> None:
+        self._notices.answer(request, error=error)
 
     def views(self) -> tuple[CheckpointView | None, tuple[CheckpointView, ...]]:
         """The latest completed snapshot of this run, and those in progress."""
-        running = (self._pending.view(self._pending.phase.value),) if self._pending is not None else ()
-        return self._last_completed, running
+        running = tuple(pending.view(pending.phase.value) for pending in self._pendings)
+        return self.history.latest_completed, running
+
+    def restored(self) -> None:
+        """Tasks start from the latest snapshot, if there is one; for the history only."""
+        latest = self.completed.latest
+        if latest is not None:
+            manifest = latest.manifest
+            now_ms = self._pendings.now_ms
+            self.history.restored(manifest.checkpoint_id, manifest.kind, latest.directory, now_ms)
+
+    def figures(self, names: dict[VertexId, str], now_ms: int, wall_ms: int) -> CheckpointsInfo:
+        """See `CheckpointHistory.info`."""
+        return self.history.info(self._pendings, names, now_ms, wall_ms)
 
     def validate(self) -> None:
-        """Invariants I6 (ids grow) and manifest only after every acknowledgement."""
-        latest = self.completed.latest
-        assert latest is None or latest.checkpoint_id < self._next_id, "an id was given out twice"
-        if self._pending is not None:
-            assert self._pending.checkpoint_id < self._next_id, "an id was given out twice"
-            if self._pending.phase is Phase.FINALIZING:
-                assert self._pending.is_fully_acked, "a manifest before every acknowledgement"
+        """Invariants of the pending snapshots, and: only a stop stops."""
+        self._pendings.validate()
         assert self.stop is None or self.stop.kind.is_synchronous, "only a stop stops"
-
-
-def _timeout(checkpoint_id: CheckpointId) -> jm.Timer:
-    return jm.Timer(jm.TimerKind.CHECKPOINT_TIMEOUT, checkpoint_id)

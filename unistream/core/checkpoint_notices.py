@@ -11,7 +11,12 @@ from unistream.core.executions import Execution
 from unistream.core.job_messages import AnswerRequest, RecordCheckpoint
 from unistream.core.job_run import JobRun
 from unistream.core.outbox import Outbox
-from unistream.model.messages import CheckpointAborted, CheckpointCompleted, TriggerCheckpoint
+from unistream.model.messages import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    SnapshotPlace,
+    TriggerCheckpoint,
+)
 from unistream.model.plan import Place
 
 
@@ -27,12 +32,16 @@ class Notices:
         """Starts the barriers; the tokens are kept in `pending.triggers`."""
         for subtask in tasks:
             execution = self._executions[subtask]
+            half = pending.partner
             message = TriggerCheckpoint(
                 attempt=execution.attempt,
                 checkpoint_id=pending.checkpoint_id,
                 timestamp_ms=pending.timestamp_ms,
                 kind=pending.kind,
                 directory=pending.directory or "",
+                before=None
+                if half is None
+                else SnapshotPlace(checkpoint_id=half.checkpoint_id, directory=half.directory or ""),
             )
             token = self._outbox.send_tracked(_place(execution).task_manager, message)
             pending.triggers.add(token)

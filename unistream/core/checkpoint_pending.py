@@ -10,6 +10,7 @@ from unistream.base.ids import AttemptId, CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint_plan import CheckpointPlan
 from unistream.core.checkpoint_result import vertex_snapshot
 from unistream.core.executions import Executions
+from unistream.core.job_messages import Timer, TimerKind
 from unistream.core.job_settings import JobSettings
 from unistream.core.job_view import CheckpointView
 from unistream.model.elements import SnapshotKind
@@ -43,7 +44,7 @@ class Request:
     on_done: Callable[[str | None, str | None], None] | None = None
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Pending:
     """State of one snapshot.
 
@@ -53,11 +54,18 @@ class Pending:
         triggers: Tokens of `TriggerCheckpoint`s whose fate is open.
         triggered: Tasks that were sent one.
         acks: By subtask.
+        partner: Of a drain, whose two snapshots have the same positions: the resumable one names the terminal
+            one here, and the other way round.
+        orphaned: Nobody wants it any more, but its manifest may be on its way to the storage.
+        is_durable: Its manifest lies on the storage.
     """
 
     checkpoint_id: CheckpointId
     kind: SnapshotKind
     request: Request | None
+    partner: Pending | None = field(default=None, repr=False)
+    orphaned: bool = False
+    is_durable: bool = False
     phase: Phase = Phase.PREPARING
     directory: str | None = None
     timestamp_ms: int = 0
@@ -70,9 +78,6 @@ class Pending:
     acks: dict[SubtaskId, CheckpointAcked] = field(default_factory=dict)
     manifest_tries: int = 1
     _written: Manifest | None = None
-
-    def is_in(self, checkpoint_id: CheckpointId, phase: Phase) -> bool:
-        return self.checkpoint_id == checkpoint_id and self.phase is phase
 
     def begin(self, plan: CheckpointPlan, assigners: dict[VertexId, bytes], executions: Executions) -> None:
         """Fixes who takes part; the triggers follow."""
@@ -107,9 +112,38 @@ class Pending:
         """It takes part and has not acknowledged yet."""
         return attempt in self.participants and attempt.subtask not in self.acks
 
+    def awaits(self, attempt: AttemptId) -> bool:
+        """Its tasks were triggered, and it waits for that one."""
+        return self.phase is Phase.TRIGGERED and self.waits_for(attempt)
+
+    @property
+    def timeout(self) -> Timer:
+        """The timer that ends it if it takes too long."""
+        return Timer(TimerKind.CHECKPOINT_TIMEOUT, self.checkpoint_id)
+
     @property
     def is_fully_acked(self) -> bool:
         return len(self.acks) == len(self.participants)
+
+    @property
+    def is_starting(self) -> bool:
+        """It has not reached all tasks that it must start from; only one snapshot does so at a time."""
+        return self.phase in (Phase.PREPARING, Phase.DELIVERING) or bool(self.triggers)
+
+    @property
+    def is_resumable_half(self) -> bool:
+        """It is the savepoint that a drain takes before the end of data."""
+        return self.partner is not None and self.kind is SnapshotKind.SAVEPOINT
+
+    @property
+    def asked(self) -> Pending:
+        """The snapshot that somebody asked for: of a drain the terminal one, which both belong to."""
+        return self.partner if self.partner is not None and self.is_resumable_half else self
+
+    @property
+    def stands_behind(self) -> bool:
+        """Tasks stand still behind its barrier, or will: it belongs to a stop."""
+        return self.kind.is_synchronous or self.is_resumable_half
 
     @property
     def state_bytes(self) -> int:
@@ -130,6 +164,7 @@ class Pending:
         assert self.is_fully_acked, "a manifest before every acknowledgement"
         acked = {subtask: ack.snapshot for subtask, ack in self.acks.items()}
         ended = {*self.finished, *self.restored_finished}
+        partner = self.partner
         self._written = Manifest(
             job=settings.job,
             job_name=graph.name,
@@ -137,6 +172,8 @@ class Pending:
             checkpoint_id=self.checkpoint_id,
             kind=self.kind,
             timestamp_ms=self.timestamp_ms,
+            resumes_after=partner.checkpoint_id if partner and self.is_resumable_half else None,
+            resumable=_name(partner.directory) if partner and self.kind.is_synchronous else None,
             vertices=tuple(
                 vertex_snapshot(vertex, acked=acked, ended=ended, coordinator=self.assigners.get(vertex.id))
                 for vertex in graph.vertices
@@ -159,3 +196,8 @@ class Pending:
             expected=len(self.participants),
             path=self.directory,
         )
+
+
+def _name(directory: str | None) -> str:
+    """Last part of a directory's URL."""
+    return (directory or "").rstrip("/").rpartition("/")[2]

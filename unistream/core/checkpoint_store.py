@@ -6,13 +6,15 @@ snapshot that a user started from, never one whose outcome is unknown (FLINK-224
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from unistream.base.ids import CheckpointId
+from unistream.base.ids import CheckpointId, JobId
 from unistream.core.job import JobStatus
 from unistream.core.job_settings import RestorePoint, Retention
 from unistream.model.elements import SnapshotKind
-from unistream.model.snapshot import Manifest
+from unistream.model.manifest_files import files_of_task, referenced_files
+from unistream.model.snapshot import Manifest, TaskSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +26,25 @@ class Completed:
     manifest: Manifest
     owned: bool
 
+    @property
+    def shared(self) -> frozenset[str]:
+        """Files in the job's folder `shared` that it needs."""
+        return frozenset(ref.path for ref in referenced_files(self.manifest) if ref.shared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unneeded:
+    """What may go from the folder `shared` together with a snapshot's directory.
+
+    Attributes:
+        files: That no other snapshot needs.
+        sweep: Ask the storage which those are (`clean_shared`): the snapshot was claimed from another job,
+            whose other checkpoints are not known here.
+    """
+
+    files: tuple[str, ...] = ()
+    sweep: bool = False
+
 
 class CompletedSnapshots:
     """Snapshots to restore from, oldest first."""
@@ -32,15 +53,20 @@ class CompletedSnapshots:
         self._retained = retained
         self._all: list[Completed] = []
         self._fenced = False
+        self._job: JobId | None = None
+        self._unneeded: dict[str, Unneeded] = {}
+        self._foreign: frozenset[str] = frozenset()  # of a snapshot that is not ours: never to be removed
         if restored is not None:
             self._all.append(
                 Completed(
-                    checkpoint_id=restored.manifest.checkpoint_id,
+                    checkpoint_id=restored.manifest.restores_as,
                     directory=restored.directory,
                     manifest=restored.manifest,
                     owned=restored.owned,
                 )
             )
+            if not restored.owned:
+                self._foreign = self._all[0].shared
 
     @property
     def latest(self) -> Completed | None:
@@ -56,6 +82,7 @@ class CompletedSnapshots:
         assert manifest.kind is not SnapshotKind.SAVEPOINT, "a plain savepoint is the user's alone"
         latest = self.latest
         assert latest is None or latest.checkpoint_id < manifest.checkpoint_id, "ids must grow"
+        self._job = manifest.job
         self._all.append(
             Completed(
                 checkpoint_id=manifest.checkpoint_id,
@@ -75,7 +102,37 @@ class CompletedSnapshots:
         dropped = owned[: -self._retained]
         oldest = kept[0].checkpoint_id
         self._all = [s for s in self._all if s.checkpoint_id >= oldest]
-        return [] if self._fenced else [snapshot.directory for snapshot in dropped]
+        return [] if self._fenced else self._dropped(dropped)
+
+    def _dropped(self, snapshots: list[Completed]) -> list[str]:
+        """Their directories, oldest first. A file of several goes with the last of them."""
+        needed = self._needed()
+        for snapshot in reversed(snapshots):
+            claimed = snapshot.manifest.job != self._job
+            files = () if claimed else tuple(sorted(snapshot.shared - needed))
+            self._unneeded[snapshot.directory] = Unneeded(
+                files=files, sweep=claimed and bool(snapshot.shared)
+            )
+            needed |= snapshot.shared
+        return [snapshot.directory for snapshot in snapshots]
+
+    def _needed(self) -> frozenset[str]:
+        return self._foreign.union(*(snapshot.shared for snapshot in self._all))
+
+    def unneeded_with(self, directory: str) -> Unneeded:
+        """What may be removed after a directory that `add` or `discard_at_end` named. Empty for others."""
+        return self._unneeded.pop(directory, Unneeded())
+
+    def unneeded_of(self, acked: Iterable[TaskSnapshot]) -> tuple[str, ...]:
+        """Shared files of acknowledgements that no checkpoint will use: of an aborted one, or too late.
+
+        Not of one whose outcome is unknown. Nobody else refers to them: a task refers to a file only after a
+        checkpoint that names it is complete.
+        """
+        if self._fenced:
+            return ()
+        files = {ref.path for task in acked for ref in files_of_task(task) if ref.shared}
+        return tuple(sorted(files - self._needed()))
 
     def fenced(self) -> None:
         """Another leader owns the job: nothing is discarded from now on."""
@@ -98,6 +155,6 @@ class CompletedSnapshots:
                 keep = True
         if keep or self._fenced:
             return []
-        dropped = [snapshot.directory for snapshot in self._all if snapshot.owned]
+        dropped = [snapshot for snapshot in self._all if snapshot.owned]
         self._all = [snapshot for snapshot in self._all if not snapshot.owned]
-        return dropped
+        return self._dropped(dropped)

@@ -21,6 +21,7 @@ from unistream.model.messages import (
     EndOfDataReached,
     Split,
     SplitRequested,
+    StoredInputsRead,
     TaskFailure,
     TaskStateChanged,
     ToTaskManager,
@@ -37,6 +38,7 @@ class TimerKind(Enum):
     CHECKPOINT_INTERVAL = "checkpoint interval"  # `id` 0: the interval, 1: the least pause
     CHECKPOINT_TIMEOUT = "checkpoint timeout"  # `id` = checkpoint id
     CANCELLATION = "cancellation"  # tasks that do not end: their workers are released
+    UNDELIVERED = "undelivered"  # `id` = token: the worker may be lost, which is on its way then
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +214,7 @@ Event = (
     | CheckpointAcked
     | CheckpointDeclined
     | EndOfDataReached
+    | StoredInputsRead
     | SplitRequested
 )
 
@@ -280,9 +283,17 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class DiscardSnapshot:
-    """Remove a snapshot that nothing needs: superseded, or aborted before its manifest was tried."""
+    """Remove a snapshot that nothing needs: superseded, or aborted before its manifest was tried.
+
+    Attributes:
+        shared: Files of the job's folder `shared` that go after it. Alone (`directory` ""): of an
+            acknowledgement that came too late.
+        sweep: After it all files in `shared` that no checkpoint beside it names.
+    """
 
     directory: str
+    shared: tuple[str, ...] = ()
+    sweep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

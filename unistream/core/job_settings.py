@@ -12,6 +12,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.core.adaptive import AdaptiveSettings
+from unistream.core.barriers_settings import BarrierSettings
 from unistream.core.restart_backoff import Draw, RestartBackoff, restart_backoff_from_config
 from unistream.model.snapshot import Manifest
 
@@ -67,6 +68,8 @@ class JobSettings:
     checkpoint_interval_ms: int | None
     checkpoint_timeout_ms: int
     checkpoint_min_pause_ms: int
+    concurrent_checkpoints_max: int
+    unaligned_checkpoints: bool
     tolerable_checkpoint_failures: int
     checkpoints_retained: int
     retention: Retention
@@ -113,6 +116,8 @@ class JobSettings:
             checkpoint_interval_ms=interval,
             checkpoint_timeout_ms=_at_least(config, options.CHECKPOINT_TIMEOUT, 1),
             checkpoint_min_pause_ms=config.get(options.CHECKPOINT_MIN_PAUSE),
+            concurrent_checkpoints_max=_concurrent_max(config),
+            unaligned_checkpoints=config.get(options.UNALIGNED_ENABLED),
             tolerable_checkpoint_failures=_at_least(config, options.CHECKPOINT_TOLERABLE_FAILURES, 0),
             checkpoints_retained=_at_least(config, options.CHECKPOINTS_RETAINED, 1),
             retention=Retention(config.get(options.CHECKPOINT_RETENTION)),
@@ -132,6 +137,17 @@ class JobSettings:
     def checkpointing(self) -> bool:
         """Periodic checkpoints are taken: decides how a task ends and when sinks commit."""
         return self.checkpoint_interval_ms is not None
+
+
+def _concurrent_max(config: Configuration) -> int:
+    BarrierSettings.of(config)  # says what does not go together
+    number = config.get(options.CHECKPOINT_MAX_CONCURRENT)
+    if number > 1 and config.get(options.UNALIGNED_ENABLED):
+        raise ConfigError(
+            f"{options.CHECKPOINT_MAX_CONCURRENT.key} is {number}; it must be 1 with "
+            f"{options.UNALIGNED_ENABLED.key}: true"
+        )
+    return number
 
 
 def _at_least(config: Configuration, option: options.ConfigOption[int], least: int) -> int:

@@ -53,6 +53,8 @@ class RunReport:
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
         if resumable:
             how = self._go_on_from(savepoint)
+        elif info.resumable_savepoint is not None:
+            how = f"it was drained: its windows have fired; {self._go_on_from(info.resumable_savepoint)}"
         else:
             how = "it was drained: its windows have fired, so that nothing is to go on from it"
         self.note(f"job {info.job} was stopped with savepoint {savepoint}; {how}", is_error=False)

@@ -149,6 +149,20 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     def is_terminal(self) -> bool:
         return self.state in TERMINAL_STATES
 
+    @property
+    def resumable_savepoint(self) -> str | None:
+        """Directory of the newest savepoint that a job can go on from: after a drain not `savepoint`, which
+        lies behind the end of data, but the one with the id before, of the same positions."""
+        done = (c for c in self.checkpoints if c.state == "completed" and c.kind.is_savepoint)
+        saved = {c.checkpoint_id: c for c in done}
+        if not saved:
+            return None
+        newest = saved[max(saved)]
+        if newest.kind is not SnapshotKind.TERMINATE:
+            return newest.path
+        half = saved.get(CheckpointId(newest.checkpoint_id - 1))
+        return half.path if half is not None else None
+
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a list of jobs."""

@@ -18,6 +18,7 @@ from unistream.base.config import (
     BLOCK_WINDOW,
     CHECKPOINT_DIR,
     CHECKPOINT_INTERVAL,
+    CLAIM_MODE,
     HEARTBEAT_FAILURES,
     HEARTBEAT_INTERVAL,
     HEARTBEAT_TIMEOUT,
@@ -43,7 +44,9 @@ from unistream.core.placement_check import check_profiles
 from unistream.core.resource_machine import ResourceMachine
 from unistream.core.resource_workers import ResourceRules
 from unistream.core.worker_resources import slot_profile
+from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
+from unistream.model.snapshot import Manifest
 from unistream.port.host import HostTraits
 from unistream.port.storage import CheckpointStorage
 
@@ -130,7 +133,7 @@ def prepare(
         check_profiles(request.graph, slot_profile(cluster, slots), services.traits.largest, slots)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
-    restore = _restore_point(storage, request.savepoint)
+    restore = _restore_point(storage, request.savepoint, claimed=config.get(CLAIM_MODE) == "CLAIM")
     lineage = LineageId(services.new_id()) if restore is None else restore.manifest.lineage
     graph = structs.replace(request.graph, config=config.to_dict())
     if restore is not None:
@@ -187,13 +190,25 @@ def _check_sizes(request: SubmitRequest) -> None:
         )
 
 
-def _restore_point(storage: CheckpointStorage, directory: str | None) -> RestorePoint | None:
+def _restore_point(
+    storage: CheckpointStorage, directory: str | None, *, claimed: bool
+) -> RestorePoint | None:
     if directory is None:
         return None
     if "://" not in directory and not directory.startswith("file:"):
         directory = os.path.abspath(directory)  # workers run in folders of their own
     manifest = storage.read_manifest(directory)
-    return RestorePoint(directory=directory, manifest=manifest, owned=False)
+    if manifest.kind is SnapshotKind.TERMINATE:
+        raise ConfigError(_why_terminal(directory, manifest))
+    return RestorePoint(directory=directory, manifest=manifest, owned=claimed)
+
+
+def _why_terminal(directory: str, manifest: Manifest) -> str:
+    text = f"{directory} is the terminal savepoint of a job that was drained: its windows have fired"
+    if manifest.resumable is None:
+        return f"{text}, and nothing can go on from it"
+    beside = directory.rstrip("/").rpartition("/")[0]
+    return f"{text}; go on from {beside}/{manifest.resumable}, which was taken just before"
 
 
 def create_resource_machine(

@@ -1,11 +1,13 @@
 """Control messages between a JobManager and its TaskManagers: closed, versioned, never pickled.
 
-Each is sent by one request (Flight DoAction) and answered with `Ack` or `Refused`. Delivery is at
-least once; every message names the attempt or TaskManager it is for, and a receiver ignores what is
-not its own. Messages from one sender to one receiver arrive in the order in which they were answered.
+Each is answered with `Ack` or `Refused`; a request (Flight DoAction) holds one, or many in a `Bundle`.
+Delivery is at least once; every message names the attempt or TaskManager it is for, and a receiver ignores
+what is not its own. Messages from one sender to one receiver arrive in the order in which they were answered.
 """
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import msgspec
 
@@ -20,6 +22,7 @@ from unistream.base.ids import (
     PartitionId,
     TaskManagerId,
 )
+from unistream.base.limits import BUNDLE_MESSAGES_MAX
 from unistream.base.secrets import redacted_repr
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobVertex, Ship
@@ -46,13 +49,21 @@ class Split(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """One subpartition that a consumer reads: `address` is the Flight location of its TaskManager."""
+    """One subpartition that a consumer reads: `address` is the Flight location of its TaskManager.
+
+    Attributes:
+        stored: It was written in full before the consumer was deployed.
+        ended: It is stored, and all its rows are in the state that the consumer is restored from: nothing is
+            left of it but its end.
+    """
 
     producer: AttemptId
     edge: EdgeId
     subpartition: int
     task_manager: TaskManagerId
     address: str
+    stored: bool = False
+    ended: bool = False
 
 
 class GateDescriptor(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,14 +129,23 @@ class CancelTask(_Message, frozen=True, kw_only=True):
     attempt: AttemptId
 
 
+class SnapshotPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot and the fsspec URL of its directory."""
+
+    checkpoint_id: CheckpointId
+    directory: str
+
+
 class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
-    """`directory`: fsspec URL of this snapshot's own directory; state goes below it."""
+    """`directory`: fsspec URL of this snapshot's own directory; state goes below it. `before`: of a drain, the
+    resumable savepoint that is taken first, at the same position, before the end of data."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId
     timestamp_ms: int
     kind: SnapshotKind
     directory: str
+    before: SnapshotPlace | None = None
 
 
 class CheckpointCompleted(_Message, frozen=True, kw_only=True):
@@ -253,15 +273,20 @@ class TaskStateChanged(_Message, frozen=True, kw_only=True):
 
 
 class CheckpointAcked(_Message, frozen=True, kw_only=True):
-    """The subtask's state is durable. Durations in ms, sizes in bytes."""
+    """The subtask's state is durable. Durations in ms, sizes in bytes (`model.checkpoint_figures`)."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId
     snapshot: TaskSnapshot
     sync_ms: int = 0
     async_ms: int = 0
+    start_delay_ms: int = 0
     alignment_ms: int = 0
+    processed_bytes: int = 0
+    persisted_bytes: int = 0
     state_bytes: int = 0
+    new_bytes: int = 0
+    unaligned: bool = False
 
 
 class CheckpointDeclined(_Message, frozen=True, kw_only=True):
@@ -272,6 +297,12 @@ class CheckpointDeclined(_Message, frozen=True, kw_only=True):
 
 class EndOfDataReached(_Message, frozen=True, kw_only=True):
     """All operators of the task have finished their logic; it now waits for its last checkpoint."""
+
+    attempt: AttemptId
+
+
+class StoredInputsRead(_Message, frozen=True, kw_only=True):
+    """The task has read its stored inputs to their end: from now on it may take part in checkpoints."""
 
     attempt: AttemptId
 
@@ -318,6 +349,30 @@ class Artifact(_Message, frozen=True, kw_only=True):
     content: bytes
 
 
+# --- many in one request --------------------------------------------------------------------------
+
+
+class Bundle(_Message, frozen=True, kw_only=True):
+    """Messages for one receiver, acted on one after the other; see `unistream.model.bundle`.
+
+    `messages`: the wire form of each, so that one that cannot be read costs none of the others.
+    """
+
+    messages: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=BUNDLE_MESSAGES_MAX)]
+
+
+class Broken(_Message, frozen=True, kw_only=True):
+    """Of one message in a bundle: it could not be read, or the receiver broke while it acted on it."""
+
+    reason: str
+
+
+class Answers(_Message, frozen=True, kw_only=True):
+    """Those to the messages of a bundle, in their order."""
+
+    answers: tuple[Ack | Refused | Broken, ...]
+
+
 ToTaskManager = (
     DeployTask
     | CancelTask
@@ -329,15 +384,16 @@ ToTaskManager = (
     | ReleaseTaskManager
     | Ping
 )
-ToJobManager = (
-    RegisterTaskManager
-    | Heartbeat
-    | TaskStateChanged
+TaskReport = (
+    TaskStateChanged
     | CheckpointAcked
     | CheckpointDeclined
     | EndOfDataReached
+    | StoredInputsRead
     | SplitRequested
     | CommitReported
-    | FetchArtifact
 )
-Answer = Ack | Refused | Artifact
+"""What a worker says about an attempt; the only messages to a JobManager that travel in bundles."""
+ToJobManager = RegisterTaskManager | Heartbeat | TaskReport | FetchArtifact
+Answer = Ack | Refused | Artifact | Answers
+Request = ToTaskManager | ToJobManager | Bundle

@@ -20,6 +20,8 @@ import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef as FileRef  # noqa: PLC0414  (whoever reads snapshots finds it here)
+from unistream.model.in_flight import InFlightHandle, InFlightShare
 from unistream.model.keyed_snapshot import KeyedSnapshot, RestoredFiles, StateKind, StateTable
 
 KEY_GROUP_COLUMN = "__key_group"
@@ -53,15 +55,17 @@ class OperatorSnapshot:
         keyed: An operator's own tables by name, with KEY_GROUP_COLUMN, in any row order (the writer sorts).
         lists: State name -> list.
         state: What its keyed state backend holds; None: it has none.
+        timers: Of kind TIMERS, made as they are read, in the background. Restored into `OperatorState.keyed`.
     """
 
     keyed: dict[str, pa.Table] = field(default_factory=dict)
     lists: dict[str, ListState] = field(default_factory=dict)
     state: KeyedSnapshot | None = None
+    timers: tuple[StateTable, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not self.keyed and not self.lists and self.state is None
+        return not self.keyed and not self.lists and self.state is None and not self.timers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,20 +89,6 @@ class OperatorState:
         return self.checkpoint_id is not None
 
 
-class FileRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored object. `path` is relative to the root of the checkpoint or savepoint, so that a
-    savepoint directory may be moved; `size` in bytes; `sha256` in hex.
-
-    `shared`: it is relative to the folder `shared` beside the job's checkpoints instead, and belongs to
-    all of them that name it. Savepoints have none such.
-    """
-
-    path: str
-    size: int
-    sha256: str
-    shared: bool = False
-
-
 class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
     """A keyed state table: an Arrow IPC file with one record batch for each key group that has rows.
 
@@ -106,6 +96,10 @@ class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     `kind` TABLE is an operator's own table; all others but TIMERS belong to its state backend.
     `pickled`: values are Python objects that only this program can read.
+
+    `offsets` and `checksums` let a part be read, and checked, without the rest: record batch i is the bytes
+    [offsets[i], offsets[i + 1]) with the CRC-32C checksums[i + 1]; what lies before offsets[0] (schema and
+    dictionaries) has checksums[0]. Empty: only the file as a whole has a checksum.
     """
 
     name: str
@@ -114,6 +108,8 @@ class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     kind: StateKind = StateKind.TABLE
     pickled: bool = False
+    offsets: tuple[int, ...] = ()
+    checksums: tuple[int, ...] = ()
 
 
 class NativeFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,10 +160,12 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         finished: The subtask had sent EndOfData(drain) before the barrier: on restore a vertex whose
             subtasks all say so is not run again.
+        in_flight: Rows that its barriers had overtaken; None: none were.
     """
 
     operators: dict[OperatorUid, OperatorStateHandle] = {}
     finished: bool = False
+    in_flight: InFlightHandle | None = None
 
 
 class VertexSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +190,16 @@ class VertexSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """The `_metadata` of a checkpoint or savepoint; written last, by create-if-absent."""
+    """The `_metadata` of a checkpoint or savepoint; written last, by create-if-absent.
+
+    A drain leaves two savepoints of the same positions: the terminal one, behind the end of data, from which
+    nothing can go on, and the resumable one, before it.
+
+    Attributes:
+        resumes_after: Of a resumable one: the terminal one's id. Sinks have committed up to it, so a job that
+            goes on from here counts on from there.
+        resumable: Of a terminal one: folder of the resumable one, beside its own.
+    """
 
     format: int = MANIFEST_FORMAT
     job: JobId
@@ -201,7 +208,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: CheckpointId
     kind: SnapshotKind
     timestamp_ms: int
+    resumes_after: CheckpointId | None = None
+    resumable: str | None = None
     vertices: tuple[VertexSnapshot, ...]
+
+    @property
+    def restores_as(self) -> CheckpointId:
+        """The id that a job which starts from it has behind it: the next one is greater, and all that was
+        prepared up to it may be committed."""
+        return max(self.checkpoint_id, self.resumes_after or self.checkpoint_id)
 
 
 class ListShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,9 +250,11 @@ class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
         root: fsspec URL of the checkpoint or savepoint directory.
         finished: All subtasks of the vertex had finished: run no user code, send only
             MAX_WATERMARK and EndOfData.
+        in_flight: Rows that come before any new one, in this order (`unistream.core.in_flight`).
     """
 
     root: str
     checkpoint_id: CheckpointId
     operators: dict[OperatorUid, OperatorRestore] = {}
     finished: bool = False
+    in_flight: tuple[InFlightShare, ...] = ()

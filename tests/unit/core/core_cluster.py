@@ -2,14 +2,15 @@
 
 Everything that is under way waits in a list until `enabled()` actions are taken, one by one, in any order
 that the real system allows. Readers carry their splits through snapshots, so that a split that is lost or
-doubled shows in the manifest.
+doubled shows in the manifest. Consumers carry the names of the stored partitions that they have read, so that
+one that is read twice, or not at all, shows too.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
@@ -21,7 +22,7 @@ from unistream.core.split_assignment import SplitAssigner
 from unistream.core.translate import translate
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import JobGraph, Ship, SourceInfo
+from unistream.model.graph import JobGraph, JobType, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
 from unistream.model.snapshot import (
     ListHandle,
@@ -78,11 +79,33 @@ def pipelines(
     return translate(graph, parallelism=2, max_parallelism=None, chaining=False, config={})[0]
 
 
-def stages(*, pull: bool = False, parallelism: int = 2) -> JobGraph:
+def stages(*, pull: bool = False, parallelism: int = 2, job_type: JobType = JobType.BATCH) -> JobGraph:
     """source -> blocking hash -> count -> blocking global -> sink: three regions, one after the other."""
     graph = job_graph(pull=pull, parallelism=parallelism)
     edges = tuple(structs.replace(edge, partition=PartitionType.BLOCKING) for edge in graph.edges)
-    return structs.replace(graph, edges=edges)
+    return structs.replace(graph, edges=edges, job_type=job_type)
+
+
+def enriched(*, bounded: bool = False, parallelism: int = 2) -> JobGraph:
+    """(table -> stored hash) and (facts -> hash) -> join -> global -> sink, STREAMING; `bounded`: facts."""
+    table = SourceInfo(connector="static", options={}, bounded=True, pull=False)
+    facts = SourceInfo(connector="static", options={}, bounded=bounded, pull=False)
+    stored = PartitionType.BLOCKING
+    graph = StreamGraph(
+        name="enriched",
+        nodes=[
+            StreamNode(id=0, name="table", operator=None, uid="table", source=table),
+            StreamNode(id=1, name="facts", operator=None, uid="facts", source=facts),
+            StreamNode(id=2, name="join", operator=None, uid="join", stateful=True, inputs=2),
+            StreamNode(id=3, name="sink", operator=None, uid="sink", stateful=True, parallelism=1),
+        ],
+        edges=[
+            StreamEdge(source=0, target=2, ship=Ship.HASH, key_columns=("k",), partition=stored),
+            StreamEdge(source=1, target=2, input_index=1, ship=Ship.HASH, key_columns=("k",)),
+            StreamEdge(source=2, target=3, ship=Ship.GLOBAL),
+        ],
+    )
+    return translate(graph, parallelism=parallelism, max_parallelism=None, chaining=True, config={})[0]
 
 
 def settings(config: dict[str, str] | None = None, **fields: object) -> JobSettings:
@@ -112,6 +135,12 @@ class Task:
     ended_before: int | None = None  # no checkpoint below this id lets it finish
     to_ack: dict[int, TaskSnapshot] = field(default_factory=dict)
     acked: set[int] = field(default_factory=set)
+    read: list[str] = field(default_factory=list)  # stored partitions whose rows are in its state
+    told_read: bool = False  # that it has read all its stored inputs
+
+    @property
+    def stored(self) -> list[msg.ChannelDescriptor]:
+        return [c for gate in self.deployment.gates for c in gate.channels if c.stored]
 
     @property
     def attempt(self) -> AttemptId:
@@ -132,8 +161,6 @@ class Cluster:
         self.graph = graph or job_graph()
         self.settings = job_settings or settings()
         self.machine = JobMachine(self.graph, self.settings, restore)
-        if any(edge.partition.is_blocking for edge in self.graph.edges):
-            self.settings = replace(self.settings, checkpoint_interval_ms=None)
         self.commands: list[jm.Command] = []
         self.wanted: dict[str, jm.SlotRequest] = {}
         self.mail: dict[str, deque[jm.Send]] = {}  # by live worker
@@ -141,6 +168,7 @@ class Cluster:
         self.tasks: dict[AttemptId, Task] = {}
         self.where: dict[AttemptId, str] = {}
         self.finished: set[AttemptId] = set()
+        self.empty: set[AttemptId] = set()  # FINISHED as restored: what they stored has no rows
         self.read_by_ended: set[str] = set()  # splits read to their end by tasks that FINISHED
         self.jobs: list[jm.Command] = []  # PrepareDirectory, WriteManifest, DiscoverSplits under way
         self.timers: dict[jm.Timer, int] = {}
@@ -220,6 +248,8 @@ class Cluster:
             return [(f"progress {name}", lambda: self.progress(task))]
         if task.state == "CANCELING":
             return [(f"cancelled {name}", lambda: self.report(task, "CANCELED"))]
+        if task.stored and not task.told_read:
+            return [(f"read stored {name}", lambda: self.read_stored(task))]
         actions: list[Action] = []
         if task.splits and not task.end_of_data:
             actions.append((f"read {name}", lambda: task.done.append(task.splits.pop(0))))
@@ -229,7 +259,7 @@ class Cluster:
             actions.append((f"end of data {name}", lambda: self.end_data(task)))
         for checkpoint_id in [*task.to_ack, *self._barriers(task)]:
             actions.append((f"ack {checkpoint_id} {name}", lambda n=checkpoint_id: self.ack(task, n)))
-        if task.end_of_data and not self.settings.checkpointing and task.ended_before is None:
+        if task.end_of_data and not task.deployment.checkpointing and task.ended_before is None:
             actions.append((f"finish {name}", lambda: self.report(task, "FINISHED")))
         return actions
 
@@ -340,7 +370,9 @@ class Cluster:
                 task.splits += [split.id for split in splits]
                 task.no_more |= no_more
                 task.asked = False
-            case msg.TriggerCheckpoint(checkpoint_id=n, kind=kind):
+            case msg.TriggerCheckpoint(checkpoint_id=n, kind=kind, before=before):
+                if before is not None:
+                    task.to_ack[before.checkpoint_id] = task_snapshot(task)
                 if kind.is_synchronous:
                     task.end_of_data = True
                 task.to_ack[n] = task_snapshot(task)
@@ -355,6 +387,8 @@ class Cluster:
         blocking = {e.id for e in self.graph.edges if e.partition.is_blocking}
         for gate in deployment.gates:
             for channel in gate.channels:
+                if channel.ended:
+                    continue
                 if channel.edge in blocking and channel.task_manager in self.partitions:
                     kept = self.partitions[channel.task_manager]
                     assert (channel.producer, channel.edge) in kept, "deployed before its input was complete"
@@ -375,6 +409,8 @@ class Cluster:
             worker = self.where.pop(task.attempt)
         if state == "FINISHED":
             self.finished.add(task.attempt)
+            if task.deployment.restore is not None and task.deployment.restore.finished:
+                self.empty.add(task.attempt)
             self._keep_partitions(task, worker)
             self.read_by_ended.update(task.done)
         self.handle(msg.TaskStateChanged(attempt=task.attempt, state=state, failure=failure))
@@ -383,13 +419,25 @@ class Cluster:
         blocking = [p.edge for p in task.deployment.partitions if p.type.is_blocking]
         self.partitions[worker] |= {(task.attempt, edge) for edge in blocking}
 
+    def read_stored(self, task: Task) -> None:
+        """All of it, before anything else."""
+        for channel in task.stored:
+            name = f"{channel.producer.subtask}>{channel.edge}>{task.attempt.index}"
+            if channel.ended or channel.producer in self.empty:
+                assert name in task.read or self.of(jm.RecordGraph), f"{task.attempt} has never read {name}"
+            else:
+                assert name not in task.read, f"{task.attempt} reads {name} a second time"
+                task.read.append(name)
+        task.told_read = True
+        self.handle(msg.StoredInputsRead(attempt=task.attempt))
+
     def ask(self, task: Task) -> None:
         task.asked = True
         self.handle(msg.SplitRequested(attempt=task.attempt))
 
     def end_data(self, task: Task) -> None:
         task.end_of_data = True
-        if self.settings.checkpointing:
+        if task.deployment.checkpointing:
             task.ended_before = max([0, *self.kinds, *task.acked, *task.to_ack]) + 1
         self.handle(msg.EndOfDataReached(attempt=task.attempt))
 
@@ -486,19 +534,26 @@ class Cluster:
 
 
 def task_snapshot(task: Task) -> TaskSnapshot:
+    assert task.told_read or not task.stored, f"a snapshot of {task.attempt} amid its stored inputs"
     names = [*(f"todo:{s}" for s in task.splits), *(f"done:{s}" for s in task.done)]
-    handle = ListHandle(
-        name="splits", mode=ListMode.SPLIT, count=len(names), inline=tuple(n.encode() for n in names)
+    handles = (
+        _listed("splits", ListMode.SPLIT, names),
+        _listed("read", ListMode.SPLIT, [f"read:{name}" for name in task.read]),
     )
-    operators = {task.deployment.vertex.operators[0].uid: OperatorStateHandle(lists=(handle,))}
-    return TaskSnapshot(operators=operators if task.is_source else {}, finished=task.end_of_data)
+    operators = {task.deployment.vertex.operators[0].uid: OperatorStateHandle(lists=handles)}
+    stateful = task.is_source or bool(task.stored)
+    return TaskSnapshot(operators=operators if stateful else {}, finished=task.end_of_data)
+
+
+def _listed(name: str, mode: ListMode, items: list[str]) -> ListHandle:
+    return ListHandle(name=name, mode=mode, count=len(items), inline=tuple(item.encode() for item in items))
 
 
 def restored_task(deployment: msg.TaskDeployment) -> Task:
     task = Task(deployment)
     for name in restored_items(deployment.restore):
-        kind, _, split = name.partition(":")
-        (task.splits if kind == "todo" else task.done).append(split)
+        kind, _, what = name.partition(":")
+        {"todo": task.splits, "done": task.done, "read": task.read}[kind].append(what)
     return task
 
 
@@ -524,7 +579,8 @@ def check_splits(graph: JobGraph, manifest: Manifest, read: set[str]) -> None:
         held = [split.id for split in assigner.unassigned]
         for task in vertex.subtasks:
             for operator in task.operators.values() if task else ():
-                held += [item.decode().partition(":")[2] for h in operator.lists for item in h.inline or ()]
+                splits = (h for h in operator.lists if h.name == "splits")
+                held += [item.decode().partition(":")[2] for h in splits for item in h.inline or ()]
         assert len(held) == len(set(held)), f"a split is twice in {manifest.checkpoint_id}"
         assert set(held) <= set(assigner.known), f"an invented split in {manifest.checkpoint_id}"
         assert set(assigner.known) - set(held) <= read, f"a split is lost in {manifest.checkpoint_id}"

@@ -397,9 +397,14 @@ places = st.integers(0, 4)
 class CoordinatorRules(RuleBasedStateMachine):
     """Any event, any order, any number of times: late, repeated and invented ones too."""
 
-    @initialize()
-    def start(self) -> None:
-        self.rig = Rig({"execution.checkpointing.tolerable-failed-checkpoints": "2"})
+    @initialize(concurrent=st.sampled_from("13"), unaligned=st.booleans())
+    def start(self, concurrent: str, unaligned: bool) -> None:
+        config = {"execution.checkpointing.tolerable-failed-checkpoints": "2"}
+        if unaligned:
+            config["execution.checkpointing.unaligned.enabled"] = "true"
+        else:
+            config["execution.checkpointing.max-concurrent-checkpoints"] = concurrent
+        self.rig = Rig(config)
         self.acked: set[tuple[int, int]] = set()
         self.requests = 0
 
@@ -474,6 +479,18 @@ class CoordinatorRules(RuleBasedStateMachine):
                     completed.append(command.path or "")
             elif isinstance(command, jm.DiscardSnapshot):
                 assert command.directory not in completed[-1:], "the newest one was discarded"
+
+    @invariant()
+    def a_terminal_savepoint_names_a_resumable_one_that_is_durable(self) -> None:
+        durable = {c.path for c in self._of(jm.RecordCheckpoint) if c.state == "completed"}
+        for command in self._of(jm.WriteManifest):
+            if command.manifest.kind is SnapshotKind.TERMINATE:
+                assert command.manifest.resumable in durable
+
+    @invariant()
+    def nothing_is_discarded_twice(self) -> None:
+        discarded = [command.directory for command in self._of(jm.DiscardSnapshot)]
+        assert len(discarded) == len(set(discarded))
 
     @invariant()
     def nobody_is_answered_twice(self) -> None:

@@ -195,7 +195,7 @@ def test_a_task_that_only_called_finish_runs_again_because_it_may_hold_committab
     cluster.settle()
     cluster.handle(jm.SnapshotRequested(request="r", kind=SnapshotKind.TERMINATE))
     cluster.settle()
-    last = cluster.stored["savepoint-2"]
+    last = cluster.stored["savepoint-3"]
     assert all(task is not None and task.finished for v in last.vertices for task in v.subtasks)
     restores = assign_state(last, "dir", job_graph(), allow_non_restored=False)
     assert not any(r.finished for r in restores.values())
