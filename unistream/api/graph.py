@@ -84,7 +84,7 @@ class GraphBuilder:
                     target=node.id,
                     input_index=index,
                     ship=ship or port.ship,
-                    key_columns=tuple(key_columns),
+                    key_columns=tuple(key_columns) if (ship or port.ship) is Ship.HASH else (),
                     tag=port.tag,
                     partition=port.partition,
                 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 from unistream.api.graph import GraphBuilder, Port
@@ -11,78 +13,125 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.model.graph import Ship
 from unistream.model.stream_graph import StreamNode
-from unistream.operator.sink import CommitterOperator, SinkWriterOperator
-from unistream.port.sink import Sink
+from unistream.operator.sink import (
+    CommittableStageOperator,
+    CommitterOperator,
+    OnCommitOperator,
+    SinkOperator,
+    SinkWriterOperator,
+    StageCommitter,
+)
+from unistream.port.sink import (
+    CommittableStage,
+    Committer,
+    Sink,
+    WithGlobalCommitter,
+    WithPostCommitStages,
+    WithPreCommitStages,
+    is_transactional,
+)
 from unistream.port.source import DEAD_LETTERS_TAG
 
 
 class DataStreamSink(OperatorSettings):
-    """A sink: a writer, and for transactional ones a committer behind it.
+    """A sink: a writer, and for transactional ones what commits behind it.
 
     Settings are those of the writer. A committer of a table (`Sink.global_committer`) is one for
-    all writers; otherwise each writer has its own.
+    all writers; otherwise each writer has its own. Stages of a sink that are parallel stand one beside each
+    writer, too.
     """
 
     def __init__(self, builder: GraphBuilder, ports: tuple[Port, ...], sink: Sink) -> None:
         self._builder = builder
-        self._operators: list[SinkWriterOperator | CommitterOperator] = [SinkWriterOperator(sink)]
-        self._writer = builder.add(sink.name, self._operators[0], [ports], stateful=True)
-        self._committer: StreamNode | None = None
+        self._sink = sink
+        writer = SinkWriterOperator(sink)
+        self._writer = builder.add(sink.name, writer, [ports], stateful=True)
+        self._operators: list[tuple[SinkOperator, str]] = [(writer, "")]  # with what its commits' uid ends in
+        self._behind: list[tuple[StreamNode, str, str]] = []  # with the ends of its uid and its name
+        self._last = self._writer
+        self._spread = True  # one beside each writer so far
+        if is_transactional(sink):
+            self._add_committing(sink)
+        self._commit_as(f"{sink.name}-{self._writer.id}")
+
+    def _add_committing(self, sink: Sink) -> None:
+        for stage in sink.pre_commit_stages() if isinstance(sink, WithPreCommitStages) else ():
+            operator = CommittableStageOperator(sink, stage)
+            self._append(operator, f"pre-commit-{stage.name}", f"{stage.name}", spread=stage.parallel)
+        first = sink.create_global_committer if isinstance(sink, WithGlobalCommitter) else None
         if sink.create_committer() is not None:
-            self._add_committer(sink)
-        self._commit_as(OperatorUid(f"{sink.name}-{self._writer.id}"))
+            self._append(CommitterOperator(sink), "committer", "committer", spread=not sink.global_committer)
+        elif first is not None:
+            self._append(CommitterOperator(sink, create=first), "committer", "committer", spread=False)
+            first = None
+        for stage in sink.post_commit_stages() if isinstance(sink, WithPostCommitStages) else ():
+            self._append_on_commit(partial(StageCommitter, stage), f"post-commit-{stage.name}", stage)
+        if first is not None:
+            self._append_on_commit(first, "global-committer", None)
 
-    def _add_committer(self, sink: Sink) -> None:
-        operator = CommitterOperator(sink)
-        self._operators.append(operator)
-        ship = Ship.GLOBAL if sink.global_committer else Ship.FORWARD
-        inputs = [[Port(self._writer.id)]]
-        node = self._builder.add(f"{sink.name} committer", operator, inputs, stateful=True, ship=ship)
-        if sink.global_committer:
-            node.parallelism = 1
-        else:
+    def _append_on_commit(
+        self, create: Callable[[], Committer], suffix: str, stage: CommittableStage | None
+    ) -> None:
+        spread = stage is not None and stage.parallel
+        operator = OnCommitOperator(self._sink, create, single_producer=spread)
+        name = "global committer" if stage is None else stage.name
+        self._append(operator, suffix, name, spread=spread, commits_as=suffix)
+
+    def _append(
+        self, operator: SinkOperator, suffix: str, name: str, *, spread: bool, commits_as: str = ""
+    ) -> None:
+        """The next operator behind the last one: beside each writer, or one for all."""
+        ship = Ship.FORWARD if spread or not self._spread else Ship.GLOBAL
+        inputs = [[Port(self._last.id)]]
+        node = self._builder.add(f"{self._sink.name} {name}", operator, inputs, stateful=True, ship=ship)
+        self._spread = self._spread and spread
+        if self._spread:
             self._builder.follows[node.id] = self._writer.id
-        self._committer = node
+        else:
+            node.parallelism = 1
+        self._operators.append((operator, commits_as))
+        self._behind.append((node, suffix, name))
+        self._last = node
 
-    def _commit_as(self, uid: OperatorUid) -> None:
+    def _commit_as(self, uid: str) -> None:
         """Commits are told apart by it, so writer and committer must agree."""
-        for operator in self._operators:
-            operator.sink_uid = uid
+        for operator, suffix in self._operators:
+            operator.sink_uid = OperatorUid(f"{uid}-{suffix}" if suffix else uid)
 
     def _node(self, what: str) -> StreamNode:
         return self._writer
 
     def uid(self, uid: str) -> Self:
         """Stable identity of the sink: of its state, and of its commits in the outside system. The
-        committer's operator has the uid with ``-committer`` behind it.
+        committer's operator has the uid with ``-committer`` behind it, and so on.
 
         Raises:
             ConfigError: another operator has it.
         """
         super().uid(uid)
-        if self._committer is not None:
-            self._builder.set_uid(self._committer, f"{uid}-committer")
-        self._commit_as(OperatorUid(uid))
+        for node, suffix, _ in self._behind:
+            self._builder.set_uid(node, f"{uid}-{suffix}")
+        self._commit_as(uid)
         return self
 
     def name(self, name: str) -> Self:
         super().name(name)
-        if self._committer is not None:
-            self._committer.name = f"{name} committer"
+        for node, _, end in self._behind:
+            node.name = f"{name} {end}"
         return self
 
     def slot_sharing_group(self, group: str | SlotSharingGroup) -> Self:
         """Writer and committer never share a slot with operators of another group."""
         super().slot_sharing_group(group)
-        if self._committer is not None:
-            self._committer.slot_sharing_group = self._writer.slot_sharing_group
+        for node, _, _ in self._behind:
+            node.slot_sharing_group = self._writer.slot_sharing_group
         return self
 
     def disable_chaining(self) -> Self:
         """Writer and committer get a task of their own each."""
         super().disable_chaining()
-        if self._committer is not None:
-            self._committer.chaining = self._writer.chaining
+        for node, _, _ in self._behind:
+            node.chaining = self._writer.chaining
         return self
 
 

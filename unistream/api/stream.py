@@ -22,6 +22,7 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.event_time import AssignTimestampsAndWatermarks, is_event_time
 from unistream.operator.expressions import check_expressions, describe, empty_rows
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
+from unistream.operator.process_plain import ProcessFunction, ProcessOperator
 from unistream.operator.rows import (
     FilterFunction,
     FilterRows,
@@ -234,8 +235,8 @@ class DataStream(OperatorSettings):
         """How rows get from here to what reads this stream, whatever `execution.runtime-mode` says.
 
         BATCH: they are stored and read when all of them have been written, so that the two sides need not
-        run at the same time; only behind bounded sources, and the job takes no checkpoints. PIPELINED: they
-        are read while they are written.
+        run at the same time; only behind bounded sources. The checkpoints of a streaming job begin when they
+        have been read. PIPELINED: they are read while they are written.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -298,6 +299,23 @@ class DataStream(OperatorSettings):
         held = tuple(replace(port, ship=Ship.BROADCAST) for port in dimension._ports)
         operator = BroadcastLookupJoin(pairs, dimension_schema, JoinKind(how))
         node = self._builder.add(f"{how} join", operator, [self._ports, held], stateful=True)
+        return DataStream(self._builder, (Port(node.id),), schema)
+
+    def process(self, function: ProcessFunction, *, returns: pa.Schema | Columns | None = None) -> DataStream:
+        """Runs a function row by row that may keep lists in checkpoints; for state by key see `key_by`.
+
+        Args:
+            function: One object for each subtask.
+            returns: Columns of the rows it emits; None: inferred from the first ones, then fixed.
+        """
+        if not isinstance(function, ProcessFunction):
+            raise ConfigError(
+                "process of a stream without keys takes an object of a subclass of ProcessFunction"
+            )
+        schema = as_schema(returns)
+        operator = ProcessOperator(function, returns=schema)
+        name = f"process {type(function).__name__}"
+        node = self._builder.add(name, operator, [self._ports], stateful=True)
         return DataStream(self._builder, (Port(node.id),), schema)
 
     def key_by(self, *columns: str | Callable[[Row], Any], returns: pa.DataType | None = None) -> KeyedStream:

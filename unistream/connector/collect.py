@@ -33,8 +33,11 @@ from unistream.port.sink import (
 
 
 class _Committable(msgspec.Struct, frozen=True, kw_only=True):
+    """`directory`: empty where it is the committer's own, as in commit files and in former versions."""
+
     file: str
     rows: int
+    directory: str = ""
     v: int = 1
 
 
@@ -152,7 +155,10 @@ class _CollectWriter:
         self._rows = 0
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
-        prepared = [msgspec.msgpack.encode(file) for file in self._closed]
+        root = os.path.dirname(self._folder)
+        prepared = [
+            msgspec.msgpack.encode(msgspec.structs.replace(file, directory=root)) for file in self._closed
+        ]
         self._closed = []
         return prepared
 
@@ -185,6 +191,10 @@ class _CollectCommitter:
         self._folder = os.path.join(directory, "commits")
         self._context: SinkContext | None = None
 
+    @property
+    def connector(self) -> str:
+        return "collect"
+
     def open(self, context: SinkContext) -> None:
         """Raises ConfigError if the folder holds later checkpoints of this job than it was restored from:
         what follows would be taken for committed already."""
@@ -204,7 +214,9 @@ class _CollectCommitter:
         assert context is not None, "commit before open"
         if permit.lineage != context.lineage or permit.checkpoint_id < request.checkpoint_id:
             raise ProtocolError(f"checkpoint {request.checkpoint_id} is not covered by {permit}")
-        files = tuple(_decode(content) for content in request.committables)
+        files = tuple(
+            msgspec.structs.replace(_decode(content), directory="") for content in request.committables
+        )
         if not files:
             return CommitResult(CommitOutcome.COMMITTED)
         name = f"{_file_name(context.lineage)}-{_file_name(context.sink_uid)}-{request.checkpoint_id:012d}"
@@ -240,6 +252,19 @@ def _decode(content: bytes) -> _Committable:
     if os.path.basename(committable.file) != committable.file:
         raise CorruptSnapshot(f"a committable of a collect sink names {committable.file!r}")
     return committable
+
+
+def committer_of(committables: Sequence[bytes]) -> Committer:
+    """The committer of what a snapshot lists.
+
+    Raises:
+        CorruptSnapshot: a committable cannot be read.
+        ConfigError: it was written by a version that did not name the folder.
+    """
+    directory = _decode(committables[0]).directory
+    if not directory:
+        raise ConfigError("collect sink: the snapshot does not name the folder; use --pipeline")
+    return _CollectCommitter(directory)
 
 
 def _create(path: str, content: bytes) -> bool:

@@ -13,7 +13,7 @@ from unistream.base.limits import MIB
 from unistream.base.secrets import Secret, resolved_options
 from unistream.connector.delta_committer import DeltaCommitter
 from unistream.connector.delta_schema import check_fits, stored_schema
-from unistream.connector.delta_stage import Stage
+from unistream.connector.delta_stage import Stage, decode_committable
 from unistream.connector.delta_table import LakeTable
 from unistream.connector.delta_writer import DeltaWriter
 from unistream.port.sink import Committer, SinkWriter
@@ -109,6 +109,7 @@ class DeltaSink:
             partition_by=self._partition_by,
             target_file_bytes=self._target_file_bytes,
             options=resolved_options("filesystem option", self._filesystem_options),
+            create=self._create,
         )
 
     def create_committer(self) -> Committer | None:
@@ -136,6 +137,24 @@ class DeltaSink:
             raise ConfigError(f"table {self._table_uri} cannot be created: {folder} is a file")
         if not os.access(folder, os.W_OK):
             raise ConfigError(f"table {self._table_uri} cannot be created: no right to write in {folder}")
+
+
+def committer_of(committables: Sequence[bytes]) -> Committer:
+    """The committer of what a snapshot lists. Credentials come from the environment, as deltalake and fsspec
+    read it (``AWS_ACCESS_KEY_ID``, …).
+
+    Raises:
+        CorruptSnapshot: a committable cannot be read.
+    """
+    staged = decode_committable(committables[0])
+    return DeltaCommitter(
+        table_uri=staged.table_uri,
+        partition_by=staged.partition_by,
+        create=staged.create,
+        allow_rewind=False,
+        storage_options={},
+        stage=Stage(staged.table_uri, {}),
+    )
 
 
 def _absolute(table_uri: str) -> str:

@@ -3,8 +3,11 @@
 Identity: application id = ``unistream/<lineage>/<sink uid>``, version = checkpoint id, written into the
 table by the same commit that adds the files.
 
+Several checkpoints of one notice go into one transaction under the newest id, so that no reader sees the
+first without the rest.
+
     look     newest snapshot, last version under our id
-    done?    last version >= checkpoint  ->  already committed
+    done?    checkpoints <= last version  ->  already committed
     check    the schema still fits, every file is there with its size
     commit   on exactly the snapshot that was looked at
     again    if someone else was faster, or the outcome is unknown: look again, it tells
@@ -22,6 +25,7 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -58,6 +62,14 @@ from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Sink
 ATTEMPTS_MAX: Final = 20  # conflicts or unknown outcomes of one commit; each conflict is another's success
 BACKOFF_MAX_S: Final = 0.5
 BRANCHES_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one checkpoint brings."""
+
+    checkpoint_id: int
+    staged: tuple[DeltaCommittable, ...]
 
 
 class DeltaCommitter:
@@ -97,6 +109,10 @@ class DeltaCommitter:
         self._branch = 0
         self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
 
+    @property
+    def connector(self) -> str:
+        return "delta"
+
     def open(self, context: SinkContext) -> None:
         """Raises ConfigError for a rewind, and for a missing table that must not be created; Unreachable
         when an allowed rewind could not be noted down."""
@@ -114,25 +130,30 @@ class DeltaCommitter:
             self._begin_branch(self._table, self._branch + 1)
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        return self.commit_all(permit, [request])
+
+    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
+        """One transaction for all, with the newest checkpoint as its version."""
         context = self._opened()
-        if permit.lineage != context.lineage or permit.checkpoint_id < request.checkpoint_id:
+        newest = max(request.checkpoint_id for request in requests)
+        if permit.lineage != context.lineage or permit.checkpoint_id < newest:
             raise ProtocolError(
-                f"checkpoint {request.checkpoint_id} of lineage {context.lineage} is not covered by the "
+                f"checkpoint {newest} of lineage {context.lineage} is not covered by the "
                 f"permit for checkpoint {permit.checkpoint_id} of lineage {permit.lineage}"
             )
-        staged = [self._decoded(content) for content in request.committables]
-        if not staged:
-            return CommitResult(CommitOutcome.COMMITTED)
-        return self._commit(permit, request, staged)
+        parts = [
+            _Part(request.checkpoint_id, tuple(self._decoded(content) for content in request.committables))
+            for request in requests
+            if request.committables
+        ]
+        return self._commit(permit, parts) if parts else CommitResult(CommitOutcome.COMMITTED)
 
     def close(self) -> None:
         self._table = None
 
-    def _commit(
-        self, permit: CommitPermit, request: CommitRequest, staged: Sequence[DeltaCommittable]
-    ) -> CommitResult:
-        files = [file for committable in staged for file in committable.files]
-        schema = _common_schema(self._uri, staged)
+    def _commit(self, permit: CommitPermit, parts: Sequence[_Part]) -> CommitResult:
+        schema = _common_schema(self._uri, [one for part in parts for one in part.staged])
+        newest, files = max(part.checkpoint_id for part in parts), _files(parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
         attempted = False
         for attempt in range(self._attempts):
@@ -145,14 +166,16 @@ class DeltaCommitter:
                     raise
                 failure = error
                 continue
-            if self._is_done(table, request, files):
+            todo = self._todo(table, parts)
+            if not todo:
                 outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
                 return CommitResult(outcome, _rows(files) if attempted else 0, table.version)
+            files = _files(todo)
             self._check(table, schema, files)
             attempted, failure = True, None
             try:
                 crash_point("delta.before_append")
-                table.append(self._table_commit(permit, request, files))
+                table.append(self._table_commit(permit, newest, files))
                 crash_point("delta.appended")
             except Conflict:
                 continue
@@ -164,7 +187,7 @@ class DeltaCommitter:
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
         raise OutcomeUnknown(
-            f"table {self._uri}: whether checkpoint {request.checkpoint_id} was committed is unknown "
+            f"table {self._uri}: whether checkpoint {newest} was committed is unknown "
             f"after {self._attempts} attempts: {failure}"
         ) from failure
 
@@ -181,8 +204,8 @@ class DeltaCommitter:
         self._table = table
         return table
 
-    def _is_done(self, table: LakeTable, request: CommitRequest, files: Sequence[DeltaFile]) -> bool:
-        """Raises Fenced if a newer branch has begun."""
+    def _todo(self, table: LakeTable, parts: Sequence[_Part]) -> list[_Part]:
+        """What the table does not hold yet. Raises Fenced if a newer branch has begun."""
         if self._last(table, self._branch + 1) is not None:
             raise Fenced(
                 f"table {self._uri}: a job that was restored from an older checkpoint has taken over "
@@ -190,12 +213,17 @@ class DeltaCommitter:
             )
         last = table.transaction_version(self._app_id(self._branch))
         if last is not None:
-            return last >= request.checkpoint_id
+            return [part for part in parts if part.checkpoint_id > last]
         restored = self._opened().restored or 0
-        if self._branch and request.checkpoint_id <= restored:
-            # what the older branch had committed already; paths, because its versions prove nothing here
-            return {file.path for file in files} <= table.active_paths()
-        return False
+        if not self._branch or min(part.checkpoint_id for part in parts) > restored:
+            return list(parts)
+        # what the older branch had committed already; paths, because its versions prove nothing here
+        active = table.active_paths()
+        return [
+            part
+            for part in parts
+            if part.checkpoint_id > restored or not {file.path for file in _files([part])} <= active
+        ]
 
     def _check(self, table: LakeTable, schema: pa.Schema, files: Sequence[DeltaFile]) -> None:
         """Deltalake would accept any of this; readers would not."""
@@ -211,17 +239,17 @@ class DeltaCommitter:
                 )
 
     def _table_commit(
-        self, permit: CommitPermit, request: CommitRequest, files: Sequence[DeltaFile]
+        self, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
     ) -> TableCommit:
         metadata = {
             **self._metadata(),
-            CHECKPOINT_KEY: str(request.checkpoint_id),
+            CHECKPOINT_KEY: str(checkpoint_id),
             "unistream.leader-epoch": str(permit.epoch),
         }
         return TableCommit(
             files=files,
             app_id=self._app_id(self._branch),
-            version=request.checkpoint_id,
+            version=checkpoint_id,
             committed_ms=max(file.modification_ms for file in files),
             metadata=metadata,
         )
@@ -298,6 +326,10 @@ class DeltaCommitter:
 
 def _rows(files: Sequence[DeltaFile]) -> int:
     return sum(file.rows for file in files)
+
+
+def _files(parts: Sequence[_Part]) -> list[DeltaFile]:
+    return [file for part in parts for committable in part.staged for file in committable.files]
 
 
 def _common_schema(uri: str, staged: Sequence[DeltaCommittable]) -> pa.Schema:

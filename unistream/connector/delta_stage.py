@@ -7,10 +7,8 @@ names it. What a crash leaves behind, `vacuum` removes.
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 import os
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -24,8 +22,6 @@ from fsspec.implementations.local import LocalFileSystem
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 
 COMMITTABLE_FORMAT: Final = 1
-NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
-FOLDER_CHARS_MAX: Final = 120  # of an encoded value; file systems end at 255 bytes
 STATS_COLUMNS_MAX: Final = 32  # delta.dataSkippingNumIndexedCols
 STATS_CHARS_MAX: Final = 32  # longer texts have no bounds
 ROW_GROUP_ROWS: Final = 1 << 20
@@ -43,7 +39,8 @@ class DeltaFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeltaCommittable(msgspec.Struct, frozen=True, kw_only=True):
-    """What one subtask staged for one checkpoint. `schema`: the stored one, as Arrow IPC."""
+    """What one subtask staged for one checkpoint. `schema`: the stored one, as Arrow IPC. `create`: the
+    table may be made for it, if there is none."""
 
     table_uri: str
     schema: bytes
@@ -51,6 +48,7 @@ class DeltaCommittable(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[DeltaFile, ...]
     checkpoint_id: int
     subtask: int
+    create: bool = True
     format: int = COMMITTABLE_FORMAT
 
 
@@ -161,42 +159,6 @@ def _write_parquet(file: Any, table: pa.Table) -> None:
         coerce_timestamps="us",
         store_schema=False,  # a reader of the table goes by the table's schema
     )
-
-
-# --- names ----------------------------------------------------------------------------------------
-
-
-def partition_folder(values: Mapping[str, str | None]) -> str:
-    """``origin=JFK/day=2013-01-01/``; values are percent-encoded, long ones cut and hashed. A reader
-    takes the values from the log, never from here."""
-    return "".join(f"{_encoded(name)}={_folder_value(value)}/" for name, value in values.items())
-
-
-def _folder_value(value: str | None) -> str:
-    return NULL_PARTITION if value is None else _encoded(value)
-
-
-def _encoded(text: str) -> str:
-    encoded = urllib.parse.quote(text, safe="")
-    if len(encoded) > FOLDER_CHARS_MAX:
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        return f"{encoded[:FOLDER_CHARS_MAX].rstrip('%')}~{digest}"
-    return encoded
-
-
-def partition_text(value: object) -> str | None:
-    """A partition value as the Delta protocol writes it. The empty text is null there."""
-    match value:
-        case None | "":
-            return None
-        case bool():
-            return "true" if value else "false"
-        case dt.datetime():
-            return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
-        case dt.date():
-            return value.isoformat()
-        case _:
-            return str(value)
 
 
 # --- statistics -----------------------------------------------------------------------------------

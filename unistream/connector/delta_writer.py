@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
@@ -21,18 +19,15 @@ from unistream.connector.delta_stage import (
     DeltaFile,
     Stage,
     encode_committable,
-    partition_folder,
-    partition_text,
     schema_to_bytes,
     split_columns,
     statistics,
 )
+from unistream.connector.partitions import PartitionKey, by_partition, partition_folder
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 
 BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; then the largest is written out
-
-PartitionKey = tuple[str | None, ...]
 
 
 class _Buffer:
@@ -55,6 +50,7 @@ class DeltaWriter:
         target_file_bytes: A partition's rows are written out when they take this much in memory (the
             file is smaller); besides at every checkpoint.
         options: Of the fsspec file system that files are written through.
+        create: The table may be made at the first commit.
     """
 
     def __init__(
@@ -64,11 +60,13 @@ class DeltaWriter:
         partition_by: tuple[str, ...],
         target_file_bytes: int,
         options: Mapping[str, Any],
+        create: bool = True,
     ) -> None:
         self._table_uri = table_uri
         self._partition_by = partition_by
         self._target_file_bytes = target_file_bytes
         self._stage = Stage(table_uri, options)
+        self._create = create
         self._context: SinkContext | None = None
         self._source_schema: pa.Schema | None = None
         self._schema = pa.schema([])
@@ -82,7 +80,7 @@ class DeltaWriter:
 
     def write(self, batch: Batch) -> None:
         """Raises UserCodeError, naming the column, for values that the table cannot hold."""
-        for key, records in _by_partition(self._stored(batch.records), self._partition_by):
+        for key, records in by_partition(self._stored(batch.records), self._partition_by):
             buffer = self._buffers.setdefault(key, _Buffer())
             before = buffer.nbytes
             buffer.add(records)
@@ -108,6 +106,7 @@ class DeltaWriter:
             files=tuple(self._staged),
             checkpoint_id=checkpoint_id,
             subtask=context.index,
+            create=self._create,
         )
         self._staged = []
         return (encode_committable(committable),)
@@ -181,29 +180,6 @@ class DeltaWriter:
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the writer is not open"
         return self._context
-
-
-def _by_partition(
-    records: pa.RecordBatch, partition_by: tuple[str, ...]
-) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
-    """The rows of each partition value, without the partition columns, in their order."""
-    if not partition_by:
-        yield (), records
-        return
-    group = np.zeros(records.num_rows, np.int64)
-    for name in partition_by:
-        codes = pc.dictionary_encode(records.column(name), null_encoding="encode")
-        numbers = codes.indices.to_numpy(zero_copy_only=False)
-        # numbered anew after each column, so that the product cannot overflow
-        _, group = np.unique(group * len(codes.dictionary) + numbers, return_inverse=True)
-    order = np.argsort(group, kind="stable")
-    ends = np.cumsum(np.bincount(group)).tolist()
-    rest = records.drop_columns(list(partition_by)).take(pa.array(order))
-    keys = records.select(list(partition_by)).take(pa.array(order[[0, *ends[:-1]]]))
-    start = 0
-    for row, end in zip(keys.to_pylist(), ends, strict=True):
-        yield tuple(partition_text(row[name]) for name in partition_by), rest.slice(start, end - start)
-        start = end
 
 
 def _brief(schema: pa.Schema) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError, Unreachable
+from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.connector.kafka_config import CONNECT_TIMEOUT_MS, Properties, client_settings
 from unistream.connector.kafka_records import RawBatch
 from unistream.model.messages import Split
@@ -157,7 +157,7 @@ class KafkaClient:
         except (errors.AuthorizationError, errors.SaslAuthenticationFailedError) as error:
             raise ConfigError(f"Kafka at {self._servers} refused {doing}: {_said(error)}") from error
         except errors.CorruptRecordError as error:
-            raise CorruptSnapshot(f"Kafka at {self._servers}: {_said(error)}") from error
+            raise ProtocolError(f"Kafka at {self._servers}: {_said(error)}") from error
         except (errors.KafkaConfigurationError, errors.UnsupportedCodecError) as error:
             raise ConfigError(f"Kafka at {self._servers}: {_said(error)}") from error
         except errors.KafkaError as error:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import ProtocolError
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt8s: TypeAlias = npt.NDArray[np.uint8]
@@ -121,7 +121,7 @@ def frame(batches: Sequence[RawBatch]) -> Framed:
     """Finds every record of consecutive batches of one partition.
 
     Raises:
-        CorruptSnapshot: a batch is shorter or longer than its records say.
+        ProtocolError: a batch is shorter or longer than its records say.
     """
     data = np.frombuffer(b"".join([b.payload for b in batches]), dtype=np.uint8)
     ends = np.cumsum(np.array([len(b.payload) for b in batches], dtype=np.int64))
@@ -131,7 +131,7 @@ def frame(batches: Sequence[RawBatch]) -> Framed:
     out = np.empty((6, int(heads[:, 0].sum())), dtype=np.int64)
     broken = int(kernels().frame_batches(data, ends, heads, out))
     if broken >= 0:
-        raise CorruptSnapshot(
+        raise ProtocolError(
             f"the record batch at offset {batches[broken].base_offset} does not hold what its header says"
         )
     return Framed(data, *out)

@@ -7,12 +7,11 @@ first asked for.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Final, cast
 
 from unistream.base.errors import ConfigError
+from unistream.connector.installed import known, load
 from unistream.model.graph import SourceInfo
 from unistream.port.source import SplitDiscovery
 
@@ -30,8 +29,7 @@ DiscoveryFactory = Callable[[SourceInfo], SplitDiscovery]
 
 def known_connectors() -> dict[str, str]:
     """Name -> "module:function". A built-in name cannot be replaced by an installed package."""
-    installed = {point.name: point.value for point in entry_points(group=ENTRY_POINT_GROUP)}
-    return {**installed, **CONNECTORS}
+    return known(ENTRY_POINT_GROUP, CONNECTORS)
 
 
 def create_discovery(info: SourceInfo) -> SplitDiscovery:
@@ -41,20 +39,11 @@ def create_discovery(info: SourceInfo) -> SplitDiscovery:
         ConfigError: no connector of that name is installed, it cannot be imported, or it refuses the
             options.
     """
-    known = known_connectors()
-    target = known.get(info.connector)
+    targets = known_connectors()
+    target = targets.get(info.connector)
     if target is None:
         raise ConfigError(
-            f"unknown connector {info.connector!r}; known are {', '.join(sorted(known))} "
+            f"unknown connector {info.connector!r}; known are {', '.join(sorted(targets))} "
             f"(others come with packages that declare the entry point group {ENTRY_POINT_GROUP!r})"
         )
-    return _load(info.connector, target)(info)
-
-
-def _load(name: str, target: str) -> DiscoveryFactory:
-    module, _, function = target.partition(":")
-    try:
-        factory = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"connector {name!r} cannot be loaded from {target!r}: {error}") from error
-    return cast(DiscoveryFactory, factory)
+    return cast(DiscoveryFactory, load(info.connector, target))(info)

@@ -71,11 +71,16 @@ class WindowAggregate(BaseOperator):
         self._panes: dict[int, PaneState] = {}
         self._watermark = MIN_WATERMARK
 
+    @property
+    def state_columns(self) -> frozenset[str]:
+        """Of its table of windows that have not fired."""
+        return frozenset((KEY_GROUP_COLUMN, PANE, *self._plan.partial_columns))
+
     def initialize_state(self, state: OperatorState) -> None:
         for item in state.lists.get(FIRED, []):
             self._watermark = max(self._watermark, msgspec.msgpack.decode(item, type=int))
         for table in state.keyed.get(STATE, []):
-            wanted = {KEY_GROUP_COLUMN, PANE, *self._plan.partial_columns}
+            wanted = self.state_columns
             if set(table.schema.names) != wanted:
                 raise ConfigError(
                     f"operator {self.context.name!r}: its state holds {', '.join(table.schema.names)}, but "

@@ -1,15 +1,19 @@
-"""Sinks after Flink's Sink V2: writer -> committable -> committer.
+"""Sinks after Flink's Sink V2 (FLIP-143, FLIP-191, FLIP-371).
+
+    writer ─► [pre-commit stages] ─► committer ─► [post-commit stages] ─► [global committer]
 
 A committable is opaque, versioned bytes that name staged output. It is committed only with a
-`CommitPermit`; every commit is idempotent by (lineage, sink uid, checkpoint id).
+`CommitPermit`; every commit is idempotent by (lineage, sink uid, checkpoint id). Writer and committer are
+enough for most sinks; the parts in brackets are given by a sink that also has the method of
+`WithPreCommitStages`, `WithPostCommitStages` or `WithGlobalCommitter`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,6 +21,8 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, Operat
 from unistream.model.elements import Batch
 from unistream.port.metrics import Metrics
 from unistream.port.operator import CommitPermit
+
+_ANY_CHECKPOINT: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +32,7 @@ class SinkContext:
     Attributes:
         restored: The checkpoint it was restored from, or None.
         checkpointing: False: everything is committed at the end of input, under the id behind `restored`.
+        finalizing: What a savepoint lists is committed outside of a job, and nothing follows it.
     """
 
     job: JobId
@@ -37,6 +44,7 @@ class SinkContext:
     restored: CheckpointId | None
     metrics: Metrics
     checkpointing: bool = True
+    finalizing: bool = False
 
     @property
     def committed_max(self) -> int:
@@ -45,7 +53,10 @@ class SinkContext:
 
         Without checkpoints an attempt starts from where the one before did, though that may have committed
         and died before anyone heard of it. The first attempt of a job that was restored has no such excuse.
+        Where nothing follows, nothing can be written twice: any checkpoint may have been committed.
         """
+        if self.finalizing:
+            return _ANY_CHECKPOINT
         restored = self.restored or 0
         repeated = self.restored is None or self.attempt.attempt > 0
         return restored + 1 if not self.checkpointing and repeated else restored
@@ -73,18 +84,33 @@ class SinkWriter(Protocol):
 
 
 class CommitOutcome(Enum):
+    """How a commit went. What is neither of these is raised: the task fails, and the restored one asks
+    again with the same committables, so nothing of them may be deleted."""
+
     COMMITTED = "committed"
     ALREADY_COMMITTED = "already committed"
     RETRY = "retry"  # again at once, at most sink.committer.retries times
+    FAILED = "failed for a known reason"  # never committed; dropped, counted, and the job goes on
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """`rows` made visible by this call; `table_version` after it, where the sink has one."""
+    """What a commit did.
+
+    Attributes:
+        rows: Made visible by this call.
+        table_version: After it, where the sink has one.
+        again: With RETRY: the committables that are still to be committed, maybe changed; None: all.
+        failed: Committables that can never be committed, whatever the outcome of the others.
+        reason: Why `failed` ones failed (or all of them, with FAILED); for the log.
+    """
 
     outcome: CommitOutcome
     rows: int = 0
     table_version: int | None = None
+    again: tuple[bytes, ...] | None = None
+    failed: tuple[bytes, ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +122,16 @@ class CommitRequest:
 
 
 class Committer(Protocol):
-    """Makes staged output visible."""
+    """Makes staged output visible.
+
+    `commit` is called on a thread of its own, one call at a time, so that it holds up neither rows nor
+    barriers; `open` on the task's thread; `close` on either, never during a commit.
+    """
 
     def open(self, context: SinkContext) -> None: ...
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
-        """All of the request or nothing; safe to call again with the same request.
+        """All of the request or what the result says; safe to call again with the same request.
 
         Raises:
             Fenced: someone else owns this sink's output by now.
@@ -109,6 +139,61 @@ class Committer(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class JointCommitter(Protocol):
+    """A committer that takes all checkpoints of one notice in one call.
+
+    A notice covers several when a checkpoint was aborted that some writers had prepared, or when
+    one of them was subsumed. One by one, a reader could see the part of the first without the rest; one
+    transaction over all leaves no such moment.
+    """
+
+    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
+        """`requests`: by checkpoint, ascending, none empty. As `Committer.commit`; `again` and `failed` are
+        looked up in all of them."""
+
+
+@runtime_checkable
+class RecoverableCommitter(Protocol):
+    """A committer that can be made from its committables alone, so that what a savepoint lists can be
+    committed without the user's code (`unistream.connector.committers`)."""
+
+    @property
+    def connector(self) -> str:
+        """The name under which that is declared; kept in snapshots beside the committables."""
+
+
+class CommittableFunction(Protocol):
+    """What a stage before or behind the committer does, once for each checkpoint."""
+
+    def open(self, context: SinkContext) -> None: ...
+
+    def process(self, checkpoint_id: CheckpointId, committables: Sequence[bytes]) -> Sequence[bytes]:
+        """Committables in, committables out.
+
+        Before the committer: part of preparing the checkpoint, so the barrier waits for it. Behind the
+        committer: off the barrier path, with what was committed; after a failure maybe once more.
+        """
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittableStage:
+    """A step between writer and committer, or behind the committer.
+
+    Attributes:
+        name: Unique in the sink; part of the operator's uid.
+        create: Makes its function, in the worker.
+        parallel: True: one beside each writer (or committer), with its committables only. False: one for
+            all, so that the committables of all come together (compaction).
+    """
+
+    name: str
+    create: Callable[[], CommittableFunction]
+    parallel: bool = True
 
 
 class Sink(Protocol):
@@ -128,3 +213,30 @@ class Sink(Protocol):
 
     def create_committer(self) -> Committer | None:
         """None: the sink is not transactional (print)."""
+
+
+@runtime_checkable
+class WithPreCommitStages(Protocol):
+    """A sink that changes committables before they are committed."""
+
+    def pre_commit_stages(self) -> Sequence[CommittableStage]: ...
+
+
+@runtime_checkable
+class WithPostCommitStages(Protocol):
+    """A sink that does something with what was committed."""
+
+    def post_commit_stages(self) -> Sequence[CommittableStage]: ...
+
+
+@runtime_checkable
+class WithGlobalCommitter(Protocol):
+    """A sink with one committer behind all committers: it gets what they have committed, the whole
+    checkpoint at once. Where `create_committer` gives None it is the only one."""
+
+    def create_global_committer(self) -> Committer: ...
+
+
+def is_transactional(sink: Sink) -> bool:
+    """Its writers prepare committables."""
+    return isinstance(sink, WithGlobalCommitter) or sink.create_committer() is not None

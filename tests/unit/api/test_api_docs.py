@@ -34,7 +34,7 @@ def test_the_guide_runs() -> None:
     assert "hash by origin, carrier" in printed.getvalue()
 
 
-@pytest.mark.parametrize("page", ["dead-letters.md", "secrets.md"])
+@pytest.mark.parametrize("page", ["dead-letters.md", "secrets.md", "state.md"])
 def test_pages_without_a_result_can_be_put_together(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

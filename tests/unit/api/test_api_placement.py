@@ -104,22 +104,24 @@ def test_exchange_mode_and_shipping_are_said_in_any_order() -> None:
     assert [edge.partition.value for edge in graph.edges] == ["BLOCKING", "BLOCKING", "PIPELINED_BOUNDED"]
 
 
-@pytest.mark.parametrize(
-    ("config", "build"),
-    [
-        pytest.param({"execution.runtime-mode": "BATCH"}, lambda s: s.rebalance().print(), id="batch"),
-        pytest.param({}, lambda s: s.exchange_mode(BATCH).rebalance().print(), id="a blocking exchange"),
-    ],
-)
 def test_checkpoints_that_could_never_complete_are_off_and_that_is_said(
-    config: dict[str, str], build: Callable[[DataStream], object], caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    env = us.Environment({"execution.checkpointing.interval": "2 s", **config})
-    build(rows(env))
+    env = us.Environment({"execution.checkpointing.interval": "2 s", "execution.runtime-mode": "BATCH"})
+    rows(env).rebalance().print()
     with caplog.at_level(logging.WARNING):
         env.job_graph()
     assert "event=checkpoints_disabled" in caplog.text
     assert "execution.checkpointing.interval has no effect" in caplog.text
+
+
+def test_a_streaming_job_with_a_blocking_exchange_has_checkpoints(caplog: pytest.LogCaptureFixture) -> None:
+    env = us.Environment({"execution.checkpointing.interval": "2 s"})
+    rows(env).exchange_mode(BATCH).rebalance().print()
+    with caplog.at_level(logging.WARNING):
+        graph, _ = env.job_graph()
+    assert graph.config["execution.checkpointing.interval"] == "2 s"
+    assert not caplog.text, "they begin when what is stored has been read"
 
 
 def test_automatic_is_batch_for_bounded_sources() -> None:

@@ -15,15 +15,14 @@ import pytest
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.connector.delta_stage import (
-    NULL_PARTITION,
     DeltaCommittable,
     Stage,
     decode_committable,
     encode_committable,
-    partition_folder,
     schema_from_bytes,
 )
 from unistream.connector.delta_writer import DeltaWriter
+from unistream.connector.partitions import NULL_PARTITION, partition_folder
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 

@@ -268,6 +268,7 @@ def announce(checkpoint: int, subtask: int, count: int | None, *payloads: bytes)
     columns = {
         "checkpoint_id": [checkpoint] * len(rows),
         "subtask": [subtask] * len(rows),
+        "of": [None if row[0] is None else 1 for row in rows],
         "count": [row[0] for row in rows],
         "payload": [row[1] for row in rows],
     }
@@ -286,7 +287,7 @@ def test_nothing_to_commit_is_announced_and_not_committed() -> None:
     task = SinkTask(sink)
     task.open()
     task.writer.operator.prepare_snapshot_pre_barrier(CheckpointId(1))
-    assert task.writer.rows() == [{"checkpoint_id": 1, "subtask": 0, "count": 0, "payload": None}]
+    assert task.writer.rows() == [{"checkpoint_id": 1, "subtask": 0, "of": 1, "count": 0, "payload": None}]
     task.hand_over()
     task.committer.complete(1)
     assert not [call for call in sink.log if "commit[" in call]

@@ -1,0 +1,112 @@
+"""What operators a sink with stages and a global committer becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import unistream as us
+from unistream.base.ids import CheckpointId
+from unistream.model.graph import Ship
+from unistream.operator.sink import SinkOperator
+from unistream.port.sink import CommittableStage, Committer, Sink, SinkContext
+
+
+class Stage:
+    def open(self, context: SinkContext) -> None: ...
+
+    def process(self, checkpoint_id: CheckpointId, committables: Sequence[bytes]) -> Sequence[bytes]:
+        return committables
+
+    def close(self) -> None: ...
+
+
+class Parallel(us.FileSink):
+    """Each writer has its own committer."""
+
+    global_committer = False  # type: ignore[assignment]
+
+
+class Whole(Parallel):
+    def pre_commit_stages(self) -> Sequence[CommittableStage]:
+        return [CommittableStage(name="check", create=Stage)]
+
+    def post_commit_stages(self) -> Sequence[CommittableStage]:
+        return [
+            CommittableStage(name="note", create=Stage),
+            CommittableStage(name="tell", create=Stage, parallel=False),
+        ]
+
+    def create_global_committer(self) -> Committer:
+        return us.FileSink("x").create_committer()  # type: ignore[return-value]
+
+
+class Compacted(Parallel):
+    def pre_commit_stages(self) -> Sequence[CommittableStage]:
+        return [CommittableStage(name="compact", create=Stage, parallel=False)]
+
+
+class OnlyGlobal(us.FileSink):
+    def create_committer(self) -> Committer | None:
+        return None
+
+    def create_global_committer(self) -> Committer:
+        return us.FileSink("x").create_committer()  # type: ignore[return-value]
+
+
+WRITER = ("files", 4, "", "s")
+CASES: list[Any] = [
+    pytest.param(
+        us.FileSink, [WRITER, ("files committer", 1, "GLOBAL", "s")], id="one committer for all writers"
+    ),
+    pytest.param(
+        Parallel, [WRITER, ("files committer", 4, "FORWARD", "s")], id="a committer beside each writer"
+    ),
+    pytest.param(
+        Whole,
+        [
+            WRITER,
+            ("files check", 4, "FORWARD", "s"),
+            ("files committer", 4, "FORWARD", "s"),
+            ("files note", 4, "FORWARD", "s-post-commit-note"),
+            ("files tell", 1, "GLOBAL", "s-post-commit-tell"),
+            ("files global committer", 1, "FORWARD", "s-global-committer"),
+        ],
+        id="stages before and behind it, and a global committer",
+    ),
+    pytest.param(
+        Compacted,
+        [WRITER, ("files compact", 1, "GLOBAL", "s"), ("files committer", 1, "FORWARD", "s")],
+        id="what stands behind one for all is one, too",
+    ),
+    pytest.param(
+        OnlyGlobal,
+        [WRITER, ("files committer", 1, "GLOBAL", "s")],
+        id="a global committer in place of committers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), CASES)
+def test_operators_of_a_sink(tmp_path: Path, make: type[us.FileSink], expected: list[Any]) -> None:
+    env = us.Environment({"parallelism.default": "4"})
+    source = us.StaticSource(pa.table({"n": [1]}), splits=4)
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    sink: Sink = make(str(tmp_path))
+    rows.sink_to(sink).set_parallelism(4).uid("s")
+    graph = env.stream_graph("job")
+    ships = {edge.target: edge.ship for edge in graph.edges}
+    found = []
+    for node in graph.nodes[1:]:
+        assert isinstance(node.operator, SinkOperator)
+        ship = ships[node.id]
+        parallelism = node.parallelism if node.parallelism is not None else 4
+        found.append((node.name, parallelism, ship.name if ship else "", node.operator.sink_uid))
+    assert found == expected
+    uids = [str(node.uid) for node in graph.nodes[1:]]
+    assert len(set(uids)) == len(uids)
+    assert all(isinstance(ship, Ship) or ship is None for ship in ships.values())

@@ -1,0 +1,203 @@
+"""Folders of files: where rows go, what a store that is no disk holds, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.connector.file_sink import FileSink
+from unistream.model.elements import Batch
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitOutcome, CommitRequest, SinkContext
+from unistream.testing.harness import CountingMetrics
+
+JOB, LINEAGE = JobId("a" * 32), LineageId("lineage")
+
+
+def context(*, attempt: int = 0, restored: int | None = None) -> SinkContext:
+    return SinkContext(
+        job=JOB,
+        lineage=LINEAGE,
+        sink_uid=OperatorUid("sink"),
+        attempt=AttemptId(JOB, VertexId("v"), 0, attempt),
+        index=0,
+        parallelism=1,
+        restored=None if restored is None else CheckpointId(restored),
+        metrics=CountingMetrics(),
+    )
+
+
+def staged(sink: FileSink, *batches: Batch) -> list[bytes]:
+    writer = sink.create_writer()
+    writer.open(context(), ())
+    for batch in batches:
+        writer.write(batch)
+    writer.flush(end_of_input=False)
+    return list(writer.prepare_commit(CheckpointId(1)))
+
+
+def commit(
+    sink: FileSink, payloads: list[bytes], checkpoint: int = 1, restored: int | None = None
+) -> CommitOutcome:
+    committer = sink.create_committer()
+    assert committer is not None
+    committer.open(context(restored=restored))
+    permit = CommitPermit(lineage=LINEAGE, checkpoint_id=CheckpointId(checkpoint), epoch=LeaderEpoch(1))
+    return committer.commit(permit, CommitRequest(CheckpointId(checkpoint), tuple(payloads))).outcome
+
+
+def rows(**columns: list[Any]) -> Batch:
+    return Batch(pa.RecordBatch.from_pydict(columns))
+
+
+def test_time_buckets_by_event_time_and_by_a_column(tmp_path: Path) -> None:
+    times = pa.array([0, 3_600_000, 10], pa.int64())
+    records = pa.RecordBatch.from_pydict({"n": [1, 2, 3], "at": times.cast(pa.timestamp("ms"))})
+    for name, column in (("event", None), ("column", "at")):
+        sink = FileSink(str(tmp_path / name), bucket_by_time="%Y-%m-%d/%H", time_column=column)
+        commit(sink, staged(sink, Batch(records, times if column is None else None)))
+        found = {
+            str(path.parent.relative_to(tmp_path / name)): pq.ParquetFile(path).read()["n"].to_pylist()
+            for path in (tmp_path / name).rglob("part-*")
+        }
+        assert found == {"1970-01-01/00": [1, 3], "1970-01-01/01": [2]}
+
+
+def test_rows_without_a_time_have_no_bucket(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path), bucket_by_time="%Y")
+    with pytest.raises(UserCodeError, match="event time"):
+        staged(sink, rows(n=[1]))
+
+
+def test_json_lines_hold_every_value(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path), format="json")
+    commit(sink, staged(sink, rows(n=[1, None], t=["a\nb", "ü"], l=[[1], []])))
+    [path] = tmp_path.glob("part-*.jsonl")
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"n": 1, "t": "a\nb", "l": [1]},
+        {"n": None, "t": "ü", "l": []},
+    ]
+
+
+def test_a_file_is_written_out_when_its_rows_take_enough_memory(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path), target_file_bytes=8 * 100)
+    commit(sink, staged(sink, *(rows(n=list(range(100))) for _ in range(3)), rows(n=[1])))
+    assert sorted(pq.ParquetFile(path).metadata.num_rows for path in tmp_path.glob("part-*")) == [
+        1,
+        100,
+        100,
+        100,
+    ]
+
+
+def test_a_decided_commit_is_finished_by_whoever_opens_next(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path), partition_by=["k"])
+    payloads = staged(sink, rows(k=["a", "b"], n=[1, 2]))
+    commit(sink, payloads)
+    late = next(tmp_path.rglob("part-*"))
+    late.rename(late.with_name(f".{late.name}"))  # as if it had died before this one
+    committer = sink.create_committer()
+    assert committer is not None
+    committer.open(context(restored=1))
+    assert len(list(tmp_path.rglob("part-*"))) == 2
+    assert commit(sink, payloads, restored=1) is CommitOutcome.ALREADY_COMMITTED
+
+
+def test_an_allowed_rewind_writes_again(tmp_path: Path) -> None:
+    commit(FileSink(str(tmp_path)), staged(FileSink(str(tmp_path)), rows(n=[1])), checkpoint=5)
+    again = FileSink(str(tmp_path), on_rewind="allow_duplicates")
+    assert commit(again, staged(again, rows(n=[2])), checkpoint=4, restored=3) is CommitOutcome.COMMITTED
+    assert len(list(tmp_path.glob("part-*"))) == 2
+
+
+# --- a store that is no disk --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store() -> Iterator[Any]:
+    system = fsspec.filesystem("memory")
+    yield system
+    system.store.clear()
+    system.pseudo_dirs[:] = [""]
+
+
+def test_in_a_store_files_are_staged_elsewhere_and_moved(store: Any) -> None:
+    sink = FileSink("memory://lake/out", partition_by=["k"])
+    payloads = staged(sink, rows(k=["a"], n=[1]))
+    before = store.find("/lake/out")
+    assert [path.startswith("/lake/out/_staged/k=a/part-") for path in before] == [True]
+    assert commit(sink, payloads) is CommitOutcome.COMMITTED
+    visible = [path for path in store.find("/lake/out") if "/_" not in path]
+    assert [path.startswith("/lake/out/k=a/part-") for path in visible] == [True]
+    assert commit(sink, payloads, restored=1) is CommitOutcome.ALREADY_COMMITTED
+    assert pq.read_table(store.open(visible[0]))["n"].to_pylist() == [1]
+
+
+def test_in_a_store_a_move_that_was_cut_off_is_finished(store: Any) -> None:
+    sink = FileSink("memory://lake/out")
+    payloads = staged(sink, rows(n=[1]))
+    [path] = store.find("/lake/out")
+    store.copy(path, path.replace("/_staged/", "/"))  # copied, not yet removed
+    assert commit(sink, payloads) is CommitOutcome.COMMITTED
+    assert [path for path in store.find("/lake/out") if "_staged" in path] == []
+
+
+def test_in_a_store_a_restored_writer_removes_what_its_killed_attempt_left(store: Any) -> None:
+    sink = FileSink("memory://lake/out")
+    staged(sink, rows(n=[1]))
+    writer = sink.create_writer()
+    writer.open(context(attempt=1), ())
+    assert store.find("/lake/out") == []
+
+
+# --- refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"path": ""}, "needs the path"),
+        ({"path": "x", "format": "csv"}, "format must be"),
+        ({"path": "x", "target_file_bytes": 0}, "above 0"),
+        ({"path": "x", "on_rewind": "perhaps"}, "on_rewind"),
+        ({"path": "x", "time_column": "at"}, "needs bucket_by_time"),
+    ],
+)
+def test_arguments_that_cannot_work(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        FileSink(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"partition_by": ["nope"]}, "no column 'nope'"),
+        ({"partition_by": ["n", "t"]}, "nothing is left"),
+        ({"bucket_by_time": "%Y", "time_column": "n"}, "not a time"),
+    ],
+)
+def test_streams_that_do_not_fit(tmp_path: Path, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        FileSink(str(tmp_path), **options).check(pa.schema([("n", pa.int64()), ("t", pa.string())]))
+
+
+def test_a_path_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="is not a folder"):
+        FileSink(str(tmp_path / "file")).check(None)
+
+
+def test_a_committable_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    sink = FileSink(str(tmp_path / "out"))
+    [payload] = staged(sink, rows(n=[1]))
+    with pytest.raises(CorruptSnapshot):
+        commit(sink, [payload.replace(b"part-sink-", b"../-sink--")])

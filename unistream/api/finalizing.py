@@ -1,0 +1,100 @@
+"""`unistream.finalize_savepoint`: the jobs that run here are looked at, then the savepoint is committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from unistream.base.config import REST_PORT, Configuration
+from unistream.base.errors import ConfigError, NotFound, Unreachable
+from unistream.client.lookup import Found, all_jobs, running_clusters
+from unistream.client.rest_client import RestClient
+from unistream.master.job_info import TERMINAL_STATES
+from unistream.savepoint.finalize import Finalized, finalize
+from unistream.savepoint.reading import Savepoint, read_savepoint
+
+if TYPE_CHECKING:
+    from unistream.api.environment import Environment
+
+
+def finalize_savepoint(
+    path: str | os.PathLike[str],
+    pipeline: Callable[[Environment], object] | None = None,
+    *,
+    config: Configuration | None = None,
+    dry_run: bool = False,
+) -> Finalized:
+    """Commits what a savepoint (or checkpoint) still lists as pending, without starting its job.
+
+    Safe to repeat. A job that starts from the savepoint later finds it committed.
+
+    Args:
+        path: As for `read_savepoint`.
+        pipeline: The function that builds the job, for sinks that the savepoint does not suffice for: a
+            user's own, and those whose credentials are given in the pipeline.
+        config: `rest.port` (where to look for a running job; unset: all clusters of this machine) and
+            `sink.committer.retries`.
+        dry_run: Only tell what is pending.
+
+    Raises:
+        ConfigError: there is no savepoint, its job runs here, or a committer is not known. Nothing was
+            committed then.
+        CorruptSnapshot: the savepoint is damaged.
+
+    >>> import tempfile, unistream as us
+    >>> folder = us.SavepointWriter().with_list("rows", "splits", []).write(tempfile.mkdtemp() + "/empty")
+    >>> us.finalize_savepoint(folder).commits
+    ()
+    """
+    from unistream.api.environment import Environment
+
+    settings = config or Configuration()
+    savepoint = read_savepoint(path)
+    code = None
+    if pipeline is not None:
+        environment = Environment(settings)
+        pipeline(environment)
+        _, code = environment.job_graph()
+        settings = environment.config
+    if not dry_run:
+        refuse_if_running(savepoint, settings)
+    return finalize(savepoint, settings, code, dry_run=dry_run)
+
+
+def refuse_if_running(savepoint: Savepoint, config: Configuration) -> None:
+    """Raises ConfigError if the job of `savepoint`, or one that began from it or an older one, runs in a
+    cluster that can be asked: it commits by itself."""
+    try:
+        clusters = running_clusters(config)
+    except Unreachable:
+        if config.get(REST_PORT):
+            raise
+        return
+    try:
+        for found in _jobs(clusters):
+            if found.job.state not in TERMINAL_STATES and _continues(found, savepoint):
+                raise ConfigError(
+                    f"job {found.job.job} ({found.job.name}) is {found.job.state} here and commits what "
+                    f"{savepoint.path} lists by itself: wait, or cancel the job first"
+                )
+    finally:
+        for cluster in clusters:
+            cluster.close()
+
+
+def _jobs(clusters: list[RestClient]) -> list[Found]:
+    try:
+        return all_jobs(clusters)
+    except Unreachable:  # they have ended, or will not answer anybody
+        return []
+
+
+def _continues(found: Found, savepoint: Savepoint) -> bool:
+    """Commits under the same identities."""
+    if found.job.job == savepoint.job:
+        return True
+    try:
+        return found.cluster.info(found.job.job).lineage == savepoint.manifest.lineage
+    except (NotFound, Unreachable):  # it has ended meanwhile
+        return False

@@ -1,0 +1,31 @@
+"""What is found by name, as data: in a table of ours, or declared by an installed package.
+
+A name stands for "module:function"; the module is imported when it is first asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+
+from unistream.base.errors import ConfigError
+
+
+def known(group: str, built_in: Mapping[str, str]) -> dict[str, str]:
+    """Name -> "module:function". A built-in name cannot be replaced by an installed package."""
+    return {**{point.name: point.value for point in entry_points(group=group)}, **built_in}
+
+
+def load(name: str, target: str) -> object:
+    """What `target` names.
+
+    Raises:
+        ConfigError: it cannot be imported.
+    """
+    module, _, function = target.partition(":")
+    try:
+        found: object = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"connector {name!r} cannot be loaded from {target!r}: {error}") from error
+    return found

@@ -1,0 +1,74 @@
+"""Rows by the values of partition columns, and the folders of these values as Hive names them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+FOLDER_CHARS_MAX: Final = 120  # of an encoded value; file systems end at 255 bytes
+
+PartitionKey = tuple[str | None, ...]
+
+
+def by_partition(
+    records: pa.RecordBatch, partition_by: tuple[str, ...]
+) -> Iterator[tuple[PartitionKey, pa.RecordBatch]]:
+    """The rows of each partition value, without the partition columns, in their order."""
+    if not partition_by:
+        yield (), records
+        return
+    group = np.zeros(records.num_rows, np.int64)
+    for name in partition_by:
+        codes = pc.dictionary_encode(records.column(name), null_encoding="encode")
+        numbers = codes.indices.to_numpy(zero_copy_only=False)
+        # numbered anew after each column, so that the product cannot overflow
+        _, group = np.unique(group * len(codes.dictionary) + numbers, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    ends = np.cumsum(np.bincount(group)).tolist()
+    rest = records.drop_columns(list(partition_by)).take(pa.array(order))
+    keys = records.select(list(partition_by)).take(pa.array(order[[0, *ends[:-1]]]))
+    start = 0
+    for row, end in zip(keys.to_pylist(), ends, strict=True):
+        yield tuple(partition_text(row[name]) for name in partition_by), rest.slice(start, end - start)
+        start = end
+
+
+def partition_folder(values: Mapping[str, str | None]) -> str:
+    """``origin=JFK/day=2013-01-01/``; values are percent-encoded, long ones cut and hashed. A reader
+    takes the values from the log, never from here."""
+    return "".join(f"{_encoded(name)}={_folder_value(value)}/" for name, value in values.items())
+
+
+def _folder_value(value: str | None) -> str:
+    return NULL_PARTITION if value is None else _encoded(value)
+
+
+def _encoded(text: str) -> str:
+    encoded = urllib.parse.quote(text, safe="")
+    if len(encoded) > FOLDER_CHARS_MAX:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return f"{encoded[:FOLDER_CHARS_MAX].rstrip('%')}~{digest}"
+    return encoded
+
+
+def partition_text(value: object) -> str | None:
+    """A partition value as the Delta protocol writes it. The empty text is null there."""
+    match value:
+        case None | "":
+            return None
+        case bool():
+            return "true" if value else "false"
+        case dt.datetime():
+            return value.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
+        case dt.date():
+            return value.isoformat()
+        case _:
+            return str(value)

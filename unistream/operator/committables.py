@@ -1,0 +1,201 @@
+"""What writers have announced and sent, and has not been committed: one checkpoint after the other.
+
+On the wire between the operators of a sink: for each checkpoint and subtask one summary row, also when there
+is nothing to commit, and a row for each committable.
+
+    checkpoint_id  subtask  of  count  payload
+         7            0      2    1              summary: subtask 0 of 2 sends one committable
+         7            0                 ....     the committable
+
+A checkpoint is whole when the summaries of all subtasks and as many committables as they announce are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import CorruptSnapshot, ProtocolError
+from unistream.base.ids import CheckpointId
+
+NOTHING_MORE: Final = 2**62  # in place of a checkpoint: this subtask sends nothing from now on
+
+COMMITTABLES: Final = pa.schema(
+    [
+        pa.field("checkpoint_id", pa.int64(), nullable=False),
+        pa.field("subtask", pa.int32(), nullable=False),
+        pa.field("of", pa.int32()),  # of a summary: how many subtasks send one
+        pa.field("count", pa.int32()),  # of a summary: how many committables it announces
+        pa.field("payload", pa.binary()),  # of a committable
+    ]
+)
+
+
+def announce(checkpoint_id: int, subtask: int, of: int, payloads: Sequence[bytes]) -> pa.RecordBatch:
+    """A summary and its committables, as they travel."""
+    more = [None] * len(payloads)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([checkpoint_id] * (len(payloads) + 1), pa.int64()),
+            pa.array([subtask] * (len(payloads) + 1), pa.int32()),
+            pa.array([of, *more], pa.int32()),
+            pa.array([len(payloads), *more], pa.int32()),
+            pa.array([None, *payloads], pa.binary()),
+        ],
+        schema=COMMITTABLES,
+    )
+
+
+class _Part(msgspec.Struct):
+    """What one subtask sent for one checkpoint. `announced` None: its summary is still to come.
+
+    In a snapshot also who commits it: under which identity, and by which connector (empty: only the user's
+    code can tell). Snapshots of older versions do not have it.
+    """
+
+    checkpoint_id: int
+    subtask: int
+    announced: int | None = None
+    payloads: list[bytes] = []
+    sink_uid: str = ""
+    connector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """All that is here of one checkpoint."""
+
+    checkpoint_id: CheckpointId
+    payloads: tuple[bytes, ...]
+
+
+class Committables:
+    """Committables by checkpoint and subtask, with those of a restored snapshot before the others.
+
+    Args:
+        sink: Its name, for errors.
+    """
+
+    def __init__(self, sink: str) -> None:
+        self._sink = sink
+        self._restored: list[_Part] = []
+        self._parts: dict[tuple[int, int], _Part] = {}
+        self._announced: dict[int, int] = {}  # subtask -> newest checkpoint
+        self._of = 1
+
+    def __bool__(self) -> bool:
+        return bool(self._restored or self._parts)
+
+    @property
+    def is_silent(self) -> bool:
+        """No subtask has said anything; what is here was restored."""
+        return not self._announced
+
+    @property
+    def newest(self) -> int:
+        """The latest checkpoint that anything is here for; 0: none."""
+        return max((part.checkpoint_id for part in self._all()), default=0)
+
+    def restore(self, items: Iterable[bytes]) -> None:
+        """`items`: what `encoded` gave, of one or several former subtasks.
+
+        Raises:
+            CorruptSnapshot: it is something else.
+        """
+        for item in items:
+            try:
+                self._restored += msgspec.msgpack.decode(item, type=list[_Part])
+            except msgspec.MsgspecError as error:
+                raise CorruptSnapshot(f"a restored committable cannot be read: {error}") from error
+
+    def encoded(self, sink_uid: str = "", connector: str = "") -> tuple[bytes, ...]:
+        """Everything, as one element; nothing if there is nothing. With who commits it."""
+        if not self:
+            return ()
+        named = [
+            msgspec.structs.replace(part, sink_uid=sink_uid, connector=connector) for part in self._all()
+        ]
+        return (msgspec.msgpack.encode(named),)
+
+    @property
+    def restored_from(self) -> tuple[str, str]:
+        """Who was to commit what was restored: identity, connector; empty where the snapshot does not say."""
+        for part in self._restored:
+            if part.sink_uid:
+                return part.sink_uid, part.connector
+        return "", ""
+
+    def add(self, records: pa.RecordBatch) -> None:
+        """Rows as `announce` makes them.
+
+        Raises:
+            ProtocolError: a second summary, or more committables than announced.
+        """
+        for row in records.to_pylist():
+            self._add(row["checkpoint_id"], row["subtask"], row["of"], row["count"], row["payload"])
+
+    def due(self, up_to: int) -> list[Due]:
+        """Checkpoints until `up_to`, ascending, also empty ones. They stay until `remove`.
+
+        Raises:
+            ProtocolError: one is not whole. Barriers were before their notice, so rows were lost.
+        """
+        return [self._due(checkpoint_id) for checkpoint_id in self.checkpoints() if checkpoint_id <= up_to]
+
+    def checkpoints(self) -> list[int]:
+        """Of which anything is here, ascending."""
+        return sorted({part.checkpoint_id for part in self._all()})
+
+    def whole(self, expected: int | None = None) -> list[int]:
+        """Checkpoints that nothing more will come for: every subtask has announced them or a later one.
+
+        Args:
+            expected: How many subtasks send anything here; None: as many as they say.
+        """
+        if len(self._announced) < (expected or self._of):
+            return []
+        limit = min(self._announced.values())
+        for part in self._parts.values():
+            if part.announced != len(part.payloads):  # the rest is on its way
+                limit = min(limit, part.checkpoint_id - 1)
+        return [checkpoint_id for checkpoint_id in self.checkpoints() if checkpoint_id <= limit]
+
+    def remove(self, checkpoint_ids: Iterable[int]) -> None:
+        """They are done."""
+        gone = set(checkpoint_ids)
+        self._restored = [part for part in self._restored if part.checkpoint_id not in gone]
+        self._parts = {key: part for key, part in self._parts.items() if part.checkpoint_id not in gone}
+
+    def _all(self) -> Iterator[_Part]:
+        yield from self._restored
+        yield from self._parts.values()
+
+    def _due(self, checkpoint_id: int) -> Due:
+        parts = [part for part in self._all() if part.checkpoint_id == checkpoint_id]
+        for part in parts:
+            if part.announced != len(part.payloads):
+                raise ProtocolError(
+                    f"sink {self._sink!r}, checkpoint {checkpoint_id}, writer {part.subtask}: "
+                    f"{len(part.payloads)} committables have arrived of {part.announced} announced"
+                )
+        return Due(CheckpointId(checkpoint_id), tuple(p for part in parts for p in part.payloads))
+
+    def _add(
+        self, checkpoint_id: int, subtask: int, of: int | None, announced: int | None, payload: bytes | None
+    ) -> None:
+        part = self._parts.setdefault((checkpoint_id, subtask), _Part(checkpoint_id, subtask))
+        what = f"sink {self._sink!r}, checkpoint {checkpoint_id}, writer {subtask}"
+        if payload is not None:
+            part.payloads.append(payload)
+        elif part.announced is not None:
+            raise ProtocolError(f"{what}: committables were announced twice")
+        else:
+            part.announced = announced
+            self._announced[subtask] = max(checkpoint_id, self._announced.get(subtask, 0))
+            self._of = of or self._of
+        if part.announced is not None and len(part.payloads) > part.announced:
+            raise ProtocolError(f"{what}: more committables than the {part.announced} announced")
