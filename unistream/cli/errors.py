@@ -17,6 +17,7 @@ OK: Final = 0
 JOB_FAILED: Final = 1
 BAD_INPUT: Final = 2
 UNREACHABLE: Final = 3
+SNAPSHOT_ADVICE: Final = "put the file back from a copy, or choose another snapshot by hand (run -s DIR)"
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells do
 
 
@@ -28,6 +29,13 @@ def exit_code(error: UnistreamError) -> int:
         case Unreachable():
             return UNREACHABLE
     return JOB_FAILED
+
+
+def told(error: UnistreamError) -> str:
+    """Its text, and for a damaged snapshot what to do."""
+    if isinstance(error, CorruptSnapshot):
+        return f"{error}; {SNAPSHOT_ADVICE}"
+    return str(error)
 
 
 def complain(text: str) -> None:

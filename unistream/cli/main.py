@@ -15,10 +15,10 @@ from typing import Annotated, Final
 import typer
 
 from unistream.base.errors import UnistreamError
-from unistream.cli import cluster, exceptions, explain, jobs, rescale, run
-from unistream.cli.errors import INTERRUPTED, OK, complain, exit_code
+from unistream.cli import checkpoints, cluster, exceptions, explain, jobs, plan, rescale, run
+from unistream.cli.errors import INTERRUPTED, OK, complain, exit_code, told
 
-SUB_APPS: Final = ("stack", "db", "taskmanager")
+SUB_APPS: Final = ("stack", "db", "savepoint", "taskmanager")
 """Groups of commands with a module of their own, loaded if they are installed."""
 
 app = typer.Typer(
@@ -30,10 +30,11 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("explain")(explain.explain)
+app.command("plan")(plan.plan)
 app.command("list")(jobs.list_jobs)
 app.command("info")(jobs.info)
 app.command("exceptions")(exceptions.exceptions)
-app.command("savepoint")(jobs.savepoint)
+app.command("checkpoints")(checkpoints.checkpoints)
 app.command("rescale")(rescale.rescale)
 app.command("stop")(jobs.stop)
 app.command("cancel")(jobs.cancel)
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return INTERRUPTED
     except UnistreamError as error:
-        complain(str(error))
+        complain(told(error))
         return exit_code(error)
     return OK
 

@@ -213,7 +213,7 @@ class TestJobs:
         assert shell("savepoint", job, "-p", "taken") == 0
         assert str(tmp_path / "taken") in shell.out
         assert shell("stop", "endless", "--drain", "--json") == 0
-        path = shell.json()["savepoint"]
+        path = shell.json()["resumable"]
         assert cluster.dispatcher.job(job).state == "FINISHED"
 
         assert shell("stop", job) == 2

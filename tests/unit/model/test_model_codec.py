@@ -136,10 +136,16 @@ TO_JOB_MANAGER: list[m.ToJobManager] = [
     m.CheckpointDeclined(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), reason="why"),
     m.EndOfDataReached(attempt=ATTEMPT),
     m.SplitRequested(attempt=ATTEMPT),
+    m.StoredInputsRead(attempt=ATTEMPT),
     m.CommitReported(attempt=ATTEMPT, sink_uid="out", checkpoint_id=CheckpointId(1), rows=0),
     m.FetchArtifact(job=ATTEMPT.job, sha256="0f" * 32),
 ]
-ANSWERS: list[m.Answer] = [m.Ack(), m.Refused(reason="no"), m.Artifact(content=bytes(range(256)))]
+ANSWERS: list[m.Answer] = [
+    m.Ack(),
+    m.Refused(reason="no"),
+    m.Artifact(content=bytes(range(256))),
+    m.Answers(answers=(m.Ack(), m.Refused(reason="no"), m.Broken(reason="why"))),
+]
 
 
 def name_of(value: object) -> str:

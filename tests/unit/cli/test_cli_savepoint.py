@@ -1,0 +1,325 @@
+"""`unistream savepoint inspect | query | write` and `unistream plan`, with good and with bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import unistream as us
+from unistream.base.errors import CorruptSnapshot
+from unistream.cli.main import main
+from unistream.model.codec import decode_manifest, encode_manifest
+from unistream.model.messages import Split
+from unistream.model.state import ValueStateDescriptor
+from unistream.testing.mini_cluster import MiniCluster
+
+WAIT_S = 60.0
+PIPELINE = """
+import pyarrow as pa
+import unistream as us
+from unistream.model.state import StateOptions, ValueStateDescriptor
+
+class Counts(us.KeyedProcessFunction):
+    def __init__(self, descriptor):
+        self.count = descriptor
+    def process_element(self, row, context, out):
+        raise AssertionError("a plan starts nothing")
+
+def job(env, descriptor, uid="counts"):
+    rows = us.StaticSource(pa.table({"user": pa.array([1, 2], pa.int64())}))
+    source = env.from_source(rows, us.WatermarkStrategy.no_watermarks(), "users").uid("users")
+    counted = source.key_by("user").process(Counts(descriptor), returns={"user": pa.int64()})
+    counted.uid(uid).sink_to(us.CollectSink("collected")).uid("out")
+
+def same(env):
+    job(env, ValueStateDescriptor("count", pa.int32()))
+
+def wider(env):
+    job(env, ValueStateDescriptor("total", pa.int64(), options=StateOptions(renamed_from=("count",))))
+
+def text(env):
+    job(env, ValueStateDescriptor("count", pa.string()))
+
+def elsewhere(env):
+    job(env, ValueStateDescriptor("count", pa.int32()), uid="other")
+"""
+
+
+def counted() -> us.SavepointWriter:
+    values = pa.array(range(100), pa.int32())
+    rows = pa.table({"user": values.cast(pa.int64()), "value": values})
+    return us.SavepointWriter().with_state(
+        "counts", ValueStateDescriptor("count", pa.int32()), rows, keys=["user"]
+    )
+
+
+@pytest.fixture
+def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A savepoint `sp` of 100 users in the current folder, and the module of pipelines beside it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    split = msgspec.msgpack.encode(Split(id="topic-0", data=msgspec.msgpack.encode({"offset": 42})))
+    waiting = msgspec.msgpack.encode(
+        [{"checkpoint_id": 1, "subtask": 0, "announced": 1, "payloads": [b"file"]}]
+    )
+    writer = counted()
+    writer.with_list("users", "splits", [split]).with_list("out-committer", "committables", [waiting])
+    writer.write("sp")
+    return "sp"
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    name = f"planned_{abs(hash(str(tmp_path))):x}"
+    (tmp_path / f"{name}.py").write_text(PIPELINE)
+    return name
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert main([*words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+class TestInspect:
+    def test_json(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
+        found = shown(capsys, "savepoint", "inspect", users)
+        assert found["kind"] == "savepoint"
+        assert found["can_resume"] is True
+        assert 0 <= found["age_ms"] < 600_000
+        [state] = next(op for op in found["operators"] if op["uid"] == "counts")["states"]
+        assert (state["name"], state["kind"], state["rows"]) == ("count", "value", 100)
+        assert found["positions"] == [
+            {"uid": "users", "subtask": 0, "split": "topic-0", "position": {"offset": 42}}
+        ]
+        [commit] = found["pending_commits"]
+        assert (commit["uid"], commit["checkpoint_id"], commit["committables"]) == ("out-committer", 1, 1)
+
+    def test_for_people(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
+        assert main(["savepoint", "inspect", users]) == 0
+        out = capsys.readouterr().out
+        for text in ("the job went on", "counts", "count", "100", "topic-0", "offset 42", "out-committer"):
+            assert text in out
+
+
+class TestQuery:
+    def test_states_are_tables(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
+        sql = 'SELECT count(*) AS n, sum(value)::BIGINT AS total FROM "counts/count" WHERE user < 10'
+        assert shown(capsys, "savepoint", "query", users, sql) == [{"n": 10, "total": 45}]
+        assert shown(capsys, "savepoint", "query", users, "SELECT max(user) AS m FROM counts_count") == [
+            {"m": 99}
+        ]
+        sql = "SELECT split, position->>'offset' AS at FROM users_splits"
+        assert shown(capsys, "savepoint", "query", users, sql) == [{"split": "topic-0", "at": "42"}]
+
+    def test_for_people_many_rows_are_cut(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
+        sql = "SELECT a.user FROM counts_count a, counts_count b"
+        assert main(["savepoint", "query", users, sql]) == 0
+        assert "… and 9,800 more rows" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        "sql", ["SELECT * FROM nothing", "SELEKT 1", "SELECT nope FROM counts_count"], ids=str
+    )
+    def test_a_wrong_statement_names_the_tables(
+        self, capsys: pytest.CaptureFixture[str], users: str, sql: str
+    ) -> None:
+        assert main(["savepoint", "query", users, sql]) == 2
+        assert '"counts/count"' in capsys.readouterr().err
+
+
+class TestWrite:
+    def write(self, file: str, *more: str, keys: str = "user", out: str = "made") -> int:
+        words = ["--operator", "counts", "--state", "count", "--keys", keys, "--file", file, "--out", out]
+        return main(["savepoint", "write", *words, *more])
+
+    @pytest.mark.parametrize("form", ["parquet", "arrow", "stream"])
+    def test_from_files(self, capsys: pytest.CaptureFixture[str], users: str, form: str) -> None:
+        rows = pa.table({"user": pa.array([7, 8], pa.int64()), "value": pa.array([1, 2], pa.int64())})
+        _store(rows, form)
+        assert self.write(form, "--max-parallelism", "16") == 0
+        made = us.read_savepoint("made")
+        assert made.operator("counts").max_parallelism == 16
+        assert sorted(made.table("counts", "count").column("user").to_pylist()) == [7, 8]
+
+    def test_in_place_of_a_state_of_another_savepoint(self, users: str) -> None:
+        _store(pa.table({"user": pa.array([7], pa.int64()), "value": pa.array([1], pa.int64())}), "parquet")
+        assert self.write("parquet", "--base", users) == 0
+        made = us.read_savepoint("made")
+        assert made.table("counts", "count").num_rows == 1
+        assert [split.split for split in made.positions] == ["topic-0"]
+
+    @pytest.mark.parametrize(
+        ("file", "more", "text"),
+        [
+            pytest.param("missing", (), "there is no file missing", id="no such file"),
+            pytest.param("sp/_metadata", (), "cannot be read as Parquet or Arrow", id="something else"),
+            pytest.param(
+                "good", ("--keys", "nope"), "no key column 'nope' among user, value", id="no such key"
+            ),
+            pytest.param("good", ("--kind", "tree"), "--kind 'tree' is not one of value,", id="no such kind"),
+            pytest.param("good", ("--kind", "map"), "there is no column 'map_key'", id="a map without keys"),
+            pytest.param("good", ("--kind", "list"), "is int64, not a list", id="a list of numbers"),
+            pytest.param("twice", (), "the key user=7 comes more than once", id="a key twice"),
+            pytest.param("good", ("--out", "sp"), "exists already", id="a directory that exists"),
+            pytest.param("good", ("--max-parallelism", "0"), "between 1 and", id="no key groups"),
+        ],
+    )
+    def test_bad_input_is_one_sentence(
+        self, capsys: pytest.CaptureFixture[str], users: str, file: str, more: tuple[str, ...], text: str
+    ) -> None:
+        _store(pa.table({"user": pa.array([7], pa.int64()), "value": pa.array([1], pa.int64())}), "good")
+        _store(
+            pa.table({"user": pa.array([7, 7], pa.int64()), "value": pa.array([1, 2], pa.int64())}), "twice"
+        )
+        assert self.write(file, *more) == 2
+        err = capsys.readouterr().err
+        assert text in err
+        assert err.count("\n") == 1
+        assert not Path("made").exists()
+
+
+def _store(rows: pa.Table, form: str) -> None:
+    """In a file called as its form."""
+    if form == "arrow":
+        with pa.ipc.new_file(form, rows.schema) as file:
+            file.write_table(rows)
+    elif form == "stream":
+        with pa.ipc.new_stream(form, rows.schema) as file:
+            file.write_table(rows)
+    else:
+        pq.write_table(rows, form)
+
+
+class TestPlan:
+    @pytest.mark.parametrize(
+        ("function", "code", "fate", "why"),
+        [
+            pytest.param("same", 0, "kept", "", id="unchanged"),
+            pytest.param("wider", 0, "migrated", "renamed from 'count', int32 to int64", id="renamed, wider"),
+            pytest.param("text", 1, "refused", "int32 cannot become string", id="another type"),
+        ],
+    )
+    def test_states(  # noqa: PLR0917
+        self, capsys: pytest.CaptureFixture[str], users: str, module: str,
+        function: str, code: int, fate: str, why: str,
+    ) -> None:  # fmt: skip
+        assert main(["plan", f"{module}:{function}", "--against", users, "--json"]) == code
+        found = json.loads(capsys.readouterr().out)
+        assert found["refused"] is bool(code)
+        [state] = next(op for op in found["operators"] if op["uid"] == "counts")["states"]
+        assert (state["fate"], state["why"]) == (fate, why)
+        assert next(op for op in found["operators"] if op["uid"] == "users")["states"][0]["fate"] == "kept"
+
+    def test_for_people(self, capsys: pytest.CaptureFixture[str], users: str, module: str) -> None:
+        words = ["plan", f"{module}:elsewhere", "--against", users]
+        assert main(words) == 1
+        out = capsys.readouterr().out
+        assert "operator uid 'counts'" in out
+        assert "new" in out
+        assert main([*words, "--allow-non-restored-state"]) == 0
+        assert "dropped" in capsys.readouterr().out
+
+
+# --- damage ----------------------------------------------------------------------------------------
+
+
+def _cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def _rewrite(path: Path, **changes: Any) -> None:
+    """A manifest that says something else, with a checksum that fits."""
+    path.write_bytes(encode_manifest(msgspec.structs.replace(decode_manifest(path.read_bytes()), **changes)))
+
+
+def _state_file() -> Path:
+    [file] = Path("sp/counts/count").iterdir()
+    return file
+
+
+MANIFEST = Path("sp/_metadata")
+UNFINISHED = ("has no _metadata file", "the directory does not exist")
+DAMAGE: list[Any] = [
+    pytest.param(lambda: _cut(MANIFEST), "_metadata", "truncated", id="a truncated manifest"),
+    pytest.param(lambda: _flip(MANIFEST), "_metadata", "", id="a manifest with a flipped bit"),
+    pytest.param(lambda: MANIFEST.write_bytes(b""), "_metadata", "", id="an empty manifest"),
+    pytest.param(lambda: _rewrite(MANIFEST, format=99), "_metadata", "99", id="a newer manifest"),
+    pytest.param(
+        lambda: MANIFEST.write_bytes(b"\x49\x60\x67\x2d\x00\x00\x00\x05" + bytes(100)),
+        "_metadata", "not a manifest", id="another system's manifest",
+    ),
+    pytest.param(MANIFEST.unlink, "sp", "has no _metadata file", id="no manifest"),
+    pytest.param(lambda: shutil.rmtree("sp"), "sp", "the directory does not exist", id="no directory"),
+    pytest.param(lambda: _state_file().unlink(), "counts/count/part-", "is missing", id="no state file"),
+    pytest.param(lambda: _cut(_state_file()), "counts/count/part-", "truncated", id="a truncated state file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("damage", "file", "text"), DAMAGE)
+@pytest.mark.parametrize("command", ["inspect", "query", "plan", "run"])
+def test_damage_names_the_file(  # noqa: PLR0917
+    capsys: pytest.CaptureFixture[str],
+    users: str,
+    module: str,
+    damage: Callable[[], object],
+    file: str,
+    text: str,
+    command: str,
+) -> None:
+    damage()
+    words = {
+        "inspect": ["savepoint", "inspect", users],
+        "query": ["savepoint", "query", users, "SELECT * FROM counts_count"],
+        "plan": ["plan", f"{module}:same", "--against", users],
+        "run": ["run", f"{module}:same", "-t", "local", "-s", users],
+    }[command]
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert file in err
+    assert text in err
+    assert err.count("\n") == 1
+    assert ("choose another snapshot by hand (run -s DIR)" in err) == (text not in UNFINISHED)
+
+
+def test_a_flipped_bit_of_a_state_is_found_where_it_is_read(
+    capsys: pytest.CaptureFixture[str], users: str
+) -> None:
+    _flip(_state_file())
+    assert main(["savepoint", "query", users, "SELECT * FROM counts_count"]) == 2
+    err = capsys.readouterr().err
+    assert "counts/count/part-" in err
+    assert "checksum" in err
+    with pytest.raises(CorruptSnapshot, match="counts/count/part-"):
+        us.SavepointWriter.change(users).write("made")
+    assert not Path("made").exists()
+
+
+def test_a_job_with_a_flipped_bit_fails_and_names_the_file(users: str, module: str) -> None:
+    import importlib
+
+    shutil.rmtree(users)
+    counted().write(users)  # without the positions of a source that is none of ours
+    _flip(_state_file())
+    env = us.Environment()
+    importlib.import_module(module).same(env)
+    graph, code = env.job_graph()
+    with MiniCluster(task_managers=1) as cluster:
+        config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "1000"}
+        result = cluster.execute(graph, code, savepoint="sp", config=config).wait(WAIT_S)
+    assert result.state == "FAILED"
+    assert result.failure is not None
+    assert "counts/count/part-" in result.failure.message

@@ -1,0 +1,326 @@
+"""What becomes of stored state in a changed pipeline: one row for each rule, and agreement with a restore."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from msgspec import structs
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
+from unistream.core.state_assignment import assign_state
+from unistream.core.state_plan import DeclaredState, Fate, RestorePlan, StatePlan, StoredState, plan_restore
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
+from unistream.model.keyed_snapshot import StateKind
+from unistream.model.snapshot import (
+    ListHandle,
+    ListMode,
+    Manifest,
+    OperatorStateHandle,
+    TaskSnapshot,
+    VertexSnapshot,
+)
+from unistream.model.state import (
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateDescriptor,
+    StateOptions,
+    StateTtl,
+    ValueStateDescriptor,
+)
+
+UID = OperatorUid("counts")
+USER = pa.schema([("user", pa.string())])
+INT = ValueStateDescriptor("n", pa.int32())
+
+
+def value(of: pa.DataType, name: str = "n", **options: Any) -> StateDescriptor:
+    return ValueStateDescriptor(name, of, options=StateOptions(**options))
+
+
+def kept(descriptor: StateDescriptor, keys: pa.Schema = USER) -> StoredState:
+    return StoredState(
+        name=descriptor.name,
+        kind=descriptor.kind,
+        schema=descriptor.table_schema(keys),
+        pickled=descriptor.options.pickled,
+        rows=7,
+    )
+
+
+def graph(*uids: str, **changes: Any) -> JobGraph:
+    """Operators in a row, each in a vertex of its own."""
+    vertices = tuple(
+        JobVertex(
+            id=VertexId(uid),
+            name=uid,
+            operators=(OperatorInfo(uid=OperatorUid(uid), name=uid, stateful=True),),
+            parallelism=1,
+            max_parallelism=changes.get("max_parallelism", 128),
+            inputs=min(place, 1),
+        )
+        for place, uid in enumerate(uids)
+    )
+    edges = tuple(
+        JobEdge(id=EdgeId(f"{a}-{b}"), source=VertexId(a), target=VertexId(b), ship=Ship.FORWARD)
+        for a, b in pairwise(uids)
+    )
+    return JobGraph(name="job", vertices=vertices, edges=edges)
+
+
+def manifest(
+    *uids: str, finished: tuple[str, ...] = (), kind: SnapshotKind = SnapshotKind.SAVEPOINT
+) -> Manifest:
+    """Each operator has stored one list."""
+    stored = ListHandle(name="list", mode=ListMode.SPLIT, count=1, inline=(b"x",))
+    return Manifest(
+        job=JobId("j"),
+        job_name="job",
+        lineage=LineageId("l"),
+        checkpoint_id=CheckpointId(3),
+        kind=kind,
+        timestamp_ms=0,
+        vertices=tuple(
+            VertexSnapshot(
+                vertex=VertexId(uid),
+                name=uid,
+                operators=(OperatorUid(uid),),
+                parallelism=1,
+                max_parallelism=128,
+                subtasks=(TaskSnapshot(operators={OperatorUid(uid): OperatorStateHandle(lists=(stored,))}),),
+                finished_subtasks=(0,) if uid in finished else (),
+            )
+            for uid in uids
+        ),
+    )
+
+
+def states(
+    stored: StoredState | None, declared: DeclaredState | None, *, allow_pickled: bool = False
+) -> list[tuple[str, Fate, str]]:
+    plan = plan_restore(
+        manifest(UID),
+        "sp",
+        graph(UID),
+        {UID: () if stored is None else (stored,)},
+        {} if declared is None else {UID: declared},
+        allow_non_restored=False,
+        allow_pickled=allow_pickled,
+    )
+    [operator] = plan.operators
+    return [(state.state, state.fate, state.why) for state in operator.states]
+
+
+def says(*descriptors: StateDescriptor, keys: pa.Schema | None = USER) -> DeclaredState:
+    return DeclaredState(states=descriptors, keys=keys, is_whole=False)
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "fate", "why"),
+    [
+        pytest.param(INT, INT, Fate.KEPT, "", id="unchanged"),
+        pytest.param(INT, value(pa.int64()), Fate.MIGRATED, "int32 to int64", id="wider"),
+        pytest.param(INT, value(pa.string()), Fate.REFUSED, "int32 cannot become string", id="another type"),
+        pytest.param(
+            INT, value(pa.int32(), "m", renamed_from=("n",)), Fate.MIGRATED, "renamed from 'n'", id="renamed"
+        ),
+        pytest.param(
+            INT,
+            value(pa.int64(), "m", renamed_from=("o", "n")),
+            Fate.MIGRATED,
+            "renamed from 'n', int32 to int64",
+            id="renamed and wider",
+        ),
+        pytest.param(
+            value(pa.struct([("a", pa.int32())])),
+            value(pa.struct([("a", pa.int32()), ("b", pa.string())])),
+            Fate.MIGRATED,
+            "new field 'b'",
+            id="a new field",
+        ),
+        pytest.param(
+            value(pa.struct([("a", pa.int32()), ("b", pa.string())])),
+            value(pa.struct([("a", pa.int32())])),
+            Fate.REFUSED,
+            "field 'b' is gone, and its values would be lost",
+            id="a field is gone",
+        ),
+        pytest.param(
+            INT,
+            value(pa.int32(), ttl=StateTtl("1 h")),
+            Fate.MIGRATED,
+            "now with a time to live",
+            id="a time to live",
+        ),
+        pytest.param(
+            INT,
+            ListStateDescriptor("n", pa.int32()),
+            Fate.REFUSED,
+            "it was stored as value state, and is declared as list state",
+            id="another kind",
+        ),
+        pytest.param(
+            MapStateDescriptor("n", pa.int32(), key_type=pa.string()),
+            MapStateDescriptor("n", pa.int64(), key_type=pa.string()),
+            Fate.MIGRATED,
+            "int32 to int64",
+            id="values of a map",
+        ),
+        pytest.param(
+            value(pa.int64(), pickled=True),
+            value(pa.int64()),
+            Fate.REFUSED,
+            "its values were stored pickled, and are declared typed",
+            id="pickled no more",
+        ),
+        pytest.param(
+            value(pa.int64(), pickled=True),
+            value(pa.int64(), pickled=True),
+            Fate.REFUSED,
+            "its values are pickled; execution.state-recovery.allow-pickled-state allows to read them",
+            id="pickled",
+        ),
+    ],
+)
+def test_a_declared_state(stored: StateDescriptor, wanted: StateDescriptor, fate: Fate, why: str) -> None:
+    assert states(kept(stored), says(wanted)) == [(wanted.name, fate, why)]
+
+
+def test_pickled_state_that_is_allowed_is_kept() -> None:
+    stored = value(pa.int64(), pickled=True)
+    assert states(kept(stored), says(stored), allow_pickled=True) == [("n", Fate.KEPT, "")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "fate"),
+    [
+        pytest.param(USER, Fate.KEPT, id="the same"),
+        pytest.param(None, Fate.KEPT, id="not known before it runs"),
+        pytest.param(
+            pa.schema([("user", pa.dictionary(pa.int32(), pa.string()))]), Fate.KEPT, id="as a dictionary"
+        ),
+        pytest.param(pa.schema([("user", pa.int64())]), Fate.REFUSED, id="of another type"),
+        pytest.param(pa.schema([("account", pa.string())]), Fate.REFUSED, id="another column"),
+        pytest.param(pa.schema([*USER, ("day", pa.date32())]), Fate.REFUSED, id="one more"),
+    ],
+)
+def test_key_columns(keys: pa.Schema | None, fate: Fate) -> None:
+    [(_, found, why)] = states(kept(INT), says(INT, keys=keys))
+    assert found is fate
+    assert why.startswith(
+        "it was kept by (user string), and the key is now (" if fate is Fate.REFUSED else ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("stored", "declared", "fate"),
+    [
+        pytest.param(None, says(INT), Fate.NEW, id="nothing is stored"),
+        pytest.param(kept(INT), says(), Fate.UNKNOWN, id="an operator may ask for it when it runs"),
+        pytest.param(kept(INT), None, Fate.UNKNOWN, id="an operator that does not say"),
+        pytest.param(kept(INT), DeclaredState(), Fate.DROPPED, id="an operator without state"),
+        pytest.param(
+            StoredState(name="t", kind=StateKind.TIMERS, schema=USER), says(), Fate.KEPT, id="timers"
+        ),
+        pytest.param(
+            StoredState(name="splits", kind=None),
+            DeclaredState(lists=frozenset({"splits"})),
+            Fate.KEPT,
+            id="a list that is read",
+        ),
+        pytest.param(
+            StoredState(name="rows.001", kind=None),
+            DeclaredState(list_prefixes=("rows",)),
+            Fate.KEPT,
+            id="a list by the beginning of its name",
+        ),
+        pytest.param(
+            StoredState(name="w", kind=StateKind.TABLE, schema=USER),
+            DeclaredState(tables={"w": frozenset({"user"})}),
+            Fate.KEPT,
+            id="an own table",
+        ),
+        pytest.param(
+            StoredState(name="w", kind=StateKind.TABLE, schema=USER),
+            DeclaredState(tables={"w": frozenset({"user", "count"})}),
+            Fate.REFUSED,
+            id="an own table with other columns",
+        ),
+        pytest.param(
+            StoredState(name="rocksdb/1", kind=None, is_native=True),
+            says(),
+            Fate.UNKNOWN,
+            id="files of a backend's own",
+        ),
+    ],
+)
+def test_other_states(stored: StoredState | None, declared: DeclaredState | None, fate: Fate) -> None:
+    [(_, found, _)] = states(stored, declared)
+    assert found is fate
+
+
+def test_a_declared_state_may_be_in_files_of_a_backend() -> None:
+    native = StoredState(name="rocksdb/1", kind=None, is_native=True)
+    assert [fate for _, fate, _ in states(native, says(INT))] == [Fate.UNKNOWN, Fate.UNKNOWN]
+
+
+# --- operators, and the job as a whole -------------------------------------------------------------
+
+STORED = {OperatorUid(uid): (StoredState(name="list", kind=None, rows=1),) for uid in "abc"}
+READS = DeclaredState(lists=frozenset({"list"}))
+
+
+def planned(of: Manifest, job: JobGraph, *, allow: bool = False) -> RestorePlan:
+    stored = {uid: STORED[uid] for vertex in of.vertices for uid in vertex.operators}
+    declared = {op.uid: READS for vertex in job.vertices for op in vertex.operators}
+    return plan_restore(of, "sp", job, stored, declared, allow_non_restored=allow, allow_pickled=False)
+
+
+@pytest.mark.parametrize("allow", [False, True], ids=["by default", "non-restored state allowed"])
+@pytest.mark.parametrize(
+    ("of", "job"),
+    [
+        pytest.param(manifest("a", "b"), graph("a", "b"), id="unchanged"),
+        pytest.param(manifest("a", "b"), graph("a", "b", "c"), id="one more behind"),
+        pytest.param(manifest("a", "b", "c"), graph("a", "c"), id="one is gone"),
+        pytest.param(manifest("a", "b"), graph("a", "c"), id="another uid"),
+        pytest.param(manifest("b", finished=("b",)), graph("a", "b"), id="one more before a finished one"),
+        pytest.param(manifest("a", "b", finished=("a", "b")), graph("a", "b"), id="all finished"),
+        pytest.param(manifest("a", "b", finished=("a",)), graph("b"), id="a finished one is gone"),
+    ],
+)
+def test_a_plan_is_refused_exactly_if_a_restore_is(of: Manifest, job: JobGraph, allow: bool) -> None:
+    try:
+        assign_state(of, "sp", job, allow_non_restored=allow)
+        refused = None
+    except ConfigError as error:
+        refused = str(error)
+    plan = planned(of, job, allow=allow)
+    assert plan.is_refused == (refused is not None)
+    assert plan.problems == (() if refused is None else (refused,))
+
+
+def test_state_without_an_operator_is_refused_or_dropped() -> None:
+    of, job = manifest("a", "b"), graph("a")
+    refused = planned(of, job).operators[1]
+    assert (refused.uid, refused.fate) == ("b", Fate.REFUSED)
+    assert "allow non-restored state" in refused.why
+    dropped = planned(of, job, allow=True).operators[1]
+    assert dropped.states == (StatePlan(state="list", fate=Fate.DROPPED, rows=1),)
+    assert not dropped.is_refused
+
+
+def test_new_and_finished_operators() -> None:
+    plan = planned(manifest("a", finished=("a",)), graph("a", "b"))
+    assert [(op.uid, op.fate) for op in plan.operators] == [("a", Fate.KEPT), ("b", Fate.NEW)]
+    assert plan.operators[0].why == "it had finished, and is not run again"
+
+
+def test_a_drained_savepoint_is_refused_with_the_other_one() -> None:
+    drained = structs.replace(manifest("a", kind=SnapshotKind.TERMINATE), resumable="savepoint-x")
+    [problem] = planned(drained, graph("a")).problems
+    assert "nothing can go on from it; go on from savepoint-x, beside it" in problem

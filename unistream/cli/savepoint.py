@@ -1,0 +1,298 @@
+"""`unistream savepoint`: take one of a job; look into one, query or make one. Only the first needs a cluster.
+
+unistream savepoint JOB                 take one (also: savepoint take JOB)
+unistream savepoint inspect PATH        what is in it
+unistream savepoint query PATH SQL      its states as tables
+unistream savepoint write …             from Parquet or Arrow files
+unistream savepoint finalize PATH       commit what it lists as pending, without its job
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from typer.core import TyperGroup
+
+from unistream.base.clock import SystemClock
+from unistream.cli import jobs
+from unistream.cli.errors import JOB_FAILED
+from unistream.cli.jobs import absolute
+from unistream.cli.load import build, load_function
+from unistream.cli.options import AsJson, Defines, Directory, Job, configuration
+from unistream.cli.output import console, duration, moment, print_json
+from unistream.core.memory import describe_bytes
+
+if TYPE_CHECKING:
+    from unistream.api.environment import Environment
+    from unistream.savepoint.finalize import Finalized
+
+ROWS_SHOWN_MAX: Final = 200  # of a query, for people; programs get all
+
+Path = Annotated[str, typer.Argument(metavar="PATH", help="Directory of a savepoint or checkpoint.")]
+
+
+class _TakeByDefault(TyperGroup):
+    """`savepoint JOB` means `savepoint take JOB`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] != "--help":
+            args = ["take", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_TakeByDefault,
+    no_args_is_help=True,
+    help="Take a savepoint of a job (`savepoint JOB`), look into one, query it, or make one.",
+)
+
+
+@app.command("take")
+def take(job: Job, directory: Directory = None, defines: Defines = None, as_json: AsJson = False) -> None:
+    """Take a savepoint; the job goes on. `savepoint JOB` is short for it."""
+    jobs.savepoint(job, directory, defines, as_json)
+
+
+@app.command("inspect")
+def inspect(path: Path, as_json: AsJson = False) -> None:
+    """Show what a savepoint holds: operators, states, sizes, positions of sources, pending commits."""
+    from unistream.savepoint.inspection import inspection
+    from unistream.savepoint.reading import read_savepoint
+
+    found = inspection(read_savepoint(_absolute(path)), SystemClock().wall_ms())
+    if as_json:
+        print_json(found)
+        return
+    out = console()
+    for label, value in _facts(found):
+        out.print(f"[bold]{label:<12}[/bold] {value}")
+    out.print(_states(found))
+    if found.positions:
+        out.print()
+        out.print(_positions(found))
+    if found.pending_commits:
+        out.print()
+        out.print(_commits(found))
+
+
+@app.command("query")
+def query(
+    path: Path,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help='Tables are "operator uid/state name".')],
+    as_json: AsJson = False,
+) -> None:
+    """Run SQL over the states of a savepoint, by DuckDB."""
+    from unistream.savepoint.query import query as run
+    from unistream.savepoint.reading import read_savepoint
+
+    result = run(read_savepoint(_absolute(path)), sql)
+    if as_json:
+        print_json(result.to_pylist())
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in result.schema.names:
+        table.add_column(escape(name), overflow="fold")
+    for row in result.slice(0, ROWS_SHOWN_MAX).to_pylist():
+        table.add_row(*("" if value is None else escape(_shown(value)) for value in row.values()))
+    out = console()
+    out.print(table)
+    if result.num_rows > ROWS_SHOWN_MAX:
+        more = result.num_rows - ROWS_SHOWN_MAX
+        out.print(f"… and {more:,} more rows: use LIMIT, or --json for all")
+
+
+@app.command("write")
+def write(  # noqa: PLR0917  # typer passes them by name
+    uid: Annotated[str, typer.Option("--operator", metavar="UID", help="The operator's uid.")],
+    state: Annotated[str, typer.Option("--state", metavar="NAME", help="As the operator declares it.")],
+    keys: Annotated[str, typer.Option("--keys", metavar="A,B", help="Columns of the key, in order.")],
+    file: Annotated[list[str], typer.Option("--file", metavar="FILE", help="Parquet or Arrow; repeatable.")],
+    out: Annotated[str, typer.Option("--out", metavar="PATH", help="The savepoint's new directory.")],
+    kind: Annotated[
+        str, typer.Option("--kind", help="value, list, map, reducing, aggregating or table.")
+    ] = "value",
+    max_parallelism: Annotated[
+        int | None, typer.Option("--max-parallelism", metavar="N", help="Number of key groups.")
+    ] = None,
+    base: Annotated[
+        str | None, typer.Option("--base", metavar="PATH", help="A savepoint to take everything else from.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a savepoint of the rows of files: the key's columns and `value` (of a map also `map_key`)."""
+    from unistream.savepoint.files import write_state
+
+    made = write_state(
+        uid=uid,
+        state=state,
+        keys=[key.strip() for key in keys.split(",") if key.strip()],
+        files=file,
+        out=_absolute(out),
+        kind=kind,
+        max_parallelism=max_parallelism,
+        base=absolute(base),
+    )
+    if as_json:
+        print_json({"savepoint": made})
+    else:
+        console().print(f"savepoint written: {made}", markup=False)
+
+
+@app.command("finalize")
+def finalize(
+    path: Path,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            "--pipeline",
+            metavar="MODULE:FUNCTION",
+            help="For sinks of your own, and those with credentials in the pipeline.",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what is pending.")] = False,
+    defines: Defines = None,
+    as_json: AsJson = False,
+) -> None:
+    """Commit what a savepoint lists as pending, without starting its job. Safe to repeat.
+
+    Exit code 1: something is not committed.
+    """
+    from unistream.api.finalizing import finalize_savepoint
+
+    build_pipeline = None
+    if pipeline is not None:
+        function = load_function(pipeline)
+
+        def build_pipeline(environment: Environment) -> None:
+            build(function, environment)
+
+    found = finalize_savepoint(
+        _absolute(path), build_pipeline, config=configuration(defines), dry_run=dry_run
+    )
+    if as_json:
+        print_json(found)
+    else:
+        _print_finalized(found, dry_run)
+    if not dry_run and not found.is_complete:
+        raise typer.Exit(JOB_FAILED)
+
+
+def _print_finalized(found: Finalized, dry_run: bool) -> None:
+    out = console()
+    if found.commits:
+        out.print(_finalized(found))
+    if not found.commits:
+        out.print("nothing is pending")
+    elif dry_run:
+        out.print("nothing was committed (--dry-run)")
+    elif found.had_nothing_to_do:
+        out.print("nothing to do: already committed")
+    elif found.is_complete:
+        out.print("everything is committed")
+    else:
+        out.print("not everything is committed; nothing was deleted, and it is safe to repeat")
+    if found.advice and not dry_run:
+        out.print(found.advice, markup=False)
+
+
+def _finalized(found: Finalized) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("COMMITTER", "CHECKPOINTS", "PENDING", "ROWS", "OUTCOME", "WHY"):
+        table.add_column(heading, overflow="fold")
+    for commit in found.commits:
+        table.add_row(
+            escape(commit.operator),
+            ", ".join(map(str, commit.checkpoints)),
+            f"{commit.committables:,}",
+            f"{commit.rows:,}" if commit.rows else "",
+            commit.outcome.value,
+            escape(commit.reason),
+        )
+    return table
+
+
+def _absolute(path: str) -> str:
+    found = absolute(path)
+    assert found is not None, "there is a path"
+    return found
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _facts(found: Any) -> list[tuple[str, str]]:
+    facts = [
+        ("path", escape(found.path)),
+        ("kind", found.meaning),
+        ("job", f"{escape(found.job_name)} ({found.job})"),
+        ("checkpoint", f"{found.checkpoint_id}, format {found.format}"),
+        ("taken", f"{moment(found.taken_ms)}, {duration(found.age_ms)} ago"),
+        ("size", describe_bytes(found.size)),
+        ("resume", f"unistream run … -s {escape(found.path)}" if found.can_resume else "no"),
+    ]
+    if found.advice:
+        facts.append(("", escape(found.advice)))
+    return facts
+
+
+def _states(found: Any) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("OPERATOR", "STATE", "KIND", "ROWS", "SIZE", "KEY GROUPS", "SUBTASKS"):
+        table.add_column(heading, overflow="fold")
+    for operator in found.operators:
+        width = str(operator.parallelism)
+        if operator.finished_subtasks:
+            width += f", {len(operator.finished_subtasks)} finished"
+        if not operator.states:
+            table.add_row(escape(operator.uid), "", "", "", "", "", width)
+        for state in operator.states:
+            groups = (
+                "" if state.key_groups is None else f"{state.key_groups:,} of {operator.max_parallelism:,}"
+            )
+            kind = f"{state.kind}, pickled" if state.pickled else state.kind
+            rows = "" if state.rows is None else f"{state.rows:,}"
+            table.add_row(
+                escape(operator.uid),
+                escape(state.name),
+                kind,
+                rows,
+                describe_bytes(state.size),
+                groups,
+                width,
+            )
+    return table
+
+
+def _positions(found: Any) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("SOURCE", "SPLIT", "SUBTASK", "POSITION"):
+        table.add_column(heading, overflow="fold")
+    for split in found.positions:
+        subtask = "unassigned" if split.subtask is None else str(split.subtask)
+        table.add_row(escape(split.uid), escape(split.split), subtask, escape(_fields(split.position)))
+    return table
+
+
+def _fields(position: object) -> str:
+    if not isinstance(position, dict):
+        return str(position)
+    return ", ".join(f"{key} {_shown(value)}" for key, value in position.items())
+
+
+def _commits(found: Any) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("COMMITTER", "CHECKPOINT", "WRITER", "PENDING", "SIZE"):
+        table.add_column(heading, overflow="fold")
+    for commit in found.pending_commits:
+        table.add_row(
+            escape(commit.uid),
+            "unknown" if commit.checkpoint_id is None else str(commit.checkpoint_id),
+            "unknown" if commit.writer is None else str(commit.writer),
+            f"{commit.committables:,}",
+            describe_bytes(commit.size),
+        )
+    return table

@@ -1,0 +1,134 @@
+"""What the manifest's opaque parts mean to people: positions of sources, commits that wait.
+
+A connector's own bytes are MessagePack; here they are shown as what they hold, whatever connector wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from unistream.base.errors import CorruptSnapshot
+from unistream.base.ids import OperatorUid
+from unistream.model.messages import Split
+
+T = TypeVar("T")
+
+SPLITS_STATE: Final = "splits"  # list of every source: what its readers have
+COMMITTER_STATE: Final = "committables"  # list of every committer: what waits to be made visible
+
+
+class SplitPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a source that is not read to its end.
+
+    Attributes:
+        uid: Of the source.
+        subtask: Whose reader had it; None: nobody was given it yet.
+        split: Its name: a partition of a topic, a range of a file.
+        position: What the connector keeps: where to read next, and where to end.
+    """
+
+    uid: OperatorUid
+    subtask: int | None
+    split: str
+    position: object
+
+
+class PendingCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """Output that was written, and that a job which starts from here makes visible before all else. Most
+    of it was made visible when the savepoint was complete; to do it again changes nothing.
+
+    Attributes:
+        uid: Of the committer.
+        checkpoint_id: With which it is committed; None: written by a version that this one does not know.
+        writer: Subtask of the sink's writer.
+        committables: How many pieces.
+        size: Of their descriptions, in bytes.
+    """
+
+    uid: OperatorUid
+    checkpoint_id: int | None
+    writer: int | None
+    committables: int
+    size: int
+
+
+class _Assigner(msgspec.Struct):
+    unassigned: tuple[Split, ...] = ()
+
+
+class _Pending(msgspec.Struct):
+    checkpoint_id: int
+    subtask: int
+    payloads: list[bytes] = []
+
+
+def split_positions(uid: OperatorUid, subtask: int | None, items: Iterable[bytes]) -> list[SplitPosition]:
+    """Of the stored splits of one reader.
+
+    Raises:
+        CorruptSnapshot: an item is no split.
+    """
+    return [_position(uid, subtask, _decoded(item, Split, f"a split of {uid!r}")) for item in items]
+
+
+def unassigned_positions(uid: OperatorUid, coordinator: bytes) -> list[SplitPosition]:
+    """Splits that no reader had, of the state of a source's assigner.
+
+    Raises:
+        CorruptSnapshot: that state cannot be read.
+    """
+    state = _decoded(coordinator, _Assigner, f"the split assigner of {uid!r}")
+    return [_position(uid, None, split) for split in state.unassigned]
+
+
+def pending_commits(uid: OperatorUid, items: Sequence[bytes]) -> list[PendingCommit]:
+    """Of the stored list of a committer."""
+    found: list[PendingCommit] = []
+    for item in items:
+        try:
+            decoded = msgspec.msgpack.decode(item, type=list[_Pending])
+        except msgspec.MsgspecError:
+            found.append(
+                PendingCommit(uid=uid, checkpoint_id=None, writer=None, committables=1, size=len(item))
+            )
+            continue
+        found.extend(
+            PendingCommit(
+                uid=uid,
+                checkpoint_id=pending.checkpoint_id,
+                writer=pending.subtask,
+                committables=len(pending.payloads),
+                size=sum(map(len, pending.payloads)),
+            )
+            for pending in decoded
+            if pending.payloads
+        )
+    return found
+
+
+def readable(data: bytes) -> object:
+    """What MessagePack bytes hold, or their hex digits if they are something else.
+
+    >>> readable(msgspec.msgpack.encode({"offset": 7}))
+    {'offset': 7}
+    >>> readable(b"plain text")
+    '706c61696e2074657874'
+    """
+    try:
+        return msgspec.msgpack.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return data.hex()
+
+
+def _position(uid: OperatorUid, subtask: int | None, split: Split) -> SplitPosition:
+    return SplitPosition(uid=uid, subtask=subtask, split=split.id, position=readable(split.data))
+
+
+def _decoded(data: bytes, kind: type[T], what: str) -> T:
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise CorruptSnapshot(f"{what} cannot be read: {error}") from error

@@ -1,0 +1,264 @@
+"""Commits what a savepoint still lists as pending, without a job.
+
+    decide    `pending`: which sinks, which checkpoints, in which order; refused if a committer is unknown
+    commit    sink by sink as a restored committer: permit of the manifest, checkpoints ascending, retries
+    report    one line for each sink; what one sink says does not keep the others from being tried
+
+Nothing is deleted and nothing is written into the savepoint. Every commit is safe to repeat, so it may be
+told again after a crash, and a job that starts from the savepoint later finds everything committed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from unistream.base.config import COMMITTER_RETRIES, Configuration
+from unistream.base.errors import OutcomeUnknown
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, OperatorUid, VertexId
+from unistream.connector.committers import committer_of
+from unistream.model.chain import JobCode
+from unistream.model.snapshot import Manifest
+from unistream.operator.commit_rounds import CommitRounds, Committed
+from unistream.operator.committables import Due
+from unistream.operator.sink import CommittingOperator, StageCommitter
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import CommitOutcome, Committer, SinkContext
+from unistream.savepoint.pending import SinkPlan, Step, merged, pending, plan_commits
+from unistream.savepoint.reading import Savepoint
+
+_NO_MASTER: Final = LeaderEpoch(0)  # nobody leads here; told to tables for information only
+
+_log = logging.getLogger(__name__)
+
+
+class Outcome(Enum):
+    """How it ended for one sink."""
+
+    PENDING = "pending"
+    COMMITTED = "committed"
+    ALREADY_COMMITTED = "already committed"
+    FAILED = "failed for a known reason"
+    UNKNOWN = "unknown outcome"
+    ERROR = "error"
+
+
+class SinkCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done for one operator of a sink.
+
+    Attributes:
+        sink: Identity under which it is committed.
+        operator: Uid of the committer, as `savepoint inspect` lists it.
+        connector: Empty: the pipeline made the committer.
+        checkpoints: Ascending.
+        rows: Made visible now, as far as the sink says.
+        failed: Committables that can never be committed.
+        reason: Of all but success.
+    """
+
+    sink: OperatorUid
+    operator: OperatorUid
+    connector: str
+    checkpoints: tuple[CheckpointId, ...]
+    committables: int
+    outcome: Outcome
+    rows: int = 0
+    table_version: int | None = None
+    failed: int = 0
+    reason: str = ""
+
+
+class Finalized(msgspec.Struct, frozen=True, kw_only=True):
+    """What `finalize` has done. `advice`: what to know besides; may be empty."""
+
+    path: str
+    job: JobId
+    job_name: str
+    checkpoint_id: CheckpointId
+    commits: tuple[SinkCommit, ...]
+    advice: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Everything that was pending is committed."""
+        done = (Outcome.COMMITTED, Outcome.ALREADY_COMMITTED)
+        return all(commit.outcome in done for commit in self.commits)
+
+    @property
+    def had_nothing_to_do(self) -> bool:
+        """Nothing was pending, or all of it had been committed."""
+        return all(commit.outcome is Outcome.ALREADY_COMMITTED for commit in self.commits)
+
+
+def finalize(
+    savepoint: Savepoint, config: Configuration, code: JobCode | None = None, *, dry_run: bool = False
+) -> Finalized:
+    """Commits, or with `dry_run` only tells, what is pending. The job must not be running.
+
+    Args:
+        savepoint: Or a checkpoint.
+        config: `sink.committer.retries`.
+        code: The pipeline's; its sinks make their committers themselves.
+        dry_run: Nothing is asked of any sink.
+
+    Raises:
+        ConfigError: a committer cannot be made; nothing was committed.
+        CorruptSnapshot: the lists cannot be read.
+    """
+    manifest = savepoint.manifest
+    operators = None if code is None else committing_operators(code, manifest)
+    uids = None if operators is None else {uid: op.sink_uid or uid for uid, op in operators.items()}
+    plans = plan_commits(pending(savepoint.committables, manifest.restores_as), uids)
+    commits: list[SinkCommit] = []
+    if dry_run:
+        commits += (
+            _told(plan, step, step.due, Outcome.PENDING) for plan in plans for step in plan.steps if step.due
+        )
+    else:
+        work = [(plan, _committers(plan, operators or {})) for plan in plans]
+        for plan, committers in work:
+            commits += _Finalizing(manifest, plan, config.get(COMMITTER_RETRIES)).run(committers)
+    found = Finalized(
+        path=savepoint.path,
+        job=savepoint.job,
+        job_name=savepoint.job_name,
+        checkpoint_id=savepoint.checkpoint_id,
+        commits=tuple(commits),
+    )
+    return msgspec.structs.replace(found, advice=_advice(found, manifest))
+
+
+def committing_operators(code: JobCode, manifest: Manifest) -> dict[OperatorUid, CommittingOperator]:
+    """Of a pipeline, those that commit; in the order of the savepoint's job, new ones last."""
+    found = {
+        node.uid: node.operator
+        for chain in code.chains.values()
+        for node in chain.nodes
+        if isinstance(node.operator, CommittingOperator)
+    }
+    order = [uid for vertex in manifest.vertices for uid in vertex.operators if uid in found]
+    return {uid: found[uid] for uid in dict.fromkeys((*order, *found))}
+
+
+def _committers(
+    plan: SinkPlan, operators: Mapping[OperatorUid, CommittingOperator]
+) -> dict[OperatorUid, Committer]:
+    """All of them before anything is committed. Raises ConfigError, CorruptSnapshot."""
+    return {
+        step.uid: committer_of(step.connector, [payload for one in step.due for payload in one.payloads])
+        if step.connector
+        else operators[step.uid].create()
+        for step in plan.steps
+    }
+
+
+class _Finalizing:
+    """One sink."""
+
+    def __init__(self, manifest: Manifest, plan: SinkPlan, retries: int) -> None:
+        self._manifest = manifest
+        self._plan = plan
+        self._retries = retries
+        self._permit = CommitPermit(
+            lineage=manifest.lineage, checkpoint_id=manifest.restores_as, epoch=_NO_MASTER
+        )
+
+    def run(self, committers: Mapping[OperatorUid, Committer]) -> list[SinkCommit]:
+        """Step by step; what is behind one that did not succeed is left as it is."""
+        done: list[SinkCommit] = []
+        passed: list[Due] = []
+        for step in self._plan.steps:
+            due = merged(step.due, passed)
+            if not due:
+                continue
+            try:
+                found, passed = self._commit(committers[step.uid], due)
+            except Exception as error:  # of whatever system; told, and the other sinks are tried
+                _log.warning("event=finalize_failed sink=%s", self._plan.sink_uid, exc_info=error)
+                unknown = isinstance(error, OutcomeUnknown)
+                outcome = Outcome.UNKNOWN if unknown else Outcome.ERROR
+                reason = str(error) or type(error).__name__
+                return [*done, _told(self._plan, step, due, outcome, reason=reason)]
+            done.append(_summed(self._plan, step, due, found))
+        return done
+
+    def _commit(self, committer: Committer, due: Sequence[Due]) -> tuple[list[Committed], list[Due]]:
+        """How it went, and what the next step gets."""
+        rounds = CommitRounds(committer, self._plan.sink_uid, self._retries)
+        with closing(rounds):
+            rounds.open(self._context())
+            found = rounds.run(self._permit, due)
+        if isinstance(committer, StageCommitter):
+            made = [(one.checkpoint_id, tuple(committer.made.get(one.checkpoint_id, ()))) for one in due]
+        else:
+            gone = {payload for committed in found for payload in committed.failed}
+            made = [(one.checkpoint_id, tuple(p for p in one.payloads if p not in gone)) for one in due]
+        return found, [Due(checkpoint_id, payloads) for checkpoint_id, payloads in made if payloads]
+
+    def _context(self) -> SinkContext:
+        job = self._manifest.job
+        return SinkContext(
+            job=job,
+            lineage=self._manifest.lineage,
+            sink_uid=self._plan.sink_uid,
+            attempt=AttemptId(job, VertexId("0" * 32), 0, 0),
+            index=0,
+            parallelism=1,
+            restored=self._manifest.restores_as,
+            metrics=_Uncounted(),
+            finalizing=True,
+        )
+
+
+class _Uncounted:
+    """There is no job to show numbers with."""
+
+    def add(self, name: str, amount: int) -> None:
+        """Nobody looks."""
+
+
+def _summed(plan: SinkPlan, step: Step, due: Sequence[Due], found: Sequence[Committed]) -> SinkCommit:
+    failed = sum(len(committed.failed) for committed in found)
+    outcomes = {committed.result.outcome for committed in found}
+    if failed or CommitOutcome.FAILED in outcomes:
+        outcome = Outcome.FAILED
+    elif outcomes == {CommitOutcome.ALREADY_COMMITTED}:
+        outcome = Outcome.ALREADY_COMMITTED
+    else:
+        outcome = Outcome.COMMITTED
+    told = _told(plan, step, due, outcome, reason="; ".join({c.reason: None for c in found if c.reason}))
+    return msgspec.structs.replace(
+        told,
+        rows=sum(committed.result.rows for committed in found),
+        table_version=found[-1].result.table_version,
+        failed=failed,
+    )
+
+
+def _told(plan: SinkPlan, step: Step, due: Sequence[Due], outcome: Outcome, reason: str = "") -> SinkCommit:
+    return SinkCommit(
+        sink=plan.sink_uid,
+        operator=step.uid,
+        connector=step.connector,
+        checkpoints=tuple(one.checkpoint_id for one in due),
+        committables=sum(len(one.payloads) for one in due),
+        outcome=outcome,
+        reason=reason,
+    )
+
+
+def _advice(found: Finalized, manifest: Manifest) -> str:
+    """About the other savepoint of a drain."""
+    if manifest.resumes_after is None or not found.commits:
+        return ""
+    if found.had_nothing_to_do:
+        return f"the drain that it was taken by (checkpoint {manifest.resumes_after}) has committed it"
+    return (
+        f"the terminal savepoint of the same drain (checkpoint {manifest.resumes_after}) lists this and what "
+        "the drain itself has caused"
+    )

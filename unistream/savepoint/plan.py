@@ -1,0 +1,120 @@
+"""What operators declare, and what a savepoint stores, brought together for `core.state_plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from unistream.base.config import Configuration
+from unistream.base.config.state import ALLOW_PICKLED_STATE
+from unistream.base.ids import OperatorUid
+from unistream.core.state_plan import DeclaredState, RestorePlan, StoredState, plan_restore
+from unistream.model.chain import JobCode
+from unistream.model.graph import JobGraph
+from unistream.model.keyed_snapshot import StateKind
+from unistream.model.state import StateDescriptor
+from unistream.operator.base import BaseOperator
+from unistream.operator.join import DIMENSION_STATE, WAITING_STATE, BroadcastLookupJoin
+from unistream.operator.sink import COMMITTER_STATE, WRITER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.operator.window import FIRED, STATE, WindowAggregate
+from unistream.port.operator import SourceOperatorSpec
+from unistream.savepoint.contents import SPLITS_STATE
+from unistream.savepoint.reading import Savepoint
+from unistream.savepoint.states import NATIVE_KIND, StateContent
+
+
+@runtime_checkable
+class DeclaresStates(Protocol):
+    """An operator with keyed state that says so before it runs; it may ask for more when it does."""
+
+    def declared_states(self) -> tuple[StateDescriptor, ...]: ...
+
+    def declared_keys(self) -> pa.Schema | None:
+        """Names and types of the key's columns; None: not known yet."""
+
+
+def plan(
+    savepoint: Savepoint,
+    graph: JobGraph,
+    code: JobCode,
+    config: Configuration,
+    *,
+    allow_non_restored: bool = False,
+) -> RestorePlan:
+    """What becomes of the state of `savepoint` in a job of `graph`.
+
+    Raises:
+        CorruptSnapshot: a state file is damaged.
+    """
+    return plan_restore(
+        savepoint.manifest,
+        savepoint.path,
+        graph,
+        stored_states(savepoint),
+        declared_states(code),
+        allow_non_restored=allow_non_restored,
+        allow_pickled=config.get(ALLOW_PICKLED_STATE),
+    )
+
+
+def stored_states(savepoint: Savepoint) -> Mapping[OperatorUid, tuple[StoredState, ...]]:
+    """By operator; of a table only its columns are read.
+
+    Raises:
+        CorruptSnapshot: a state file is damaged.
+    """
+    return {
+        operator.uid: tuple(_stored(savepoint, operator.uid, state) for state in operator.states)
+        for operator in savepoint.operators
+        if operator.states
+    }
+
+
+def declared_states(code: JobCode) -> Mapping[OperatorUid, DeclaredState]:
+    """Operators that say what state they have."""
+    found = {}
+    for chain in code.chains.values():
+        for node in chain.nodes:
+            declared = declared_by(node.operator)
+            if declared is not None:
+                found[node.uid] = declared
+    return found
+
+
+def declared_by(operator: object) -> DeclaredState | None:
+    """None: it does not say."""
+    match operator:
+        case SourceOperatorSpec():
+            return DeclaredState(lists=frozenset((SPLITS_STATE,)))
+        case SinkWriterOperator():
+            return DeclaredState(lists=frozenset((WRITER_STATE,)))
+        case CommitterOperator():
+            return DeclaredState(lists=frozenset((COMMITTER_STATE,)))
+        case WindowAggregate():
+            return DeclaredState(lists=frozenset((FIRED,)), tables={STATE: operator.state_columns})
+        case BroadcastLookupJoin():
+            return DeclaredState(lists=frozenset((DIMENSION_STATE,)), list_prefixes=(WAITING_STATE,))
+        case DeclaresStates():
+            return DeclaredState(
+                states=operator.declared_states(), keys=operator.declared_keys(), is_whole=False
+            )
+        case BaseOperator() if type(operator).snapshot_state is BaseOperator.snapshot_state:
+            return DeclaredState()
+    return None
+
+
+def _stored(savepoint: Savepoint, uid: OperatorUid, state: StateContent) -> StoredState:
+    if state.kind == NATIVE_KIND:
+        return StoredState(name=state.name, kind=None, pickled=state.pickled, is_native=True)
+    if state.kind.startswith("list-"):
+        return StoredState(name=state.name, kind=None, rows=state.rows)
+    schema, _ = savepoint.batches(uid, state.name)
+    return StoredState(
+        name=state.name,
+        kind=StateKind(state.kind),
+        schema=schema,
+        pickled=state.pickled,
+        rows=state.rows,
+    )

@@ -1,0 +1,304 @@
+"""A savepoint (or checkpoint) as facts and Arrow tables.
+
+    open      manifest read, its checksum and the presence of every file checked; no state is read
+    table     the files of one state, each part checked as it is read
+
+Every state is a table. A keyed state has the columns that `unistream.model.state` describes (`__key_group`,
+the key's columns, `value` …); an operator's own table has its own columns. A list of operator state has
+`subtask` and `item` (opaque bytes); the splits of a source `subtask`, `split` and `position` (JSON).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound
+from unistream.base.ids import CheckpointId, JobId, OperatorUid
+from unistream.model.elements import SnapshotKind
+from unistream.model.snapshot import (
+    KeyedShare,
+    ListHandle,
+    Manifest,
+)
+from unistream.savepoint.contents import (
+    COMMITTER_STATE,
+    SPLITS_STATE,
+    PendingCommit,
+    SplitPosition,
+    pending_commits,
+    split_positions,
+    unassigned_positions,
+)
+from unistream.savepoint.states import (
+    NATIVE_KIND,
+    OperatorContent,
+    Stored,
+    content_of,
+    states_of,
+)
+from unistream.state.keyed_files import read_keyed_share
+from unistream.storage.fs import FsCheckpointStorage
+from unistream.storage.state_files import FsStateReader
+
+LIST_COLUMNS: Final = pa.schema([("subtask", pa.int32()), ("item", pa.binary())])
+SPLIT_COLUMNS: Final = pa.schema([("subtask", pa.int32()), ("split", pa.string()), ("position", pa.string())])
+
+
+def read_savepoint(path: str | os.PathLike[str]) -> Savepoint:
+    """Opens a savepoint, or a checkpoint, wherever it lies now.
+
+    Args:
+        path: Its directory (the one with `_metadata` in it): a local path, or a URL such as s3://….
+
+    Raises:
+        ConfigError: there is no snapshot.
+        CorruptSnapshot: its manifest is damaged or of a version that cannot be read, or a state file is
+            missing or truncated; the text names the file.
+    """
+    return Savepoint(path)
+
+
+class Savepoint:
+    """A snapshot that was opened by `read_savepoint`. Read-only; what is read of it is not kept.
+
+    Attributes:
+        path: URL or absolute path of its directory.
+        manifest: All that it says of itself.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        text = os.fspath(path).removeprefix("file://")
+        self.path = text if "://" in text or text.startswith("file:") else os.path.abspath(text)
+        self.manifest: Manifest = FsCheckpointStorage(self.path).read_manifest(self.path)
+        self._reader = FsStateReader(self.path)
+
+    def __repr__(self) -> str:
+        return f"Savepoint({self.path!r}, {self.kind.value} {self.checkpoint_id} of {self.job_name!r})"
+
+    @property
+    def kind(self) -> SnapshotKind:
+        """Checkpoint, savepoint, or the one a job was stopped (SUSPEND) or drained (TERMINATE) with."""
+        return self.manifest.kind
+
+    @property
+    def job(self) -> JobId:
+        return self.manifest.job
+
+    @property
+    def job_name(self) -> str:
+        return self.manifest.job_name
+
+    @property
+    def checkpoint_id(self) -> CheckpointId:
+        return self.manifest.checkpoint_id
+
+    @property
+    def taken_ms(self) -> int:
+        """When it was begun: ms since the epoch."""
+        return self.manifest.timestamp_ms
+
+    @property
+    def can_resume(self) -> bool:
+        """A job can go on from here. False: the job was drained, all its windows have fired."""
+        return self.kind is not SnapshotKind.TERMINATE
+
+    @cached_property
+    def operators(self) -> tuple[OperatorContent, ...]:
+        """All operators, also those without state, in the order of the job."""
+        return tuple(
+            OperatorContent(
+                uid=uid,
+                vertex=vertex.name,
+                parallelism=vertex.parallelism,
+                max_parallelism=vertex.max_parallelism,
+                finished_subtasks=vertex.finished_subtasks,
+                states=tuple(content_of(name, stored) for name, stored in states_of(uid, vertex).items()),
+            )
+            for vertex in self.manifest.vertices
+            for uid in vertex.operators
+        )
+
+    def operator(self, uid: str) -> OperatorContent:
+        """Raises NotFound, with the uids that there are."""
+        for operator in self.operators:
+            if operator.uid == uid:
+                return operator
+        known = ", ".join(repr(str(operator.uid)) for operator in self.operators)
+        raise NotFound(f"{self.path} has no operator with uid {uid!r}; it has {known or 'none'}")
+
+    def batches(self, uid: str, state: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """Columns and rows of one state's table, read as one goes through them.
+
+        Raises:
+            NotFound: there is no such operator or state.
+            ConfigError: the state lies in a backend's own files.
+            CorruptSnapshot: a file is damaged; also while one goes through the rows.
+        """
+        with self._named():
+            schema, batches = self._open(uid, state)
+        return schema, self._checked(batches)
+
+    def _open(self, uid: str, state: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        stored = self._stored(uid, state)
+        if stored.native:
+            raise ConfigError(
+                f"the state of operator uid {uid!r} in {self.path} is in files of {state!r}, which only that "
+                "backend reads; take a savepoint, which is always tables"
+            )
+        if stored.lists:
+            return self._list_table(OperatorUid(uid), state, stored)
+        tables = [
+            read_keyed_share(KeyedShare(handle=h, start=0, stop=len(h.key_groups)), self._reader)
+            for h in stored.keyed
+        ]
+        schema = _common([table.schema for table in tables], uid, state)
+        return schema, (_as(batch, schema) for table in tables for batch in table.batches)
+
+    def table(self, uid: str, state: str) -> pa.Table:
+        """The same, as a whole in memory.
+
+        >>> import tempfile, pyarrow as pa, unistream as us
+        >>> users = pa.table({"user": ["ann", "bob"], "value": [3, 5]})
+        >>> folder = tempfile.mkdtemp() + "/start"
+        >>> seen = us.SavepointWriter().with_state("seen", "count", users, keys=["user"])
+        >>> us.read_savepoint(seen.write(folder)).table("seen", "count").select(["user", "value"]).to_pylist()
+        [{'user': 'bob', 'value': 5}, {'user': 'ann', 'value': 3}]
+        """
+        schema, batches = self.batches(uid, state)
+        return pa.Table.from_batches(batches, schema)
+
+    def tables(self) -> dict[tuple[str, str], pa.Table]:
+        """All tables by (operator uid, state name), but for those in a backend's own files."""
+        return {name: self.table(*name) for name in self.table_names}
+
+    @property
+    def table_names(self) -> list[tuple[str, str]]:
+        """(Operator uid, state name) of everything that `table` can read."""
+        return [
+            (str(operator.uid), state.name)
+            for operator in self.operators
+            for state in operator.states
+            if state.kind != NATIVE_KIND
+        ]
+
+    def items(self, uid: str, state: str) -> list[tuple[int, bytes]]:
+        """Elements of a list of operator state, each with the subtask that stored it.
+
+        Raises:
+            NotFound: there is no such operator or list.
+            CorruptSnapshot: its file is damaged.
+        """
+        stored = self._stored(uid, state)
+        if not stored.lists:
+            raise NotFound(f"state {state!r} of operator uid {uid!r} in {self.path} is no list")
+        return [(subtask, item) for subtask, handle in stored.lists for item in self._list(handle)]
+
+    @property
+    def positions(self) -> list[SplitPosition]:
+        """Where every source stands: splits that readers had, and those that nobody had yet."""
+        found = []
+        for uid, state in self.table_names:
+            if state == SPLITS_STATE and self._stored(uid, state).lists:
+                for subtask, item in self.items(uid, state):
+                    found += split_positions(OperatorUid(uid), subtask, [item])
+        for vertex in self.manifest.vertices:
+            if vertex.coordinator is not None:
+                found += unassigned_positions(vertex.operators[0], vertex.coordinator)
+        return found
+
+    @property
+    def pending_commits(self) -> list[PendingCommit]:
+        """What committers of sinks have to make visible before anything else."""
+        return [one for uid, items in self.committables for one in pending_commits(uid, items)]
+
+    @property
+    def committables(self) -> list[tuple[OperatorUid, list[bytes]]]:
+        """The same as stored, by committer, in the order of the job."""
+        return [
+            (OperatorUid(uid), [item for _, item in self.items(uid, state)])
+            for uid, state in self.table_names
+            if state == COMMITTER_STATE and self._stored(uid, state).lists
+        ]
+
+    # --- errors that say which snapshot it is ---------------------------------------------------------
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except CorruptSnapshot as error:
+            if self.path in str(error):
+                raise
+            raise CorruptSnapshot(f"{self.path}: {error}") from error
+
+    def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with self._named():
+            yield from batches
+
+    # --- stored pieces -----------------------------------------------------------------------------
+
+    def _stored(self, uid: str, state: str) -> Stored:
+        for vertex in self.manifest.vertices:
+            if uid in vertex.operators:
+                states = states_of(OperatorUid(uid), vertex)
+                if state in states:
+                    return states[state]
+        names = ", ".join(repr(found.name) for found in self.operator(uid).states)
+        raise NotFound(
+            f"operator uid {uid!r} in {self.path} has no state {state!r}; it has {names or 'none'}"
+        )
+
+    def _list(self, handle: ListHandle) -> list[bytes]:
+        if handle.inline is not None:
+            return list(handle.inline)
+        if handle.file is None:
+            raise CorruptSnapshot(
+                f"{self.path}: list {handle.name!r} is neither in the manifest nor in a file"
+            )
+        try:
+            return msgspec.msgpack.decode(self._reader.read(handle.file), type=list[bytes])
+        except msgspec.MsgspecError as error:
+            raise CorruptSnapshot(
+                f"{self.path}/{handle.file.path}: list {handle.name!r} cannot be read: {error}"
+            ) from error
+
+    def _list_table(
+        self, uid: OperatorUid, state: str, stored: Stored
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        items = [(subtask, item) for subtask, handle in stored.lists for item in self._list(handle)]
+        subtasks = pa.array([subtask for subtask, _ in items], pa.int32())
+        if state != SPLITS_STATE:
+            content = pa.array([item for _, item in items], pa.binary())
+            return LIST_COLUMNS, iter([pa.record_batch([subtasks, content], schema=LIST_COLUMNS)])
+        splits = split_positions(uid, None, [item for _, item in items])
+        names = pa.array([split.split for split in splits], pa.string())
+        positions = pa.array([msgspec.json.encode(s.position).decode() for s in splits], pa.string())
+        return SPLIT_COLUMNS, iter([pa.record_batch([subtasks, names, positions], schema=SPLIT_COLUMNS)])
+
+
+def _common(schemas: list[pa.Schema], uid: str, state: str) -> pa.Schema:
+    """Subtasks may differ in what they know of a type (only nulls came), and in dictionaries."""
+    plain = [_plain(schema) for schema in schemas]
+    try:
+        return pa.unify_schemas(plain, promote_options="default")
+    except pa.ArrowException as error:
+        raise CorruptSnapshot(
+            f"state {state!r} of operator uid {uid!r} has other columns in other subtasks: {error}"
+        ) from error
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
+    )
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return batch if batch.schema.equals(schema) else batch.select(schema.names).cast(schema)
