@@ -33,6 +33,11 @@ VERTICES: Final = 4
 RUNS: Final = 3
 EXCHANGES: Final = ("forward", "rebalance")
 FAULTS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
+MANY_CHANNELS: Final = {  # 16 tasks of a worker that read 48 others each: more than the default can promise
+    "taskmanager.memory.process.size": "4 gb",
+    "taskmanager.memory.network.min": "1 gb",
+    "taskmanager.memory.network.max": "1 gb",
+}
 HEARTBEATS: Final = {"heartbeat.interval": "100 ms", "heartbeat.timeout": "1 s"}
 RESTARTS: Final = {
     "restart-strategy.type": "fixed-delay",
@@ -71,7 +76,8 @@ def schedule(options: argparse.Namespace) -> None:
     """Seconds from the submission to RUNNING: the first time with new workers, then with their slots free."""
     exchange = options.exchange
     request = line_of(exchange, options.width)
-    with MiniCluster(task_managers=4, slots=-(-options.width // 4)) as cluster:
+    config = MANY_CHANNELS if exchange == "rebalance" else {}
+    with MiniCluster(task_managers=4, slots=-(-options.width // 4), config=config) as cluster:
         seconds = []
         for _ in range(RUNS + 1):
             began = time.perf_counter()

@@ -31,12 +31,13 @@ class Blocklist:
         self._until_ms: dict[str, int] = {}
 
     def failed(self, host: str, now_ms: int, *, alternative: bool) -> bool:
-        """A worker was lost there. True: the host is blocked from now on.
+        """A worker was lost there, or could not start. True: the host is blocked from now on.
 
+        What fails on a host that is blocked already says nothing new, and does not make it longer.
         `alternative`: another host that is not blocked has workers.
         """
         rules = self._rules
-        if not host or not rules.failures:
+        if not host or not rules.failures or self.left_ms(host, now_ms):
             return False
         failures = self._failures.setdefault(host, deque(maxlen=rules.failures))
         failures.append(now_ms)

@@ -8,10 +8,12 @@ from unistream.base.ids import SubtaskId, VertexId
 from unistream.core.checkpoint_store import Completed
 from unistream.core.execution import ExecutionState
 from unistream.core.executions import Executions
+from unistream.core.in_flight import with_in_flight
 from unistream.core.job_settings import JobSettings
 from unistream.core.outbox import Outbox
 from unistream.core.slot_pool import SlotPool
 from unistream.core.state_assignment import assign_state, assigner_states
+from unistream.core.stored_exchanges import StoredExchanges
 from unistream.model.messages import DeployTask, TaskDeployment
 from unistream.model.plan import ExecutionPlan
 from unistream.model.snapshot import TaskRestore
@@ -28,6 +30,7 @@ class Deployer:
         executions: Executions,
         slots: SlotPool,
         outbox: Outbox,
+        stored: StoredExchanges,
     ) -> None:
         self._settings = settings
         self._plan = plan
@@ -35,6 +38,7 @@ class Deployer:
         self._executions = executions
         self._slots = slots
         self._outbox = outbox
+        self._stored = stored
 
     def restores(self, start: Completed | None) -> dict[SubtaskId, TaskRestore]:
         """What each subtask reads of `start`.
@@ -44,12 +48,9 @@ class Deployer:
         """
         if start is None:
             return {}
-        return assign_state(
-            start.manifest,
-            start.directory,
-            self._plan.graph,
-            allow_non_restored=self._settings.allow_non_restored,
-        )
+        graph, allow = self._plan.graph, self._settings.allow_non_restored
+        restores = assign_state(start.manifest, start.directory, graph, allow_non_restored=allow)
+        return with_in_flight(restores, start.manifest, start.directory, graph, allow_non_restored=allow)
 
     def assigner_states(self, start: Completed | None) -> dict[VertexId, bytes | None] | None:
         return None if start is None else assigner_states(start.manifest, self._plan.graph)
@@ -74,11 +75,11 @@ class Deployer:
                 epoch=self._settings.epoch,
                 vertex=self._vertices[subtask.vertex],
                 artifact=self._settings.artifact,
-                gates=self._plan.gates(subtask, attempts, places),
+                gates=self._stored.gates(self._plan.gates(subtask, attempts, places)),
                 partitions=self._plan.partitions(subtask),
                 restore=restore,
                 checkpoint_root=self._settings.checkpoint_root,
-                checkpointing=self._settings.checkpointing,
+                checkpointing=self._settings.checkpointing and self._stored.may_checkpoint(subtask.vertex),
                 config=self._plan.graph.config,
                 allocation=self._slots.allocation(subtask),
             )

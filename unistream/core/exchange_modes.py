@@ -73,14 +73,7 @@ def _batch_mode(shuffle_mode: str) -> GlobalStreamExchangeMode:
 def why_no_checkpoints(graph: JobGraph) -> str | None:
     """Why a job cannot take checkpoints, for people; None: it can.
 
-    A batch job has none. In a streaming job a stored exchange rules them out: no barrier gets through it
-    before its producer has ended.
+    A batch job has none. A streaming job with a stored exchange has them as soon as what is stored is read;
+    see `unistream.core.stored_exchanges`.
     """
-    if graph.job_type is JobType.BATCH:
-        return "it is a BATCH job"
-    for edge in graph.edges:
-        if edge.partition.is_blocking:
-            names = {vertex.id: vertex.name for vertex in graph.vertices}
-            source, target = names.get(edge.source, edge.source), names.get(edge.target, edge.target)
-            return f"its exchange {source!r} -> {target!r} is blocking"
-    return None
+    return "it is a BATCH job" if graph.job_type is JobType.BATCH else None

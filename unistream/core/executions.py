@@ -25,6 +25,7 @@ class Execution:
     Attributes:
         place: Where it was deployed; None before that.
         end_of_data: All its operators have finished their logic.
+        inputs_read: Its stored inputs are read to their end.
         restored_finished: Its vertex had finished in the snapshot that it was restored from.
     """
 
@@ -33,6 +34,7 @@ class Execution:
     log: StateLog[ExecutionState]
     place: Place | None = None
     end_of_data: bool = False
+    inputs_read: bool = False
     restored_finished: bool = False
 
     @property

@@ -25,7 +25,6 @@ from unistream.core.executions import Execution
 from unistream.core.job import JobStatus
 from unistream.core.job_messages import (
     CancelTimer,
-    DiscardSnapshot,
     JobEnded,
     ReleaseSlots,
     RescaleRequested,
@@ -84,7 +83,7 @@ class JobLife:
                 self._wait(self.parts.rescaling.adaptive)
             else:
                 self.parts.reset_sources()
-                self.parts.scheduler.start(self.parts.restores())
+                self.parts.scheduler.start(self.parts.begin_again())
 
     def _wait(self, adaptive: Adaptive) -> None:
         """For the slots of the widest graph, or for as many as there are."""
@@ -105,7 +104,7 @@ class JobLife:
         try:
             if graph != self.parts.run.graph:
                 self.parts.rebuild(graph)
-            restores = self.parts.restores()
+            restores = self.parts.begin_again()
         except UnistreamError as error:  # a snapshot of this very job: it was damaged since
             failure = TaskFailure(kind=type(error).__name__, message=str(error), recoverable=False)
             self.fail(failure, None)
@@ -313,7 +312,7 @@ class JobLife:
             self._start_all(graph or self.parts.run.graph)
         else:
             try:
-                restores = self.parts.restores()
+                restores = self.parts.begin_again()
             except UnistreamError as error:  # a region cannot be restored: then nothing can be relied on
                 self.fail(TaskFailure(kind=type(error).__name__, message=str(error)), None)
                 return
@@ -366,8 +365,7 @@ class JobLife:
                 error=f"the savepoint is complete at {coordinator.stop_path}, but the job ended as "
                 f"{status.value} before everything was committed{why}; start a job from that savepoint"
             )
-        for directory in coordinator.completed.discard_at_end(status, self._settings.retention):
-            self.parts.outbox.add(DiscardSnapshot(directory))
+        coordinator.discard_at_end(status, self._settings.retention)
         self.parts.scheduler.give_up_partitions()
         self.parts.outbox.add(ReleaseSlots())
         self.parts.outbox.add(

@@ -17,6 +17,7 @@ from typing import Final, assert_never
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId
+from unistream.core.doubts import Doubt, Doubts
 from unistream.core.execution import ExecutionState, parse_reported
 from unistream.core.executions import Execution
 from unistream.core.graph_check import check
@@ -47,6 +48,7 @@ from unistream.core.job_messages import (
 )
 from unistream.core.job_settings import JobSettings, RestorePoint
 from unistream.core.job_view import JobView
+from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 from unistream.model.messages import (
     AssignSplits,
@@ -57,6 +59,7 @@ from unistream.model.messages import (
     DeployTask,
     EndOfDataReached,
     SplitRequested,
+    StoredInputsRead,
     TaskFailure,
     TaskStateChanged,
     TriggerCheckpoint,
@@ -103,6 +106,7 @@ class JobMachine:
         self._parts = self._life.parts
         self._coordinator = self._parts.coordinator
         self._tries: dict[tuple[AttemptId, CheckpointId | None], int] = {}
+        self._doubts = Doubts(self._parts.outbox)
 
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """What has to be done because of `event`, in order. `now_ms`: of any clock that never goes back.
@@ -113,6 +117,7 @@ class JobMachine:
         if self._life.step is Step.ENDED:
             return self._refuse_late(event)
         self._life.now_ms = now_ms
+        self._coordinator.at(now_ms)
         failure = self._dispatch(event)
         if failure is not None:
             self._life.fail(failure, None)
@@ -127,13 +132,18 @@ class JobMachine:
             state=self._parts.log.state.value,
             restarts=self._parts.failures.number_of_restarts,
             attempts=self._parts.executions.views(),
-            checkpoints_completed=self._coordinator.count_completed,
-            checkpoints_failed=self._coordinator.count_failed,
+            checkpoints_completed=self._coordinator.history.count_completed,
+            checkpoints_failed=self._coordinator.history.count_failed,
             latest_checkpoint=latest,
             in_progress=running,
             failure=self._parts.failure,
             wanted=self._parts.rescaling.wanted(self._parts.run.graph),
         )
+
+    def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:
+        """What has become of snapshots. `now_ms`: as for `handle`; `wall_ms`: the wall clock meanwhile."""
+        names = {vertex.id: vertex.name for vertex in self._parts.run.graph.vertices}
+        return self._coordinator.figures(names, now_ms, wall_ms)
 
     def validate(self) -> None:
         """Invariants that hold between any two events; an AssertionError is a defect of ours.
@@ -174,6 +184,8 @@ class JobMachine:
                 return self._on_task_state(event)
             case EndOfDataReached():
                 return self._on_end_of_data(event)
+            case StoredInputsRead():
+                return self._on_inputs_read(event)
             case SplitRequested(attempt=attempt):
                 if self._parts.executions.find(attempt) is not None:
                     self._parts.sources.requested(attempt.subtask)
@@ -190,7 +202,9 @@ class JobMachine:
             case DirectoryFailed(checkpoint_id=checkpoint_id, reason=reason):
                 return self._coordinator.directory_failed(checkpoint_id, reason)
             case ManifestDurable(checkpoint_id=checkpoint_id):
-                return self._coordinator.manifest_durable(checkpoint_id)
+                failure = self._coordinator.manifest_durable(checkpoint_id)
+                self._parts.snapshot_completed()
+                return failure
             case ManifestFailed():
                 return self._coordinator.manifest_failed(event)
             case CheckpointAcked():
@@ -212,6 +226,8 @@ class JobMachine:
                 self._life.resources_timer(timer)
             case TimerKind.CANCELLATION:
                 self._life.cancellation_overdue()
+            case TimerKind.UNDELIVERED:
+                self._on_doubt_over(timer.id)
             case TimerKind.CHECKPOINT_INTERVAL:
                 return self._coordinator.interval_elapsed(timer)
             case TimerKind.CHECKPOINT_TIMEOUT:
@@ -239,6 +255,8 @@ class JobMachine:
                 self._parts.note(failure, execution)
             return None
         if state is ExecutionState.FINISHED:
+            failure = self._doubts.ended(execution.attempt)
+        if state is ExecutionState.FINISHED and failure is None:
             self._parts.executions.move(execution, state, "reported")
             return self._first(self._life.task_finished(execution), self._life.tasks_changed())
         if failure is None:
@@ -268,6 +286,13 @@ class JobMachine:
         execution.end_of_data = True
         return self._coordinator.end_of_data() if self._parts.executions.all_end_of_data else None
 
+    def _on_inputs_read(self, report: StoredInputsRead) -> TaskFailure | None:
+        execution = self._parts.executions.find(report.attempt)
+        if execution is None or not execution.is_deployed:
+            return None
+        execution.inputs_read = True
+        return self._coordinator.obstacle_gone()
+
     # --- what became of messages ------------------------------------------------------------------
 
     def _on_delivered(self, event: Delivered) -> TaskFailure | None:
@@ -288,6 +313,10 @@ class JobMachine:
             case DeployTask(deployment=deployment):
                 self._on_lost_order(deployment.attempt, event, (ExecutionState.DEPLOYING,))
             case AssignSplits(attempt=attempt):
+                execution = self._parts.executions.find(attempt)
+                if execution is not None and execution.state is ExecutionState.FINISHED:
+                    self._parts.sources.delivered(event.token)  # else no snapshot would ever begin
+                    return self._coordinator.splits_delivered()
                 self._on_lost_order(attempt, event, _ALIVE)
             case CancelTask(attempt=attempt):
                 self._on_lost_cancel(attempt, event)
@@ -306,7 +335,11 @@ class JobMachine:
             self._parts.slots.distrust(attempt.subtask)
             self._parts.executions.move(execution, ExecutionState.FAILED, event.reason)
         text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
-        self._life.fail(TaskFailure(kind="Undelivered", message=text), execution)
+        failure = TaskFailure(kind="Undelivered", message=text)
+        if event.refused:
+            self._life.fail(failure, execution)
+        else:
+            self._doubts.add(event.token, Doubt(attempt, failure, states, needed=states is _ALIVE))
 
     def _on_lost_cancel(self, attempt: AttemptId, event: Undelivered) -> None:
         """A worker that refuses does not have the task; one that is silent is asked again, a few times."""
@@ -329,7 +362,13 @@ class JobMachine:
             self._coordinator.announce(execution, checkpoint_id)
             return
         text = f"{execution.vertex_name} #{attempt.index} could not be told of checkpoint {checkpoint_id}"
-        self._life.fail(TaskFailure(kind="Undelivered", message=f"{text}: {event.reason}"), execution)
+        failure = TaskFailure(kind="Undelivered", message=f"{text}: {event.reason}")
+        self._doubts.add(event.token, Doubt(attempt, failure, (ExecutionState.RUNNING,)))
+
+    def _on_doubt_over(self, token: int) -> None:
+        failed = self._doubts.over(token, self._parts.executions)
+        if failed is not None:
+            self._life.fail(*failed)
 
     def _may_repeat(self, attempt: AttemptId, checkpoint_id: CheckpointId | None) -> bool:
         key = (attempt, checkpoint_id)

@@ -14,6 +14,7 @@ from unistream.core.exchange_modes import why_no_checkpoints
 from unistream.core.execution import ExecutionState
 from unistream.core.executions import Execution, Executions
 from unistream.core.failure_handler import FailureDecision, FailureHandler
+from unistream.core.in_flight import with_in_flight
 from unistream.core.job import JobStatus, job_state
 from unistream.core.job_messages import (
     RecordException,
@@ -109,12 +110,22 @@ class JobParts:
         latest = self.coordinator.completed.latest
         if latest is None:
             return {}
-        return assign_state(
-            latest.manifest,
-            latest.directory,
-            self.run.graph,
-            allow_non_restored=self._settings.allow_non_restored,
-        )
+        graph, allow = self.run.graph, self._settings.allow_non_restored
+        restores = assign_state(latest.manifest, latest.directory, graph, allow_non_restored=allow)
+        return with_in_flight(restores, latest.manifest, latest.directory, graph, allow_non_restored=allow)
+
+    def begin_again(self) -> dict[SubtaskId, TaskRestore]:
+        """As `restores`, for tasks that do start from them."""
+        restores = self.restores()
+        self.coordinator.restored()
+        return restores
+
+    def snapshot_completed(self) -> None:
+        """Stored results that lie behind the latest checkpoint are not needed any more."""
+        latest = self.coordinator.completed.latest
+        if self.run.stored and latest is not None:
+            uids = {uid for v in latest.manifest.vertices if v.fully_finished for uid in v.operators}
+            self.scheduler.passed(v.id for v in self.run.graph.vertices if v.operators[0].uid in uids)
 
     def reset_sources(self) -> None:
         """All readers are gone; what they had to read is given out anew, as the latest snapshot has it."""

@@ -18,6 +18,7 @@ from unistream.core.outbox import Outbox
 from unistream.core.partition_tracker import PartitionTracker
 from unistream.core.regions import build_regions
 from unistream.core.scheduling_strategy import SchedulingStrategy, create_strategy
+from unistream.core.stored_exchanges import StoredExchanges
 from unistream.core.topology import Topology
 from unistream.model.graph import JobGraph
 from unistream.model.plan import ExecutionPlan
@@ -31,6 +32,7 @@ class JobRun:
         failover: Says which subtasks restart after a failure.
         tracker: Which blocking partitions exist, and where.
         has_blocking: It has an exchange that is read when it is complete: regions run one after the other.
+        stored: What those exchanges mean for checkpoints.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class JobRun:
         )
         self.failover: FailoverStrategy = create_failover(settings.failover_strategy, self.regions)
         self.has_blocking = any(link.partition.is_blocking for link in self.topology.links)
+        self.stored = StoredExchanges(graph, self.tracker)
 
     # --- what the strategies ask ------------------------------------------------------------------
 

@@ -9,6 +9,9 @@ A consumer has finished for good when its whole region has: until then the regio
 would read again. That is Flink's rule too: should a finished region run once more after all, because what it
 produced was lost, then its producers run first (failover asks `is_available`).
 
+A checkpoint that all rows of a partition lie behind ends its life too (`passed`): nobody reads it again, so
+it counts as available although it is gone.
+
 All calls may be repeated; what they return is to be sent in any order, and a TaskManager that is asked to
 release what it does not have does nothing.
 """
@@ -46,6 +49,7 @@ class PartitionTracker:
         self._gone: set[TaskManagerId] = set()
         self._current: dict[SubtaskId, int] = {}
         self._unreadable: dict[PartitionId, int] = {}  # by which attempt the last such copy was written
+        self._passed: set[PartitionId] = set()
         self._ended = False
         self._finished: set[SubtaskId] = set()
         self._finished_in: dict[int, int] = {}  # region -> how many of its subtasks
@@ -54,8 +58,12 @@ class PartitionTracker:
     # --- questions --------------------------------------------------------------------------------
 
     def is_available(self, partition: PartitionId) -> bool:
-        """A consumer can read it now."""
-        return partition in self._copies
+        """A consumer can read it now, or need not."""
+        return partition in self._copies or partition in self._passed
+
+    def has_passed(self, partition: PartitionId) -> bool:
+        """All of it lies behind a completed checkpoint; see `passed`."""
+        return partition in self._passed
 
     def holds(self, task_manager: TaskManagerId) -> bool:
         """This TaskManager must stay: partitions lie there that are still needed."""
@@ -134,6 +142,16 @@ class PartitionTracker:
             self._unreadable[partition] = copy[0].attempt
         return self._sends(self._drop(partition))
 
+    def passed(self, producer: SubtaskId) -> list[Send]:
+        """A checkpoint is complete in which this task has finished and its consumers have read all it stored:
+        whoever restarts from there, or later, does not read it."""
+        out: list[tuple[PartitionId, _Copy]] = []
+        for partition in self._tracked(producer):
+            if not self._is_persistent(partition):
+                self._passed.add(partition)
+                out += self._drop(partition)
+        return self._sends(out)
+
     def release_all(self) -> list[Send]:
         """The job has ended. Nothing is kept from now on, but what outlives a job."""
         self._ended = True
@@ -168,6 +186,8 @@ class PartitionTracker:
         return any(link.partition.is_persistent for link in self._links_of(partition))
 
     def _is_needed(self, partition: PartitionId) -> bool:
+        if partition in self._passed:
+            return False
         index = partition.producer.index
         return any(
             link.partition.is_persistent

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from unistream.base.ids import PartitionId, SubtaskId, TaskManagerId
+from unistream.base.ids import PartitionId, SubtaskId, TaskManagerId, VertexId
 from unistream.core.deployment import Deployer
 from unistream.core.execution import ExecutionState
 from unistream.core.executions import Execution
@@ -58,7 +58,12 @@ class RegionScheduler:
         self._outbox = outbox
         self._executions = run.executions
         self._deployer = Deployer(
-            settings=settings, plan=run.plan, executions=run.executions, slots=slots, outbox=outbox
+            settings=settings,
+            plan=run.plan,
+            executions=run.executions,
+            slots=slots,
+            outbox=outbox,
+            stored=run.stored,
         )
         self._waiting: dict[int, _Bulk] = {}
         self._last_bulk = -1
@@ -133,6 +138,13 @@ class RegionScheduler:
     def unreadable(self, partition: PartitionId) -> None:
         """A consumer found it missing or damaged."""
         self._send(self._run.tracker.unreadable(partition))
+
+    def passed(self, vertices: Iterable[VertexId]) -> None:
+        """A checkpoint is complete in which all tasks of these had finished."""
+        gone = frozenset(vertices)
+        for execution in self._executions:
+            if execution.attempt.vertex in gone and self._run.blocking_outputs(execution):
+                self._send(self._run.tracker.passed(execution.attempt.subtask))
 
     def _send(self, sends: Iterable[Send]) -> None:
         for send in sends:

@@ -113,8 +113,8 @@ class ResourceMachine:
                 yield from self._register(event)
             case WorkerHeartbeat() | WorkerProbed():
                 yield from self._hear(event)
-            case WorkerEnded(task_manager=task_manager, reason=reason):
-                yield from self._lose(task_manager, reason)
+            case WorkerEnded(task_manager=task_manager, reason=reason, host=host):
+                yield from self._lose(task_manager, reason, host)
             case Tick():
                 self._blocklist.expire(self._now_ms)
                 for worker in list(self._workers.values()):
@@ -225,15 +225,18 @@ class ResourceMachine:
         self._failed_starts = 0
         self._no_start_before_ms = 0
 
-    def _lose(self, task_manager: TaskManagerId, reason: str) -> Iterator[ResourceCommand]:
+    def _lose(self, task_manager: TaskManagerId, reason: str, host: str = "") -> Iterator[ResourceCommand]:
+        """`host`: where it was, if it has not told that itself."""
         worker = self._workers.pop(task_manager, None)
         if worker is None:
             return
-        if worker.is_up:
-            others = (w for w in self._workers.values() if w.is_up and w.host != worker.host)
-            alternative = any(not self._is_blocked(other) for other in others)
-            self._blocklist.failed(worker.host, self._now_ms, alternative=alternative)
-        else:
+        host = worker.host or host
+        others = (w for w in self._workers.values() if w.is_up and w.host != host)
+        alternative = any(not self._is_blocked(other) for other in others)
+        is_new_block = self._blocklist.failed(host, self._now_ms, alternative=alternative)
+        if is_new_block:
+            self._failed_starts = self._no_start_before_ms = 0  # what stood in the way is avoided from now on
+        elif not worker.is_up:
             pause_ms = min(START_PAUSE_MS_MIN * 2**self._failed_starts, START_PAUSE_MS_MAX)
             self._failed_starts = min(self._failed_starts + 1, 16)
             self._no_start_before_ms = self._now_ms + pause_ms

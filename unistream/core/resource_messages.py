@@ -87,11 +87,12 @@ class WorkerProbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEnded:
-    """The host says that its process has ended."""
+    """Its process has ended. `host`: where it ran, if that is known although it never registered."""
 
     task_manager: TaskManagerId
     reason: str
     now_ms: int
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,7 @@ class SplitAssigner:
         self._discovered = False
         self._ready: list[int] = []  # push: subtasks that run and were not told `no_more`
         self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
+        self._told: set[int] = set()  # pull: subtasks that were told `no_more`
         self._given: list[_Given] = []  # since the last completed checkpoint
         self._mark = 0  # id of the last snapshot that was begun
 
@@ -135,8 +136,9 @@ class SplitAssigner:
             self._ready.append(index)
 
     def request(self, index: int) -> None:
-        """Subtask `index` has room for one more split. A repeated request is one request."""
-        if self._info.pull and index not in self._waiting:
+        """Subtask `index` has room for one more split. A repeated request is one request; one that comes
+        again after `no_more` is none: its reader has ended, also if a split has come back since."""
+        if self._info.pull and index not in self._waiting and index not in self._told:
             self._waiting.append(index)
 
     def take(self) -> list[Assignment]:
@@ -160,12 +162,14 @@ class SplitAssigner:
             self._ready.remove(index)
         if index in self._waiting:
             self._waiting.remove(index)
+        self._told.discard(index)
 
     def _take_pulled(self) -> list[Assignment]:
         given = []
         while self._waiting and (self._unassigned or self._info.bounded):
             splits = (self._unassigned.popleft(),) if self._unassigned else ()
             given.append(Assignment(index=self._waiting.popleft(), splits=splits, no_more=not splits))
+        self._told.update(assignment.index for assignment in given if assignment.no_more)
         return given
 
     def _take_pushed(self) -> list[Assignment]:

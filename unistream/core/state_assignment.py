@@ -14,13 +14,14 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
 from unistream.core.finished_state import check_finished
 from unistream.model.graph import JobGraph, JobVertex
-from unistream.model.key_groups import key_group_range
+from unistream.model.key_groups import intersect, key_group_range
 from unistream.model.snapshot import (
     KeyedShare,
     ListHandle,
     ListMode,
     ListShare,
     Manifest,
+    NativeHandle,
     OperatorRestore,
     OperatorStateHandle,
     TaskRestore,
@@ -57,7 +58,7 @@ def assign_state(
         for index in range(vertex.parallelism):
             restores[SubtaskId(vertex.id, index)] = TaskRestore(
                 root=directory,
-                checkpoint_id=manifest.checkpoint_id,
+                checkpoint_id=manifest.restores_as,
                 operators={} if finished else {uid: shares[uid][index] for uid in shares},
                 finished=finished,
             )
@@ -102,7 +103,7 @@ def _handles(uid: OperatorUid, vertex: VertexSnapshot) -> list[OperatorStateHand
 
 
 def _is_stateful(handle: OperatorStateHandle | None) -> bool:
-    return handle is not None and bool(handle.keyed or handle.lists)
+    return handle is not None and bool(handle.keyed or handle.lists or handle.native)
 
 
 def _shares(uid: OperatorUid, old: VertexSnapshot, new: JobVertex) -> list[OperatorRestore]:
@@ -110,14 +111,16 @@ def _shares(uid: OperatorUid, old: VertexSnapshot, new: JobVertex) -> list[Opera
     handles = _handles(uid, old)
     keyed = _keyed_shares(uid, old, new, handles)
     lists = list_shares([() if handle is None else handle.lists for handle in handles], new.parallelism)
-    return [OperatorRestore(keyed=keyed[i], lists=lists[i]) for i in range(new.parallelism)]
+    native = _native_shares(new, handles)
+    return [OperatorRestore(keyed=keyed[i], lists=lists[i], native=native[i]) for i in range(new.parallelism)]
 
 
 def _keyed_shares(
     uid: OperatorUid, old: VertexSnapshot, new: JobVertex, handles: list[OperatorStateHandle | None]
 ) -> list[tuple[KeyedShare, ...]]:
     tables = [handle for stored in handles if stored is not None for handle in stored.keyed]
-    if tables and old.max_parallelism != new.max_parallelism:
+    native = any(stored.native for stored in handles if stored is not None)
+    if (tables or native) and old.max_parallelism != new.max_parallelism:
         raise ConfigError(
             f"operator uid {uid!r}: its keyed state has {old.max_parallelism} key groups, the job has "
             f"{new.max_parallelism}; set {options.MAX_PARALLELISM.key} to {old.max_parallelism}"
@@ -135,6 +138,19 @@ def _keyed_shares(
         )
         result.append(tuple(cut for cut in cuts if cut.start < cut.stop))
     return result
+
+
+def _native_shares(
+    new: JobVertex, handles: list[OperatorStateHandle | None]
+) -> list[tuple[NativeHandle, ...]]:
+    """A backend's own files, for whom some of their key groups are. They are read whole: a file is not in the
+    order of key groups alone, and none can be left out."""
+    stored = [handle for task in handles if task is not None for handle in task.native]
+    ranges = [key_group_range(new.max_parallelism, new.parallelism, i) for i in range(new.parallelism)]
+    return [
+        tuple(handle for handle in stored if intersect(handle.key_groups, wanted) is not None)
+        for wanted in ranges
+    ]
 
 
 def list_shares(old: list[tuple[ListHandle, ...]], parallelism: int) -> list[tuple[ListShare, ...]]:

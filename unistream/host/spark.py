@@ -9,7 +9,10 @@ TaskManager's id is never used twice.
 In local mode Spark's threads are places for workers, not cores. There are twice as many as workers, so
 that every worker can be replaced while the place of its predecessor is not free yet.
 
-For other masters unistream must be installed on the executors, with the same Python version.
+On a cluster unistream must be installed on the executors, with the same Python version. A worker takes as
+many cores of its executor as its configuration names (`taskmanager.cpu.cores`), and is known by its
+executor's host, which is also told when it could not even start. Blocked hosts are avoided twice: others are
+preferred, and a worker that finds itself on one ends at once.
 """
 
 from __future__ import annotations
@@ -24,24 +27,26 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import InheritableThread, SparkConf, SparkContext, TaskContext
+from pyspark import RDD, InheritableThread, SparkConf, SparkContext, TaskContext
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
-from unistream.core.worker_resources import thread_environment
+from unistream.core.worker_resources import cpu_threads, thread_environment
 from unistream.host.child import die_with_parent
 from unistream.host.claims import Claims, claim
+from unistream.host.executor import executor_host
 from unistream.host.logs import log_path
 from unistream.host.processes import Processes, below
 from unistream.host.roster import Roster
+from unistream.host.spark_placement import Placement
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.worker.allocator import choose_allocator
 
@@ -55,6 +60,8 @@ WORKERS_EXIT_S: Final = 5.0  # they follow their JVM at once
 _LOG: Final = logging.getLogger("unistream.host")
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
 _LOCAL: Final = re.compile(r"^local(\[.*\])?$")
+_TASK_HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor ")
+"""In Spark's text of a task that failed: on which host."""
 
 _DEFAULTS: Final = {
     "spark.app.name": "unistream",
@@ -96,6 +103,7 @@ class SparkHost:
         self._owns_context = SparkContext._active_spark_context is None
         self._context = _context(master, workers_max, config, may_end_jvm=self._owns_gateway)
         self._claims = Claims() if _LOCAL.match(master) else None
+        self._placement = None if _LOCAL.match(master) else Placement(self._context)
 
     def start(self, spec: TaskManagerSpec) -> None:
         """Returns at once.
@@ -104,7 +112,12 @@ class SparkHost:
             ConfigError: this id was used before.
             Unreachable: the host is closed.
         """
-        self._workers.add(spec.id, lambda: _Worker(spec, self._context, self._claims, self._on_lost)).start()
+        self._workers.add(spec.id, lambda: self._worker(spec)).start()
+
+    def _worker(self, spec: TaskManagerSpec) -> _Worker:
+        return _Worker(
+            spec, self._context, claims=self._claims, placement=self._placement, on_lost=self._on_lost
+        )
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """Cancels its job, unless it ends within RELEASE_GRACE_S; returns at once."""
@@ -132,15 +145,23 @@ class SparkHost:
 
 
 class _Worker:
-    """One Spark job and the thread that waits for it."""
+    """One Spark job and the thread that waits for it. It has `claims` in local mode, else a `placement`."""
 
     def __init__(
-        self, spec: TaskManagerSpec, context: SparkContext, claims: Claims | None, on_lost: LostListener
+        self,
+        spec: TaskManagerSpec,
+        context: SparkContext,
+        *,
+        claims: Claims | None,
+        placement: Placement | None,
+        on_lost: LostListener,
     ) -> None:
         self._spec = spec
         self._context = context
         self._claims = claims
+        self._placement = placement
         self._on_lost = on_lost
+        self._failed_on = ""
         self._group = f"unistream-{spec.id}"
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -178,7 +199,7 @@ class _Worker:
         self._ended.set()
         _LOG.info("event=worker_ended task_manager=%s reason=%r", self._spec.id, reason)
         try:
-            self._on_lost(self._spec.id, reason)
+            self._on_lost(self._spec.id, reason, self._failed_on)
         except Exception:  # the listener is not ours; this thread must still end in order
             _LOG.exception("event=lost_listener_failed task_manager=%s", self._spec.id)
 
@@ -191,14 +212,20 @@ class _Worker:
         reason = "its Spark job ended"
         try:
             self._context.setJobGroup(self._group, f"TaskManager {self._spec.id}", interruptOnCancel=True)
-            orders = self._context.parallelize([msgspec.json.encode(order).decode()], 1)
-            orders.foreachPartition(run_in_task)
+            self._order(msgspec.json.encode(order)).foreachPartition(run_in_task)
         except Exception as error:
             reason = f"its Spark job failed: {_in_words(error)}"
+            self._failed_on = "" if self._placement is None else _failed_on(error)
             if self._stopping.is_set():
                 reason = "its Spark job was cancelled after it was told to stop"
         self._end_process()
         return reason
+
+    def _order(self, text: bytes) -> RDD[bytes]:
+        if self._placement is None:
+            return self._context.parallelize([text], 1)
+        cores = cpu_threads(Configuration(self._spec.config))
+        return self._placement.order(text, cores=cores, avoid=self._spec.avoid)
 
     def _end_process(self) -> None:
         """Spark says that a job is cancelled seconds before it kills the process; this waits for no Spark."""
@@ -215,28 +242,30 @@ class WorkerOrder:
     claim_folder: str
 
 
-def run_in_task(orders: Iterator[str]) -> None:
+def run_in_task(orders: Iterator[bytes]) -> None:
     """Runs in the Python worker of a Spark task: becomes the TaskManager until it is released."""
     task = TaskContext.get()
     if task is not None and task.attemptNumber() > 0:
         return  # the first attempt's id is spent; the ResourceManager asks for a new worker
     order = msgspec.json.decode(next(orders), type=WorkerOrder)
-    os.environ.update(thread_environment(Configuration(order.spec.config)))
+    spec = order.spec if order.claim_folder else replace(order.spec, host=executor_host())
+    os.environ.update(thread_environment(Configuration(spec.config)))
     choose_allocator()
     from unistream.worker.main import RELEASED, run_task_manager  # loads numpy and Arrow
 
     die_with_parent(os.getppid())
     if order.claim_folder and not claim(order.claim_folder):
         return
-    path = log_path(order.spec)
-    if path is not None:
+    path = log_path(spec)
+    if path is not None and order.claim_folder:
         path.parent.mkdir(parents=True, exist_ok=True)
+    if path is not None and path.parent.is_dir():  # else this is another machine: its executor has a log
         log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         os.dup2(log, 1)  # this process serves no other task afterwards
         os.dup2(log, 2)
         os.close(log)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=LOG_FORMAT)
-    code = run_task_manager(order.spec)
+    code = run_task_manager(spec)
     if code != RELEASED:
         raise Unreachable(f"the TaskManager ended with code {code}; its log says why")
 
@@ -311,6 +340,14 @@ def _end_jvm() -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(JVM_EXIT_S)
+
+
+def _failed_on(error: Exception) -> str:
+    """The executor's host of a task that failed; "": it failed nowhere, such as for want of executors."""
+    if not isinstance(error, Py4JJavaError):
+        return ""
+    found = _TASK_HOST.search(str(error.java_exception.getMessage()))
+    return found[1] if found is not None else ""
 
 
 def _in_words(error: Exception) -> str:

@@ -23,7 +23,7 @@ from unistream.core.scaling import with_parallelism
 from unistream.core.vertex_names import vertices_named
 from unistream.master.catalogue import Catalogue
 from unistream.master.cluster_services import ClusterServices
-from unistream.master.history import info_from_records, summary_of
+from unistream.master.history import checkpoints_from_records, info_from_records, summary_of
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_master import JobIdentity, JobMaster, JobServices
 from unistream.master.job_setup import JobSetup, SubmitRequest, create_resource_machine, prepare
@@ -32,6 +32,7 @@ from unistream.master.ordered import Pool
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.senders import Senders
 from unistream.master.worker_gateway import WorkerGateway
+from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, shown
 from unistream.port.metadata import JobRecord
@@ -151,6 +152,15 @@ class Dispatcher:
         if record is None:
             raise NotFound(f"there is no job {job}")
         return info_from_records(record, self._services.metadata)
+
+    def checkpoints(self, job: JobId) -> CheckpointsInfo:
+        """What has become of the job's snapshots. Raises NotFound."""
+        master = self._jobs.get(job)
+        if master is not None:
+            return master.checkpoints()
+        if self._services.metadata.job(job) is None:
+            raise NotFound(f"there is no job {job}")
+        return checkpoints_from_records(self._services.metadata.checkpoints(job))
 
     def graph_json(self, job: JobId) -> bytes:
         """The job's graph as data, at the parallelism that it has now. Raises NotFound."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
+from unistream.core.checkpoint_history import HISTORY_MAX, Sample
 from unistream.master.exceptions import recorded_exceptions
 from unistream.master.job_info import (
     CheckpointInfo,
@@ -14,8 +16,15 @@ from unistream.master.job_info import (
     SinkInfo,
 )
 from unistream.master.journal import CHECKPOINTS_KEPT_MAX
+from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.graph import JobGraph
-from unistream.port.metadata import CommitRecord, JobRecord, MetadataStore
+from unistream.port.metadata import CheckpointRecord, CommitRecord, JobRecord, MetadataStore
+
+_STATUS: Final = {
+    "triggered": SnapshotStatus.IN_PROGRESS,
+    "completed": SnapshotStatus.COMPLETED,
+    "failed": SnapshotStatus.FAILED,
+}
 
 
 def summary_of(info: JobInfo) -> JobSummary:
@@ -70,6 +79,42 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
         sinks=sinks,
         metrics={"rows_committed": sum(s.rows for s in sinks.values())} if sinks else {},
+    )
+
+
+def checkpoints_from_records(records: Iterable[CheckpointRecord]) -> CheckpointsInfo:
+    """What the catalogue knows of a job's snapshots: nothing of single subtasks, nor what was restored."""
+    newest = sorted((_figures(record) for record in records), key=lambda f: f.checkpoint_id, reverse=True)
+    completed = [figures for figures in newest if figures.status is SnapshotStatus.COMPLETED]
+    failed = [figures for figures in newest if figures.status is SnapshotStatus.FAILED]
+    summary = {}
+    if completed:
+        summary = {
+            "duration_ms": Sample(figures.duration_ms for figures in completed).spread(),
+            "state_bytes": Sample(figures.state_bytes for figures in completed).spread(),
+        }
+    return CheckpointsInfo(
+        completed=len(completed),
+        failed=len(failed),
+        in_progress=len(newest) - len(completed) - len(failed),
+        latest=tuple(newest[:HISTORY_MAX]),
+        latest_completed=next((f for f in completed if not f.kind.is_savepoint), None),
+        latest_savepoint=next((f for f in completed if f.kind.is_savepoint), None),
+        latest_failed=next(iter(failed), None),
+        summary=summary,
+    )
+
+
+def _figures(record: CheckpointRecord) -> CheckpointFigures:
+    return CheckpointFigures(
+        checkpoint_id=record.checkpoint_id,
+        kind=record.kind,
+        status=_STATUS[record.state],
+        timestamp_ms=record.triggered_ms,
+        duration_ms=record.duration_ms or 0,
+        path=record.path,
+        reason=record.reason,
+        recorded_bytes=record.state_bytes,
     )
 
 

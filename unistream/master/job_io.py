@@ -47,9 +47,9 @@ class JobIo:
         """Returns at once."""
         self._pool.submit(self._perform, request)
 
-    def discard(self, directory: str) -> Future[None]:
+    def discard(self, command: jm.DiscardSnapshot) -> Future[None]:
         """Removes a snapshot that nothing needs; a failure is logged. Returns at once."""
-        return self._pool.submit(self._discard, directory)
+        return self._pool.submit(self._discard, command)
 
     def _perform(self, request: Request) -> None:
         match request:
@@ -102,11 +102,16 @@ class JobIo:
         crash_point("manifest.created")
         return jm.ManifestDurable(checkpoint_id=checkpoint_id)
 
-    def _discard(self, directory: str) -> None:
+    def _discard(self, command: jm.DiscardSnapshot) -> None:
         try:
-            self._storage.discard(directory)
+            if command.directory:
+                self._storage.discard(command.directory, command.shared)
+            else:
+                self._storage.discard_shared(self._job, command.shared)
+            if command.sweep:
+                self._storage.clean_shared(command.directory)
         except Exception:  # what is left over costs room, not correctness
-            logger.exception("event=snapshot_not_discarded directory=%s", directory)
+            logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
 
 
 def _text(error: Exception) -> str:

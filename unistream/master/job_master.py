@@ -4,6 +4,10 @@
     commands, in order: sends (one ordered sender per worker), slots, timers, storage and source
     discovery (in a small pool), facts for the catalogue                      ◄──
 
+Events that have gathered are decided one after the other, then the machine is validated, then what was
+decided is performed: a flood of reports costs one look at all tasks, not one for each report, and what is
+said to one worker leaves together.
+
 Whatever fails comes back as an event. An exception inside the machine is a defect of ours: the job ends as
 FAILED with the story that led there, rather than hanging.
 
@@ -25,7 +29,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unistream.base.clock import Clock
-from unistream.base.ids import JobId, LineageId, TaskManagerId, VertexId
+from unistream.base.ids import JobId, LineageId, VertexId
 from unistream.core import job_messages as jm
 from unistream.core.job_view import JobView
 from unistream.core.resource_messages import SlotsReturned, SlotsWanted
@@ -34,14 +38,17 @@ from unistream.master.job_io import JobIo
 from unistream.master.journal import Journal, summed
 from unistream.master.open_requests import OpenRequests
 from unistream.master.ordered import Pool
-from unistream.master.senders import Failed, Senders
+from unistream.master.outgoing import Outgoing
+from unistream.master.senders import Senders
 from unistream.master.timers import Mailbox
+from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, SourceInfo
-from unistream.model.messages import CancelTask, TaskFailure
+from unistream.model.messages import TaskFailure
 from unistream.port.source import SplitDiscovery
 from unistream.port.storage import CheckpointStorage
 
+EVENTS_MAX: Final = 256  # decided together; after so many a timer has its turn
 STORY_EVENTS: Final = 20  # how far back the story of a defect goes
 STORY_EVENT_CHARS: Final = 300
 WAIT_MS: Final = 60_000  # a bound for one wait of the loop; nothing depends on it
@@ -61,6 +68,8 @@ class Machine(Protocol):
         """Raises when an invariant does not hold."""
 
     def view(self) -> JobView: ...
+
+    def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +113,7 @@ class JobMaster:
         self.journal = journal
         self._machine = machine
         self._services = services
-        self._mailbox: Mailbox[jm.Event | _Abandon | _ViewWanted, jm.Timer] = Mailbox(services.clock)
+        self._mailbox: Mailbox[jm.Event | _Abandon | _Picture, jm.Timer] = Mailbox(services.clock)
         self._io = JobIo(
             identity.job,
             pool=services.io,
@@ -113,10 +122,11 @@ class JobMaster:
             clock=services.clock,
             post=self.post,
         )
-        self._addresses: dict[TaskManagerId, str] = {}
+        self._outgoing = Outgoing(identity.job, services.senders, self.post)
         self._story: deque[str] = deque(maxlen=STORY_EVENTS)
         self._requests = OpenRequests()
         self._view = machine.view()
+        self._checkpoints = CheckpointsInfo()
         self._end: jm.JobEnded | None = None
         self._ended = threading.Event()
         self._ended_ms: int | None = None
@@ -217,20 +227,36 @@ class JobMaster:
             failure=ended.failure if ended else view.failure,
         )
 
+    def checkpoints(self) -> CheckpointsInfo:
+        """What has become of its snapshots; kept after its end."""
+        self._refresh(self._take_checkpoints)
+        return self._checkpoints
+
     def _fresh_view(self) -> JobView:
         """What the machine looks like after all that was posted before."""
+        self._refresh(self._take_view)
+        return self._view
+
+    def _refresh(self, take: Callable[[], None]) -> None:
+        """Has a picture taken on the machine's thread. After the end there is only the last one."""
         if self._end is None and threading.current_thread() is not self._thread:
-            wanted = _ViewWanted()
+            wanted = _Picture(take)
             self._mailbox.post(wanted)
             wanted.taken.wait(VIEW_TIMEOUT_S)
-        return self._view
+
+    def _take_view(self) -> None:
+        self._view = self._machine.view()
+
+    def _take_checkpoints(self) -> None:
+        clock = self._services.clock
+        self._checkpoints = self._machine.checkpoints(clock.monotonic_ms(), clock.wall_ms())
 
     # --- the loop ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
         final: Sequence[jm.Command] = ()
         try:
-            final = self._feed(jm.Started())
+            final = self._feed([jm.Started()])
             while self._end is None:
                 final = self._step()
         except Exception as error:
@@ -243,28 +269,34 @@ class JobMaster:
         """Whoever asked while the job ended gets its last picture."""
         while not self._mailbox.is_empty:
             event, _ = self._mailbox.take(0)
-            if isinstance(event, _ViewWanted):
+            if isinstance(event, _Picture):
                 event.taken.set()
 
     def _step(self) -> Sequence[jm.Command]:
         event, timer = self._mailbox.take(WAIT_MS)
-        if isinstance(event, _ViewWanted):
-            self._view = self._machine.view()
+        if timer is not None:
+            return self._feed([jm.TimerFired(timer)])
+        gathered: list[jm.Event] = []
+        while event is not None and not isinstance(event, _Picture | _Abandon):
+            gathered.append(event)
+            event = self._mailbox.take_waiting() if len(gathered) < EVENTS_MAX else None
+        final = self._feed(gathered) if gathered else ()
+        if isinstance(event, _Picture):
+            event.take()
             event.taken.set()
-            return ()
-        if isinstance(event, _Abandon):
+        elif isinstance(event, _Abandon) and self._end is None:
             failure = TaskFailure(kind="ClusterShutdown", message=event.reason, recoverable=False)
             return self._give_up(failure)
-        if timer is not None:
-            event = jm.TimerFired(timer)
-        return () if event is None else self._feed(event)
+        return final
 
-    def _feed(self, event: jm.Event) -> Sequence[jm.Command]:
+    def _feed(self, events: Iterable[jm.Event]) -> Sequence[jm.Command]:
         """Lets the machine decide and performs it. Returns what has to wait for the job's result."""
-        self._story.append(repr(event)[:STORY_EVENT_CHARS])
-        if isinstance(event, jm.SlotsGranted):
-            self._addresses.update({lease.task_manager: lease.address for lease in event.leases})
-        commands = self._machine.handle(event, self._services.clock.monotonic_ms())
+        commands: list[jm.Command] = []
+        for event in events:
+            self._story.append(repr(event)[:STORY_EVENT_CHARS])
+            if isinstance(event, jm.SlotsGranted):
+                self._outgoing.granted(event.leases)
+            commands += self._machine.handle(event, self._services.clock.monotonic_ms())
         self._machine.validate()
         self._end = next((c for c in commands if isinstance(c, jm.JobEnded)), None)
         final: list[jm.Command] = []
@@ -273,18 +305,21 @@ class JobMaster:
                 final.append(command)
             else:
                 self._perform(command)
+        self._outgoing.flush()
         if self._end is not None:
-            self._view = self._machine.view()
+            self._take_view()
+            self._take_checkpoints()
         return final
 
     def _perform(self, command: jm.Command) -> None:
         job = self.identity.job
         match command:
             case jm.Send():
-                self._send(command)
+                self._outgoing.add(command)
             case jm.RequestSlots(requests=requests):
                 self._services.resources(SlotsWanted(job=job, requests=requests))
             case jm.ReleaseSlots(requests=keys):
+                self._outgoing.flush()  # a worker that is not needed any more is told to end
                 self._services.resources(SlotsReturned(job=job, requests=keys))
             case jm.SetTimer(timer=timer, delay_ms=delay_ms):
                 self._mailbox.set_timer(timer, delay_ms)
@@ -292,8 +327,8 @@ class JobMaster:
                 self._mailbox.cancel_timer(timer)
             case jm.DiscoverSplits() | jm.PrepareDirectory() | jm.WriteManifest():
                 self._io.start(command)
-            case jm.DiscardSnapshot(directory=directory):
-                self._io.discard(directory)
+            case jm.DiscardSnapshot():
+                self._io.discard(command)
             case jm.AnswerRequest():
                 self._requests.answer(command)
             case _:
@@ -316,8 +351,7 @@ class JobMaster:
             case jm.RecordAttempt():
                 self.journal.attempt(command)
             case jm.RecordException():
-                address = self._addresses.get(command.task_manager or TaskManagerId(""))
-                self.journal.exception(command, address)
+                self.journal.exception(command, self._outgoing.address(command.task_manager))
             case jm.RecordCheckpoint():
                 self.journal.checkpoint(command)
             case jm.RecordGraph(graph):
@@ -327,35 +361,14 @@ class JobMaster:
             case jm.JobEnded():
                 pass  # kept by `_feed`, acted on by `_conclude`
 
-    def _send(self, command: jm.Send) -> None:
-        token = command.token
-
-        def fate(failed: Failed | None) -> None:
-            if token is not None and failed is None:
-                self.post(jm.Delivered(token=token))
-            elif token is not None and failed is not None:
-                self.post(jm.Undelivered(token=token, reason=failed.reason, refused=failed.refused))
-            elif failed is not None:
-                job = self.identity.job
-                logger.warning("event=message_undelivered job=%s reason=%r", job, failed.reason)
-
-        address = self._addresses.get(command.task_manager)
-        if address is None:
-            fate(Failed(f"{command.task_manager} has no slot of this job", refused=True))
-        else:
-            self._services.senders.send(command.task_manager, address, command.message, fate)
-
     # --- the end ----------------------------------------------------------------------------------
 
     def _give_up(self, failure: TaskFailure) -> Sequence[jm.Command]:
         """The machine cannot go on: cancel what runs, give back all slots. Nothing is deleted."""
         with contextlib.suppress(Exception):  # it is the machine's defect that brought us here
-            self._view = self._machine.view()
-        for attempt in self._view.attempts:
-            address = self._addresses.get(attempt.task_manager or TaskManagerId(""))
-            if attempt.task_manager and address and attempt.state not in TERMINAL_STATES:
-                message = CancelTask(attempt=attempt.attempt)
-                self._services.senders.send(attempt.task_manager, address, message)
+            self._take_view()
+            self._take_checkpoints()
+        self._outgoing.cancel(self._view.attempts)
         self._services.resources(SlotsReturned(job=self.identity.job))
         self.journal.failure(failure)
         self._end = jm.JobEnded(state="FAILED", failure=failure)
@@ -375,7 +388,7 @@ class JobMaster:
         why = f": {self._end.failure.message}" if self._end.failure else ""
         self._requests.reject_all(f"the job ended as {self._end.state} before it was done{why}")
         self._ended.set()
-        discards = [self._io.discard(c.directory) for c in final if isinstance(c, jm.DiscardSnapshot)]
+        discards = [self._io.discard(c) for c in final if isinstance(c, jm.DiscardSnapshot)]
         wait_for(discards, timeout=CLEANUP_TIMEOUT_S)
         logger.info("event=job_ended job=%s state=%s", self.identity.job, self._end.state)
         self._services.on_ended(self.identity.job)
@@ -386,8 +399,11 @@ class _Abandon:
     reason: str
 
 
-class _ViewWanted:
-    def __init__(self) -> None:
+class _Picture:
+    """Of the machine: somebody waits for it to be `taken`."""
+
+    def __init__(self, take: Callable[[], None]) -> None:
+        self.take = take
         self.taken = threading.Event()
 
 

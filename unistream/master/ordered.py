@@ -1,4 +1,5 @@
-"""Threads that do what they are given: one in order (catalogue, messages to one worker), or a few at once.
+"""Threads that do what they are given: one in order (catalogue), one in order and together what has gathered
+(messages to one worker), or a few at once.
 
 Not `concurrent.futures`' own pools: those refuse work as soon as the interpreter begins to exit, which is
 just when a cluster that was left open is closed.
@@ -9,12 +10,13 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import ParamSpec
+from typing import Generic, ParamSpec, TypeVar
 
 Work = Callable[[], None]
 P = ParamSpec("P")
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +63,61 @@ class OrderedWorker:
                 work()
             except Exception:  # one piece of work must not take the others of its queue along
                 logger.exception("event=background_work_failed thread=%s", self._thread.name)
+
+
+class OrderedGatherer(Generic[T]):
+    """Hands items to `work` on a thread of its own, in order: at once when it is idle, else all together that
+    have gathered meanwhile. What was submitted together is never divided.
+
+    Args:
+        work: Handles its own failures; one that escapes is logged, and the next items come.
+        at_end: Called last, on the thread.
+    """
+
+    def __init__(self, name: str, work: Callable[[Sequence[T]], None], at_end: Work = lambda: None) -> None:
+        self._work = work
+        self._at_end = at_end
+        self._ready = threading.Condition()
+        self._gathered: list[T] = []
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, items: Sequence[T]) -> bool:
+        """False: closed, they will not be handed over."""
+        with self._ready:
+            if self._closed:
+                return False
+            self._gathered.extend(items)
+            self._ready.notify()
+            return True
+
+    def close(self, timeout_s: float) -> bool:
+        """Accepts no more, hands over what has gathered, ends the thread; False if it still works then."""
+        with self._ready:
+            self._closed = True
+            self._ready.notify()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while items := self._take():
+            self._guarded(lambda items=items: self._work(items))  # type: ignore[misc]
+        self._guarded(self._at_end)
+
+    def _take(self) -> list[T]:
+        """Empty: it is closed."""
+        with self._ready:
+            self._ready.wait_for(lambda: self._gathered or self._closed)
+            gathered, self._gathered = self._gathered, []
+            return gathered
+
+    def _guarded(self, work: Work) -> None:
+        try:
+            work()
+        except Exception:
+            logger.exception("event=background_work_failed thread=%s", self._thread.name)
 
 
 class Pool:

@@ -215,10 +215,10 @@ class ResourceManager:
 
     # --- the loop ---------------------------------------------------------------------------------
 
-    def _on_lost(self, task_manager: TaskManagerId, reason: str) -> None:
+    def _on_lost(self, task_manager: TaskManagerId, reason: str, host: str = "") -> None:
         """From a thread of the host."""
         now_ms = self._clock.monotonic_ms()
-        self._mailbox.post(WorkerEnded(task_manager=task_manager, reason=reason, now_ms=now_ms))
+        self._mailbox.post(WorkerEnded(task_manager=task_manager, reason=reason, host=host, now_ms=now_ms))
 
     def _run(self) -> None:
         self._feed(Tick(self._clock.monotonic_ms()))
@@ -239,19 +239,21 @@ class ResourceManager:
     def _feed(self, event: ResourceEvent) -> None:
         try:
             if isinstance(event, WorkerEnded):
-                self._forget(event)
+                self._mailbox.cancel_timer(_HostStop(event.task_manager))
+                self._give_up(event.task_manager)
             for command in self._machine.handle(event):
                 self._perform(command)
+            if isinstance(event, WorkerEnded):
+                self._forget(event.task_manager, event.reason)
             self._machine.validate()
             if not isinstance(event, WorkerHeartbeat):
                 self._views = {view.task_manager: view for view in self._machine.view()}
         except Exception:  # without slots no new job goes on, but those that run do: keep serving them
             logger.exception("event=resource_manager_defect cause=%r", event)
 
-    def _forget(self, event: WorkerEnded) -> None:
-        self._mailbox.cancel_timer(_HostStop(event.task_manager))
-        self._give_up(event.task_manager)
-        self._senders.forget(event.task_manager, f"{event.task_manager} is lost: {event.reason}")
+    def _forget(self, task_manager: TaskManagerId, reason: str) -> None:
+        """Messages to it fail from now on. The jobs have heard of the loss before: it is the cause."""
+        self._senders.forget(task_manager, f"{task_manager} is lost: {reason}")
 
     def _perform(self, command: ResourceCommand) -> None:
         match command:
@@ -269,9 +271,9 @@ class ResourceManager:
             case AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs):
                 logger.warning("event=worker_lost task_manager=%s reason=%r", task_manager, reason)
                 self._give_up(task_manager)
-                self._senders.forget(task_manager, f"{task_manager} is lost: {reason}")
                 for job in jobs:
                     self._jobs.worker_lost(job, task_manager, reason)
+                self._forget(task_manager, reason)
 
     def _start_worker(self, command: StartWorker) -> None:
         task_manager = command.task_manager
@@ -288,6 +290,7 @@ class ResourceManager:
                 log_dir=self._settings.log_dir,
                 avoid=command.avoid,
             )
+            logger.info("event=worker_wanted task_manager=%s avoid=%s", task_manager, list(command.avoid))
             self._host.start(spec)
         except Exception as error:
             logger.exception("event=worker_not_started task_manager=%s", task_manager)

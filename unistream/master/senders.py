@@ -1,18 +1,22 @@
-"""Messages to workers: one connection and one ordered sender for each TaskManager."""
+"""Messages to workers: one connection and one ordered sender for each TaskManager.
+
+Each message has its own fate, whatever travelled with it in one request (`unistream.model.bundle`).
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import NobodyThere, Unreachable
 from unistream.base.ids import TaskManagerId
-from unistream.master.ordered import OrderedWorker
-from unistream.model.messages import CheckpointCompleted, Refused, ToTaskManager
+from unistream.master.ordered import OrderedGatherer
+from unistream.model.bundle import Parcel, parcels
+from unistream.model.messages import Answer, Broken, CheckpointCompleted, Refused, ToTaskManager
 from unistream.port.transport import ControlClient
 
 Connect = Callable[[str], ControlClient]
@@ -32,62 +36,97 @@ class Failed:
 Fate = Callable[[Failed | None], None]
 """Called once, from any thread, must not block: None = acknowledged."""
 
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A message, and who is told what became of it."""
+
+    message: ToTaskManager
+    fate: Fate
+
+
 CLOSE_TIMEOUT_S: Final = 2.0  # a call in flight may hold its thread for RPC_TIMEOUT_S; it is a daemon
 
 logger = logging.getLogger(__name__)
 
 
 class _Sender:
-    """One worker: its connection is used by its own thread only."""
+    """One worker: its connection is used by its own thread only. What has gathered while a request was under
+    way goes in the next one."""
 
     def __init__(self, task_manager: TaskManagerId, address: str, connect: Connect) -> None:
         self.task_manager = task_manager
         self.address = address
         self._connect = connect
         self._client: ControlClient | None = None
-        self._worker = OrderedWorker(f"send-{task_manager}")
+        self._worker: OrderedGatherer[Letter] = OrderedGatherer(
+            f"send-{task_manager}", self._deliver_all, self._disconnect
+        )
         self._given_up: str | None = None
 
-    def send(self, message: ToTaskManager, fate: Fate) -> None:
-        if not self._worker.submit(lambda: fate(self._deliver(message))):
-            fate(Failed(self._given_up or "the sender is closed", refused=True))
+    def send(self, letters: Sequence[Letter]) -> None:
+        if not self._worker.submit(letters):
+            _tell(letters, Failed(self._given_up or "the sender is closed", refused=True))
 
     def give_up(self, reason: str) -> None:
         """What is queued gets `reason` as its fate, soon; nothing more is sent."""
         self._given_up = reason
-        self._worker.submit(self._disconnect)
         self._worker.close(0)
 
     def close(self) -> None:
         """Sends what is queued, waits a little."""
-        self._worker.submit(self._disconnect)
         if not self._worker.close(CLOSE_TIMEOUT_S):
             logger.warning("event=sender_busy_at_close task_manager=%s", self.task_manager)
 
-    def _deliver(self, message: ToTaskManager) -> Failed | None:
+    def _deliver_all(self, letters: Sequence[Letter]) -> None:
+        done = 0
+        for parcel in parcels([letter.message for letter in letters]):
+            sent = letters[done : done + len(parcel.messages)]
+            done += len(sent)
+            failed = self._deliver(parcel)
+            for letter, fate in zip(sent, failed, strict=True):
+                if fate is None and isinstance(letter.message, CheckpointCompleted):
+                    crash_point("notify.sent")
+                letter.fate(fate)
+
+    def _deliver(self, parcel: Parcel[ToTaskManager]) -> Sequence[Failed | None]:
         """Tries once: what may be repeated is decided by the job's machine."""
         if self._given_up is not None:
-            return Failed(self._given_up, refused=True)
-        name = type(message).__name__
+            return [Failed(self._given_up, refused=True)] * len(parcel.messages)
         try:
             if self._client is None:
                 self._client = self._connect(self.address)
-            answer = self._client.call(message)
+            answers = parcel.answers(self._client.call(parcel.request))
         except Unreachable as error:
             nobody_there = isinstance(error, NobodyThere)
-            return Failed(f"{self.task_manager} did not answer {name}: {error}", nobody_there=nobody_there)
-        except Exception as error:  # whatever a transport raises: the message's fate must be told
-            return Failed(f"{name} to {self.task_manager} failed: {error}")
+            return [
+                Failed(f"{self.task_manager} did not answer {_name(m)}: {error}", nobody_there=nobody_there)
+                for m in parcel.messages
+            ]
+        except Exception as error:  # whatever a transport raises: the fate of messages must be told
+            return [Failed(f"{_name(m)} to {self.task_manager} failed: {error}") for m in parcel.messages]
+        return [self._fate(*pair) for pair in zip(parcel.messages, answers, strict=True)]
+
+    def _fate(self, message: ToTaskManager, answer: Answer | Broken) -> Failed | None:
         if isinstance(answer, Refused):
-            return Failed(f"{self.task_manager} refused {name}: {answer.reason}", refused=True)
-        if isinstance(message, CheckpointCompleted):
-            crash_point("notify.sent")
+            return Failed(f"{self.task_manager} refused {_name(message)}: {answer.reason}", refused=True)
+        if isinstance(answer, Broken):
+            return Failed(f"{_name(message)} to {self.task_manager} failed: {answer.reason}")
         return None
 
     def _disconnect(self) -> None:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+
+def _name(message: ToTaskManager) -> str:
+    return type(message).__name__
+
+
+def _tell(letters: Sequence[Letter], failed: Failed) -> None:
+    for letter in letters:
+        letter.fate(failed)
 
 
 class Senders:
@@ -103,16 +142,19 @@ class Senders:
         self, task_manager: TaskManagerId, address: str, message: ToTaskManager, fate: Fate | None = None
     ) -> None:
         """Queues `message` behind those already queued for this worker."""
+        self.send_all(task_manager, address, [Letter(message, fate or _log_failure)])
+
+    def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
+        """Queues these; they travel together, in their order, as far as one request can hold them."""
         with self._lock:
             sender = self._senders.get(task_manager)
             if sender is None and not self._closed:
                 sender = _Sender(task_manager, address, self._connect)
                 self._senders[task_manager] = sender
-        fate = fate or _log_failure
         if sender is None:
-            fate(Failed("the cluster is shutting down", refused=True))
+            _tell(letters, Failed("the cluster is shutting down", refused=True))
             return
-        sender.send(message, fate)
+        sender.send(letters)
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
         """The worker is gone: what is still queued for it fails with `reason`."""

@@ -50,6 +50,13 @@ class Mailbox(Generic[E, T]):
         except queue.Empty:
             return None, None
 
+    def take_waiting(self) -> E | None:
+        """The next event if there is one already; timers wait."""
+        try:
+            return self._queue.get_nowait()
+        except queue.Empty:
+            return None
+
     @property
     def is_empty(self) -> bool:
         return self._queue.empty()

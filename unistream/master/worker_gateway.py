@@ -1,4 +1,5 @@
-"""Control messages of workers: decoded, given to whom they are for, answered at once."""
+"""Control messages of workers: decoded, given to whom they are for, answered at once. Reports of tasks also
+come in bundles; each has its own answer."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from unistream.base.ids import JobId
 from unistream.master.job_master import JobMaster
 from unistream.master.resource_manager import ResourceManager
 from unistream.model import messages as mm
-from unistream.model.codec import decode_to_job_manager, encode
+from unistream.model.bundle import answer_each
+from unistream.model.codec import decode_for_job_manager, decode_task_report, encode
 
 
 class WorkerGateway:
@@ -37,9 +39,11 @@ class WorkerGateway:
     def handle(self, request: bytes) -> bytes:
         """Encoded request -> encoded answer; never raises for bad input."""
         try:
-            message = decode_to_job_manager(request)
+            message = decode_for_job_manager(request)
         except ProtocolError as error:
             return encode(mm.Refused(reason=str(error)))
+        if isinstance(message, mm.Bundle):
+            return encode(answer_each(message, lambda report: self._report(decode_task_report(report))))
         return encode(self._route(message))
 
     def _route(self, message: mm.ToJobManager) -> mm.Answer:
@@ -50,6 +54,10 @@ class WorkerGateway:
                 return self._heartbeat(message)
             case mm.FetchArtifact():
                 return self._artifact(message)
+            case _:
+                return self._report(message)
+
+    def _report(self, message: mm.TaskReport) -> mm.Answer:
         master = self._find_job(message.attempt.job)
         if master is None:
             return mm.Refused(reason=f"there is no job {message.attempt.job} here")

@@ -11,7 +11,7 @@ from unistream.base.errors import CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import ARTIFACT_BYTES_MAX, FRAME_BYTES_MAX
 from unistream.model import elements as el
-from unistream.model.messages import Answer, ToJobManager, ToTaskManager
+from unistream.model.messages import Answer, Bundle, Request, TaskReport, ToJobManager, ToTaskManager
 from unistream.model.snapshot import MANIFEST_FORMAT, Manifest
 
 T = TypeVar("T")
@@ -22,15 +22,29 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_TASK_MANAGER: Final[msgspec.msgpack.Decoder[ToTaskManager]] = msgspec.msgpack.Decoder(ToTaskManager)
 _TO_JOB_MANAGER: Final[msgspec.msgpack.Decoder[ToJobManager]] = msgspec.msgpack.Decoder(ToJobManager)
+_TASK_REPORT: Final[msgspec.msgpack.Decoder[TaskReport]] = msgspec.msgpack.Decoder(TaskReport)
+_FOR_TASK_MANAGER: Final[msgspec.msgpack.Decoder[ToTaskManager | Bundle]] = msgspec.msgpack.Decoder(
+    ToTaskManager | Bundle
+)
+_FOR_JOB_MANAGER: Final[msgspec.msgpack.Decoder[ToJobManager | Bundle]] = msgspec.msgpack.Decoder(
+    ToJobManager | Bundle
+)
 _ANSWER: Final[msgspec.msgpack.Decoder[Answer]] = msgspec.msgpack.Decoder(Answer)
 
 
-def encode(message: ToTaskManager | ToJobManager | Answer) -> bytes:
-    """Wire form of a control message."""
-    return _ENCODER.encode(message)
+def encode(message: Request | Answer) -> bytes:
+    """Wire form of a control message.
+
+    Raises:
+        ProtocolError: it holds what cannot be written (half of a surrogate pair, say).
+    """
+    try:
+        return _ENCODER.encode(message)
+    except (ValueError, TypeError, OverflowError, msgspec.MsgspecError) as error:
+        raise ProtocolError(f"{type(message).__name__} cannot be written: {error}") from error
 
 
-def decode_to_task_manager(data: bytes) -> ToTaskManager:
+def decode_to_task_manager(data: bytes | msgspec.Raw) -> ToTaskManager:
     """Raises ProtocolError for anything that is not one of these messages."""
     return _decode(_TO_TASK_MANAGER, data)
 
@@ -40,14 +54,32 @@ def decode_to_job_manager(data: bytes) -> ToJobManager:
     return _decode(_TO_JOB_MANAGER, data)
 
 
+def decode_task_report(data: bytes | msgspec.Raw) -> TaskReport:
+    """One of a bundle. Raises ProtocolError for anything that is not one of these messages."""
+    return _decode(_TASK_REPORT, data)
+
+
+def decode_for_task_manager(data: bytes) -> ToTaskManager | Bundle:
+    """A request as it comes. Raises ProtocolError for anything else."""
+    return _decode(_FOR_TASK_MANAGER, data)
+
+
+def decode_for_job_manager(data: bytes) -> ToJobManager | Bundle:
+    """A request as it comes. Raises ProtocolError for anything else."""
+    return _decode(_FOR_JOB_MANAGER, data)
+
+
 def decode_answer(data: bytes) -> Answer:
     """Raises ProtocolError; an artifact may be larger than a frame."""
     return _decode(_ANSWER, data, ARTIFACT_BYTES_MAX + FRAME_BYTES_MAX)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> T:
-    if len(data) > bytes_max:
-        raise ProtocolError(f"message of {len(data)} B, limit {bytes_max} B")
+def _decode(
+    decoder: msgspec.msgpack.Decoder[T], data: bytes | msgspec.Raw, bytes_max: int = FRAME_BYTES_MAX
+) -> T:
+    size = len(memoryview(data))
+    if size > bytes_max:
+        raise ProtocolError(f"message of {size} B, limit {bytes_max} B")
     try:
         return decoder.decode(data)
     except _UNREADABLE as error:
@@ -74,6 +106,8 @@ class _Barrier(_Event, frozen=True):
     timestamp_ms: int
     kind: el.SnapshotKind
     directory: str = ""
+    alignment: el.Alignment = el.Alignment.ALIGNED
+    timeout_ms: int | None = None
 
 
 class _Cancel(_Event, frozen=True):
@@ -100,8 +134,8 @@ def encode_event(event: el.Event) -> bytes:
             wire: _Event = _Watermark(timestamp)
         case el.WatermarkStatus(idle):
             wire = _Status(idle)
-        case el.CheckpointBarrier(checkpoint_id, timestamp_ms, kind, directory):
-            wire = _Barrier(checkpoint_id, timestamp_ms, kind, directory)
+        case el.CheckpointBarrier(checkpoint_id, timestamp_ms, kind, directory, alignment, timeout_ms):
+            wire = _Barrier(checkpoint_id, timestamp_ms, kind, directory, alignment, timeout_ms)
         case el.CancelCheckpointMarker(checkpoint_id):
             wire = _Cancel(checkpoint_id)
         case el.EndOfData(drain):
@@ -118,8 +152,10 @@ def decode_event(data: bytes) -> el.Event:
             return el.Watermark(timestamp)
         case _Status(idle):
             return el.WatermarkStatus(idle)
-        case _Barrier(checkpoint_id, timestamp_ms, kind, directory):
-            return el.CheckpointBarrier(CheckpointId(checkpoint_id), timestamp_ms, kind, directory)
+        case _Barrier(checkpoint_id, timestamp_ms, kind, directory, alignment, timeout_ms):
+            return el.CheckpointBarrier(
+                CheckpointId(checkpoint_id), timestamp_ms, kind, directory, alignment, timeout_ms
+            )
         case _Cancel(checkpoint_id):
             return el.CancelCheckpointMarker(CheckpointId(checkpoint_id))
         case _EndOfData(drain):
@@ -158,7 +194,9 @@ def decode_manifest(data: bytes) -> Manifest:
     content = bytes(sealed.manifest)
     found = _read_json(content, _Format).format
     if found != MANIFEST_FORMAT:
-        raise CorruptSnapshot(f"manifest format {found}, this version reads {MANIFEST_FORMAT}")
+        raise CorruptSnapshot(
+            f"manifest format {found}, this version reads {MANIFEST_FORMAT}: use the version that wrote it"
+        )
     if hashlib.sha256(content).hexdigest() != sealed.sha256:
         raise CorruptSnapshot("the manifest does not match its checksum: it was changed after it was written")
     return _read_json(content, Manifest)

@@ -28,12 +28,15 @@ from unistream.base.errors import (
     Transient,
     UnistreamError,
 )
+from unistream.base.ids import VertexId
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.graph import JobGraph
 from unistream.rest import flink_json
 from unistream.rest.answers import json_answer as _json
+from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
+from unistream.rest.checkpoints import CheckpointsApi
 from unistream.rest.requests import (
     SavepointBody,
     StopBody,
@@ -132,7 +135,8 @@ class _Api:
 
     def jobs_overview(self) -> Response:
         now_ms = self._clock.wall_ms()
-        return _json({"jobs": [flink_json.overview_item(job, now_ms) for job in self._dispatcher.jobs()]})
+        jobs = self._dispatcher.jobs()
+        return _json({"jobs": [flink_json.overview_item(job, self._graph(job.job), now_ms) for job in jobs]})
 
     def job(self, id_: str) -> Response:
         job = job_id(id_)
@@ -142,9 +146,6 @@ class _Api:
     def status(self, id_: str) -> Response:
         return _json({"status": self._dispatcher.job(job_id(id_)).state})
 
-    def checkpoints(self, id_: str) -> Response:
-        return _json(flink_json.checkpoints(self._dispatcher.job(job_id(id_))))
-
     def exceptions(self, id_: str, maxExceptions: int = 20) -> Response:  # Flink's spelling
         limit = min(max(0, maxExceptions), EXCEPTIONS_SHOWN_MAX)
         return _json(flink_json.exceptions(self._dispatcher.job(job_id(id_)), limit))
@@ -152,6 +153,10 @@ class _Api:
     def plan(self, id_: str) -> Response:
         info = self._dispatcher.job(job_id(id_))
         return _json({"plan": flink_json.plan(info, self._graph(id_))})
+
+    def backpressure(self, id_: str, vertex: str) -> Response:
+        info = self._dispatcher.job(job_id(id_))
+        return _json(backpressure(info, VertexId(vertex.lower()), self._clock.wall_ms()))
 
     def _graph(self, id_: str) -> JobGraph:
         return msgspec.json.decode(self._dispatcher.graph_json(job_id(id_)), type=JobGraph)
@@ -189,7 +194,11 @@ class _Api:
         path = self._triggers.outcome(job_id(id_), trigger_id(trigger))
         if path is None:
             return _json({"status": {"id": "IN_PROGRESS"}, "operation": None})
-        return _json({"status": {"id": "COMPLETED"}, "operation": {"location": path}})
+        info = self._dispatcher.job(job_id(id_))
+        operation = {"location": path}
+        if path == info.savepoint and info.resumable_savepoint not in (None, path):
+            operation["resumable-location"] = info.resumable_savepoint
+        return _json({"status": {"id": "COMPLETED"}, "operation": operation})
 
     # --- our own ------------------------------------------------------------------------------------
 
@@ -234,6 +243,7 @@ def create_app(
     app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None)
     router = _routes(api)
     ScalingApi(dispatcher, triggers).routes(router)
+    CheckpointsApi(dispatcher).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     app.add_exception_handler(UnistreamError, _on_unistream_error)
@@ -257,9 +267,9 @@ def _routes(api: _Api) -> APIRouter:
     get("/jobs/overview")(api.jobs_overview)
     get("/jobs/{id_}")(api.job)
     get("/jobs/{id_}/status")(api.status)
-    get("/jobs/{id_}/checkpoints")(api.checkpoints)
     get("/jobs/{id_}/exceptions")(api.exceptions)
     get("/jobs/{id_}/plan")(api.plan)
+    get("/jobs/{id_}/vertices/{vertex}/backpressure")(api.backpressure)
     router.patch("/jobs/{id_}")(api.cancel)
     post("/jobs/{id_}/savepoints")(api.savepoint)
     post("/jobs/{id_}/stop")(api.stop)

@@ -11,14 +11,12 @@ from typing import Final
 from unistream.base.config import SCHEDULER
 from unistream.core.plan_json import job_plan
 from unistream.master.job_info import (
-    CheckpointInfo,
     ExceptionInfo,
     JobInfo,
     JobSummary,
     SubtaskInfo,
     TaskManagerInfo,
 )
-from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobVertex
 
 Json = dict[str, object]
@@ -48,7 +46,6 @@ EXECUTION_STATES: Final = (
     "FAILED",
     "RECONCILING",
 )
-CHECKPOINT_HISTORY: Final = 10  # as Flink's page
 VERTEX_STATE_ORDER: Final = (
     "FAILED",
     "CANCELING",
@@ -63,15 +60,15 @@ VERTEX_STATE_ORDER: Final = (
 """A vertex is in the first of these that one of its subtasks is in."""
 
 
-def overview_item(job: JobSummary, now_ms: int) -> Json:
+def overview_item(job: JobSummary, graph: JobGraph, now_ms: int) -> Json:
     """One element of /jobs/overview."""
     tasks = {state.lower(): job.tasks.get(state, 0) for state in EXECUTION_STATES}
     end_ms = job.ended_ms if job.ended_ms is not None else -1
     return {
         "jid": job.job,
         "name": job.name,
-        "jobType": "STREAMING",
-        "schedulerType": "Default",
+        "jobType": graph.job_type.value,
+        "schedulerType": _scheduler(graph),
         "start-time": job.submitted_ms,
         "end-time": end_ms,
         "duration": (job.ended_ms or now_ms) - job.submitted_ms,
@@ -80,6 +77,11 @@ def overview_item(job: JobSummary, now_ms: int) -> Json:
         "tasks": {"total": sum(job.tasks.values()), **tasks},
         "pending-operators": 0,
     }
+
+
+def _scheduler(graph: JobGraph) -> str:
+    """Flink's `SchedulerType`; one that is not told is the default scheduler."""
+    return "Adaptive" if graph.config.get(SCHEDULER.key) == "adaptive" else "Default"
 
 
 def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
@@ -91,7 +93,7 @@ def job_details(info: JobInfo, graph: JobGraph, now_ms: int) -> Json:
         "isStoppable": False,
         "state": info.state,
         "job-type": graph.job_type.value,
-        "schedulerType": "Adaptive" if graph.config.get(SCHEDULER.key) == "adaptive" else "Default",
+        "schedulerType": _scheduler(graph),
         "start-time": info.submitted_ms,
         "end-time": info.ended_ms if info.ended_ms is not None else -1,
         "duration": (info.ended_ms or now_ms) - info.submitted_ms,
@@ -177,92 +179,6 @@ def _failure(entry: ExceptionInfo) -> Json:
         "timestamp": entry.at_ms,
         "failureLabels": entry.labels,
         **{key: value for key, value in place.items() if value is not None},
-    }
-
-
-def checkpoints(info: JobInfo) -> Json:
-    """/jobs/{id}/checkpoints."""
-    known = info.checkpoints
-    completed = [c for c in known if c.state == "completed"]
-    in_progress = sum(c.state == "triggered" for c in known)
-    latest = {
-        "completed": next((c for c in completed if not c.kind.is_savepoint), None),
-        "savepoint": next((c for c in completed if c.kind.is_savepoint), None),
-        "failed": next((c for c in known if c.state == "failed"), None),
-    }
-    return {
-        "counts": {
-            "restored": info.restarts,
-            "total": info.checkpoints_completed + info.checkpoints_failed + in_progress,
-            "in_progress": in_progress,
-            "completed": info.checkpoints_completed,
-            "failed": info.checkpoints_failed,
-        },
-        "summary": {
-            "checkpointed_size": _summary([c.state_bytes for c in completed]),
-            "state_size": _summary([c.state_bytes for c in completed]),
-            "end_to_end_duration": _summary([c.duration_ms or 0 for c in completed]),
-            "alignment_buffered": _summary([]),
-            "processed_data": _summary([]),
-            "persisted_data": _summary([]),
-        },
-        "latest": {
-            **{name: None if c is None else _checkpoint(c) for name, c in latest.items()},
-            "restored": None,
-        },
-        "history": [_checkpoint(c) for c in known[:CHECKPOINT_HISTORY]],
-    }
-
-
-def _checkpoint(checkpoint: CheckpointInfo) -> Json:
-    name = {"triggered": "in_progress"}.get(checkpoint.state, checkpoint.state)
-    duration_ms = checkpoint.duration_ms or 0
-    item: Json = {
-        "className": name,
-        "id": checkpoint.checkpoint_id,
-        "status": name.upper(),
-        "is_savepoint": checkpoint.kind.is_savepoint,
-        "savepointFormat": "CANONICAL" if checkpoint.kind.is_savepoint else None,
-        "trigger_timestamp": checkpoint.triggered_ms,
-        "latest_ack_timestamp": checkpoint.triggered_ms + duration_ms,
-        "checkpointed_size": checkpoint.state_bytes,
-        "state_size": checkpoint.state_bytes,
-        "end_to_end_duration": duration_ms,
-        "alignment_buffered": 0,
-        "processed_data": 0,
-        "persisted_data": 0,
-        "num_subtasks": 0,
-        "num_acknowledged_subtasks": 0,
-        "checkpoint_type": _checkpoint_type(checkpoint.kind),
-        "tasks": {},
-    }
-    match checkpoint.state:
-        case "completed":
-            return {**item, "external_path": checkpoint.path, "discarded": False}
-        case "failed":
-            failed_ms = checkpoint.triggered_ms + duration_ms
-            return {**item, "failure_timestamp": failed_ms, "failure_message": checkpoint.reason}
-    return item
-
-
-def _checkpoint_type(kind: SnapshotKind) -> str:
-    if kind.is_synchronous:
-        return "SYNC_SAVEPOINT"
-    return "SAVEPOINT" if kind.is_savepoint else "CHECKPOINT"
-
-
-def _summary(values: Sequence[int]) -> Json:
-    ordered = sorted(values)
-    if not ordered:
-        nothing: Json = dict.fromkeys(("p50", "p90", "p95", "p99", "p999"), "NaN")
-        return {"min": 0, "max": 0, "avg": 0, **nothing}
-    at = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-    last = len(ordered) - 1
-    return {
-        "min": ordered[0],
-        "max": ordered[-1],
-        "avg": sum(ordered) // len(ordered),
-        **{name: float(ordered[round(last * share)]) for name, share in at.items()},
     }
 
 

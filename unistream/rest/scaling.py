@@ -1,11 +1,14 @@
 """Changing the parallelism of jobs: Flink's /resource-requirements, and our own way that tells the outcome.
 
 Flink's bounds are wishes that a job comes to in its own time. Here the upper bound is the parallelism that
-the job is given; an adaptive job runs with less, down to 1, while there are too few slots.
+the job is given; an adaptive job runs with less, down to 1, while there are too few slots. The lower bound is
+kept and shown while this process lives; nothing is decided by it.
 """
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 
 import msgspec
@@ -13,6 +16,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.base.ids import JobId, VertexId
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.graph import JobGraph
 from unistream.rest.answers import json_answer
@@ -20,6 +24,7 @@ from unistream.rest.requests import body_of, job_id, trigger_id
 from unistream.rest.triggers import Triggers
 
 WHAT = "rescale"
+JOBS_MAX = 1_000  # whose lower bounds are kept
 UNBOUNDED = -1
 """Flink: as low, or as high, as can be."""
 
@@ -53,6 +58,7 @@ class ScalingApi:
     def __init__(self, dispatcher: Dispatcher, triggers: Triggers) -> None:
         self._dispatcher = dispatcher
         self._triggers = triggers
+        self._lower = LowerBounds()
 
     def routes(self, router: APIRouter) -> None:
         router.get("/jobs/{id_}/resource-requirements")(self.requirements)
@@ -61,9 +67,15 @@ class ScalingApi:
         router.get("/unistream/jobs/{id_}/rescale/{trigger}")(self.status)
 
     def requirements(self, id_: str) -> Response:
-        graph = self._dispatcher.wanted_graph(job_id(id_))
-        bounds = {v.id: Requirements(Bounds(1, v.parallelism)) for v in graph.vertices}
-        return json_answer(bounds)
+        job = job_id(id_)
+        graph = self._dispatcher.wanted_graph(job)
+        lower = self._lower.of(job)
+        return json_answer(
+            {
+                v.id: Requirements(Bounds(min(lower.get(v.id, 1), v.parallelism), v.parallelism))
+                for v in graph.vertices
+            }
+        )
 
     async def require(self, id_: str, request: Request) -> Response:
         content, kind = await request.body(), request.headers.get("content-type", "")
@@ -83,6 +95,7 @@ class ScalingApi:
             raise refusal
         if refusal is not None:
             raise Busy(str(refusal))
+        self._lower.keep(job, {VertexId(name): max(1, wish.parallelism.lower) for name, wish in body.items()})
         return json_answer({})
 
     async def rescale(self, id_: str, request: Request) -> Response:
@@ -102,6 +115,27 @@ class ScalingApi:
         graph = self._dispatcher.wanted_graph(job)
         parallelism = {vertex.id: vertex.parallelism for vertex in graph.vertices}
         return json_answer({"status": {"id": "COMPLETED"}, "operation": {"parallelism": parallelism}})
+
+
+class LowerBounds:
+    """Those that were asked for last, by job; of the `JOBS_MAX` jobs that were changed last. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bounds: OrderedDict[JobId, dict[VertexId, int]] = OrderedDict()
+
+    def keep(self, job: JobId, bounds: dict[VertexId, int]) -> None:
+        """Instead of what was kept for `job`."""
+        with self._lock:
+            self._bounds[job] = bounds
+            self._bounds.move_to_end(job)
+            while len(self._bounds) > JOBS_MAX:
+                self._bounds.popitem(last=False)
+
+    def of(self, job: JobId) -> Mapping[VertexId, int]:
+        """Empty: nobody has asked."""
+        with self._lock:
+            return self._bounds.get(job, {})
 
 
 def _upper(graph: JobGraph, vertex_id: str, body: Mapping[str, Requirements]) -> int:

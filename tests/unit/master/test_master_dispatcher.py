@@ -9,12 +9,17 @@ from msgspec import structs
 
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
+from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
 from unistream.testing.scripted_workers import ScriptedWorkers
 
 WAIT_S = 20.0
 Make = Callable[..., Any]
+
+
+def all_run(info: JobInfo) -> bool:
+    return all(subtask.state == "RUNNING" for subtask in info.subtasks)
 
 
 def test_a_bounded_job_finishes_and_its_result_is_recorded(make_cluster: Make, submission: Make) -> None:
@@ -175,6 +180,7 @@ class TestSnapshots:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
         cluster.workers.await_message(mm.AssignSplits, 2)
+        assert cluster.dispatcher.wait_for(job, all_run, WAIT_S), "each task on its own, in any order"
         path = cluster.dispatcher.savepoint(job, str(tmp_path / "mine")).result(WAIT_S)
         assert str(tmp_path / "mine") in path
         assert cluster.dispatcher.job(job).state == "RUNNING"
@@ -194,7 +200,7 @@ class TestSnapshots:
         assert str(cluster.root / "savepoints") in path
         with open(f"{path.removeprefix('file://')}/_metadata", "rb") as file:
             manifest = decode_manifest(file.read())
-        second = cluster.dispatcher.submit(submission(savepoint=path))
+        second = cluster.dispatcher.submit(submission(savepoint=info.resumable_savepoint))
         resumed = cluster.dispatcher.job(second)
         assert resumed.lineage == info.lineage == manifest.lineage
         fresh = cluster.dispatcher.job(cluster.dispatcher.submit(submission()))
@@ -379,6 +385,7 @@ class TestWorkersMessages:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
         cluster.workers.await_message(mm.AssignSplits, 2)
+        cluster.workers.await_message(mm.DeployTask, 4)
         attempts = [m.deployment.attempt for m in cluster.workers.messages(mm.DeployTask)]
         metrics = tuple(
             (a, mm.TaskMetrics(records_out=10 + i, watermark=100 * i, user={"late": 1}))

@@ -157,9 +157,9 @@ class TestSenders:
         client.gate.clear()
         fates = Fates(3)
         senders = Senders(lambda _address: client)
-        for _ in range(2):
-            senders.send(WORKER, "a", CANCEL, fates)
+        senders.send(WORKER, "a", CANCEL, fates)
         assert client.entered.wait(WAIT_S)
+        senders.send(WORKER, "a", CANCEL, fates)
         senders.forget(WORKER, "killed")
         client.gate.set()
         senders.close()

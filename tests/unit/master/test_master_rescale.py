@@ -119,6 +119,20 @@ class TestResourceRequirements:
         bounds = api.http.get(f"/jobs/{job}/resource-requirements").json().values()
         assert [b["parallelism"]["upperBound"] for b in bounds] == [3, 1]
 
+    def test_a_lower_bound_is_kept_and_shown(self, api: Api, job: str) -> None:
+        def shown() -> list[tuple[int, int]]:
+            found = api.http.get(f"/jobs/{job}/resource-requirements").json()
+            bounds = [found[vertex.id]["parallelism"] for vertex in api.graph(job).vertices]
+            return [(bound["lowerBound"], bound["upperBound"]) for bound in bounds]
+
+        assert shown() == [(1, 2), (1, 2)]
+        assert api.put(job, source=(2, 2), sink=(1, 2)).status_code == 200
+        assert shown() == [(2, 2), (1, 2)]
+        assert api.put(job, source=(1, 2), sink=(3, 2)).status_code == 400
+        assert shown() == [(2, 2), (1, 2)], "what is refused changes nothing"
+        assert api.put(job, source=(-1, 2), sink=(-1, 2)).status_code == 200
+        assert shown() == [(1, 2), (1, 2)]
+
     def test_what_it_has_already(self, api: Api, job: str) -> None:
         assert api.put(job, source=(2, 2), sink=(1, 2)).status_code == 200
         assert {s.attempt for s in api.cluster.dispatcher.job(job).subtasks} == {0}

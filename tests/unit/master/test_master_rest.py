@@ -15,6 +15,7 @@ from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachab
 from unistream.client.rest_client import RestClient
 from unistream.model import messages as mm
 from unistream.rest.app import create_app
+from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BODY_BYTES_MAX
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
@@ -65,6 +66,60 @@ def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
     job = api.cluster.dispatcher.submit(submission(config=checkpointed))
     api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
     return str(job)
+
+
+class TestFlinkShapes:
+    """Fields as a session cluster of Flink 2.3.0 shows them; more than these may be there."""
+
+    def test_the_cluster_and_its_features(self, api: Api, job: str) -> None:
+        numbers = {"taskmanagers", "slots-total", "slots-available"}
+        numbers |= {f"jobs-{state}" for state in ("running", "finished", "cancelled", "failed")}
+        overview = api.get("/overview")
+        assert numbers | {"flink-version", "flink-commit"} <= set(overview)
+        assert all(isinstance(overview[name], int) for name in numbers)
+        config = api.get("/config")
+        assert {"refresh-interval", "timezone-name", "timezone-offset"} <= set(config)
+        assert {"flink-version", "flink-revision"} <= set(config)
+        assert set(config["features"]) == {"web-submit", "web-cancel", "web-rescale", "web-history"}
+        assert all(isinstance(feature, bool) for feature in config["features"].values())
+
+    @pytest.mark.parametrize(("scheduler", "told"), [("default", "Default"), ("adaptive", "Adaptive")])
+    def test_what_kind_of_job_it_is(
+        self, api: Api, submission: Make, checkpointed: dict[str, str], scheduler: str, told: str
+    ) -> None:
+        config = checkpointed | {"jobmanager.scheduler": scheduler}
+        job = str(api.cluster.dispatcher.submit(submission(config=config)))
+        (item,) = api.get("/jobs/overview")["jobs"]
+        details = api.get(f"/jobs/{job}")
+        assert (item["jobType"], item["schedulerType"]) == ("STREAMING", told)
+        assert (details["job-type"], details["schedulerType"]) == ("STREAMING", told)
+
+    def test_backpressure_of_a_vertex(self, api: Api, job: str) -> None:
+        vertices = api.get(f"/jobs/{job}")["vertices"]
+        for vertex in vertices:
+            shown = api.get(f"/jobs/{job}/vertices/{vertex['id']}/backpressure")
+            assert (shown["status"], shown["backpressureLevel"], shown["backpressure-level"]) == ("ok",) * 3
+            assert shown["end-timestamp"] > 0
+            assert [s["subtask"] for s in shown["subtasks"]] == list(range(vertex["parallelism"]))
+            for subtask in shown["subtasks"]:
+                assert {"ratio", "idleRatio", "busyRatio", "backpressureLevel"} <= set(subtask)
+
+    def test_backpressure_is_that_of_the_worst_subtask(self, api: Api, job: str) -> None:
+        info = api.cluster.dispatcher.job(job)
+        subtasks = [s for s in info.subtasks if s.vertex == info.subtasks[0].vertex]
+        times = mm.TaskMetrics(busy_per_s=200, idle_per_s=150, backpressured_per_s=650)
+        changed = (msgspec.structs.replace(subtasks[0], metrics=times), *subtasks[1:])
+        shown: Any = backpressure(msgspec.structs.replace(info, subtasks=changed), subtasks[0].vertex, 7)
+        assert (shown["backpressureLevel"], shown["end-timestamp"]) == ("high", 7)
+        first = shown["subtasks"][0]
+        assert (first["ratio"], first["busyRatio"], first["idleRatio"]) == (0.65, 0.2, 0.15)
+        assert [s["backpressureLevel"] for s in shown["subtasks"]] == ["high"] + ["ok"] * (len(subtasks) - 1)
+
+    def test_backpressure_of_what_is_not_there(self, api: Api, job: str) -> None:
+        assert api.get(f"/jobs/{job}/vertices/{UNKNOWN}/backpressure") == {"status": "deprecated"}
+        answer = api.http.get(f"/jobs/{UNKNOWN}/vertices/{UNKNOWN}/backpressure")
+        assert answer.status_code == 404
+        assert answer.json()["errors"]
 
 
 class TestReading:
@@ -163,7 +218,9 @@ class TestChanges:
 
     def test_a_snapshot_that_fails_says_why(self, api: Api, submission: Make) -> None:
         job = api.cluster.dispatcher.submit(submission())
-        api.cluster.workers.await_message(mm.AssignSplits, 2)
+        assert api.cluster.dispatcher.wait_for(
+            job, lambda info: all(subtask.state == "RUNNING" for subtask in info.subtasks), 20.0
+        )
         refuse = mm.Refused(reason="no barrier today")
         api.cluster.workers.intercept = lambda _tm, m: refuse if isinstance(m, mm.TriggerCheckpoint) else None
         with RestClient(api.server.url) as client, pytest.raises(ConfigError, match="no barrier today"):

@@ -1,0 +1,152 @@
+"""A Spark standalone cluster on this machine: each worker has a loopback address of its own as its host.
+
+Its processes are started from the jars inside the installed pyspark, and only they are ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+import pyspark
+
+HOME = Path(pyspark.__file__).parent
+START_S = 60.0
+EXIT_S = 10.0
+CORES = 2  # of each worker
+_JAVA = (
+    "java",
+    "-Xmx192m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    *(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in ("lang", "util", "net", "nio")),
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "-cp",
+    f"{HOME}/jars/*",
+)
+_BREAKER = """
+import os, sys
+if os.path.exists({mark!r}):
+    sys.exit("this host is broken")
+"""
+
+
+class SparkCluster:
+    """Runs from construction until `close`.
+
+    Args:
+        hosts: Loopback addresses, such as 127.0.0.2; one worker with `CORES` cores on each.
+    """
+
+    def __init__(self, folder: Path, hosts: Iterable[str]) -> None:
+        self._folder = folder
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._workers: dict[str, subprocess.Popen[bytes]] = {}
+        self._port, self._ui = _free_port(), _free_port()
+        try:
+            self._start(
+                "master", "127.0.0.1", "--port", str(self._port), "--webui-port", str(self._ui), name="Master"
+            )
+            for host in hosts:
+                self.start_worker(host)
+            self.wait_for_workers(len(self._workers))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def master(self) -> str:
+        return f"spark://127.0.0.1:{self._port}"
+
+    def start_worker(self, host: str) -> None:
+        """Again, if the one of that host has ended. Its Python breaks while the host is broken."""
+        site = self._folder / host
+        site.mkdir(exist_ok=True)
+        (site / "sitecustomize.py").write_text(_BREAKER.format(mark=str(self._mark(host))))
+        self._workers[host] = self._start(
+            "worker",
+            host,
+            *("--cores", str(CORES), "--memory", "1g", "--webui-port", str(_free_port())),
+            *("--work-dir", str(self._folder / f"work-{host}"), self.master),
+            name="Worker",
+            PYTHONPATH=os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]),
+        )
+
+    def wait_for_workers(self, count: int) -> None:
+        """Until so many are registered."""
+        deadline_s = time.monotonic() + START_S
+        while self._alive() != count:
+            assert time.monotonic() < deadline_s, f"not {count} Spark workers: see {self._folder}"
+            time.sleep(0.1)
+
+    def break_python(self, host: str) -> None:
+        """No Python worker starts there any more; those that run are killed, and their daemon with them."""
+        self._mark(host).touch()
+        for process in self._below(host):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "pyspark.daemon" in process.cmdline():
+                    process.kill()
+
+    def mend_python(self, host: str) -> None:
+        self._mark(host).unlink()
+
+    def kill_worker(self, host: str) -> None:
+        """The JVM of the worker and that of its executor, at once."""
+        victims = [p for p in self._below(host) if "java" in Path(p.exe()).name]
+        self._workers[host].kill()
+        for process in victims:
+            process.kill()
+        self._workers[host].wait(EXIT_S)
+
+    def close(self) -> None:
+        families = [process for host in self._workers for process in self._below(host)]
+        for process in self._processes:
+            process.kill()
+            process.wait(EXIT_S)
+        for orphan in families:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                orphan.kill()
+        psutil.wait_procs(families, timeout=EXIT_S)
+
+    def _below(self, host: str) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self._workers[host].pid).children(recursive=True)
+        return []
+
+    def _mark(self, host: str) -> Path:
+        return self._folder / f"{host}.broken"
+
+    def _alive(self) -> int:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._ui}/json/", timeout=5) as answer:
+                return sum(worker["state"] == "ALIVE" for worker in json.load(answer)["workers"])
+        except OSError:
+            return 0
+
+    def _start(self, kind: str, host: str, *words: str, name: str, **env: str) -> subprocess.Popen[bytes]:
+        own = {"SPARK_HOME": str(HOME), "SPARK_SCALA_VERSION": "2.13", "SPARK_LOCAL_IP": host}
+        own |= {"PYSPARK_PYTHON": sys.executable} | env
+        with open(self._folder / f"{kind}-{host}.log", "ab") as log:
+            process = subprocess.Popen(
+                [*_JAVA, f"org.apache.spark.deploy.{kind}.{name}", "--host", host, *words],
+                env=os.environ | own,
+                stdout=log,
+                stderr=log,
+            )
+        self._processes.append(process)
+        return process
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

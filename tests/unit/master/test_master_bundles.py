@@ -1,0 +1,274 @@
+"""Messages to a worker that travel together: order, fates, what is lost and what is repeated."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from unistream.base.errors import NobodyThere, ProtocolError, Unreachable
+from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId, VertexId
+from unistream.core import job_messages as jm
+from unistream.core.job_view import AttemptView
+from unistream.master.ordered import OrderedGatherer
+from unistream.master.outgoing import Outgoing
+from unistream.master.senders import Failed, Letter, Senders
+from unistream.model import messages as mm
+from unistream.model.bundle import answer_each
+from unistream.model.codec import decode_answer, decode_for_task_manager, decode_to_task_manager, encode
+
+WAIT_S = 20.0
+WORKER = TaskManagerId("tm")
+JOB = JobId("j")
+
+
+def attempt(number: int) -> AttemptId:
+    return AttemptId(JOB, VertexId("v"), number, 0)
+
+
+def cancel(number: int) -> mm.CancelTask:
+    return mm.CancelTask(attempt=attempt(number))
+
+
+class Peer:
+    """A worker behind a wire: keeps requests, and what was acted on, by subtask.
+
+    `fails`: subtask -> what becomes of its message; `outcomes`: of whole requests, first to last.
+    """
+
+    def __init__(self, *outcomes: Exception | mm.Answer) -> None:
+        self.fails: dict[int, mm.Answer | Exception] = {}
+        self.outcomes = list(outcomes)
+        self.requests: list[list[int]] = []
+        self.acted: list[int] = []
+        self.entered = threading.Event()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.closed = threading.Event()
+
+    def call(self, request: mm.Request) -> mm.Answer:
+        message = decode_for_task_manager(encode(request))
+        if isinstance(message, mm.Bundle):
+            inside = [decode_to_task_manager(one) for one in message.messages]
+            self.requests.append([_index(one) for one in inside])
+        else:
+            self.requests.append([_index(message)])
+        self.entered.set()
+        assert self.gate.wait(WAIT_S)
+        if self.outcomes:
+            outcome = self.outcomes.pop(0)
+            if isinstance(outcome, Exception):
+                raise outcome
+            return outcome
+        if isinstance(message, mm.Bundle):
+            answers = answer_each(message, lambda one: self._act(decode_to_task_manager(one)))
+            return decode_answer(encode(answers))
+        return self._act(message)
+
+    def _act(self, message: mm.ToTaskManager) -> mm.Answer:
+        number = _index(message)
+        self.acted.append(number)
+        outcome = self.fails.get(number, mm.Ack())
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def _index(message: mm.ToTaskManager) -> int:
+    assert isinstance(message, mm.CancelTask)
+    return message.attempt.index
+
+
+class Fates:
+    """What became of each message, by subtask."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, Failed | None]] = []
+        self._told = threading.Condition()
+
+    def letters(self, numbers: Sequence[int]) -> list[Letter]:
+        def told(number: int, failed: Failed | None) -> None:
+            with self._told:
+                self.told.append((number, failed))
+                self._told.notify()
+
+        return [Letter(cancel(n), lambda failed, n=n: told(n, failed)) for n in numbers]  # type: ignore[misc]
+
+    def wait(self, count: int) -> list[tuple[int, Failed | None]]:
+        with self._told:
+            assert self._told.wait_for(lambda: len(self.told) >= count, WAIT_S)
+            return self.told
+
+
+def send(peer: Peer, *groups: Sequence[int]) -> tuple[Senders, Fates]:
+    senders, fates = Senders(lambda _address: peer), Fates()
+    for numbers in groups:
+        senders.send_all(WORKER, "a", fates.letters(numbers))
+    return senders, fates
+
+
+def test_what_is_sent_together_is_one_request_in_its_order() -> None:
+    peer = Peer()
+    senders, fates = send(peer, [3, 1, 2])
+    assert fates.wait(3) == [(3, None), (1, None), (2, None)]
+    assert peer.requests == [[3, 1, 2]]
+    senders.close()
+    assert peer.closed.wait(WAIT_S)
+
+
+def test_what_gathers_while_a_request_is_under_way_goes_in_the_next() -> None:
+    peer = Peer()
+    peer.gate.clear()
+    senders, fates = send(peer, [0])
+    assert peer.entered.wait(WAIT_S)
+    for numbers in ([1, 2], [3], [4]):
+        senders.send_all(WORKER, "a", fates.letters(numbers))
+    peer.gate.set()
+    assert fates.wait(5) == [(n, None) for n in range(5)]
+    assert peer.requests == [[0], [1, 2, 3, 4]]
+    senders.close()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fate"),
+    [
+        (mm.Refused(reason="no"), Failed("tm refused CancelTask: no", refused=True)),
+        (ProtocolError("what"), Failed("CancelTask to tm failed: what")),
+        (LookupError("oh"), Failed("CancelTask to tm failed: LookupError: oh")),
+    ],
+)
+def test_one_that_fails_in_the_middle_fails_alone(outcome: mm.Answer | Exception, fate: Failed) -> None:
+    peer = Peer()
+    peer.fails[1] = outcome
+    senders, fates = send(peer, [0, 1, 2])
+    assert fates.wait(3) == [(0, None), (1, fate), (2, None)]
+    assert peer.acted == [0, 1, 2]
+    senders.close()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "fate"),
+    [
+        pytest.param(Unreachable("x"), Failed("tm did not answer CancelTask: x"), id="unknown"),
+        pytest.param(
+            NobodyThere("x"), Failed("tm did not answer CancelTask: x", nobody_there=True), id="nobody"
+        ),
+        pytest.param(OSError("y"), Failed("CancelTask to tm failed: y"), id="whatever a transport raises"),
+        pytest.param(
+            mm.Refused(reason="it ends"),
+            Failed("tm refused CancelTask: it ends", refused=True),
+            id="refused as a whole",
+        ),
+        pytest.param(
+            mm.Answers(answers=(mm.Ack(),)),
+            Failed("CancelTask to tm failed: 1 answers to 2 messages"),
+            id="an answer that does not fit",
+        ),
+    ],
+)
+def test_a_request_that_fails_is_told_of_each_and_sent_again_by_whom_it_concerns(
+    outcome: Exception | mm.Answer, fate: Failed
+) -> None:
+    peer = Peer(outcome)
+    senders, fates = send(peer, [0, 1])
+    assert fates.wait(2) == [(0, fate), (1, fate)]
+    senders.send_all(WORKER, "a", fates.letters([0, 1]))
+    assert fates.wait(4)[2:] == [(0, None), (1, None)]
+    assert peer.requests == [[0, 1], [0, 1]]
+    senders.close()
+
+
+def test_a_lost_worker_gets_nothing_of_what_has_gathered() -> None:
+    peer = Peer()
+    peer.gate.clear()
+    senders, fates = send(peer, [0])
+    assert peer.entered.wait(WAIT_S)
+    senders.send_all(WORKER, "a", fates.letters([1, 2]))
+    senders.forget(WORKER, "killed")
+    peer.gate.set()
+    lost = Failed("killed", refused=True)
+    assert fates.wait(3) == [(0, None), (1, lost), (2, lost)]
+    assert peer.requests == [[0]]
+    senders.close()
+    senders.send_all(WORKER, "a", fates.letters([3, 4]))
+    late = Failed("the cluster is shutting down", refused=True)
+    assert fates.wait(5)[3:] == [(3, late), (4, late)]
+
+
+class TestOutgoing:
+    """What one job says at once."""
+
+    def test_is_gathered_by_worker_and_each_fate_becomes_an_event(self) -> None:
+        peers = {"a": Peer(), "b": Peer()}
+        peers["b"].fails[1] = mm.Refused(reason="no")
+        events, heard = [], threading.Semaphore(0)
+
+        def post(event: jm.Event) -> None:
+            events.append(event)
+            heard.release()
+
+        senders = Senders(lambda address: peers[address])
+        outgoing = Outgoing(JOB, senders, post)
+        outgoing.granted([lease("a"), lease("b")])
+        for number, where in enumerate(["a", "b", "a", "nowhere"]):
+            command = jm.Send(task_manager=TaskManagerId(where), message=cancel(number), token=number)
+            outgoing.add(command)
+        assert [type(event) for event in events] == [jm.Undelivered], "one of a worker without a slot"
+        outgoing.flush()
+        outgoing.flush()
+        for _ in range(4):
+            assert heard.acquire(timeout=WAIT_S)
+        assert {e.token: getattr(e, "refused", None) for e in events} == {0: None, 1: True, 2: None, 3: True}  # type: ignore[union-attr]
+        assert (peers["a"].requests, peers["b"].requests) == ([[0, 2]], [[1]])
+        senders.close()
+
+    def test_the_last_resort_cancels_what_may_run(self) -> None:
+        peer = Peer()
+        senders = Senders(lambda _address: peer)
+        outgoing = Outgoing(JOB, senders, lambda _event: None)
+        outgoing.granted([lease("a")])
+        outgoing.cancel(
+            AttemptView(attempt=attempt(n), state=state, task_manager=where)
+            for n, (state, where) in enumerate(
+                [
+                    ("RUNNING", TaskManagerId("a")),
+                    ("FINISHED", TaskManagerId("a")),
+                    ("RUNNING", TaskManagerId("elsewhere")),
+                    ("CREATED", None),
+                    ("DEPLOYING", TaskManagerId("a")),
+                ]
+            )
+        )
+        senders.close()
+        assert peer.acted == [0, 4]
+
+
+def lease(worker: str) -> jm.SlotLease:
+    return jm.SlotLease(
+        request=worker,
+        allocation=AllocationId(worker),
+        task_manager=TaskManagerId(worker),
+        address=worker,
+    )
+
+
+class TestGatherer:
+    def test_one_failure_does_not_end_it_and_the_end_comes_last(self) -> None:
+        seen: list[object] = []
+
+        def work(items: Sequence[int]) -> None:
+            seen.append(list(items))
+            if 1 in items:
+                raise LookupError("on purpose")
+
+        gatherer = OrderedGatherer("test", work, lambda: seen.append("end"))
+        gatherer.submit([1, 2])
+        gatherer.submit([3])
+        assert gatherer.close(WAIT_S)
+        assert seen in ([[1, 2], [3], "end"], [[1, 2, 3], "end"])
+        assert not gatherer.submit([4])
+        assert gatherer.close(WAIT_S), "twice is fine"

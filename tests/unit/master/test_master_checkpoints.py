@@ -1,0 +1,436 @@
+"""What is told of a job's snapshots: over REST in Flink's shapes, to clients, and from the catalogue."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from unistream.base.clock import SystemClock
+from unistream.base.errors import NotFound
+from unistream.base.ids import CheckpointId, JobId, VertexId
+from unistream.client.embedded import EmbeddedJobClient
+from unistream.client.rest_client import RestClient
+from unistream.master.dispatcher import Dispatcher
+from unistream.master.history import checkpoints_from_records
+from unistream.model import messages as mm
+from unistream.model.checkpoint_figures import (
+    CheckpointFigures,
+    CheckpointsInfo,
+    RestoredFigures,
+    SnapshotStatus,
+    SubtaskFigures,
+    VertexFigures,
+)
+from unistream.model.elements import SnapshotKind
+from unistream.port.metadata import CheckpointRecord
+from unistream.rest.app import create_app
+from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
+from unistream.rest.server import RestServer
+from unistream.rest.triggers import Triggers
+from unistream.testing.scripted_workers import ScriptedWorkers
+
+WAIT_S = 20.0
+UNKNOWN = "0" * 31 + "a"
+Make = Callable[..., Any]
+
+# Fields as a session cluster of Flink 2.3.0 shows them.
+SPREAD = {"min", "max", "avg", "p50", "p90", "p95", "p99", "p999"}
+SIZES = {"checkpointed_size", "state_size", "alignment_buffered", "processed_data", "persisted_data"}
+COUNTED = {"num_subtasks", "num_acknowledged_subtasks", "latest_ack_timestamp", "end_to_end_duration"}
+ITEM = (
+    {"className", "id", "status", "is_savepoint", "savepointFormat", "trigger_timestamp"}
+    | {"checkpoint_type", "tasks"}
+    | SIZES
+    | COUNTED
+)
+COMPLETED = ITEM | {"external_path", "discarded"}
+TASK = {"id", "status"} | SIZES | COUNTED
+SUBTASK = {
+    *("className", "index", "ack_timestamp", "end_to_end_duration", "checkpointed_size", "state_size"),
+    *("checkpoint", "alignment", "start_delay", "unaligned_checkpoint", "aborted", "status"),
+}
+CONFIG = {
+    *("mode", "interval", "timeout", "min_pause", "max_concurrent", "externalization", "state_backend"),
+    *("checkpoint_storage", "unaligned_checkpoints", "tolerable_failed_checkpoints"),
+    *("aligned_checkpoint_timeout", "checkpoints_after_tasks_finish", "state_changelog_enabled"),
+    *("changelog_periodic_materialization_interval", "changelog_storage"),
+}
+
+VERTEX = VertexFigures(
+    vertex=VertexId("v"),
+    name="count",
+    subtasks=(
+        SubtaskFigures(
+            index=1,
+            acked_after_ms=20,
+            start_delay_ms=3,
+            alignment_ms=5,
+            sync_ms=2,
+            async_ms=9,
+            processed_bytes=10,
+            persisted_bytes=20,
+            state_bytes=400,
+            new_bytes=100,
+            unaligned=True,
+        ),
+        SubtaskFigures(index=2, acked_after_ms=30, state_bytes=600, new_bytes=300, sync_ms=4),
+    ),
+    missing=(0,),
+)
+
+
+def figures(status: SnapshotStatus = SnapshotStatus.COMPLETED, **more: Any) -> CheckpointFigures:
+    values: dict[str, Any] = {
+        "checkpoint_id": CheckpointId(7),
+        "kind": SnapshotKind.CHECKPOINT,
+        "status": status,
+        "timestamp_ms": 1_000,
+        "duration_ms": 44,
+        "path": "file:///chk-7",
+        "vertices": (VERTEX,),
+    }
+    return CheckpointFigures(**(values | more))
+
+
+class Api:
+    """A served cluster and a plain HTTP client."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        app = create_app(
+            cluster.dispatcher,
+            clock=SystemClock(),
+            version="0.0-test",
+            triggers=Triggers(lambda: uuid.uuid4().hex),
+            on_shutdown=threading.Event().set,
+        )
+        self.server = RestServer(app, host="127.0.0.1", port=0)
+        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
+
+    def get(self, path: str) -> Any:
+        answer = self.http.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def api(make_cluster: Make) -> Iterator[Api]:
+    """Jobs run until they are stopped."""
+    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
+    yield api
+    api.http.close()
+    api.server.close()
+
+
+@pytest.fixture
+def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
+    """A running job with a checkpoint."""
+    job = api.cluster.dispatcher.submit(submission(config=checkpointed))
+    api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
+    return str(job)
+
+
+class TestShapes:
+    """Of single figures, with numbers that differ."""
+
+    @pytest.mark.parametrize(
+        ("one", "told"),
+        [
+            pytest.param(
+                figures(),
+                {"className": "completed", "status": "COMPLETED", "external_path": "file:///chk-7"},
+                id="completed",
+            ),
+            pytest.param(figures(discarded=True), {"discarded": True}, id="made way for newer ones"),
+            pytest.param(
+                figures(SnapshotStatus.IN_PROGRESS),
+                {"className": "in_progress", "status": "IN_PROGRESS", "end_to_end_duration": 44},
+                id="under way",
+            ),
+            pytest.param(
+                figures(SnapshotStatus.FAILED, reason="IO_EXCEPTION: full"),
+                {"status": "FAILED", "failure_timestamp": 1_044, "failure_message": "IO_EXCEPTION: full"},
+                id="failed",
+            ),
+            pytest.param(
+                figures(),
+                {"checkpoint_type": "UNALIGNED_CHECKPOINT", "is_savepoint": False, "savepointFormat": None},
+                id="unaligned: one of its tasks was",
+            ),
+            pytest.param(figures(vertices=()), {"checkpoint_type": "CHECKPOINT"}, id="aligned"),
+            pytest.param(
+                figures(kind=SnapshotKind.SAVEPOINT),
+                {"checkpoint_type": "SAVEPOINT", "is_savepoint": True, "savepointFormat": "CANONICAL"},
+                id="a savepoint",
+            ),
+            pytest.param(
+                figures(kind=SnapshotKind.SUSPEND), {"checkpoint_type": "SYNC_SAVEPOINT"}, id="of a stop"
+            ),
+            pytest.param(
+                figures(kind=SnapshotKind.TERMINATE), {"checkpoint_type": "SYNC_SAVEPOINT"}, id="of a drain"
+            ),
+            pytest.param(
+                figures(),
+                {"checkpointed_size": 400, "state_size": 1_000, "processed_data": 10, "persisted_data": 20},
+                id="sizes are those of all tasks",
+            ),
+            pytest.param(
+                figures(),
+                {"num_subtasks": 3, "num_acknowledged_subtasks": 2, "latest_ack_timestamp": 1_030},
+                id="who has acknowledged, and when the last one did",
+            ),
+            pytest.param(
+                figures(vertices=(), recorded_bytes=77),
+                {"state_size": 77, "num_subtasks": 0, "latest_ack_timestamp": -1},
+                id="from a record: no tasks",
+            ),
+        ],
+    )
+    def test_a_snapshot(self, one: CheckpointFigures, told: dict[str, object]) -> None:
+        shown = item(one)
+        assert {name: shown[name] for name in told} == told
+        assert set(shown) >= ITEM
+
+    def test_its_tasks(self) -> None:
+        shown: Any = details(figures())
+        assert set(shown) == COMPLETED
+        assert set(shown["tasks"]) == {"v"}
+        task = shown["tasks"]["v"]
+        assert set(task) == TASK
+        assert (task["id"], task["status"], task["state_size"], task["end_to_end_duration"]) == (
+            *(7, "COMPLETED"),
+            *(1_000, 30),
+        )
+
+    def test_the_subtasks_of_a_vertex(self) -> None:
+        shown: Any = vertex_details(figures(SnapshotStatus.IN_PROGRESS), VERTEX)
+        assert set(shown) == TASK | {"summary", "subtasks"}
+        missing, first, second = shown["subtasks"]
+        assert missing == {"className": "pending", "index": 0, "status": "pending_or_failed"}
+        assert set(first) == set(second) == SUBTASK
+        assert (first["index"], first["ack_timestamp"], first["start_delay"]) == (1, 1_020, 3)
+        assert first["checkpoint"] == {"sync": 2, "async": 9}
+        assert first["alignment"] == {"buffered": 0, "processed": 10, "persisted": 20, "duration": 5}
+        assert (first["unaligned_checkpoint"], second["unaligned_checkpoint"]) == (True, False)
+        summary = shown["summary"]
+        assert set(summary) == {
+            *("checkpointed_size", "state_size", "end_to_end_duration", "checkpoint_duration"),
+            *("alignment", "start_delay"),
+        }
+        assert set(summary["alignment"]) == {"buffered", "processed", "persisted", "duration"}
+        assert set(summary["checkpoint_duration"]["async"]) == SPREAD
+        sync = summary["checkpoint_duration"]["sync"]
+        assert (sync["min"], sync["avg"], sync["max"], sync["p50"]) == (2, 3, 4, 3.0)
+
+    def test_a_vertex_without_an_acknowledgement(self) -> None:
+        alone = VertexFigures(vertex=VertexId("v"), name="count", missing=(0, 1))
+        shown: Any = vertex_details(figures(SnapshotStatus.IN_PROGRESS, vertices=(alone,)), alone)
+        assert (shown["latest_ack_timestamp"], shown["end_to_end_duration"]) == (-1, -1)
+        assert shown["summary"]["state_size"] == {"min": 0, "max": 0, "avg": 0} | dict.fromkeys(
+            ("p50", "p90", "p95", "p99", "p999"), "NaN"
+        )
+
+    def test_what_was_restored(self) -> None:
+        restored = RestoredFigures(
+            checkpoint_id=CheckpointId(3), kind=SnapshotKind.SAVEPOINT, path="file:///sp", restored_ms=5
+        )
+        shown: Any = overview(CheckpointsInfo(restored=2, latest_restored=restored))
+        assert shown["counts"]["restored"] == 2
+        assert shown["latest"]["restored"] == {
+            "id": 3,
+            "restore_timestamp": 5,
+            "is_savepoint": True,
+            "external_path": "file:///sp",
+        }
+
+    @pytest.mark.parametrize(
+        ("config", "told"),
+        [
+            pytest.param(
+                {},
+                {"interval": 2**63 - 1, "mode": "at_least_once", "timeout": 600_000, "max_concurrent": 1},
+                id="no checkpoints",
+            ),
+            pytest.param(
+                {"execution.checkpointing.interval": "5 s"},
+                {"interval": 5_000, "mode": "exactly_once", "unaligned_checkpoints": False},
+                id="defaults",
+            ),
+            pytest.param(
+                {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"},
+                {"externalization": {"enabled": True, "delete_on_cancellation": False}},
+                id="kept when cancelled",
+            ),
+            pytest.param(
+                {"execution.checkpointing.externalized-checkpoint-retention": "DELETE_ON_CANCELLATION"},
+                {"externalization": {"enabled": True, "delete_on_cancellation": True}},
+                id="kept when failed",
+            ),
+            pytest.param(
+                {"state.backend.type": "rocksdb", "execution.checkpointing.min-pause": "10 ms"},
+                {"state_backend": "EmbeddedRocksDBStateBackend", "min_pause": 10},
+                id="backend and pause",
+            ),
+            pytest.param(
+                {
+                    "execution.checkpointing.unaligned.enabled": "true",
+                    "execution.checkpointing.aligned-checkpoint-timeout": "3 s",
+                },
+                {"unaligned_checkpoints": True, "aligned_checkpoint_timeout": 3_000},
+                id="unaligned after a time",
+            ),
+        ],
+    )
+    def test_the_configuration(
+        self, job_graph: Make, config: dict[str, str], told: dict[str, object]
+    ) -> None:
+        shown = checkpoint_config(msgspec.structs.replace(job_graph(), config=config))
+        assert set(shown) == CONFIG
+        assert {name: shown[name] for name in told} == told
+
+
+class TestOverRest:
+    @pytest.mark.parametrize("prefix", ["", "/v1"])
+    def test_all_of_a_job(self, api: Api, job: str, prefix: str) -> None:
+        found = api.get(f"{prefix}/jobs/{job}/checkpoints")
+        counts = found["counts"]
+        assert counts["total"] == counts["completed"] + counts["failed"] + counts["in_progress"]
+        assert counts["completed"] >= 1
+        assert set(found["summary"]) == SIZES | {"end_to_end_duration"}
+        assert all(set(spread) == SPREAD for spread in found["summary"].values())
+        assert set(found["latest"]) == {"completed", "savepoint", "failed", "restored"}
+        assert set(found["latest"]["completed"]) == COMPLETED
+        assert found["latest"]["completed"]["trigger_timestamp"] > 0
+        assert 0 < len(found["history"]) <= 10
+        ids = [shown["id"] for shown in found["history"]]
+        assert ids == sorted(ids, reverse=True)
+
+    def test_one_with_its_vertices(self, api: Api, job: str) -> None:
+        path = api.cluster.dispatcher.savepoint(JobId(job)).result(WAIT_S)
+        saved = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]
+        assert saved["external_path"] == path
+        shown = api.get(f"/jobs/{job}/checkpoints/details/{saved['id']}")
+        assert (shown["status"], shown["num_subtasks"], shown["num_acknowledged_subtasks"]) == (
+            *("COMPLETED", 4),
+            4,
+        )
+        vertices = [vertex["id"] for vertex in api.get(f"/jobs/{job}")["vertices"]]
+        assert sorted(shown["tasks"]) == sorted(vertices)
+        for vertex in vertices:
+            below = api.get(f"/jobs/{job}/checkpoints/details/{saved['id']}/subtasks/{vertex}")
+            assert [subtask["index"] for subtask in below["subtasks"]] == [0, 1]
+            assert below["num_subtasks"] == 2
+
+    def test_the_configuration(self, api: Api, job: str) -> None:
+        config = api.get(f"/jobs/{job}/checkpoints/config")
+        assert (config["interval"], config["mode"]) == (20, "exactly_once")
+
+    @pytest.mark.parametrize(
+        ("path", "status", "text"),
+        [
+            ("/jobs/{job}/checkpoints/details/999999", 404, "nothing is known of checkpoint 999999"),
+            ("/jobs/{job}/checkpoints/details/first", 400, "'first' is not the id of a checkpoint"),
+            ("/jobs/{job}/checkpoints/details/-1", 400, "'-1' is not the id of a checkpoint"),
+            ("/jobs/{job}/checkpoints/details/{id}/subtasks/" + UNKNOWN, 404, "has no vertex"),
+            (f"/jobs/{UNKNOWN}/checkpoints", 404, "there is no job"),
+            (f"/jobs/{UNKNOWN}/checkpoints/config", 404, "there is no job"),
+            (f"/jobs/{UNKNOWN}/checkpoints/details/1", 404, "there is no job"),
+            (f"/unistream/jobs/{UNKNOWN}/checkpoints", 404, "there is no job"),
+        ],
+    )
+    def test_what_is_not_there(self, api: Api, job: str, path: str, status: int, text: str) -> None:
+        api.cluster.dispatcher.savepoint(JobId(job)).result(WAIT_S)
+        saved = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]["id"]
+        answer = api.http.get(path.format(job=job, id=saved))
+        assert answer.status_code == status
+        assert text in answer.json()["errors"][0]
+
+    def test_figures_are_kept_after_the_end_and_the_same_for_every_client(self, api: Api, job: str) -> None:
+        path = api.cluster.dispatcher.stop(JobId(job), drain=False).result(WAIT_S)
+        embedded = EmbeddedJobClient(api.cluster.dispatcher, JobId(job)).checkpoints()
+        with RestClient(api.server.url) as client:
+            assert client.client(JobId(job)).checkpoints() == client.checkpoints(JobId(job)) == embedded
+            with pytest.raises(NotFound):
+                client.checkpoints(JobId(UNKNOWN))
+        assert embedded.latest_savepoint is not None
+        assert (embedded.latest_savepoint.path, embedded.in_progress) == (path, 0)
+        assert embedded.latest_savepoint.kind is SnapshotKind.SUSPEND
+        assert {vertex.name for vertex in embedded.latest_savepoint.vertices} == {"source", "sink"}
+
+    def test_a_restart_is_a_restore(self, api: Api, job: str) -> None:
+        attempt = api.cluster.workers.messages(mm.DeployTask)[0].deployment.attempt
+        failure = mm.TaskFailure(kind="UserCodeError", message="no such flight")
+        api.cluster.workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FAILED", failure=failure))
+        api.cluster.workers.await_message(mm.DeployTask, 8)
+        found = api.get(f"/jobs/{job}/checkpoints")
+        assert found["counts"]["restored"] == 1
+        restored = found["latest"]["restored"]
+        assert (restored["is_savepoint"], restored["restore_timestamp"] > 0) == (False, True)
+        assert f"chk-{restored['id']}" in restored["external_path"]
+
+
+# --- from the catalogue ---------------------------------------------------------------------------
+
+
+def record(n: int, state: str, **more: Any) -> CheckpointRecord:
+    values: dict[str, Any] = {"kind": SnapshotKind.CHECKPOINT, "triggered_ms": n * 100}
+    return CheckpointRecord(job=JobId("j"), checkpoint_id=CheckpointId(n), state=state, **(values | more))
+
+
+def test_what_the_catalogue_knows() -> None:
+    info = checkpoints_from_records(
+        [
+            record(2, "failed", duration_ms=9, reason="full"),
+            record(1, "completed", duration_ms=10, state_bytes=100, path="chk-1"),
+            record(4, "triggered"),
+            record(3, "completed", duration_ms=30, state_bytes=300, path="sp", kind=SnapshotKind.SAVEPOINT),
+        ]
+    )
+    assert (info.completed, info.failed, info.in_progress, info.restored) == (2, 1, 1, 0)
+    assert [known.checkpoint_id for known in info.latest] == [4, 3, 2, 1]
+    assert all(known.vertices == () for known in info.latest)
+    latest = (info.latest_completed, info.latest_savepoint, info.latest_failed)
+    assert [(known.checkpoint_id, known.state_bytes) for known in latest if known is not None] == [
+        (1, 100),
+        (3, 300),
+        (2, 0),
+    ]
+    assert {name: (spread.min, spread.max) for name, spread in info.summary.items()} == {
+        "duration_ms": (10, 30),
+        "state_bytes": (100, 300),
+    }
+
+
+def test_a_job_without_records() -> None:
+    assert checkpoints_from_records([]) == CheckpointsInfo()
+
+
+def test_a_job_of_an_earlier_master_is_told_of_from_the_catalogue(
+    make_cluster: Make, submission: Make, checkpointed: dict[str, str]
+) -> None:
+    first = make_cluster(workers=ScriptedWorkers(ends=False))
+    job = first.dispatcher.submit(submission(config=checkpointed))
+    first.workers.await_message(mm.CheckpointCompleted, 4)
+    first.dispatcher.stop(job, drain=False).result(WAIT_S)
+    known = first.dispatcher.checkpoints(job)
+    first.dispatcher.close()
+
+    second = Dispatcher(first.dispatcher.config, first.services())
+    try:
+        recorded = second.checkpoints(job)
+        with pytest.raises(NotFound):
+            second.checkpoints(JobId(UNKNOWN))
+    finally:
+        second.close()
+    assert (recorded.completed, recorded.failed) == (known.completed, known.failed)
+    assert [f.checkpoint_id for f in recorded.latest] == [f.checkpoint_id for f in known.latest]
+    assert recorded.latest_savepoint is not None
+    assert known.latest_savepoint is not None
+    assert recorded.latest_savepoint.path == known.latest_savepoint.path
+    assert recorded.latest_savepoint.vertices == ()

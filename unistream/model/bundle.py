@@ -1,0 +1,131 @@
+"""Many control messages in one request: packed by the sender, acted on one by one by the receiver.
+
+    sender                                              receiver
+    messages ─► `parcels` ─► request, request, …   ══►  `answer_each` ─► act(message), act(message), …
+    one answer for each ◄─ `Parcel.answers`        ◄══  one answer for each, in one `Answers`
+
+A job of hundreds of tasks is deployed by a few requests, and what its tasks report while a request is under
+way goes in the next one; nobody waits for more to come. What holds for single messages holds here:
+
+- Order: the messages of a request are acted on in their order, requests one after the other.
+- A message that fails (it cannot be written or read, or breaks its receiver) fails alone.
+- A request that gets no answer may have been acted on wholly, partly or not at all. It may be sent again,
+  for each of its messages may come twice.
+- No request is larger than FRAME_BYTES_MAX. A message that is too large by itself travels alone, and is
+  refused alone.
+
+    >>> from unistream.base.ids import TaskManagerId
+    >>> from unistream.model.messages import Ack, Ping
+    >>> [parcel] = parcels([Ping(task_manager=TaskManagerId(name)) for name in ("a", "b")])
+    >>> type(parcel.request).__name__, len(parcel.messages)
+    ('Bundle', 2)
+    >>> answer_each(parcel.request, lambda message: Ack())
+    Answers(answers=(Ack(), Ack()))
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from unistream.base.errors import ProtocolError
+from unistream.base.limits import BUNDLE_MESSAGES_MAX, FRAME_BYTES_MAX
+from unistream.model.codec import encode
+from unistream.model.messages import (
+    Ack,
+    Answer,
+    Answers,
+    Broken,
+    Bundle,
+    Refused,
+    ToJobManager,
+    ToTaskManager,
+)
+
+ENVELOPE_BYTES: Final = 64  # more than a bundle takes beside its messages
+
+M = TypeVar("M", bound=ToTaskManager | ToJobManager)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel(Generic[M]):
+    """What goes in one request: a message as it is, or several in a bundle."""
+
+    messages: tuple[M, ...]
+    request: M | Bundle
+
+    def answers(self, answer: Answer) -> tuple[Answer | Broken, ...]:
+        """One for each message, in their order. An answer that is not for a bundle is that of all: a worker
+        that ends refuses whatever comes.
+
+        Raises:
+            ProtocolError: there are more or fewer answers than messages.
+        """
+        if not isinstance(answer, Answers):
+            return (answer,) * len(self.messages)
+        if len(answer.answers) != len(self.messages):
+            raise ProtocolError(f"{len(answer.answers)} answers to {len(self.messages)} messages")
+        return answer.answers
+
+
+def parcels(
+    messages: Sequence[M], *, bytes_max: int = FRAME_BYTES_MAX, count_max: int = BUNDLE_MESSAGES_MAX
+) -> Iterator[Parcel[M]]:
+    """`messages`, in their order, in as few requests as the limits allow."""
+    if len(messages) == 1:  # nothing to measure
+        yield Parcel((messages[0],), messages[0])
+        return
+    packed: list[tuple[M, bytes]] = []
+    size = ENVELOPE_BYTES
+    for message in messages:
+        content = _encoded(message, bytes_max - ENVELOPE_BYTES)
+        if packed and (content is None or size + len(content) > bytes_max or len(packed) >= count_max):
+            yield _parcel(packed)
+            packed, size = [], ENVELOPE_BYTES
+        if content is None:
+            yield Parcel((message,), message)
+            continue
+        packed.append((message, content))
+        size += len(content)
+    if packed:
+        yield _parcel(packed)
+
+
+def answer_each(bundle: Bundle, answer: Callable[[msgspec.Raw], Answer]) -> Answers:
+    """Has every message of `bundle` acted on, in order; what `answer` raises is told of its message only."""
+    return Answers(answers=tuple(_answered(message, answer) for message in bundle.messages))
+
+
+def _answered(message: msgspec.Raw, answer: Callable[[msgspec.Raw], Answer]) -> Ack | Refused | Broken:
+    try:
+        given = answer(message)
+    except ProtocolError as error:
+        return Broken(reason=str(error))
+    except Exception as error:  # a defect of ours: the other messages of the bundle are not to blame
+        logger.exception("event=message_failed")
+        return Broken(reason=f"{type(error).__name__}: {error}")
+    if isinstance(given, Ack | Refused):
+        return given
+    return Broken(reason=f"{type(given).__name__} is no answer to a message of a bundle")
+
+
+def _encoded(message: ToTaskManager | ToJobManager, bytes_max: int) -> bytes | None:
+    """None: it must travel alone, so that its sender hears why it cannot."""
+    try:
+        content = encode(message)
+    except ProtocolError:
+        return None
+    return content if len(content) <= bytes_max else None
+
+
+def _parcel(packed: Sequence[tuple[M, bytes]]) -> Parcel[M]:
+    messages = tuple(message for message, _ in packed)
+    if len(messages) == 1:
+        return Parcel(messages, messages[0])
+    return Parcel(messages, Bundle(messages=tuple(msgspec.Raw(content) for _, content in packed)))
