@@ -14,8 +14,10 @@ __version__ = "0.1.0"
 
 _HOMES: Final = {
     "unistream.api.environment": ("Environment",),
-    "unistream.api.keyed": ("KeyedStream", "WindowedStream"),
+    "unistream.api.finalizing": ("finalize_savepoint",),
+    "unistream.api.keyed": ("BroadcastConnectedStream", "KeyedStream", "WindowedStream"),
     "unistream.api.sinks": ("DataStreamSink",),
+    "unistream.api.two_phase": ("TransactionTimeout", "TwoPhaseCommitSink"),
     "unistream.api.slots": ("SlotSharingGroup",),
     "unistream.api.stream": ("DataStream",),
     "unistream.api.functions": ("col", "lit"),
@@ -28,24 +30,48 @@ _HOMES: Final = {
     "unistream.connector.delta": ("DeltaSink",),
     "unistream.connector.file": ("FileSource",),
     "unistream.connector.kafka": ("KafkaSource",),
+    "unistream.connector.file_sink": ("FileSink",),
     "unistream.connector.print_": ("PrintSink",),
     "unistream.connector.static": ("StaticSource",),
     "unistream.model.stream_graph": ("StreamExchangeMode",),
     "unistream.model.watermarks": ("WatermarkStrategy",),
     "unistream.operator.aggregates": ("count", "max", "mean", "min", "sum"),
+    "unistream.model.snapshot": ("ListMode",),
+    "unistream.model.state": (
+        "AggregatingStateDescriptor",
+        "ListStateDescriptor",
+        "MapStateDescriptor",
+        "ReducingStateDescriptor",
+        "StateOptions",
+        "StateTtl",
+        "TtlUpdate",
+        "TtlVisibility",
+        "ValueStateDescriptor",
+    ),
     "unistream.operator.process": ("Collector", "KeyedProcessFunction", "ProcessContext"),
+    "unistream.operator.process_batch": (
+        "BatchCollector",
+        "BatchContext",
+        "KeyedBatch",
+        "KeyedBatchFunction",
+    ),
+    "unistream.operator.process_broadcast": ("BroadcastContext", "BroadcastProcessFunction"),
+    "unistream.operator.process_plain": ("FunctionContext", "ProcessFunction"),
     "unistream.operator.windows": ("SlidingEventTimeWindows", "TumblingEventTimeWindows"),
+    "unistream.savepoint": ("Savepoint", "SavepointWriter", "read_savepoint", "write_savepoint"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 _MODULES: Final = {"datagen": "unistream.connector.datagen"}
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
+    from unistream.api.finalizing import finalize_savepoint
     from unistream.api.functions import col, lit
-    from unistream.api.keyed import KeyedStream, WindowedStream
+    from unistream.api.keyed import BroadcastConnectedStream, KeyedStream, WindowedStream
     from unistream.api.sinks import DataStreamSink
     from unistream.api.slots import SlotSharingGroup
     from unistream.api.stream import DataStream
+    from unistream.api.two_phase import TransactionTimeout, TwoPhaseCommitSink
     from unistream.base.config import Configuration
     from unistream.base.errors import ConfigError, SuppressRestarts, UnistreamError, UserCodeError
     from unistream.base.secrets import Secret
@@ -55,17 +81,40 @@ if TYPE_CHECKING:
     from unistream.connector.datagen import DatagenSource
     from unistream.connector.delta import DeltaSink
     from unistream.connector.file import FileSource
+    from unistream.connector.file_sink import FileSink
     from unistream.connector.kafka import KafkaSource
     from unistream.connector.print_ import PrintSink
     from unistream.connector.static import StaticSource
+    from unistream.model.snapshot import ListMode
+    from unistream.model.state import (
+        AggregatingStateDescriptor,
+        ListStateDescriptor,
+        MapStateDescriptor,
+        ReducingStateDescriptor,
+        StateOptions,
+        StateTtl,
+        TtlUpdate,
+        TtlVisibility,
+        ValueStateDescriptor,
+    )
     from unistream.model.stream_graph import StreamExchangeMode
     from unistream.model.watermarks import WatermarkStrategy
     from unistream.operator.aggregates import count, max, mean, min, sum
     from unistream.operator.process import Collector, KeyedProcessFunction, ProcessContext
+    from unistream.operator.process_batch import BatchCollector, BatchContext, KeyedBatch, KeyedBatchFunction
+    from unistream.operator.process_broadcast import BroadcastContext, BroadcastProcessFunction
+    from unistream.operator.process_plain import FunctionContext, ProcessFunction
     from unistream.operator.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+    from unistream.savepoint import Savepoint, SavepointWriter, read_savepoint, write_savepoint
 
 __all__ = [
+    "AggregatingStateDescriptor",
+    "BatchCollector",
+    "BatchContext",
     "BlackholeSink",
+    "BroadcastConnectedStream",
+    "BroadcastContext",
+    "BroadcastProcessFunction",
     "CollectSink",
     "Collector",
     "ConfigError",
@@ -75,32 +124,53 @@ __all__ = [
     "DatagenSource",
     "DeltaSink",
     "Environment",
+    "FileSink",
     "FileSource",
+    "FunctionContext",
     "KafkaSource",
+    "KeyedBatch",
+    "KeyedBatchFunction",
     "KeyedProcessFunction",
     "KeyedStream",
+    "ListMode",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
     "PrintSink",
     "ProcessContext",
+    "ProcessFunction",
+    "ReducingStateDescriptor",
+    "Savepoint",
+    "SavepointWriter",
     "Secret",
     "SlidingEventTimeWindows",
     "SlotSharingGroup",
+    "StateOptions",
+    "StateTtl",
     "StaticSource",
     "StreamExchangeMode",
     "SuppressRestarts",
+    "TransactionTimeout",
+    "TtlUpdate",
+    "TtlVisibility",
     "TumblingEventTimeWindows",
+    "TwoPhaseCommitSink",
     "UnistreamError",
     "UserCodeError",
+    "ValueStateDescriptor",
     "WatermarkStrategy",
     "WindowedStream",
     "__version__",
     "col",
     "count",
     "datagen",
+    "finalize_savepoint",
     "lit",
     "max",
     "mean",
     "min",
+    "read_savepoint",
     "sum",
+    "write_savepoint",
 ]
 
 

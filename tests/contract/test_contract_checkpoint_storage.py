@@ -28,7 +28,8 @@ from unistream.model.snapshot import (
     VertexSnapshot,
 )
 from unistream.port.storage import CheckpointStorage, Created, StateReader, StateWriter
-from unistream.storage.fs import FsCheckpointStorage, FsStateReader, FsStateWriter
+from unistream.storage.fs import FsCheckpointStorage
+from unistream.storage.state_files import FsStateReader, FsStateWriter
 from unistream.testing.fault_fs import FaultFileSystem
 
 JOB = JobId("0123456789abcdef0123456789abcdef")

@@ -11,6 +11,7 @@ GIB: Final = 1024 * MIB
 BATCH_ROWS_MAX: Final = 65_536  # large enough for vector kernels, small enough for the L2 cache
 LOCAL_QUEUE_BATCHES: Final = 8  # a producer is backpressured when one local consumer is this far behind
 FRAME_BYTES_MAX: Final = 16 * MIB  # one control message or one batch; a writer splits larger batches
+BUNDLE_MESSAGES_MAX: Final = 1_000  # messages in one request: acting on all takes far less than RPC_TIMEOUT_S
 ARTIFACT_BYTES_MAX: Final = 512 * MIB  # user code of one job
 STATE_INLINE_BYTES_MAX: Final = 20 * KIB  # Flink's execution.checkpointing.data-inline-threshold
 PARALLELISM_MAX: Final = 4_096

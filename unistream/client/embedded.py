@@ -51,6 +51,7 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.master.resource_manager import HostFactory
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
+from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.net.address import TCP_SCHEME
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
@@ -271,6 +272,9 @@ class EmbeddedJobClient(Closing):
 
     def status(self) -> JobInfo:
         return self._dispatcher.job(self._job)
+
+    def checkpoints(self) -> CheckpointsInfo:
+        return self._dispatcher.checkpoints(self._job)
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
         if not self._dispatcher.wait(self._job, timeout_s):

@@ -23,6 +23,7 @@ from unistream.base.ids import JobId
 from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
 from unistream.master.job_info import JobSummary, TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
+from unistream.model.checkpoint_figures import CheckpointsInfo
 
 TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large manifest
 POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # then every half second
@@ -85,6 +86,10 @@ class RestClient(Closing):
     def info(self, job: JobId) -> JobInfo:
         """Raises NotFound."""
         return _decode(self._request("GET", f"/unistream/jobs/{job}"), JobInfo)
+
+    def checkpoints(self, job: JobId) -> CheckpointsInfo:
+        """Raises NotFound."""
+        return _decode(self._request("GET", f"/unistream/jobs/{job}/checkpoints"), CheckpointsInfo)
 
     def cancel(self, job: JobId) -> None:
         self._request("PATCH", f"/jobs/{job}", params={"mode": "cancel"})
@@ -163,6 +168,9 @@ class RestJobClient(Closing):
 
     def status(self) -> JobInfo:
         return self._cluster.info(self._job)
+
+    def checkpoints(self) -> CheckpointsInfo:
+        return self._cluster.checkpoints(self._job)
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
         poll = Poll(timeout_s)

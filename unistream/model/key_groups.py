@@ -2,7 +2,7 @@
 
 A key group is the unit in which keyed state moves: ``murmur(hash(key)) mod max_parallelism``. Hashes
 are Java's (``Integer.hashCode``, ``String.hashCode``, …), so that key groups agree with Flink's and
-a key never changes its group between versions. A key of several columns hashes as Flink's `Tuple`
+a key never changes its group between versions; `canonical_keys` gives equal keys one form before. A key of several columns hashes as Flink's `Tuple`
 does (``31 * h + h_i``, starting with the first column's hash, not with 1 as `java.util.Objects.hash`):
 that is what ``keyBy`` with several fields builds. Null hashes as 0.
 
@@ -169,6 +169,50 @@ def murmur(hashes: Hashes) -> Hashes:
     np.abs(signed, out=signed)  # wraps for MIN_VALUE, which the next line maps to 0
     np.bitwise_and(code, np.uint32(0x7FFFFFFF), out=code)
     return code
+
+
+# --- the one form of a key --------------------------------------------------------------------------
+
+
+def canonical_keys(records: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The same rows with their key columns in the one form that equal keys have: -0.0 is 0.0, and every NaN is
+    the same NaN. `records` itself if there is nothing to change.
+
+    Java (and Flink) tells -0.0 from 0.0, and so do the hashes above: rows must come here before they are
+    hashed, or one key would be in two groups.
+
+    >>> canonical_keys(pa.record_batch({"k": [-0.0, 1.5]}), ["k"]).column(0).to_pylist()
+    [0.0, 1.5]
+    """
+    for name in columns:
+        place = records.schema.get_field_index(name)
+        if place < 0:
+            continue  # who hashes it says so
+        plain = _canonical(records.column(place))
+        if plain is not None:
+            records = records.set_column(place, records.schema.field(place), plain)
+    return records
+
+
+def _canonical(values: pa.Array) -> pa.Array | None:
+    """None: they are so already."""
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        inner = _canonical(values.dictionary)
+        return None if inner is None else pa.DictionaryArray.from_arrays(values.indices, inner)
+    if pa.types.is_float64(kind):
+        raw, nan = _raw(values, np.dtype(np.float64)), _NAN_64
+    elif pa.types.is_float32(kind):
+        raw, nan = _raw(values, np.dtype(np.float32)), _NAN_32
+    else:
+        return None
+    bits = raw.view(nan.dtype)
+    missing = np.isnan(raw)
+    if not (missing & (bits != nan) | (bits == np.iinfo(nan.dtype).min)).any():
+        return None
+    plain = np.where(missing, nan.view(raw.dtype), raw + raw.dtype.type(0))  # -0.0 + 0.0 is 0.0
+    nulls = None if values.null_count == 0 else values.is_null().to_numpy(zero_copy_only=False)
+    return pa.array(plain, kind, mask=nulls)
 
 
 # --- hash codes by type ---------------------------------------------------------------------------

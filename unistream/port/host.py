@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +20,7 @@ class TaskManagerSpec:
         log_dir: Local folder for its log file ("" = stderr).
         avoid: Hosts that it must not run on: it ends at once if it finds itself there.
         standalone: It came by itself: it outlives its parent and its master, and registers anew.
+        host: Name of the machine (or container) that it runs on; "" = what the machine calls itself.
     """
 
     id: TaskManagerId
@@ -30,6 +30,7 @@ class TaskManagerSpec:
     log_dir: str = ""
     avoid: tuple[str, ...] = ()
     standalone: bool = False
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +48,13 @@ class HostTraits:
     many_machines: bool = False
 
 
-LostListener = Callable[[TaskManagerId, str], None]
-"""(which, why): called once, from any thread, when a worker has ended for any reason."""
+class LostListener(Protocol):
+    """Called once, from any thread, when a worker has ended for any reason.
+
+    `host`: where it ran, if the host's driver knows; it tells of workers that never registered.
+    """
+
+    def __call__(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None: ...
 
 
 class WorkerHost(Protocol):

@@ -95,6 +95,10 @@ class FaultFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         content = _damaged(bytes(value), fault)
         return self._apply(fault, lambda: self._inner.pipe_file(path, content, mode=mode, **options))
 
+    def put_file(self, lpath: str, rpath: str, *_args: Any, mode: str = "overwrite", **_options: Any) -> None:
+        """Writes a local file as `pipe_file` does, with its faults."""
+        self.pipe_file(rpath, Path(lpath).read_bytes(), mode=mode)
+
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> Any:
         """Reads; TRUNCATE and BIT_FLIP damage what is returned."""
         fault = self._next("cat_file", path)

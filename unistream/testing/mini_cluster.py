@@ -30,7 +30,7 @@ from unistream.master.job_info import TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
-from unistream.model.messages import Answer, Refused, ToJobManager, ToTaskManager
+from unistream.model.messages import Answer, Refused, Request
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.port.transport import ControlClient
 from unistream.worker.artifact import pack
@@ -235,7 +235,7 @@ class _CutClient:
         self._client = client
         self._cut = cut
 
-    def call(self, message: ToTaskManager | ToJobManager) -> Answer:
+    def call(self, message: Request) -> Answer:
         if self._cut.is_set():
             return Refused(reason="the line to the master is cut")  # so that it ends, as the dead do
         return self._client.call(message)

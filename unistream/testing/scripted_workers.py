@@ -14,7 +14,8 @@ from typing import TypeVar
 from unistream.base.errors import Unreachable
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId
 from unistream.model import messages as mm
-from unistream.model.codec import decode_answer, encode
+from unistream.model.bundle import answer_each
+from unistream.model.codec import decode_answer, decode_to_task_manager, encode
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import OperatorStateHandle, TaskSnapshot
 from unistream.port.host import LostListener, TaskManagerSpec
@@ -150,7 +151,9 @@ class _Connection:
         self._workers = workers
         self._task_manager = task_manager
 
-    def call(self, message: mm.ToTaskManager | mm.ToJobManager) -> mm.Answer:
+    def call(self, message: mm.Request) -> mm.Answer:
+        if isinstance(message, mm.Bundle):
+            return answer_each(message, lambda one: self.call(decode_to_task_manager(one)))
         return self._workers.call(self._task_manager, message)  # type: ignore[arg-type]
 
     def close(self) -> None: ...
@@ -195,14 +198,19 @@ class _Task:
                 self.report("FINISHED")
 
     def snapshot(self, message: mm.TriggerCheckpoint) -> None:
+        if message.before is not None:
+            self.acknowledge(message.before.checkpoint_id)
         if message.kind.is_synchronous:
             self.stops_with = message.checkpoint_id
         if message.kind is SnapshotKind.TERMINATE:
             self.reach_end_of_data()
+        self.acknowledge(message.checkpoint_id)
+
+    def acknowledge(self, checkpoint_id: CheckpointId) -> None:
         operators = {o.uid: OperatorStateHandle() for o in self.deployment.vertex.operators}
         snapshot = TaskSnapshot(operators=operators, finished=self.end_of_data)
         self._workers.call_master(
-            mm.CheckpointAcked(attempt=self.attempt, checkpoint_id=message.checkpoint_id, snapshot=snapshot)
+            mm.CheckpointAcked(attempt=self.attempt, checkpoint_id=checkpoint_id, snapshot=snapshot)
         )
 
     def completed(self, checkpoint_id: CheckpointId) -> None:

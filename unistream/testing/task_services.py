@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
-from unistream.base.errors import CorruptSnapshot, Unreachable
+from unistream.base.errors import Unreachable
 from unistream.model.messages import ChannelDescriptor
-from unistream.model.snapshot import FileRef
 from unistream.port.transport import InputSink, RemoteInput
+from unistream.testing.memory_files import MemoryFiles
 
 
 class InlineExecutor(Executor):
@@ -35,36 +31,36 @@ class MemoryStateStore:
         self.files: dict[tuple[str, str], bytes] = {}
         self.fail_writes: Exception | None = None
 
-    def writer(self, directory: str) -> MemoryStateFiles:
+    def writer(self, directory: str) -> MemoryFiles:
         if self.fail_writes is not None:
             raise self.fail_writes
-        return MemoryStateFiles(self, directory)
+        return MemoryFiles(directory, _Below(self.files, directory))
 
-    def reader(self, directory: str) -> MemoryStateFiles:
-        return MemoryStateFiles(self, directory)
+    def reader(self, directory: str) -> MemoryFiles:
+        return MemoryFiles(directory, _Below(self.files, directory))
 
 
-@dataclass(frozen=True)
-class MemoryStateFiles:
-    """`port.storage.StateWriter` and `StateReader` of one directory."""
+class _Below(MutableMapping[str, bytes]):
+    """The files of one directory; its length counts those of all, so that names are unique."""
 
-    store: MemoryStateStore
-    directory: str
+    def __init__(self, files: dict[tuple[str, str], bytes], directory: str) -> None:
+        self._files = files
+        self._directory = directory
 
-    def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
-        data = bytes(content)
-        path = f"{name_hint}-{len(self.store.files)}"
-        self.store.files[self.directory, path] = data
-        return FileRef(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
+    def __getitem__(self, path: str) -> bytes:
+        return self._files[self._directory, path]
 
-    def read(self, ref: FileRef) -> bytes:
-        data = self.store.files.get((self.directory, ref.path))
-        if data is None or len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
-            raise CorruptSnapshot(f"{self.directory}/{ref.path} is missing or damaged")
-        return data
+    def __setitem__(self, path: str, content: bytes) -> None:
+        self._files[self._directory, path] = content
 
-    def open_range(self, ref: FileRef) -> object:
-        return pa.BufferReader(self.read(ref))
+    def __delitem__(self, path: str) -> None:
+        del self._files[self._directory, path]
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for directory, path in self._files if directory == self._directory)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
 class NoRemote:

@@ -222,3 +222,10 @@ def test_the_reference_page_is_up_to_date() -> None:
     assert page.read_text(encoding="utf-8") == config_doc.render(), (
         "run: python -m unistream.base.config_doc > docs/reference/configuration.md"
     )
+
+
+def test_keys_of_spark_go_through_as_they_are() -> None:
+    config = Configuration({"spark.executor.memory": "2g", "spark.master": "spark://h:7077"})
+    assert config.to_dict() == {"spark.executor.memory": "2g", "spark.master": "spark://h:7077"}
+    with pytest.raises(ConfigError, match="unknown configuration key 'sparkle'"):
+        Configuration({"sparkle": "1"})

@@ -264,6 +264,8 @@ def test_a_deployment_that_fails_or_is_not_answered_in_time_is_a_task_failure() 
     cluster.grant()
     worker = next(name for name, mail in cluster.mail.items() if mail)
     cluster.drop(worker)
+    assert cluster.state == "CREATED", "the worker may be lost, and then that is the cause"
+    cluster.fire(jm.TimerKind.UNDELIVERED)
     assert cluster.state == "RESTARTING"
     cluster.run_to_end()
     assert cluster.ended is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_cluster import EVERY_2_S, Action, Cluster, job_graph, pipelines, settings, stages
+from core_cluster import EVERY_2_S, Action, Cluster, enriched, job_graph, pipelines, settings, stages
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from unistream.core import job_messages as jm
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import JobGraph
+from unistream.model.graph import JobGraph, JobType
 from unistream.model.partition_type import PartitionType
 
 MANY = EVERY_2_S | {
@@ -101,7 +101,9 @@ class JobAmongFaults(RuleBasedStateMachine):
     """Anything plausible, in any order; then the faults stop and the job has to end."""
 
     @initialize(
-        shape=st.sampled_from(("joined", "pipelines", "stages", "chain of stages")),
+        shape=st.sampled_from(
+            ("joined", "pipelines", "stages", "chain of stages", "streaming stages", "enriched")
+        ),
         bounded=st.booleans(),
         pull=st.booleans(),
         checkpointing=st.booleans(),
@@ -120,6 +122,10 @@ class JobAmongFaults(RuleBasedStateMachine):
             bounded, graph = True, stages(pull=pull)
         elif shape == "chain of stages":
             bounded, graph = True, pipelines(bounded=True, partition=PartitionType.BLOCKING, pull=pull)
+        elif shape == "streaming stages":
+            bounded, graph = True, stages(pull=pull, job_type=JobType.STREAMING)
+        elif shape == "enriched":
+            graph = enriched(bounded=bounded)
         if strategy != "eager" or not graph_is_staged(graph):
             config |= {"jobmanager.scheduling-strategy": strategy}
         self.bounded = bounded

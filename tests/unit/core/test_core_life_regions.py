@@ -279,6 +279,7 @@ def test_a_task_that_cannot_be_told_of_a_checkpoint_takes_only_its_region_along(
     ):
         cluster.drop(victim)
         lost += 1
+    cluster.fire(jm.TimerKind.UNDELIVERED)
     recover_all(cluster)
     numbers = attempts(cluster)
     assert {name for name, number in numbers.items() if number} <= {n for n in numbers if n.endswith("/0")}

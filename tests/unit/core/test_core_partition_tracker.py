@@ -413,5 +413,28 @@ class TrackerMachine(RuleBasedStateMachine):
         assert set(self.tracker.holders) == {worker for _, worker in self.copies.values()}
 
 
+def test_what_lies_behind_a_checkpoint_is_released_and_counts_as_available() -> None:
+    tracker = _tracker(*A2B2)
+    for name in ("a0", "a1"):
+        tracker.produced(_attempt(name), TM1)
+    assert _releases(tracker.passed(_subtask("a0"))) == ["tm-1 a#0.0>ab"]
+    assert tracker.passed(_subtask("a0")) == [], "once"
+    assert tracker.has_passed(_partition("a0>ab"))
+    assert not tracker.has_passed(_partition("a1>ab"))
+    assert tracker.lost(TM1) == (_partition("a1>ab"),), "only what somebody will read is missed"
+    assert tracker.is_available(_partition("a0>ab"))
+    assert not tracker.is_available(_partition("a1>ab"))
+    assert tracker.restarted([_attempt("a0", 1)]) == []
+    assert _releases(tracker.produced(_attempt("a0", 1), TM2)) == ["tm-2 a#0.1>ab"], "nobody needs it"
+    tracker.validate()
+
+
+def test_a_result_that_outlives_the_job_stays_behind_a_checkpoint() -> None:
+    tracker = _tracker({"a": 1, "b": 1}, _link("ab", kind=PartitionType.BLOCKING_PERSISTENT))
+    tracker.produced(_attempt("a0"), TM1)
+    assert tracker.passed(_subtask("a0")) == []
+    assert tracker.holds(TM1)
+
+
 TestTrackerMachine = TrackerMachine.TestCase
 TestTrackerMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -99,9 +99,10 @@ class Cluster:
         while self.starting:
             self.join(next(iter(self.starting)), host=host)
 
-    def end(self, worker: str) -> list[rm.ResourceCommand]:
+    def end(self, worker: str, *, host: str = "") -> list[rm.ResourceCommand]:
+        """`host`: as its host's driver tells."""
         return self.do(
-            rm.WorkerEnded(task_manager=TaskManagerId(worker), reason="killed", now_ms=self.now_ms)
+            rm.WorkerEnded(task_manager=TaskManagerId(worker), reason="killed", host=host, now_ms=self.now_ms)
         )
 
     def probed(self, worker: str, outcome: rm.ProbeOutcome) -> list[rm.ResourceCommand]:
@@ -383,6 +384,35 @@ class TestBlockedHosts:
         cluster.pass_time(1_000)
         cluster.join_all(host="good")
         assert cluster.granted
+
+    def test_a_host_on_which_no_worker_even_starts_is_avoided_and_no_pause_is_made_for_it(self) -> None:
+        cluster = self.cluster(elsewhere=True)
+        cluster.want("a", "0")
+        for _ in range(2):
+            (worker,) = cluster.starting
+            cluster.end(worker, host="bad")
+            if not cluster.starting:
+                cluster.pass_time(500)  # the pause after the first start that failed
+        ((worker, order),) = cluster.starting.items()
+        assert order.avoid == ("bad",), "at once: what failed is avoided now"
+        cluster.join(worker, host="good")
+        assert cluster.granted
+
+    def test_what_fails_on_a_blocked_host_does_not_make_it_longer(self) -> None:
+        cluster = self.cluster(elsewhere=True)
+        cluster.want("a", "0")
+        for _ in range(2):
+            cluster.end(next(iter(cluster.starting)), host="bad")
+            cluster.pass_time(0 if cluster.starting else 500)
+        cluster.pass_time(2_000)
+        for _ in range(2):
+            cluster.end(next(iter(cluster.starting)), host="bad")
+            cluster.pass_time(500)
+        cluster.pass_time(1_000)
+        cluster.end(next(iter(cluster.starting)))
+        cluster.pass_time(2_000)
+        (order,) = cluster.starting.values()
+        assert order.avoid == (), "3 s after it was blocked"
 
     def test_failures_of_long_ago_do_not_count(self) -> None:
         cluster = self.cluster(active=False)

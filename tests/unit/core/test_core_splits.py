@@ -77,6 +77,23 @@ def test_pulled_splits_go_to_who_asks_first() -> None:
     assert short(assigner.take()) == [(0, ["f-2"], False), (1, [], True)]
 
 
+def test_a_split_that_comes_back_is_not_given_to_a_reader_that_was_told_no_more() -> None:
+    """Its request may be repeated: the reader has ended, and would never read what it is given now."""
+    assigner = SplitAssigner(info(bounded=True, pull=True), 2)
+    assigner.discovered(splits("f"))
+    assigner.request(1)
+    assigner.request(0)
+    assert short(assigner.take()) == [(1, ["f"], False), (0, [], True)]
+    assigner.reader_reset(1)
+    assigner.request(0)
+    assert assigner.take() == []
+    assigner.request(1)
+    assert short(assigner.take()) == [(1, ["f"], False)]
+    assigner.reader_reset(0)
+    assigner.request(0)
+    assert short(assigner.take()) == [(0, [], True)], "its next attempt may ask"
+
+
 def test_an_unbounded_pulled_source_waits_for_more() -> None:
     assigner = SplitAssigner(info(pull=True), 1)
     assigner.discovered([])

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from unistream.base.ids import CheckpointId
-from unistream.core.alignment import Abort, AbortReason, BarrierAligner, Trigger
+from unistream.core.alignment import BarrierAligner
+from unistream.core.barriers import Abort, AbortReason, Trigger
 from unistream.core.task_commit import NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import CheckpointBarrier, SnapshotKind
 
 CHECKPOINT, SAVEPOINT = SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT
 SUSPEND, TERMINATE = SnapshotKind.SUSPEND, SnapshotKind.TERMINATE
@@ -15,6 +16,10 @@ SUSPEND, TERMINATE = SnapshotKind.SUSPEND, SnapshotKind.TERMINATE
 
 def _id(number: int) -> CheckpointId:
     return CheckpointId(number)
+
+
+def _barrier(number: int) -> CheckpointBarrier:
+    return CheckpointBarrier(_id(number), 0)
 
 
 def _play(machine: TaskCheckpoints, events: list[Any]) -> None:
@@ -109,10 +114,10 @@ def test_a_failed_stop_fails_the_task(kind: SnapshotKind) -> None:
 
 def test_giving_up_an_alignment_from_outside_unblocks_and_ignores_late_barriers() -> None:
     aligner = BarrierAligner(2)
-    assert aligner.on_barrier(0, _id(1)) == []
+    assert aligner.on_barrier(0, _barrier(1), 0) == []
     assert aligner.cancel(_id(1)) == [Abort(_id(1), AbortReason.CANCELLED)]
     assert aligner.blocked == frozenset()
-    assert aligner.on_barrier(1, _id(1)) == []
+    assert aligner.on_barrier(1, _barrier(1), 0) == []
     assert aligner.blocked == frozenset()
-    assert aligner.on_barrier(0, _id(2)) == []
-    assert aligner.on_barrier(1, _id(2)) == [Trigger(_id(2))]
+    assert aligner.on_barrier(0, _barrier(2), 0) == []
+    assert aligner.on_barrier(1, _barrier(2), 0) == [Trigger(_barrier(2))]

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from unistream.base.ids import TaskManagerId
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.master import SimDispatcher
+from unistream.testing.sim.scenario import Scenario
 from unistream.testing.sim.worker import SimWorker
 from unistream.testing.sim.world import World
 
@@ -19,6 +20,7 @@ class Target(Protocol):
 
     world: World
     workers: dict[TaskManagerId, SimWorker]
+    scenario: Scenario
     leader: SimDispatcher | None
 
     def elect(self) -> None: ...
@@ -34,6 +36,8 @@ def plan_faults(target: Target) -> None:
     ):
         if mean_ms:
             _repeat(target, mean_ms, happen)
+    for at_ms, places in target.scenario.places:
+        target.world.at(at_ms, lambda places=places: _have_room(target, places))  # type: ignore[misc]
 
 
 def _repeat(target: Target, mean_ms: float, happen: Callable[[Target], None]) -> None:
@@ -64,6 +68,19 @@ def _pause(target: Target) -> None:
         for_ms = target.world.between(100, target.world.faults.pause_ms)
         target.world.tell(f"FAULT pause {worker.id} for {for_ms:.0f} ms")
         worker.pause(for_ms)
+
+
+def _have_room(target: Target, places: int | None) -> None:
+    """From now on; workers that are too many are gone for good."""
+    world = target.world
+    world.tell(f"hosts have room for {'any number of' if places is None else places} workers")
+    world.places = places
+    while places is not None and len(target.workers) > places:
+        victim = world.random.choice(list(target.workers.values()))
+        world.sometimes("a worker was lost for good")
+        victim.die("its machine is gone")
+    if places is None:
+        world.sometimes("there was room for workers again")
 
 
 def _change_master(target: Target) -> None:

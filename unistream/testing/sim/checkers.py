@@ -1,6 +1,6 @@
 """Judges of a run: what must hold after every event, and at the end.
 
-Ids are those of docs/guide/simulation.md: I1 to I4, I6 to I8, I12, I14, I15. A violation stops the run.
+Ids are those of docs/guide/simulation.md: I1 to I8, I11, I12, I14, I15. A violation stops the run.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from unistream.base.ids import (
 from unistream.core import job_messages as jm
 from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState
 from unistream.core.job import JOB_TRANSITIONS, JobStatus
+from unistream.model.elements import SnapshotKind
 from unistream.model.messages import DeployTask
 from unistream.model.snapshot import FileRef, Manifest, OperatorStateHandle
 from unistream.operator.sink import COMMITTER_STATE
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitRequest
+from unistream.testing.sim.results import owner
 from unistream.testing.sim.scenario import Pipeline
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.table import Row
@@ -46,7 +47,6 @@ class Outputs:
         self._pipelines = pipelines
         self._seen: dict[OperatorUid, set[tuple[int, int]]] = {uid: set() for uid in pipelines}
         self._counts: dict[OperatorUid, set[tuple[int, int]]] = {uid: set() for uid in pipelines}
-        self._permits: dict[OperatorUid, CheckpointId] = {}
         self._durable: dict[LineageId, set[CheckpointId]] = {}
         self._listed: dict[LineageId, set[bytes]] = {}
 
@@ -56,23 +56,26 @@ class Outputs:
         self._listed.setdefault(manifest.lineage, set()).update(_committables(manifest))
 
     def on_commit(
-        self, uid: OperatorUid, permit: CommitPermit, request: CommitRequest, rows: Sequence[Row]
+        self, uid: OperatorUid, permit: CommitPermit, names: Sequence[bytes], rows: Sequence[Row]
     ) -> None:
         """Judges rows that are about to be visible."""
+        pipeline = self._pipelines[uid]
+        if not pipeline.checkpointed:
+            self._unique(uid, rows, counted=pipeline.has_counts)
+            self.check_complete(uid)  # all at once
+            return
         if permit.checkpoint_id not in self._durable.get(permit.lineage, ()):
             raise self._world.violated(
                 f"I2: {uid} commits by checkpoint {permit.checkpoint_id}, which is not durable"
             )
-        unlisted = set(request.committables) - self._listed[permit.lineage]
+        unlisted = set(names) - self._listed[permit.lineage]
         if unlisted:
             raise self._world.violated(
                 f"I2: {uid} commits {sorted(unlisted)}, which no durable manifest lists"
             )
-        pipeline = self._pipelines[uid]
-        if pipeline.whole and permit.checkpoint_id != self._permits.get(uid):
-            self._permits[uid] = permit.checkpoint_id
-            self.check_prefix(uid)
         self._unique(uid, rows, counted=pipeline.has_counts)
+        if pipeline.whole:
+            self.check_prefix(uid)
 
     def _unique(self, uid: OperatorUid, rows: Sequence[Row], *, counted: bool) -> None:
         seen, counts = self._seen[uid], self._counts[uid]
@@ -85,10 +88,10 @@ class Outputs:
             counts.add((key, count))
 
     def check_prefix(self, uid: OperatorUid) -> None:
-        """Between two permits of a committer for all writers, what is visible of each split has no gap.
+        """After every commit of a committer for all writers, what is visible of each split has no gap.
 
-        One permit may take several commits: writers that had prepared for an aborted checkpoint are committed
-        first, under its id.
+        Also when some writers had prepared for a checkpoint that was aborted: what they had prepared is
+        committed together with what all have prepared for the next one.
         """
         highest: dict[int, int] = {}
         rows: dict[int, int] = {}
@@ -97,7 +100,7 @@ class Outputs:
             rows[split] = rows.get(split, 0) + 1
         gaps = [split for split, last in highest.items() if rows[split] != last + 1]
         if gaps:
-            raise self._world.violated(f"I1: {uid} shows a gap in split {min(gaps)} when it commits on")
+            raise self._world.violated(f"I1: {uid} shows a gap in split {min(gaps)}")
 
     def missing(self, uid: OperatorUid) -> int:
         """Rows of the input that are not visible."""
@@ -168,24 +171,41 @@ class Writes:
         for ref in _files(manifest):
             if len(files.get(ref.path, b"")) != ref.size:
                 raise self._world.violated(f"I7: {directory} refers to {ref.path}, which is not there")
+        self._check_key_groups(directory, manifest)
         older = [
             m.checkpoint_id
             for m in self._store.manifests.values()
-            if m.job == manifest.job and m is not manifest
+            if m.job == manifest.job and m is not manifest and m.kind is not SnapshotKind.SAVEPOINT
         ]
-        if older and max(older) >= manifest.checkpoint_id:
+        if manifest.kind is not SnapshotKind.SAVEPOINT and older and max(older) >= manifest.checkpoint_id:
             raise self._world.violated(
                 f"I6: manifest {manifest.checkpoint_id} of {manifest.job} comes after {max(older)}"
             )
         self._outputs.on_manifest(manifest)
+
+    def _check_key_groups(self, directory: str, manifest: Manifest) -> None:
+        for vertex in manifest.vertices:
+            for index, subtask in enumerate(vertex.subtasks):
+                for uid, handle in subtask.operators.items() if subtask is not None else ():
+                    foreign = {
+                        group
+                        for table in handle.keyed
+                        for group in table.key_groups
+                        if owner(group, vertex.max_parallelism, len(vertex.subtasks)) != index
+                    }
+                    if foreign:
+                        raise self._world.violated(
+                            f"I11: {directory} has key groups {sorted(foreign)} of {uid} from subtask "
+                            f"{index} of {len(vertex.subtasks)}, to which they do not belong"
+                        )
 
     def on_discard(self, directory: str, epoch: LeaderEpoch) -> None:
         self._check_epoch(f"removing {directory}", epoch)
         manifest = self._store.manifests.get(directory)
         if manifest is None or manifest.job in self._store.results:
             return
-        if manifest.kind.is_savepoint:
-            raise self._world.violated(f"I8: savepoint {directory} is removed")
+        if directory in self._store.given:
+            raise self._world.violated(f"I8: savepoint {directory} is removed, and a user was given it")
         newest = self._store.newest(manifest.job)
         if newest is not None and newest.directory == directory:
             raise self._world.violated(f"I8: {directory} is removed, the newest of a job that has not ended")
@@ -217,6 +237,9 @@ class Lives:
         self._attempts: dict[AttemptId, ExecutionState] = {}
         self._last_id = 0
         self._ended = False
+
+    def on_event(self, event: jm.Event) -> None:
+        """Only what it decides matters."""
 
     def on_commands(self, commands: Sequence[jm.Command]) -> None:
         """What the machine has decided, before it is performed."""

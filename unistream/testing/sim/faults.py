@@ -30,6 +30,8 @@ class Faults:
         commit_unknown, commit_retry: Outcomes of a commit in the table.
         command_twice: A suffix of a machine's commands is performed twice.
         master_every_ms: Mean time between changes of the master; 0: none.
+        spill_fail: A stored result cannot be written.
+        spill_lost: The disk has lost a stored result when somebody begins to read it.
     """
 
     loss: float = 0.0
@@ -53,6 +55,8 @@ class Faults:
     commit_retry: float = 0.0
     command_twice: float = 0.0
     master_every_ms: float = 0.0
+    spill_fail: float = 0.0
+    spill_lost: float = 0.0
 
     def text(self) -> str:
         """Those that are not zero."""

@@ -40,6 +40,10 @@ class SimHost:
     def _up(self, spec: TaskManagerSpec) -> None:
         if spec.id in self._stopped:
             return
+        if self._world.places is not None and len(self._workers) >= self._world.places:
+            self._world.sometimes("there was no place for a worker")
+            self._world.at(5, lambda: self._on_lost(spec.id, "there is no place for it"))
+            return
         if self._world.chance(self._world.faults.start_fail):
             self._world.sometimes("a worker did not come up")
             self._world.at(5, lambda: self._on_lost(spec.id, "it did not come up"))

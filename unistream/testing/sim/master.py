@@ -14,6 +14,7 @@ from unistream.base.ids import JobId, LeaderEpoch, LineageId, TaskManagerId
 from unistream.core import job_messages as jm
 from unistream.core.job_machine import JobMachine
 from unistream.core.job_settings import JobSettings, RestorePoint
+from unistream.core.job_view import JobView
 from unistream.core.resource_messages import ResourceCommand, ResourceEvent, Tick
 from unistream.master.catalogue import Catalogue
 from unistream.master.cluster_services import ClusterServices
@@ -27,6 +28,7 @@ from unistream.master.worker_gateway import WorkerGateway
 from unistream.port.host import HostTraits
 from unistream.testing.sim.checkers import Lives
 from unistream.testing.sim.network import Endpoint, SimSenders
+from unistream.testing.sim.results import Results, Widths
 from unistream.testing.sim.shells import (
     Cluster,
     SimCatalogue,
@@ -45,9 +47,9 @@ class SimJobMaster(JobMaster):
     def __init__(self, cluster: Cluster, process: Process, setup: JobSetup, **parts: Any) -> None:
         self._cluster = cluster
         self._process = process
-        self.lives = parts.pop("lives")
+        judges = parts.pop("judges")
         super().__init__(
-            machine=WatchedMachine(setup.machine, cluster, self.lives, setup.job),
+            machine=WatchedMachine(setup.machine, cluster, judges, setup.job),
             **parts,
         )
         self._mailbox = SimQueue(cluster.world, process, self._one)
@@ -65,7 +67,7 @@ class SimJobMaster(JobMaster):
             super().post(event)
 
     def _begin(self) -> None:
-        self._conclude_if_ended(self._feed(jm.Started()))
+        self._conclude_if_ended(self._feed([jm.Started()]))
 
     def _one(self) -> None:
         if self._end is None:
@@ -74,6 +76,10 @@ class SimJobMaster(JobMaster):
     def _conclude_if_ended(self, final: Sequence[jm.Command]) -> None:
         if self._end is not None:
             self._conclude(final)
+
+    def picture(self) -> JobView:
+        """As the machine is now."""
+        return self._machine.view()
 
     @property
     def result(self) -> str | None:
@@ -218,7 +224,11 @@ class SimDispatcher(Dispatcher):
             cluster,
             self.process,
             setup,
-            lives=Lives(cluster.world, cluster.store, setup.job, self._epoch),
+            judges=(
+                Lives(cluster.world, cluster.store, setup.job, self._epoch),
+                Results(cluster.world, cluster.store, setup.job, setup.graph),
+                Widths(cluster.world, cluster.store, setup.job, cluster.asked),
+            ),
             identity=JobIdentity(job=setup.job, lineage=setup.lineage, target="sim", graph=setup.graph),
             services=JobServices(
                 clock=self._clock,

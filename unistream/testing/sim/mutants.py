@@ -17,6 +17,7 @@ from unistream.core import job_messages as jm
 from unistream.core.alignment import BarrierAligner
 from unistream.core.checkpoint import CheckpointCoordinator
 from unistream.core.checkpoint_pending import Pending, Phase
+from unistream.core.checkpoint_pendings import PendingSnapshots
 from unistream.core.checkpoint_store import CompletedSnapshots
 from unistream.core.execution import ExecutionState
 from unistream.core.executions import Executions
@@ -32,6 +33,7 @@ from unistream.operator.sink import CommitterOperator
 from unistream.port.operator import CommitPermit
 from unistream.state.hashmap import HashMapStateBackend
 from unistream.testing.sim import master, network
+from unistream.testing.sim import mutants_wide as wide
 from unistream.testing.sim.store import MasterStorage
 from unistream.testing.sim.table import Table
 from unistream.worker.partition import ResultPartition
@@ -70,11 +72,8 @@ def _not_idempotent() -> list[Patch]:
 
 
 def _aborted_drops_output() -> list[Patch]:
-    def notify_checkpoint_aborted(self: Any, checkpoint_id: CheckpointId) -> None:
-        self._pending = {key: p for key, p in self._pending.items() if key[0] != checkpoint_id}
-
     def notify(self: Any, checkpoint_id: CheckpointId) -> None:
-        notify_checkpoint_aborted(self, checkpoint_id)
+        self._committables.remove([checkpoint_id])
 
     return [
         (_base_of(CommitterOperator, "notify_checkpoint_aborted"), "notify_checkpoint_aborted", _only(notify))
@@ -97,24 +96,22 @@ def _no_recommit() -> list[Patch]:
     original = CommitterOperator.initialize_state
 
     def initialize_state(self: Any, state: Any) -> None:
-        commit, self._commit = self._commit, lambda _permit: None
+        self._commit_now = lambda _permit: None
         original(self, state)
-        self._commit, self._restored = commit, []
+        del self._commit_now
+        self._committables.remove(self._committables.checkpoints())
 
     return [(CommitterOperator, "initialize_state", initialize_state)]
 
 
 def _commit_everything() -> list[Patch]:
-    original = CommitterOperator._commit
+    original = CommitterOperator.notify_checkpoint_complete
 
-    def commit(self: Any, permit: CommitPermit) -> None:
-        newest = max([key[0] for key in self._pending], default=permit.checkpoint_id)
-        wide = CommitPermit(
-            lineage=permit.lineage, checkpoint_id=max(newest, permit.checkpoint_id), epoch=permit.epoch
-        )
-        original(self, wide)
+    def notify(self: Any, permit: CommitPermit) -> None:
+        newest = CheckpointId(max(self._committables.newest, permit.checkpoint_id))
+        original(self, CommitPermit(lineage=permit.lineage, checkpoint_id=newest, epoch=permit.epoch))
 
-    return [(CommitterOperator, "_commit", commit)]
+    return [(CommitterOperator, "notify_checkpoint_complete", notify)]
 
 
 def _ends_early() -> list[Patch]:
@@ -132,25 +129,24 @@ def _fallback() -> list[Patch]:
 
 
 def _notify_early() -> list[Patch]:
-    original = CheckpointCoordinator._finalize_when_acked
+    original = CheckpointCoordinator._finalize_next
 
-    def finalize(self: Any, pending: Pending) -> Any:
-        failure = original(self, pending)
-        if pending.phase is Phase.FINALIZING and self._pending is pending:
-            return self.manifest_durable(pending.checkpoint_id)
-        return failure
+    def finalize(self: Any) -> Any:
+        failure = original(self)
+        written = [pending for pending in self._pendings if pending.phase is Phase.FINALIZING]
+        return self.manifest_durable(written[0].checkpoint_id) if written else failure
 
-    return [(CheckpointCoordinator, "_finalize_when_acked", finalize)]
+    return [(CheckpointCoordinator, "_finalize_next", finalize)]
 
 
 def _reused_ids() -> list[Patch]:
-    original = CheckpointCoordinator._drop
+    original = PendingSnapshots.drop
 
     def drop(self: Any, pending: Pending, *args: Any, **kwargs: Any) -> None:
         original(self, pending, *args, **kwargs)
         self._next_id = pending.checkpoint_id
 
-    return [(CheckpointCoordinator, "_drop", drop)]
+    return [(PendingSnapshots, "drop", drop)]
 
 
 def _ids_start_again() -> list[Patch]:
@@ -161,10 +157,10 @@ def _late_ack() -> list[Patch]:
     original = CheckpointCoordinator.acked
 
     def acked(self: Any, ack: CheckpointAcked) -> Any:
-        pending = self._pending
-        if pending is not None and pending.phase is Phase.TRIGGERED and pending.waits_for(ack.attempt):
-            pending.acks[ack.attempt.subtask] = ack
-            return self._finalize_when_acked(pending)
+        for pending in self._pendings:
+            if pending.awaits(ack.attempt):
+                pending.acks[ack.attempt.subtask] = ack
+                return self._go_on()
         return original(self, ack)
 
     return [(CheckpointCoordinator, "acked", acked)]
@@ -337,4 +333,22 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-alignment": Mutant("channels are not blocked behind a barrier", _no_alignment),
     "barrier-overtakes": Mutant("a barrier overtakes rows that wait for a full batch", _barrier_overtakes),
     "state-not-restored": Mutant("keyed state is not restored", _state_lost),
+    "consumer-before-producer": Mutant(
+        "a region is scheduled before the results that it reads are complete", wide.consumer_too_early
+    ),
+    "lost-result-forgotten": Mutant(
+        "what lay on a lost worker is taken for still there", wide.lost_forgotten
+    ),
+    "lost-result-not-named": Mutant(
+        "a consumer that could not read a stored result does not say which", wide.lost_not_named
+    ),
+    "results-never-released": Mutant("stored results are never released", wide.never_released),
+    "results-released-too-early": Mutant(
+        "a stored result is released when the first of its readers has finished", wide.released_too_early
+    ),
+    "old-key-groups": Mutant("a rescaled job keeps the old key-group ranges", wide.old_key_groups),
+    "above-the-maximum": Mutant("an adaptive job is wider than was asked for", wide.above_the_maximum),
+    "never-wider": Mutant("an adaptive job does not use workers that come back", wide.never_wider),
+    "attempts-counted-anew": Mutant("a rescaled job begins at attempt 0 again", wide.attempts_again),
+    "rescaled-too-early": Mutant("a rescale is answered before the job runs so", wide.answered_too_early),
 }

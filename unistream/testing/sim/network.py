@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from unistream.base.errors import ProtocolError
-from unistream.base.ids import TaskManagerId
-from unistream.master.senders import Failed, Fate
+from unistream.base.ids import AttemptId, EdgeId, TaskManagerId
+from unistream.master.senders import Failed, Fate, Letter
 from unistream.model.codec import decode_answer, encode
-from unistream.model.messages import Answer, Refused, ToJobManager, ToTaskManager
+from unistream.model.messages import Answer, Refused, ReleasePartitions, ToJobManager, ToTaskManager
 from unistream.testing.sim.world import Process, World
 
 RPC_TIMEOUT_MS: Final = 3_000
@@ -31,11 +31,16 @@ class Endpoint:
 
 
 class Network:
-    """All addresses of a run."""
+    """All addresses of a run.
+
+    Attributes:
+        not_released: Stored results that nobody may have been told to release: the request had no answer.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.endpoints: dict[str, Endpoint] = {}
+        self.not_released: set[tuple[AttemptId, EdgeId]] = set()
 
     def delay_ms(self) -> float:
         """Of one message."""
@@ -117,6 +122,8 @@ class _Call:
     def _settle(self, answer: Answer | None) -> None:
         if not self._settled:
             self._settled = True
+            if answer is None and isinstance(self._message, ReleasePartitions):
+                self._network.not_released.update(self._message.partitions)
             self._done(answer)
 
 
@@ -157,6 +164,11 @@ class SimSenders:
                 self._world, self._network, self._process, task_manager, address
             )
         sender.send(message, fate or (lambda _failed: None))
+
+    def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
+        """As `send`, each."""
+        for letter in letters:
+            self.send(task_manager, address, letter.message, letter.fate)
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
         """The worker is gone: what is still queued for it fails with `reason`."""

@@ -19,12 +19,14 @@ from unistream.model.elements import Batch
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.model.state import ValueStateDescriptor
 from unistream.operator.base import BaseOperator
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SourceReader, SplitFinished
 from unistream.testing.sim.world import World
 
 ROWS = pa.schema([("split", pa.int64()), ("offset", pa.int64()), ("k", pa.int64())])
 _KEY = pa.schema([("k", pa.int64())])
+_COUNT = ValueStateDescriptor("count", pa.int64())
 _COUNTED = pa.schema([*ROWS, ("n", pa.int64())])
 
 
@@ -213,21 +215,23 @@ class CountOperator(BaseOperator):
     """Adds to each row how many of its key there were; in keyed state of the task's backend."""
 
     def initialize_state(self, state: OperatorState) -> None:
-        if state.keyed:
-            self.context.state.restore(state.keyed)
+        self.context.state.restore(state.state)
 
     def open(self) -> None:
-        self._counts = self.context.state.value_state("count", _KEY, pa.int64())
+        self._counts = self.context.state.state(_COUNT)
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         counts = []
-        for key in batch.records.column("k").to_pylist():
-            seen = self._counts.get((key,))
-            count = 1 + (seen if isinstance(seen, int) else 0)
-            self._counts.put((key,), count)
+        for key in self.context.state.keys_of(batch.records.select(_KEY.names)):
+            self.context.state.set_current(key)
+            count = 1 + (self._counts.value() or 0)
+            self._counts.update(count)
             counts.append(count)
         columns = [*batch.records.columns, pa.array(counts, pa.int64())]
         self.output.emit(Batch(pa.RecordBatch.from_arrays(columns, schema=_COUNTED)))
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        return OperatorSnapshot(keyed=self.context.state.snapshot())
+        return OperatorSnapshot(state=self.context.state.snapshot(checkpoint_id))
+
+    def close(self) -> None:
+        self.context.state.close()

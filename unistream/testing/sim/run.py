@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import tempfile
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
 from unistream.base.config import Configuration
-from unistream.base.errors import UnistreamError
-from unistream.base.ids import JobId, LineageId, OperatorUid, TaskManagerId, VertexId
-from unistream.master.job_setup import SubmitRequest
+from unistream.base.ids import JobId, OperatorUid, TaskManagerId, VertexId
 from unistream.model.chain import Chain
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import SourceInfo
@@ -25,11 +24,14 @@ from unistream.testing.sim.host import SimHost
 from unistream.testing.sim.master import SimDispatcher
 from unistream.testing.sim.network import Network
 from unistream.testing.sim.pipeline import SimDiscovery
-from unistream.testing.sim.scenario import Pipeline, Scenario, Wish, chains_of, graph_of, scenario_of
+from unistream.testing.sim.results import Asked
+from unistream.testing.sim.scenario import Scenario, scenario_of
 from unistream.testing.sim.shells import Cluster
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import Streams
 from unistream.testing.sim.table import Table
+from unistream.testing.sim.users import Job, Users
+from unistream.testing.sim.variants import varied
 from unistream.testing.sim.worker import SimWorker, Surroundings
 from unistream.testing.sim.world import Violation, World
 
@@ -67,6 +69,7 @@ def run_seed(seed: int, *, story: bool = False) -> Outcome:
         trace = [] if isinstance(error, Violation) else traceback.format_exc().splitlines()
     finally:
         logging.disable(logging.NOTSET)
+        run.close()
     return Outcome(
         seed=seed,
         violation=violation,
@@ -79,31 +82,21 @@ def run_seed(seed: int, *, story: bool = False) -> Outcome:
     )
 
 
-@dataclass(slots=True)
-class _Job:
-    """One job as its user knows it."""
-
-    pipelines: tuple[Pipeline, ...]
-    request: SubmitRequest
-    id: JobId
-    lineage: LineageId | None = None
-    cancelled: bool = False
-    stop: SnapshotKind | None = None
-    stopped_at: str | None = None
-
-
 class Run:
     """A cluster and its users."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.scenario: Scenario = scenario_of(world.random)
+        self.scenario: Scenario = varied(scenario_of(world.random), world.seed)
+        if any(pipeline.blocking for job in self.scenario.jobs for pipeline in job):
+            world.scratch = tempfile.mkdtemp(prefix="unistream-sim-")
         pipelines = {OperatorUid(p.name): p for job in self.scenario.jobs for p in job}
         self._inputs = {p.contents.first: p.contents for p in pipelines.values()}
         self.store = Store(world)
         self.outputs = Outputs(world, pipelines)
         self.table = Table(world, self.outputs)
         self.network = Network(world)
+        self.asked = Asked()
         self.workers: dict[TaskManagerId, SimWorker] = {}
         self._hosts: list[SimHost] = []
         self.places = Places(world, self.scenario.slots, self._is_lost)
@@ -115,6 +108,7 @@ class Run:
             store=self.store,
             witness=Writes(self.store, self.outputs),
             leases=Leases(world),
+            asked=self.asked,
             discover=self._discover,
             create_host=self._create_host,
             config=Configuration(
@@ -130,10 +124,9 @@ class Run:
             on_task=self.places.on_task,
             on_exit=self._worker_ended,
         )
-        self.jobs: list[_Job] = []
         self._masters = 0
-        self._waiting: list[tuple[_Job, SnapshotKind, Future[str]]] = []
         self.leader: SimDispatcher | None = None
+        self.users = Users(self)
 
     # --- phases -----------------------------------------------------------------------------------
 
@@ -144,23 +137,28 @@ class Run:
         world.faults = scenario.faults
         self.elect()
         for number, pipelines in enumerate(scenario.jobs):
-            self._submit(f"request-{number}", pipelines, None)
+            self.users.submit(f"request-{number}", pipelines, None)
         plan_faults(self)
-        self._plan_wishes()
+        self.users.plan_wishes()
         while world.step(scenario.faulty_ms):
-            self._look_at_answers()
+            self.users.look_at_answers()
         self._heal()
         bound_ms = world.now + LIVENESS_MS
         while world.events % LOOK_EVERY or not self._is_over():
             if not world.step(bound_ms):
                 raise Violation(
-                    f"I3: not at the end {LIVENESS_MS / 1000:.0f} s after healing: {self._open()}"
+                    f"I3: not at the end {LIVENESS_MS / 1000:.0f} s after healing: {self.users.text()}"
                 )
-            self._look_at_answers()
+            self.users.look_at_answers()
         until_ms = world.now + QUIET_MS
         while world.step(until_ms):
             pass
         self._judge()
+
+    def close(self) -> None:
+        """Removes the files of a run that had some."""
+        if self.world.scratch:
+            shutil.rmtree(self.world.scratch, ignore_errors=True)
 
     def _heal(self) -> None:
         world = self.world
@@ -176,10 +174,10 @@ class Run:
     def _is_over(self) -> bool:
         if self.leader is None:
             return False
-        for job in list(self.jobs):
+        for job in list(self.users.jobs):
             result = self.store.results.get(job.id)
             if result is None:
-                if not self._keeps_up(job):
+                if not self.users.keeps_up(job):
                     return False
                 self.world.tell(f"{job.id} keeps up with its input; it is cancelled")
                 job.cancelled = True
@@ -189,106 +187,15 @@ class Run:
                 return False
         return True
 
-    def _keeps_up(self, job: _Job) -> bool:
-        """An unbounded job does not end: all that there is to read is visible."""
-        if job.cancelled or job.pipelines[0].contents.bounded or job.stop is not None:
-            return False
-        return all(self.outputs.missing(OperatorUid(p.name)) == 0 for p in job.pipelines)
-
-    def _goes_on(self, job: _Job, result: str) -> bool:
+    def _goes_on(self, job: Job, result: str) -> bool:
         """A job that was stopped starts again from its savepoint, once. True: that has just happened."""
         if job.stop is not SnapshotKind.SUSPEND or result != "FINISHED" or not self.scenario.go_on:
             return False
         newest = self.store.newest(job.id)
         if newest is None or newest.manifest.kind is not SnapshotKind.SUSPEND:
             return False
-        job.stop = SnapshotKind.TERMINATE  # what follows has another id
-        self.world.sometimes("a stopped job went on from its savepoint")
-        self._submit(f"again-{job.id}", job.pipelines, newest.directory)
-        job.cancelled = True  # its input is the next one's to finish
+        self.users.go_on(job, newest.directory)
         return True
-
-    def _open(self) -> str:
-        parts = []
-        for job in self.jobs:
-            master = self.leader.masters().get(job.id) if self.leader is not None else None
-            view = master._view.state if master is not None else "unknown"
-            missing = [self.outputs.missing(OperatorUid(p.name)) for p in job.pipelines]
-            parts.append(f"{job.id} is {self.store.results.get(job.id, view)}, rows not visible: {missing}")
-        return "; ".join(parts)
-
-    # --- users ------------------------------------------------------------------------------------
-
-    def _submit(self, name: str, pipelines: tuple[Pipeline, ...], savepoint: str | None) -> None:
-        assert self.leader is not None, "users wait for a leader"
-        request = SubmitRequest(
-            graph=graph_of(name, pipelines, {}), artifact=b"code", request_id=name, savepoint=savepoint
-        )
-        chains = chains_of(pipelines, self.table)
-        id_ = self.leader._job_id(name)
-        self.chains[id_] = chains
-        job = _Job(pipelines=pipelines, request=request, id=id_)
-        self.jobs.append(job)
-        assert self.leader.submit(request) == id_, "the same request is the same job"
-        job.lineage = self.leader.masters()[id_].identity.lineage
-
-    def _plan_wishes(self) -> None:
-        world, job = self.world, self.jobs[0]
-        for _ in range(self.scenario.resubmits):
-            world.at(world.between(0, self.scenario.faulty_ms), lambda: self._resubmit(job))
-        for wish in self.scenario.wishes:
-            world.at(wish.at_ms, lambda wish=wish: self._wish(job, wish))  # type: ignore[misc]
-
-    def _resubmit(self, job: _Job) -> None:
-        """The client did not hear the answer and asks again."""
-        if self.leader is not None and not self.leader.process.is_paused:
-            known = len(self.leader.masters())
-            assert self.leader.submit(job.request) == job.id, "the same request is the same job"
-            if len(self.leader.masters()) != known:
-                raise Violation(f"I15: {job.id} was submitted again and started twice")
-            if job.id in self.store.results:
-                self.world.sometimes("a job that had ended was submitted again")
-
-    def _wish(self, job: _Job, wish: Wish) -> None:
-        leader = self.leader
-        if leader is None or leader.process.is_paused or job.id in self.store.results:
-            return
-        self.world.tell(f"user: {wish.kind.value if wish.kind else 'cancel'} {job.id}")
-        try:
-            if wish.kind is None:
-                leader.cancel(job.id)
-                job.cancelled = True
-            else:
-                future = leader._snapshot(job.id, wish.kind, None)
-                if wish.kind.is_synchronous:
-                    job.stop = wish.kind
-                self._waiting.append((job, wish.kind, future))
-        except UnistreamError as error:
-            self.world.tell(f"user is told: {error}")
-
-    def _look_at_answers(self) -> None:
-        if not self._waiting:
-            return
-        open_ = []
-        for job, kind, answer in self._waiting:
-            if not answer.done():
-                open_.append((job, kind, answer))
-            elif answer.exception() is not None:
-                self.world.tell(f"user is told: {kind.value} failed: {answer.exception()}")
-                self.world.sometimes(f"a {kind.value} was refused or failed")
-                if kind.is_synchronous and job.id not in self.store.results:
-                    job.stop = None
-            else:
-                self._snapshot_is_there(job, kind, answer.result())
-        self._waiting = open_
-
-    def _snapshot_is_there(self, job: _Job, kind: SnapshotKind, path: str) -> None:
-        self.world.tell(f"user is told: {kind.value} at {path}")
-        self.world.sometimes(f"a {kind.value} was completed")
-        if path not in self.store.manifests:
-            raise Violation(f"I7: a user was given {path}, which is not there")
-        if kind.is_synchronous and job.id not in self.store.results:
-            raise Violation(f"I15: {job.id} was said to be stopped and has no result")
 
     # --- leaders ----------------------------------------------------------------------------------
 
@@ -299,8 +206,8 @@ class Run:
         self.table.claim(epoch)
         self.world.tell(f"leader {epoch} is elected")
         self.leader = SimDispatcher(self._cluster, epoch, self._masters)
-        self._waiting = []  # what users have asked of the old leader is never answered
-        for job in self.jobs:
+        self.users.leader_changed()
+        for job in self.users.jobs:
             if job.id not in self.store.results and job.lineage is not None:
                 job.stop = None
                 job.cancelled = False
@@ -340,7 +247,7 @@ class Run:
 
     def _judge(self) -> None:
         self.world.sometimes("a run came to its end")
-        for job in self.jobs:
+        for job in self.users.jobs:
             result = self.store.results[job.id]
             self.world.tell(f"{job.id} ended as {result}")
             if result == "FAILED":
@@ -350,8 +257,13 @@ class Run:
             if not job.cancelled and job.stop is None:
                 for pipeline in job.pipelines:
                     self.outputs.check_complete(OperatorUid(pipeline.name))
+        self.users.check_answered()
         for worker, attempt in self.places.left_over(self.store.results):
             raise Violation(f"I14: {attempt} still runs on {worker}, {QUIET_MS} ms after the end of its job")
+        for id_, living in self.workers.items():
+            kept = [key for key in living.stored if key not in self.network.not_released]
+            if kept and not self._is_lost(id_):
+                raise Violation(f"I20: {kept[0][0]} is over, and what it has produced still lies on {id_}")
 
     def _reason(self, job: JobId) -> str:
         master = self.leader.masters().get(job) if self.leader is not None else None

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from random import Random
 from typing import Final
 
-from unistream.base.ids import EdgeId, OperatorUid, VertexId
-from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
-from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.sink import CommitterOperator, SinkWriterOperator
-from unistream.port.operator import SourceOperatorSpec
+from unistream.model.graph import JobType
 from unistream.testing.sim.faults import Faults, draw
-from unistream.testing.sim.pipeline import CountOperator, FragileOperator, Input, SimSource
-from unistream.testing.sim.table import Table, TableSink
+from unistream.testing.sim.pipeline import Input
 
 MAX_PARALLELISM: Final = 8  # key groups: few, so that snapshots are small
 HEARTBEAT_MS: Final = 2_000
@@ -33,13 +28,22 @@ SHAPES: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """Source to sink. `parallelism`: of each vertex. `name`: of its sink, and before all its other names."""
+    """Source to sink.
+
+    Attributes:
+        name: Of its sink, and before all its other names.
+        parallelism: Of each vertex.
+        blocking: Places of vertices whose input is read when it is complete.
+        checkpointed: Its job takes checkpoints; else sinks commit once, at the end of their input.
+    """
 
     name: str
     shape: str
     parallelism: tuple[int, ...]
     contents: Input
     pointwise: bool
+    blocking: frozenset[int] = frozenset()
+    checkpointed: bool = True
 
     @property
     def has_counts(self) -> bool:
@@ -60,16 +64,38 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rescale:
+    """A user wants vertices of the first pipeline, by place, at another parallelism, `at_ms` after start."""
+
+    at_ms: float
+    parallelism: Mapping[int, int]
+
+
+class Kind(Enum):
+    """What a run is about, besides what every run is about."""
+
+    STREAMING = "streaming"
+    RESCALED = "rescaled"  # by hand, while it runs
+    ADAPTIVE = "adaptive"  # as wide as its workers allow, which come and go
+    BATCH = "batch"  # all exchanges are blocking
+    MIXED = "mixed"  # some are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One run.
 
     Attributes:
+        kind: See `variants`.
         jobs: Pipelines of each job.
         slots: Of each worker.
         faulty_ms: How long the safety phase takes.
         wishes: For the first job.
         resubmits: How often the same request comes again.
         go_on: A stopped job is started again from its savepoint.
+        go_on_as: At this parallelism of its vertices, if that is drawn, and not as before.
+        rescales: What users ask for, of the first job.
+        places: (ms after the start, how many workers the hosts have room for from then on; None: any number).
     """
 
     jobs: tuple[tuple[Pipeline, ...], ...]
@@ -80,6 +106,14 @@ class Scenario:
     wishes: tuple[Wish, ...]
     resubmits: int
     go_on: bool
+    kind: Kind = Kind.STREAMING
+    go_on_as: tuple[int, ...] | None = None
+    rescales: tuple[Rescale, ...] = ()
+    places: tuple[tuple[float, int | None], ...] = ()
+
+    @property
+    def job_type(self) -> JobType:
+        return JobType.BATCH if self.kind is Kind.BATCH else JobType.STREAMING
 
     def text(self) -> str:
         """All that was drawn, on one line."""
@@ -87,13 +121,18 @@ class Scenario:
             " + ".join(
                 f"{p.shape}{p.parallelism} {p.contents.splits}x{p.contents.rows} rows"
                 f"{'' if p.contents.bounded else ' unbounded'}{' pull' if p.contents.pull else ''}"
+                f"{f' blocking {sorted(p.blocking)}' if p.blocking else ''}"
                 for p in job
             )
             for job in self.jobs
         )
         wishes = ", ".join(f"{w.kind.value if w.kind else 'cancel'}@{w.at_ms:.0f}" for w in self.wishes)
+        more = "".join(f", rescale {dict(r.parallelism)}@{r.at_ms:.0f}" for r in self.rescales)
+        more += "".join(f", {n} workers@{at_ms:.0f}" for at_ms, n in self.places)
+        wishes = (wishes + more).removeprefix(", ")
         return (
-            f"jobs: {jobs} | slots {self.slots} | wishes: {wishes or 'none'} | faults: {self.faults.text()}"
+            f"{self.kind.value} jobs: {jobs} | slots {self.slots} | wishes: {wishes or 'none'} "
+            f"| faults: {self.faults.text()}"
         )
 
 
@@ -183,102 +222,3 @@ def _wishes(random: Random) -> tuple[Wish, ...]:
         kind = random.choice((SnapshotKind.SUSPEND, SnapshotKind.TERMINATE))
         wishes.append(Wish(at_ms=at_ms + 4_000 * random.random(), kind=kind))
     return tuple(wishes)
-
-
-# --- graphs -----------------------------------------------------------------------------------------
-
-
-def graph_of(name: str, pipelines: tuple[Pipeline, ...], config: Mapping[str, str]) -> JobGraph:
-    """The job as its master sees it."""
-    vertices: list[JobVertex] = []
-    edges: list[JobEdge] = []
-    for pipeline in pipelines:
-        for place, roles in enumerate(SHAPES[pipeline.shape]):
-            vertices.append(
-                JobVertex(
-                    id=_vertex(pipeline, place),
-                    name=f"{pipeline.name}-{'-'.join(roles)}",
-                    operators=tuple(OperatorInfo(uid=_uid(pipeline, role), name=role) for role in roles),
-                    parallelism=pipeline.parallelism[place],
-                    max_parallelism=MAX_PARALLELISM,
-                    source=pipeline.contents.info() if place == 0 else None,
-                    inputs=1 if place else 0,
-                )
-            )
-            if place:
-                edges.append(_edge(pipeline, place))
-    return JobGraph(name=name, vertices=tuple(vertices), edges=tuple(edges), config=dict(config))
-
-
-def _edge(pipeline: Pipeline, place: int) -> JobEdge:
-    roles = SHAPES[pipeline.shape][place]
-    ship = Ship.RESCALE if pipeline.pointwise else Ship.REBALANCE
-    if roles[0] == "committer":
-        ship = Ship.GLOBAL
-    elif "count" in roles:
-        ship = Ship.HASH
-    return JobEdge(
-        id=_edge_id(pipeline, place),
-        source=_vertex(pipeline, place - 1),
-        target=_vertex(pipeline, place),
-        ship=ship,
-        key_columns=("k",) if ship is Ship.HASH else (),
-    )
-
-
-def chains_of(pipelines: tuple[Pipeline, ...], table: Table) -> dict[VertexId, Callable[[], Chain]]:
-    """Vertex -> new operators for one task of it."""
-    return {
-        _vertex(pipeline, place): _chain_factory(pipeline, place, table)
-        for pipeline in pipelines
-        for place in range(len(pipeline.parallelism))
-    }
-
-
-def _chain_factory(pipeline: Pipeline, place: int, table: Table) -> Callable[[], Chain]:
-    shape = SHAPES[pipeline.shape]
-    roles = shape[place]
-
-    def make() -> Chain:
-        nodes = []
-        for index, role in enumerate(roles):
-            last = index == len(roles) - 1
-            outputs: tuple[LocalOutput | EdgeOutput, ...] = ()
-            if not last:
-                outputs = (LocalOutput(target=index + 1),)
-            elif place + 1 < len(shape):
-                outputs = (EdgeOutput(edge=_edge_id(pipeline, place + 1)),)
-            operator = _operator(pipeline, role, table)
-            nodes.append(ChainNode(uid=_uid(pipeline, role), name=role, operator=operator, outputs=outputs))
-        return Chain(nodes=tuple(nodes))
-
-    return make
-
-
-def _operator(pipeline: Pipeline, role: str, table: Table) -> object:
-    sink = TableSink(table, whole=pipeline.whole)
-    sink_uid = OperatorUid(pipeline.name)
-    match role:
-        case "source":
-            source = SimSource(pipeline.contents, table.world)
-            return SourceOperatorSpec(source=source, watermarks=WatermarkStrategy.no_watermarks())
-        case "map":
-            return FragileOperator(table.world)
-        case "count":
-            return CountOperator()
-        case "writer":
-            return SinkWriterOperator(sink, sink_uid)
-        case _:
-            return CommitterOperator(sink, sink_uid)
-
-
-def _vertex(pipeline: Pipeline, place: int) -> VertexId:
-    return VertexId(f"{pipeline.name}v{place}")
-
-
-def _edge_id(pipeline: Pipeline, place: int) -> EdgeId:
-    return EdgeId(f"{pipeline.name}e{place}")
-
-
-def _uid(pipeline: Pipeline, role: str) -> OperatorUid:
-    return OperatorUid(f"{pipeline.name}-{role}")

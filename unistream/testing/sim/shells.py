@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from unistream.base.config import Configuration
+from unistream.base.errors import Fenced
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.core import job_messages as jm
 from unistream.core.job_machine import JobMachine
@@ -17,12 +19,14 @@ from unistream.core.resource_machine import ResourceMachine
 from unistream.core.resource_messages import ResourceCommand, ResourceEvent
 from unistream.master.ordered import Pool
 from unistream.master.timers import Mailbox
+from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.host import LostListener, WorkerHost
 from unistream.port.metadata import JobRecord
 from unistream.port.source import SplitDiscovery
-from unistream.testing.sim.checkers import Leases, Lives
+from unistream.testing.sim.checkers import Leases
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.network import Network
+from unistream.testing.sim.results import Asked
 from unistream.testing.sim.store import MasterStorage, Store, Witness
 from unistream.testing.sim.world import Process, VirtualClock, World
 
@@ -47,6 +51,7 @@ class Cluster:
     store: Store
     witness: Witness
     leases: Leases
+    asked: Asked
     discover: Discover
     create_host: Callable[[LostListener], WorkerHost]
     config: Configuration
@@ -113,7 +118,8 @@ class SimPool(Pool):
         if not isinstance(command, jm.WriteManifest):
             work()
         elif self._storage is not None and command.directory in self._store.manifests:
-            self._storage.write_manifest(command.directory, command.manifest)
+            with contextlib.suppress(Fenced):  # there is a newer leader by now: nothing is changed
+                self._storage.write_manifest(command.directory, command.manifest)
         self._store.repeats = False
         self._world.faults = faults
 
@@ -121,20 +127,33 @@ class SimPool(Pool):
         return True
 
 
+class JobJudge(Protocol):
+    """Looks at one job under one leader; raises `Violation`."""
+
+    def on_event(self, event: jm.Event) -> None:
+        """What the job is told, before it decides."""
+
+    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+        """What it has decided, before that is performed."""
+
+
 class WatchedMachine:
     """A `JobMachine` under the eyes of the judges; sometimes it says the end of what it said twice (I16)."""
 
-    def __init__(self, machine: JobMachine, cluster: Cluster, lives: Lives, job: JobId) -> None:
+    def __init__(self, machine: JobMachine, cluster: Cluster, judges: Sequence[JobJudge], job: JobId) -> None:
         self._machine = machine
         self._cluster = cluster
-        self._lives = lives
+        self._judges = judges
         self._job = job
 
     def handle(self, event: jm.Event, *when: Any) -> Sequence[jm.Command]:
         if isinstance(event, jm.SlotsGranted):
             self._cluster.leases.on_granted(self._job, event.leases)
+        for judge in self._judges:
+            judge.on_event(event)
         commands = list(self._machine.handle(event, *when))
-        self._lives.on_commands(commands)
+        for judge in self._judges:
+            judge.on_commands(commands)
         world = self._cluster.world
         if commands and world.chance(world.faults.command_twice):
             world.sometimes("commands were performed twice")
@@ -147,6 +166,9 @@ class WatchedMachine:
 
     def view(self) -> JobView:
         return self._machine.view()
+
+    def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:
+        return self._machine.checkpoints(now_ms, wall_ms)
 
 
 class WatchedResources:
@@ -191,6 +213,8 @@ class SimCatalogue:
         return tried
 
     def add_job(self, record: JobRecord) -> None: ...
+
+    def update_graph(self, *_facts: object) -> None: ...
 
     def record_attempt(self, *_facts: object) -> None: ...
 

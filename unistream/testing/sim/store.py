@@ -6,18 +6,15 @@ fails as storages do: for certain, without saying, or after a while.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-import pyarrow as pa
-
-from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown, Transient, Unreachable
+from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, Transient, Unreachable
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
 from unistream.model.elements import SnapshotKind
-from unistream.model.snapshot import FileRef, Manifest
+from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
+from unistream.testing.memory_files import MemoryFiles
 from unistream.testing.sim.world import World
 
 
@@ -40,6 +37,7 @@ class Store:
         files: State files by directory and path.
         highest: The highest checkpoint id of each job that has a directory.
         results: Terminal states of jobs, written before anything is cleaned up.
+        given: Directories of savepoints that users were told of.
         repeats: What is written now has been written just before.
     """
 
@@ -50,6 +48,7 @@ class Store:
         self.files: dict[str, dict[str, bytes]] = {}
         self.highest: dict[JobId, CheckpointId] = {}
         self.results: dict[JobId, str] = {}
+        self.given: set[str] = set()
         self.repeats = False
         self._names = 0
 
@@ -62,17 +61,17 @@ class Store:
         self._names += 1
         return self._names
 
-    def writer(self, directory: str) -> StateFiles:
+    def writer(self, directory: str) -> MemoryFiles:
         if self.world.chance(self.world.faults.file_fail):
             self.world.sometimes("a state file could not be written")
             raise Unreachable("the storage does not answer")
-        return StateFiles(self, directory)
+        return MemoryFiles(directory, self.files.setdefault(directory, {}))
 
-    def reader(self, directory: str) -> StateFiles:
+    def reader(self, directory: str) -> MemoryFiles:
         if self.world.chance(self.world.faults.read_fail):
             self.world.sometimes("a state file could not be read")
             raise Unreachable("the storage does not answer")
-        return StateFiles(self, directory)
+        return MemoryFiles(directory, self.files.setdefault(directory, {}))
 
     def newest(self, job: JobId) -> StoredSnapshot | None:
         """Where a new leader goes on with `job`."""
@@ -82,29 +81,6 @@ class Store:
             if manifest.job == job and manifest.kind is not SnapshotKind.SAVEPOINT
         ]
         return max(found, key=lambda snapshot: snapshot.manifest.checkpoint_id, default=None)
-
-
-@dataclass(frozen=True)
-class StateFiles:
-    """`port.storage.StateWriter` and `StateReader` of one directory."""
-
-    store: Store
-    directory: str
-
-    def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
-        data = bytes(content)
-        path = f"{name_hint}-{self.store.new_name()}"
-        self.store.files.setdefault(self.directory, {})[path] = data
-        return FileRef(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-    def read(self, ref: FileRef) -> bytes:
-        data = self.store.files.get(self.directory, {}).get(ref.path)
-        if data is None or len(data) != ref.size:
-            raise CorruptSnapshot(f"{self.directory}/{ref.path} is missing or damaged")
-        return data
-
-    def open_range(self, ref: FileRef) -> object:
-        return pa.BufferReader(self.read(ref))
 
 
 class MasterStorage:
@@ -172,8 +148,14 @@ class MasterStorage:
         newest = self._store.newest(job)
         return () if newest is None else (newest,)
 
-    def discard(self, directory: str) -> None:
+    def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         self.check_epoch()
         self._witness.on_discard(directory, self._epoch)
         self._store.manifests.pop(directory, None)
         self._store.files.pop(directory, None)
+
+    def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
+        """No backend here has files of its own, so nothing is shared."""
+
+    def clean_shared(self, directory: str) -> int:
+        return 0

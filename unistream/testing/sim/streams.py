@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from unistream.base.errors import Transient, Unreachable
+from unistream.base.errors import PartitionLost, Transient, UnistreamError, Unreachable
+from unistream.base.ids import PartitionId
 from unistream.model.elements import Batch, Element, EndOfPartition
 from unistream.model.messages import ChannelDescriptor
 from unistream.port.transport import InputSink, PartitionSource, SubpartitionView
@@ -115,14 +116,17 @@ class Stream:
             return
         producer = self._streams.find(self._channel.address)
         if producer is not None and producer.process.is_alive and not producer.process.is_paused:
+            self._producer = producer.process
             self._view = producer.partitions.open_subpartition(self._channel, self._wake)
             if self._view is not None:
-                self._producer = producer.process
                 self._wake()
                 return
+            self._producer = None
         if self._world.now >= self._deadline_ms:
             self._world.sometimes("a partition did not appear in time")
-            self._fail("its partition did not appear")
+            where = f"{self._channel.producer} at {self._channel.address}"
+            lost = PartitionId(self._channel.producer.subtask, self._channel.edge)
+            self._end(PartitionLost(f"{where}: its partition did not appear", lost))
             return
         self._world.at(BACKOFF_MS, self._ask, self._consumer)
 
@@ -144,7 +148,12 @@ class Stream:
             return
         for _ in range(ELEMENTS_PER_TURN):
             waited = self._next is not None
-            element = self._next or view.poll()
+            try:
+                element = self._next or view.poll()
+            except UnistreamError as error:  # it goes to the consumer, as it is
+                self._release()
+                self._world.at(1, lambda error=error: self._end(error), self._consumer)  # type: ignore[misc]
+                return
             if element is None:
                 return
             cost = batch_cost(element) if isinstance(element, Batch) else 0
@@ -189,10 +198,13 @@ class Stream:
         self._sink.on_element(element, cost)
 
     def _fail(self, why: str) -> None:
+        self._end(Unreachable(f"{self._channel.producer} at {self._channel.address}: {why}"))
+
+    def _end(self, error: UnistreamError) -> None:
         if not self._over:
             self._over = True
             self._streams.remove(self)
-            self._sink.on_error(Unreachable(f"{self._channel.producer} at {self._channel.address}: {why}"))
+            self._sink.on_error(error)
 
     def on_process_died(self, process: Process) -> None:
         if process is self._producer:

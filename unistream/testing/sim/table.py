@@ -1,8 +1,9 @@
 """The outside world of a simulated job: a table in memory, written by two-phase commits.
 
 Rows are staged under a name, travel as committables, and become visible by a commit. A committer for all
-writers commits a checkpoint once, by its key (as a Delta transaction); one beside each writer commits each
-name once (as a rename). Who looks at the table is told of every commit, and judges it (`checkers`).
+writers commits all that a notice covers in one transaction, whose version is the newest checkpoint in it (as
+Delta's); one beside each writer commits each name once (as a rename). Who looks at the table is told of every
+commit, and judges it (`checkers`).
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from unistream.testing.sim.world import World
 Row = tuple[int, int, int, int]
 """(split, offset, key, how many rows of that key there were up to this one; 0 where nobody counts)."""
 
-Identity = tuple[LineageId, OperatorUid, CheckpointId, str]
+Name = tuple[LineageId, OperatorUid, CheckpointId, str]
 
 
 class Judge(Protocol):
     """Hears of every commit before it is visible; raises `Violation`."""
 
     def on_commit(
-        self, uid: OperatorUid, permit: CommitPermit, request: CommitRequest, rows: Sequence[Row]
+        self, uid: OperatorUid, permit: CommitPermit, names: Sequence[bytes], rows: Sequence[Row]
     ) -> None: ...
 
 
@@ -40,6 +41,8 @@ class Table:
     Attributes:
         visible: Sink -> rows in the order of their commits.
         staged: Name -> rows that are durable and invisible.
+        committed: What committers beside a writer have committed.
+        versions: Newest transaction of each committer for all writers.
         epoch: The newest leader that has opened a committer.
     """
 
@@ -47,7 +50,8 @@ class Table:
         self.world = world
         self.visible: dict[OperatorUid, list[Row]] = {}
         self.staged: dict[str, tuple[Row, ...]] = {}
-        self.committed: set[Identity] = set()
+        self.committed: set[Name] = set()
+        self.versions: dict[tuple[LineageId, OperatorUid], CheckpointId] = {}
         self.epoch = LeaderEpoch(0)
         self._judge = judge
         self._names = 0
@@ -71,32 +75,47 @@ class Table:
             raise Fenced(f"a committer of leader {self.epoch} has opened; {epoch} is older")
 
     def commit(
-        self,
-        uid: OperatorUid,
-        lineage: LineageId,
-        permit: CommitPermit,
-        request: CommitRequest,
-        *,
-        whole: bool,
+        self, uid: OperatorUid, permit: CommitPermit, requests: Sequence[CommitRequest], *, whole: bool
     ) -> CommitResult:
-        """All of `request`, or what of it is not visible yet; safe to repeat."""
-        names = [msgspec.msgpack.decode(payload, type=str) for payload in request.committables]
-        new = [name for name in names if not self.is_committed(uid, lineage, request, name, whole=whole)]
+        """What of `requests` is not visible yet, all at once; safe to repeat."""
+        new = [
+            (request.checkpoint_id, payload)
+            for request in requests
+            for payload in request.committables
+            if not self.is_committed(uid, permit.lineage, request.checkpoint_id, payload, whole=whole)
+        ]
         if not new:
             self.world.sometimes("a commit was repeated")
             return CommitResult(CommitOutcome.ALREADY_COMMITTED)
-        rows = [row for name in new for row in self.staged[name]]
-        self._judge.on_commit(uid, permit, request, rows)
-        for name in new:
-            self.committed.add((lineage, uid, request.checkpoint_id, "" if whole else name))
+        newest = max(checkpoint_id for checkpoint_id, _ in new)
+        if newest != min(checkpoint_id for checkpoint_id, _ in new):
+            self.world.sometimes("a commit covered several checkpoints")
+        rows = [row for _, payload in new for row in self.staged[_name(payload)]]
+        self._judge.on_commit(uid, permit, [payload for _, payload in new], rows)
+        if whole:
+            self.versions[permit.lineage, uid] = newest
+        else:
+            self.committed.update((permit.lineage, uid, n, _name(payload)) for n, payload in new)
         self.visible.setdefault(uid, []).extend(rows)
-        self.world.tell(f"table: {uid} commits checkpoint {request.checkpoint_id}, {len(rows)} rows")
+        self.world.tell(f"table: {uid} commits checkpoint {newest}, {len(rows)} rows")
         return CommitResult(CommitOutcome.COMMITTED, len(rows))
 
     def is_committed(
-        self, uid: OperatorUid, lineage: LineageId, request: CommitRequest, name: str, *, whole: bool
+        self,
+        uid: OperatorUid,
+        lineage: LineageId,
+        checkpoint_id: CheckpointId,
+        payload: bytes,
+        *,
+        whole: bool,
     ) -> bool:
-        return (lineage, uid, request.checkpoint_id, "" if whole else name) in self.committed
+        if whole:
+            return self.versions.get((lineage, uid), 0) >= checkpoint_id
+        return (lineage, uid, checkpoint_id, _name(payload)) in self.committed
+
+
+def _name(payload: bytes) -> str:
+    return msgspec.msgpack.decode(payload, type=str)
 
 
 class TableSink:
@@ -121,7 +140,7 @@ class TableSink:
         return TableWriter(self._table)
 
     def create_committer(self) -> Committer | None:
-        return TableCommitter(self._table, whole=self._whole)
+        return JointTableCommitter(self._table) if self._whole else TableCommitter(self._table)
 
 
 class TableWriter:
@@ -163,31 +182,43 @@ class TableWriter:
 class TableCommitter:
     """Commits, sometimes without saying so."""
 
-    def __init__(self, table: Table, *, whole: bool) -> None:
+    whole = False
+
+    def __init__(self, table: Table) -> None:
         self._table = table
-        self._whole = whole
         self._context: SinkContext | None = None
 
     def open(self, context: SinkContext) -> None:
         self._context = context
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        return self._commit(permit, [request])
+
+    def _commit(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
         context, table, world = self._context, self._table, self._table.world
         assert context is not None, "open comes first"
         table.check_epoch(permit.epoch)
         if world.chance(world.faults.commit_retry):
             return CommitResult(CommitOutcome.RETRY)
+        newest = requests[-1].checkpoint_id
         unknown = world.chance(world.faults.commit_unknown)
         if unknown and world.chance(0.5):
             world.sometimes("a commit did not happen and its outcome is unknown")
-            raise Unreachable(
-                f"commit of checkpoint {request.checkpoint_id}: no answer, and it did not happen"
-            )
-        result = table.commit(context.sink_uid, permit.lineage, permit, request, whole=self._whole)
+            raise Unreachable(f"commit of checkpoint {newest}: no answer, and it did not happen")
+        result = table.commit(context.sink_uid, permit, requests, whole=self.whole)
         if unknown:
             world.sometimes("a commit happened and its outcome is unknown")
-            raise OutcomeUnknown(f"commit of checkpoint {request.checkpoint_id}: no answer")
+            raise OutcomeUnknown(f"commit of checkpoint {newest}: no answer")
         return result
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class JointTableCommitter(TableCommitter):
+    """One for all writers: what a notice covers becomes visible at once (`port.sink.JointCommitter`)."""
+
+    whole = True
+
+    def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
+        return self._commit(permit, requests)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from unistream.base.config import (
@@ -26,22 +27,24 @@ from unistream.model.messages import (
     Heartbeat,
     Refused,
     RegisterTaskManager,
+    Request,
     TaskDeployment,
     TaskStateChanged,
-    ToJobManager,
-    ToTaskManager,
 )
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import ControlClient
 from unistream.testing.sim.network import Endpoint, Network, PatientReports, unexpected
+from unistream.testing.sim.spill import SimBlockingPartitions
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import SimDataClient, Streams
 from unistream.testing.sim.world import Process, VirtualClock, World
+from unistream.worker.blocking_store import PartitionKey
 from unistream.worker.failures import task_failure
 from unistream.worker.lease import Ending
 from unistream.worker.mailbox import Mail, Mailbox
 from unistream.worker.partition_registry import PartitionRegistry
 from unistream.worker.task import StreamTask
+from unistream.worker.task_control import TaskControl
 from unistream.worker.task_manager import Services, TaskManager
 from unistream.worker.task_state import Done, TaskState, Waiting
 from unistream.worker.task_thread import TaskThread
@@ -191,6 +194,18 @@ class SimWorker(TaskManager):
             ),
         )
         self._pool = SimExecutor(around.world, self.process)  # type: ignore[assignment]
+        self._commits = SimExecutor(around.world, self.process)  # type: ignore[assignment]
+        self._blocking = SimBlockingPartitions(around.world, Path(around.world.scratch, spec.id))
+        self._partitions = PartitionRegistry(self._blocking)
+        self._control = TaskControl(
+            self._new_task,
+            tasks=self._tasks,
+            slots=self._slots,
+            partitions=self._partitions,
+            blocking=self._blocking,
+            background=self._pool,
+            clock=self._clock,
+        )
         self._artifacts = _Code(around)  # type: ignore[assignment]
         self._outgoing = PatientReports(
             around.world,
@@ -214,6 +229,11 @@ class SimWorker(TaskManager):
     @property
     def partitions(self) -> PartitionRegistry:
         return self._partitions
+
+    @property
+    def stored(self) -> tuple[PartitionKey, ...]:
+        """Results that it holds for consumers that come later."""
+        return self._blocking.held
 
     def start(self) -> None:
         """Listens and registers; the rest comes when the master has answered."""
@@ -333,7 +353,7 @@ class _NoClient:
     def __init__(self, address: str) -> None:
         self._where = address
 
-    def call(self, message: ToTaskManager | ToJobManager) -> Answer:
+    def call(self, message: Request) -> Answer:
         return unexpected(message)
 
     def close(self) -> None:

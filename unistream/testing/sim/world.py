@@ -44,6 +44,8 @@ class World:
         now: Virtual milliseconds since the start.
         marks: Rare branches that this run has reached.
         faults: What goes wrong now; `NONE` once the world is healed.
+        places: How many workers the hosts have room for; None: any number.
+        scratch: Folder for real files; no story names it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -52,6 +54,8 @@ class World:
         self.now = 0.0
         self.marks: set[str] = set()
         self.faults: Faults = NONE
+        self.places: int | None = None
+        self.scratch = ""
         self.events = 0
         self.broken: Violation | None = None
         self._queue: list[tuple[float, int, Process | None, Action]] = []
@@ -110,6 +114,8 @@ class World:
 
     def tell(self, text: str) -> None:
         """One line of the story."""
+        if self.scratch:
+            text = text.replace(self.scratch, "scratch")
         self._story.append((self.now, text))
 
     def sometimes(self, mark: str) -> None:

@@ -1,0 +1,57 @@
+"""Splits whose message nobody answered, to a task that ends meanwhile: none is lost, and nothing waits."""
+
+from __future__ import annotations
+
+from core_cluster import Cluster, job_graph, stages
+
+from unistream.core import job_messages as jm
+from unistream.model import messages as msg
+from unistream.model.graph import JobType
+
+
+def with_splits_under_way(cluster: Cluster) -> jm.Send:
+    """The cluster, at the moment at which the first splits have been sent."""
+    cluster.handle(jm.Started())
+    while not cluster.sent(msg.AssignSplits):
+        cluster.enabled()[0][1]()
+    return next(
+        c for c in cluster.commands if isinstance(c, jm.Send) and isinstance(c.message, msg.AssignSplits)
+    )
+
+
+def assignment(send: jm.Send) -> msg.AssignSplits:
+    assert isinstance(send.message, msg.AssignSplits)
+    return send.message
+
+
+def state_of(cluster: Cluster, send: jm.Send) -> str:
+    attempt = assignment(send).attempt
+    return next(view.state for view in cluster.machine.view().attempts if view.attempt == attempt)
+
+
+def test_a_reader_that_ends_well_without_its_splits_has_failed() -> None:
+    """A repeated request got it later ones, and the word that nothing follows."""
+    cluster = Cluster(stages(pull=True, job_type=JobType.BATCH))
+    send = with_splits_under_way(cluster)
+    cluster.mail[send.task_manager].remove(send)
+    cluster.handle(jm.Undelivered(token=send.token or 0, reason="no answer"))
+    assert cluster.state != "RESTARTING", "the worker may be lost, and then that is the cause"
+    cluster.handle(msg.TaskStateChanged(attempt=assignment(send).attempt, state="FINISHED"))
+    assert cluster.state == "RESTARTING"
+    assert "could not be reached" in cluster.machine.view().failure.message  # type: ignore[union-attr]
+
+
+def test_a_reader_that_has_ended_well_has_got_what_was_sent_to_it() -> None:
+    """Nothing is under way to it any more, or no snapshot would begin."""
+    cluster = Cluster(job_graph(bounded=True))
+    send = with_splits_under_way(cluster)
+    cluster.mail[send.task_manager].remove(send)
+    cluster.handle(msg.TaskStateChanged(attempt=assignment(send).attempt, state="FINISHED"))
+    assert state_of(cluster, send) == "FINISHED"
+    sources = cluster.machine._parts.sources
+    sources.hold()
+    under_way = dict(sources._undelivered)
+    cluster.handle(jm.Undelivered(token=send.token or 0, reason="no answer"))
+    assert send.token in under_way
+    assert send.token not in sources._undelivered
+    assert state_of(cluster, send) == "FINISHED"

@@ -1,0 +1,93 @@
+"""Planted bugs of stored results and of parallelism; the table of all is in `mutants`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from unistream.core import adaptive, state_assignment
+from unistream.core.adaptive import Adaptive
+from unistream.core.execution import ExecutionState
+from unistream.core.job_run import JobRun
+from unistream.core.partition_tracker import PartitionTracker
+from unistream.core.rescaling import Rescaling
+from unistream.core.scaling import fit, with_parallelism
+from unistream.worker import failures
+
+Patch = tuple[object, str, object]
+
+
+# --- stored results ---------------------------------------------------------------------------------
+
+
+def consumer_too_early() -> list[Patch]:
+    def is_produced(self: Any, partition: Any) -> bool:
+        return self.state(partition.producer) in (ExecutionState.RUNNING, ExecutionState.FINISHED)
+
+    return [(JobRun, "is_produced", is_produced)]
+
+
+def lost_forgotten() -> list[Patch]:
+    return [(PartitionTracker, "lost", lambda _self, _task_manager: ())]
+
+
+def lost_not_named() -> list[Patch]:
+    return [(failures, "_lost_partition", lambda _error: None)]
+
+
+def never_released() -> list[Patch]:
+    return [(PartitionTracker, "_sends", lambda _self, _released: [])]
+
+
+def released_too_early() -> list[Patch]:
+    """When the first of its readers has finished."""
+    original = PartitionTracker._reading_of
+
+    def reading_of(self: Any, link: Any, number: int) -> Any:
+        key, reading = original(self, link, number)
+        return key, min(reading, 1)
+
+    return [(PartitionTracker, "_reading_of", reading_of)]
+
+
+# --- parallelism ------------------------------------------------------------------------------------
+
+
+def old_key_groups() -> list[Patch]:
+    original = state_assignment._keyed_shares
+
+    def keyed_shares(uid: Any, old: Any, new: Any, handles: Any) -> Any:
+        before = len(old.subtasks)
+        shares = original(uid, old, structs.replace(new, parallelism=before), handles)
+        return [shares[index] if index < before else () for index in range(new.parallelism)]
+
+    return [(state_assignment, "_keyed_shares", keyed_shares)]
+
+
+def above_the_maximum() -> list[Patch]:
+    def as_many_as_slots(graph: Any, slots: Any) -> Any:
+        if fit(graph, slots) is None:
+            return None
+        widths = {v.id: slots[v.slot_sharing_group] for v in graph.vertices}
+        return with_parallelism(graph, widths)
+
+    return [(adaptive, "fit", as_many_as_slots)]
+
+
+def never_wider() -> list[Patch]:
+    return [(Adaptive, "should_grow", lambda *_arguments: False)]
+
+
+def attempts_again() -> list[Patch]:
+    return [(JobRun, "next_attempts", lambda _self: {})]
+
+
+def answered_too_early() -> list[Patch]:
+    original = Rescaling.take
+
+    def take(self: Any) -> None:
+        original(self)
+        self.done()
+
+    return [(Rescaling, "take", take)]

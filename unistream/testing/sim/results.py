@@ -1,0 +1,233 @@
+"""Judges of stored results and of parallelism: I11, I19 and I20, for one job under one leader.
+
+A result is what one attempt has produced on a blocking edge. It is there when its attempt has FINISHED, until
+it is released or its worker is lost. Nobody needs a result that lies behind a completed checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unistream.base.ids import AttemptId, EdgeId, JobId, SubtaskId, TaskManagerId, VertexId
+from unistream.core import job_messages as jm
+from unistream.core.execution import ExecutionState
+from unistream.model.graph import JobGraph
+from unistream.model.messages import DeployTask, ReleasePartitions, StoredInputsRead, TaskDeployment
+from unistream.model.snapshot import KeyedShare, Manifest, OperatorStateHandle
+from unistream.testing.sim.store import Store
+from unistream.testing.sim.world import World
+
+Result = tuple[AttemptId, EdgeId]
+
+_READING = (ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING)
+
+
+class Results:
+    """I19: nothing starts before all that it reads is there. I20: a result is kept while somebody reads it,
+    and nothing is kept when the job has ended."""
+
+    def __init__(self, world: World, store: Store, job: JobId, graph: JobGraph) -> None:
+        self._world = world
+        self._store = store
+        self._operators = {v.id: {operator.uid for operator in v.operators} for v in graph.vertices}
+        self._job = job
+        self._blocking = frozenset(edge.id for edge in graph.edges if edge.partition.is_blocking)
+        self._outputs: dict[VertexId, list[EdgeId]] = {}
+        for edge in graph.edges:
+            if edge.partition.is_blocking:
+                self._outputs.setdefault(edge.source, []).append(edge.id)
+        self._states: dict[AttemptId, ExecutionState] = {}
+        self._newest: dict[SubtaskId, int] = {}
+        self._there: dict[Result, TaskManagerId] = {}
+        self._gone: set[TaskManagerId] = set()
+        self._reads: dict[AttemptId, frozenset[Result]] = {}  # of those that have not read all of it
+
+    def on_event(self, event: jm.Event) -> None:
+        """What the job is told."""
+        if not self._blocking:
+            return
+        if isinstance(event, jm.TaskManagerLost):
+            self._gone.add(event.task_manager)
+            self._there = {r: worker for r, worker in self._there.items() if worker != event.task_manager}
+        elif isinstance(event, StoredInputsRead):
+            self._reads.pop(event.attempt, None)
+
+    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+        """What the machine has decided, before it is performed."""
+        if not self._blocking:
+            return
+        released: set[Result] = set()
+        for command in commands:
+            match command:
+                case jm.RecordAttempt():
+                    self._attempt_is(command)
+                case jm.Send(message=DeployTask(deployment=deployment)):
+                    self._may_read(deployment)
+                case jm.Send(message=ReleasePartitions(partitions=partitions)):
+                    released.update(partitions)
+                    for result in partitions:
+                        self._there.pop(result, None)
+                case jm.JobEnded():
+                    self._nothing_is_left()
+                case _:
+                    pass
+        if released:
+            self._nobody_reads(released)
+
+    def _attempt_is(self, record: jm.RecordAttempt) -> None:
+        attempt, state = record.attempt, ExecutionState(record.state)
+        self._states[attempt] = state
+        self._newest[attempt.subtask] = max(attempt.attempt, self._newest.get(attempt.subtask, 0))
+        if state is ExecutionState.FINISHED and record.task_manager not in self._gone:
+            assert record.task_manager is not None, "what has finished has run somewhere"
+            for edge in self._outputs.get(attempt.vertex, ()):
+                self._there[attempt, edge] = record.task_manager
+
+    def _may_read(self, deployment: TaskDeployment) -> None:
+        reads = []
+        for gate in deployment.gates:
+            for channel in gate.channels:
+                if channel.edge not in self._blocking:
+                    continue
+                producer = channel.producer
+                if channel.ended:
+                    self._lies_behind(deployment, producer)
+                    continue
+                reads.append((producer, channel.edge))
+                if self._there.get((producer, channel.edge)) == channel.task_manager:
+                    continue
+                state = self._states.get(producer, ExecutionState.CREATED).value
+                why = "its worker is lost" if channel.task_manager in self._gone else f"{producer} is {state}"
+                raise self._world.violated(
+                    f"I19: {deployment.attempt} is deployed, but what it reads of edge {channel.edge} is not "
+                    f"there: {why}"
+                )
+        self._reads[deployment.attempt] = frozenset(reads)
+        if reads:
+            self._world.sometimes("a consumer of a stored result was deployed")
+
+    def _lies_behind(self, deployment: TaskDeployment, producer: AttemptId) -> None:
+        """It does not read what `producer` has produced: the state that it is restored from has it."""
+        restore = deployment.restore
+        manifest = None if restore is None else self._store.manifests.get(restore.root)
+        finished = manifest is not None and any(
+            vertex.fully_finished and set(vertex.operators) == self._operators[producer.vertex]
+            for vertex in manifest.vertices
+        )
+        self._world.sometimes("a consumer was restored behind a stored result")
+        if not finished:
+            raise self._world.violated(
+                f"I19: {deployment.attempt} reads nothing of {producer}, which had not finished in "
+                f"{'no snapshot at all' if restore is None else restore.root}"
+            )
+
+    def _nobody_reads(self, released: set[Result]) -> None:
+        """Among those that run and are not told to end."""
+        self._world.sometimes("a stored result was released")
+        for attempt, reads in self._reads.items():
+            state = self._states[attempt]
+            if state in _READING and not released.isdisjoint(reads):
+                result = sorted(released & reads)[0]
+                raise self._world.violated(
+                    f"I20: what {result[0]} has produced on edge {result[1]} is released while {attempt} is "
+                    f"{state.value} and reads it"
+                )
+
+    def _nothing_is_left(self) -> None:
+        if self._there:
+            (attempt, edge), worker = next(iter(self._there.items()))
+            raise self._world.violated(
+                f"I20: {self._job} has ended, and what {attempt} has produced on edge {edge} is still kept "
+                f"on {worker}"
+            )
+
+
+class Asked:
+    """The parallelism that users have asked for, of every vertex of every job."""
+
+    def __init__(self) -> None:
+        self._widths: dict[tuple[JobId, VertexId], set[int]] = {}
+        self._adaptive: set[JobId] = set()
+
+    def submitted(self, job: JobId, graph: JobGraph, *, adaptive: bool) -> None:
+        for vertex in graph.vertices:
+            self.rescale(job, vertex.id, vertex.parallelism)
+        if adaptive:
+            self._adaptive.add(job)
+
+    def rescale(self, job: JobId, vertex: VertexId, parallelism: int) -> None:
+        self._widths.setdefault((job, vertex), set()).add(parallelism)
+
+    def allows(self, job: JobId, vertex: VertexId, parallelism: int) -> bool:
+        """An adaptive job may be narrower."""
+        asked = self._widths[job, vertex]
+        return parallelism in asked or (job in self._adaptive and 1 <= parallelism <= max(asked))
+
+
+class Widths:
+    """I11: a task restores exactly the key groups that are its own; nobody runs wider than was asked for."""
+
+    def __init__(self, world: World, store: Store, job: JobId, asked: Asked) -> None:
+        self._world = world
+        self._store = store
+        self._job = job
+        self._asked = asked
+        self._width: dict[VertexId, int] = {}
+
+    def on_event(self, event: jm.Event) -> None:
+        """Nothing that the job is told matters."""
+
+    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+        """What the machine has decided, before it is performed."""
+        for command in commands:
+            if isinstance(command, jm.Send) and isinstance(command.message, DeployTask):
+                self._look_at(command.message.deployment)
+
+    def _look_at(self, deployment: TaskDeployment) -> None:
+        vertex = deployment.vertex
+        before = self._width.get(vertex.id, vertex.parallelism)
+        self._width[vertex.id] = vertex.parallelism
+        if before != vertex.parallelism:
+            kind = "wider" if before < vertex.parallelism else "narrower"
+            self._world.sometimes(f"a job went on {kind} than before")
+        if not self._asked.allows(self._job, vertex.id, vertex.parallelism):
+            raise self._world.violated(
+                f"I11: {deployment.attempt} is one of {vertex.parallelism}, which nobody has asked for"
+            )
+        restore = deployment.restore
+        manifest = None if restore is None else self._store.manifests.get(restore.root)
+        if restore is None or manifest is None or restore.finished:
+            return
+        for uid, operator in restore.operators.items():
+            wanted = _groups(manifest, uid, vertex.parallelism, deployment.attempt.index)
+            if wanted != _restored(operator.keyed):
+                raise self._world.violated(
+                    f"I11: {deployment.attempt}, one of {vertex.parallelism}, restores key groups "
+                    f"{sorted(_restored(operator.keyed))} of {uid}, and its own are {sorted(wanted)}"
+                )
+
+
+def owner(key_group: int, max_parallelism: int, parallelism: int) -> int:
+    """Index of the subtask to which a key group belongs."""
+    return key_group * parallelism // max_parallelism
+
+
+def _groups(manifest: Manifest, uid: str, parallelism: int, index: int) -> set[tuple[str, int, int]]:
+    """(file, place in it, key group) of all batches that are the subtask's own."""
+    found = set()
+    for vertex in manifest.vertices:
+        for task in vertex.subtasks:
+            handle: OperatorStateHandle | None = None if task is None else task.operators.get(uid)  # type: ignore[call-overload]
+            for table in () if handle is None else handle.keyed:
+                for place, group in enumerate(table.key_groups):
+                    if owner(group, vertex.max_parallelism, parallelism) == index:
+                        found.add((table.file.path, place, group))
+    return found
+
+
+def _restored(shares: Sequence[KeyedShare]) -> set[tuple[str, int, int]]:
+    return {
+        (share.handle.file.path, place, share.handle.key_groups[place])
+        for share in shares
+        for place in range(share.start, share.stop)
+    }

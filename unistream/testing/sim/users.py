@@ -1,0 +1,260 @@
+"""Users of a simulated cluster: they submit, ask for snapshots or another parallelism, cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from unistream.base.errors import UnistreamError
+from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.chain import Chain
+from unistream.model.elements import SnapshotKind
+from unistream.testing.sim.checkers import Outputs
+from unistream.testing.sim.graphs import chains_of, graph_of, vertex_id
+from unistream.testing.sim.master import SimDispatcher, SimJobMaster
+from unistream.testing.sim.results import Asked
+from unistream.testing.sim.scenario import Kind, Pipeline, Rescale, Scenario, Wish
+from unistream.testing.sim.store import Store
+from unistream.testing.sim.table import Table
+from unistream.testing.sim.world import Violation, World
+
+
+@dataclass(slots=True)
+class Job:
+    """One job as its user knows it."""
+
+    pipelines: tuple[Pipeline, ...]
+    request: SubmitRequest
+    id: JobId
+    lineage: LineageId | None = None
+    cancelled: bool = False
+    stop: SnapshotKind | None = None
+
+
+class Site(Protocol):
+    """The cluster that they use; `run.Run`."""
+
+    world: World
+    scenario: Scenario
+    store: Store
+    table: Table
+    outputs: Outputs
+    asked: Asked
+    chains: dict[JobId, dict[VertexId, Callable[[], Chain]]]
+    leader: SimDispatcher | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Somebody waits for `master`. `widths`: that were asked for, if no snapshot (of kind `kind`) was."""
+
+    job: Job
+    master: SimJobMaster
+    kind: SnapshotKind | None
+    widths: Mapping[VertexId, int]
+    answer: Future[str]
+
+    @property
+    def name(self) -> str:
+        return "rescale" if self.kind is None else self.kind.value
+
+
+class Users:
+    """All of a run.
+
+    Attributes:
+        jobs: In the order in which they were submitted.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._world = site.world
+        self.jobs: list[Job] = []
+        self._waiting: list[_Question] = []
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def submit(self, name: str, pipelines: tuple[Pipeline, ...], savepoint: str | None) -> None:
+        site = self._site
+        assert site.leader is not None, "users wait for a leader"
+        graph = graph_of(name, pipelines, {}, site.scenario.job_type)
+        request = SubmitRequest(graph=graph, artifact=b"code", request_id=name, savepoint=savepoint)
+        id_ = site.leader._job_id(name)
+        site.chains[id_] = chains_of(pipelines, site.table)
+        site.asked.submitted(id_, graph, adaptive=site.scenario.kind is Kind.ADAPTIVE)
+        job = Job(pipelines=pipelines, request=request, id=id_)
+        self.jobs.append(job)
+        assert site.leader.submit(request) == id_, "the same request is the same job"
+        job.lineage = site.leader.masters()[id_].identity.lineage
+
+    def go_on(self, job: Job, savepoint: str) -> None:
+        """The job was stopped; it starts again from its savepoint, perhaps at another parallelism."""
+        pipelines, widths = job.pipelines, self._site.scenario.go_on_as
+        if widths is not None:
+            pipelines = (replace(pipelines[0], parallelism=widths), *pipelines[1:])
+            self._world.sometimes("a job went on from a savepoint at another parallelism")
+        job.stop = SnapshotKind.TERMINATE  # what follows has another id
+        self._world.sometimes("a stopped job went on from its savepoint")
+        self.submit(f"again-{job.id}", pipelines, savepoint)
+        job.cancelled = True  # its input is the next one's to finish
+
+    def plan_wishes(self) -> None:
+        """At the times that were drawn; they all concern the first job."""
+        world, scenario, job = self._world, self._site.scenario, self.jobs[0]
+        for _ in range(scenario.resubmits):
+            world.at(world.between(0, scenario.faulty_ms), lambda: self._resubmit(job))
+        for wish in scenario.wishes:
+            world.at(wish.at_ms, lambda wish=wish: self._wish(job, wish))  # type: ignore[misc]
+        for rescale in scenario.rescales:
+            world.at(rescale.at_ms, lambda rescale=rescale: self._rescale(job, rescale))  # type: ignore[misc]
+
+    def leader_changed(self) -> None:
+        """What they have asked of the old leader is never answered."""
+        self._waiting = []
+
+    def _resubmit(self, job: Job) -> None:
+        """The client did not hear the answer and asks again."""
+        leader = self._site.leader
+        if leader is not None and not leader.process.is_paused:
+            known = len(leader.masters())
+            assert leader.submit(job.request) == job.id, "the same request is the same job"
+            if len(leader.masters()) != known:
+                raise Violation(f"I15: {job.id} was submitted again and started twice")
+            if job.id in self._site.store.results:
+                self._world.sometimes("a job that had ended was submitted again")
+
+    # --- wishes -----------------------------------------------------------------------------------
+
+    def _leader_of(self, job: Job) -> SimDispatcher | None:
+        leader = self._site.leader
+        if leader is None or leader.process.is_paused or job.id in self._site.store.results:
+            return None
+        return leader
+
+    def _wish(self, job: Job, wish: Wish) -> None:
+        leader = self._leader_of(job)
+        if leader is None:
+            return
+        self._world.tell(f"user: {wish.kind.value if wish.kind else 'cancel'} {job.id}")
+        try:
+            if wish.kind is None:
+                leader.cancel(job.id)
+                job.cancelled = True
+            else:
+                answer = leader._snapshot(job.id, wish.kind, None)
+                if wish.kind.is_synchronous:
+                    job.stop = wish.kind
+                self._waiting.append(_Question(job, leader.masters()[job.id], wish.kind, {}, answer))
+        except UnistreamError as error:
+            self._world.tell(f"user is told: {error}")
+
+    def _rescale(self, job: Job, wish: Rescale) -> None:
+        leader = self._leader_of(job)
+        if leader is None:
+            return
+        widths = {vertex_id(job.pipelines[0], place): n for place, n in wish.parallelism.items()}
+        self._world.tell(f"user: rescale {job.id} to {dict(widths)}")
+        self._mark_moment(leader, job)
+        try:
+            answer = leader.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
+        except UnistreamError as error:
+            self._world.sometimes("a rescale was refused at once")
+            self._world.tell(f"user is told: {error}")
+            return
+        for vertex, parallelism in widths.items():
+            self._site.asked.rescale(job.id, vertex, parallelism)
+        self._waiting.append(_Question(job, leader.masters()[job.id], None, widths, answer))
+
+    def _mark_moment(self, leader: SimDispatcher, job: Job) -> None:
+        view = leader.masters()[job.id].picture()
+        if view.in_progress:
+            self._world.sometimes("a rescale was asked for while a checkpoint was in flight")
+        if view.state == "RESTARTING":
+            self._world.sometimes("a rescale was asked for while a restart was under way")
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    def look_at_answers(self) -> None:
+        if not self._waiting:
+            return
+        open_ = []
+        for question in self._waiting:
+            if not question.answer.done():
+                open_.append(question)
+            elif question.answer.exception() is not None:
+                self._is_refused(question)
+            elif question.kind is None:
+                self._is_rescaled(question)
+            else:
+                self._snapshot_is_there(question.job, question.kind, question.answer.result())
+        self._waiting = open_
+
+    def _is_refused(self, question: _Question) -> None:
+        self._world.tell(f"user is told: {question.name} failed: {question.answer.exception()}")
+        self._world.sometimes(f"a {question.name} was refused or failed")
+        if (
+            question.kind is not None
+            and question.kind.is_synchronous
+            and question.job.id not in self._site.store.results
+        ):
+            question.job.stop = None
+
+    def _is_rescaled(self, question: _Question) -> None:
+        """An adaptive job may still be narrower than it was asked to be."""
+        self._world.tell(f"user is told: {question.job.id} is rescaled")
+        self._world.sometimes("a job was rescaled by hand")
+        view = question.master.picture()
+        graph = view.graph if self._site.scenario.kind is not Kind.ADAPTIVE else view.wanted or view.graph
+        for vertex, parallelism in question.widths.items():
+            found = graph.vertex(vertex).parallelism
+            if found != parallelism:
+                raise Violation(
+                    f"I11: a user was told that {vertex} is rescaled to {parallelism}: it is {found}"
+                )
+
+    def _snapshot_is_there(self, job: Job, kind: SnapshotKind, path: str) -> None:
+        self._world.tell(f"user is told: {kind.value} at {path}")
+        self._world.sometimes(f"a {kind.value} was completed")
+        self._site.store.given.add(path)
+        if path not in self._site.store.manifests:
+            raise Violation(f"I7: a user was given {path}, which is not there")
+        if kind.is_synchronous and job.id not in self._site.store.results:
+            raise Violation(f"I15: {job.id} was said to be stopped and has no result")
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def keeps_up(self, job: Job) -> bool:
+        """An unbounded job does not end: all that there is to read is visible. An adaptive one is as wide as
+        it can be, too, when there is room for all workers that it needs."""
+        if job.cancelled or job.pipelines[0].contents.bounded or job.stop is not None:
+            return False
+        if any(self._site.outputs.missing(OperatorUid(p.name)) for p in job.pipelines):
+            return False
+        if self._site.scenario.kind is not Kind.ADAPTIVE or self._world.places is not None:
+            return True
+        assert self._site.leader is not None, "asked while there is one"
+        view = self._site.leader.masters()[job.id].picture()
+        if view.state != "RUNNING" or view.graph != (view.wanted or view.graph):
+            return False
+        self._world.sometimes("an adaptive job came to its full width")
+        return True
+
+    def check_answered(self) -> None:
+        """Whoever has asked a leader that still leads has an answer by now."""
+        self.look_at_answers()
+        if self._waiting:
+            question = self._waiting[0]
+            raise Violation(f"I3: {question.name} of {question.job.id} was never answered")
+
+    def text(self) -> str:
+        """Jobs that are not at their end."""
+        site, parts = self._site, []
+        for job in self.jobs:
+            master = site.leader.masters().get(job.id) if site.leader is not None else None
+            view = master._view.state if master is not None else "unknown"
+            missing = [site.outputs.missing(OperatorUid(p.name)) for p in job.pipelines]
+            parts.append(f"{job.id} is {site.store.results.get(job.id, view)}, rows not visible: {missing}")
+        return "; ".join(parts)
