@@ -112,10 +112,9 @@ EQUAL_KEYS = [
 @pytest.mark.parametrize(
     "kind", [pa.float64(), pa.float32(), pa.dictionary(pa.int8(), pa.float64())], ids=str
 )
-@pytest.mark.parametrize("columns", [1, 2])
-@pytest.mark.parametrize("as_column", [False, True])
+@pytest.mark.parametrize(("columns", "as_column"), [(1, False), (2, False), (1, True), (2, True)])
 def test_equal_numbers_are_one_key_in_one_group(
-    bench: Bench, spellings: Any, shown: float | None, kind: pa.DataType, columns: int, as_column: bool
+    bench: Bench, spellings: Any, shown: float | None, kind: pa.DataType, *, columns: int, as_column: bool
 ) -> None:
     """Whatever their bits are: -0.0 is 0.0, and there is one NaN."""
     numbers = spellings.view(np.float64) if isinstance(spellings, np.ndarray) else np.array(spellings)

@@ -143,7 +143,7 @@ class Totals(us.KeyedBatchFunction):
 
 
 class Held(us.ProcessFunction):
-    """Keeps some ids back in a SPLIT list, counts rows over a UNION list, and its starts in a BROADCAST list."""
+    """Keeps some ids back in a SPLIT list, counts rows over a UNION list, its starts in a BROADCAST list."""
 
     def open(self, context: Any) -> None:
         self.ids = context.operator_state("ids", pa.int64(), ListMode.SPLIT)
@@ -221,7 +221,8 @@ def truth_of(rows: pa.Table, rules: pa.Table) -> Truth:
         connection.register("rules_", rules)
         windows = connection.sql(
             f"""
-            SELECT key, epoch_ms("at") // {WINDOW_MS} * {WINDOW_MS} + {WINDOW_MS - 1}, sum(value)::BIGINT::TEXT
+            SELECT key, epoch_ms("at") // {WINDOW_MS} * {WINDOW_MS} + {WINDOW_MS - 1},
+                   sum(value)::BIGINT::TEXT
             FROM rows_ GROUP BY ALL
             """
         ).fetchall()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +24,7 @@ from stateful_rows import (
     ROWS,
     RULE_COLUMNS,
     RULES,
+    Totals,
     Truth,
     artifact_of,
     assert_exact,
@@ -37,9 +38,12 @@ from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.artifact import pack
+from unistream.worker.local_folder import PREFIX
+from unistream.worker.operator_context import RESTORED_BYTES
 
 WAIT_S = 60.0
-SLOW = 3_000  # rows/s: 10 s to the end, which no life but the last comes to
+SLOW = 2_000  # rows/s: 22 s to the end, which no life but the last comes to
+FASTER = 4_000
 FAST = 40_000
 OTHER = {"hashmap": "rocksdb", "rocksdb": "hashmap"}
 CONFIG = {
@@ -47,6 +51,7 @@ CONFIG = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "10",
     "restart-strategy.fixed-delay.delay": "100 ms",
+    "execution.checkpointing.incremental": "true",
 }
 
 
@@ -69,20 +74,26 @@ def finish(job: EmbeddedJobClient) -> None:
     assert result.state == "FINISHED", result.failure
 
 
-def kill_one(job: EmbeddedJobClient) -> None:
-    """SIGKILL to a worker once two checkpoints are there; returns when the job has taken another two."""
+def kill_one(job: EmbeddedJobClient, recovered: int = 2) -> None:
+    """SIGKILL to a worker once two checkpoints are there; returns when the job has taken `recovered` others."""
     info = job.wait_for(lambda i: _at_work(i, restarts=0, checkpoints=2), WAIT_S)
     pid = info.task_managers[0].pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     info = job.wait_for(lambda i: i.restarts > 0, WAIT_S)
     done = info.checkpoints_completed
-    job.wait_for(lambda i: _at_work(i, restarts=1, checkpoints=done + 2), WAIT_S)
+    if recovered:
+        job.wait_for(lambda i: _at_work(i, restarts=1, checkpoints=done + recovered), WAIT_S)
 
 
 def _at_work(info: JobInfo, *, restarts: int, checkpoints: int) -> bool:
     there = info.restarts >= restarts and info.checkpoints_completed >= checkpoints
     return info.state == "RUNNING" and there and info.metrics.get("rows_committed", 0) > 0
+
+
+def local_state(cluster: EmbeddedCluster) -> set[str]:
+    """Folders in which workers keep state on the disk."""
+    return {path.name for path in (cluster.workdir / "tmp").glob(f"{PREFIX}*")}
 
 
 def stop(job: EmbeddedJobClient, folder: Path) -> str:
@@ -93,8 +104,9 @@ def stop(job: EmbeddedJobClient, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    config = Configuration({"heartbeat.interval": "200 ms"})
     work = tmp_path_factory.mktemp("cluster")
+    (work / "tmp").mkdir()
+    config = Configuration({"heartbeat.interval": "200 ms", "io.tmp.dirs": str(work / "tmp")})
     with EmbeddedCluster("local", config, workdir=work, rest=False) as cluster:
         yield cluster
 
@@ -125,34 +137,92 @@ class Stopped:
         return self.lake
 
 
-@pytest.fixture(scope="module", params=["hashmap", "rocksdb"])
-def backend(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture(scope="module")
 def stopped(
-    cluster: EmbeddedCluster, truth: Truth, backend: str, tmp_path_factory: pytest.TempPathFactory
-) -> Stopped:
-    """2 subtasks, one worker died, stopped with a savepoint."""
-    folder = tmp_path_factory.mktemp(f"stopped-{backend}")
-    job = submit(cluster, folder / "lake", backend, parallelism=2, rate=SLOW)
-    kill_one(job)
-    savepoint = stop(job, folder)
-    shutil.copytree(folder / "lake", folder / "copy")
-    return Stopped(folder / "lake", savepoint)
+    cluster: EmbeddedCluster, truth: Truth, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Stopped]:
+    """By backend, made once: 2 subtasks, one worker died, stopped with a savepoint."""
+
+    @cache
+    def stopped(backend: str) -> Stopped:
+        folder = tmp_path_factory.mktemp(f"stopped-{backend}")
+        job = submit(cluster, folder / "lake", backend, parallelism=2, rate=SLOW)
+        kill_one(job)
+        savepoint = stop(job, folder)
+        shutil.copytree(folder / "lake", folder / "copy")
+        return Stopped(folder / "lake", savepoint)
+
+    return stopped
 
 
+@pytest.mark.parametrize("backend", OTHER)
 def test_all_state_survives_deaths_other_widths_and_another_backend(
-    cluster: EmbeddedCluster, truth: Truth, stopped: Stopped, backend: str, tmp_path: Path
+    cluster: EmbeddedCluster, truth: Truth, stopped: Callable[[str], Stopped], backend: str, tmp_path: Path
 ) -> None:
-    lake = stopped.restore()
-    wide = submit(cluster, lake, backend, parallelism=4, rate=SLOW, savepoint=stopped.savepoint)
+    first = stopped(backend)
+    lake = first.restore()
+    wide = submit(cluster, lake, backend, parallelism=4, rate=SLOW, savepoint=first.savepoint)
+    before = local_state(cluster)
     kill_one(wide)
+    if backend == "rocksdb":
+        workers = {subtask.task_manager for subtask in wide.status().subtasks}
+        assert before - local_state(cluster), "what the dead worker left is removed"
+        assert len(local_state(cluster)) == len(workers)
+        shared = cluster.workdir / "checkpoints" / wide.job_id / "shared"
+        assert next(shared.glob("state-*"), None) is not None, "checkpoints share files of the database"
     second = stop(wide, tmp_path)
     assert 0 < DeltaTable(str(lake / "held")).to_pyarrow_table().num_rows < ROWS, "it was in the middle"
-    narrow = submit(cluster, lake, OTHER[backend], parallelism=1, rate=SLOW, savepoint=second)
-    kill_one(narrow)
+    narrow = submit(cluster, lake, OTHER[backend], parallelism=1, rate=FASTER, savepoint=second)
+    kill_one(narrow, recovered=0)
     finish(narrow)
     restored = assert_exact(lake, truth, subtasks=1)
     assert restored >= 5, "two savepoints and a checkpoint after each death"
+
+
+def test_each_subtask_reads_its_share_of_the_state_and_little_else(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    keys = 50_000
+    first = cluster.submit(counted_keys(keys, parallelism=1))
+    first.wait_for(lambda i: i.metrics.get("records_in", 0) >= 8 * keys, WAIT_S)
+    savepoint = stop(first, tmp_path)
+    assert us.read_savepoint(savepoint).table("totals", "total").num_rows > 0.99 * keys
+    size = sum(path.stat().st_size for path in Path(savepoint.removeprefix("file://")).rglob("*.arrow*"))
+    second = cluster.submit(counted_keys(keys, parallelism=2, savepoint=savepoint))
+    try:
+        info = second.wait_for(lambda i: len(restored_bytes(i)) == 2, WAIT_S)
+    finally:
+        second.cancel()
+    read = restored_bytes(info)
+    assert max(read) <= 1.1 * size / 2
+    assert sum(read) == pytest.approx(size, rel=0.1)
+
+
+def restored_bytes(info: JobInfo) -> list[int]:
+    """By subtask that had something to read."""
+    found = (subtask.metrics.user.get(RESTORED_BYTES, 0) for subtask in info.subtasks)
+    return [number for number in found if number]
+
+
+def counted_keys(keys: int, *, parallelism: int, savepoint: str | None = None) -> SubmitRequest:
+    """An endless job that sums by key."""
+    env = us.Environment({"parallelism.default": str(parallelism)})
+    columns = {"key": us.datagen.RandomInt(0, keys), "value": us.datagen.RandomInt(0, 9)}
+    source = us.DatagenSource(columns, rows=None, bounded=False, rows_per_second=4 * keys, splits=2)
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    returns = {"key": pa.int64(), "added": pa.int64(), "total": pa.int64()}
+    totals = rows.key_by("key").process_batch(Totals(), returns=returns).uid("totals")
+    totals.filter(us.col("total") < 0).print()
+    graph, artifact = artifact_of(env)
+    return SubmitRequest(graph=graph, artifact=artifact, config=CONFIG, savepoint=savepoint)
+
+
+@pytest.mark.spark
+def test_state_that_was_stored_on_local_workers_is_restored_in_spark(
+    truth: Truth, stopped: Callable[[str], Stopped], tmp_path: Path
+) -> None:
+    first = stopped("hashmap")
+    lake = first.restore()
+    with EmbeddedCluster("spark", Configuration(), workdir=tmp_path / "work", rest=False) as spark:
+        finish(submit(spark, lake, "rocksdb", parallelism=3, rate=FAST, savepoint=first.savepoint))
+    assert assert_exact(lake, truth, subtasks=3) >= 2

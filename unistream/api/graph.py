@@ -67,6 +67,7 @@ class GraphBuilder:
         stateful: bool = False,
         ship: Ship | None = None,
         key_columns: Sequence[str] = (),
+        committables: bool = False,
     ) -> StreamNode:
         """A node whose logical input i is fed by all ports of `inputs[i]`; `ship` replaces theirs."""
         node = StreamNode(
@@ -87,6 +88,7 @@ class GraphBuilder:
                     key_columns=tuple(key_columns) if (ship or port.ship) is Ship.HASH else (),
                     tag=port.tag,
                     partition=port.partition,
+                    committables=committables,
                 )
                 self.graph.edges.append(edge)
         return node

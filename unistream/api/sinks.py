@@ -83,7 +83,9 @@ class DataStreamSink(OperatorSettings):
         """The next operator behind the last one: beside each writer, or one for all."""
         ship = Ship.FORWARD if spread or not self._spread else Ship.GLOBAL
         inputs = [[Port(self._last.id)]]
-        node = self._builder.add(f"{self._sink.name} {name}", operator, inputs, stateful=True, ship=ship)
+        node = self._builder.add(
+            f"{self._sink.name} {name}", operator, inputs, stateful=True, ship=ship, committables=True
+        )
         self._spread = self._spread and spread
         if self._spread:
             self._builder.follows[node.id] = self._writer.id
@@ -97,6 +99,7 @@ class DataStreamSink(OperatorSettings):
         """Commits are told apart by it, so writer and committer must agree."""
         for operator, suffix in self._operators:
             operator.sink_uid = OperatorUid(f"{uid}-{suffix}" if suffix else uid)
+            operator.belongs_to = OperatorUid(uid)
 
     def _node(self, what: str) -> StreamNode:
         return self._writer

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.api.exchanges import Exchanges
 from unistream.api.graph import GraphBuilder, Port, check_columns
 from unistream.api.joins import join_schema
-from unistream.api.settings import OperatorSettings
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
-from unistream.model.stream_graph import StreamExchangeMode, StreamNode
+from unistream.model.stream_graph import StreamNode
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.event_time import AssignTimestampsAndWatermarks, is_event_time
 from unistream.operator.expressions import check_expressions, describe, empty_rows
@@ -52,7 +52,7 @@ Columns = Mapping[str, pa.DataType]
 KEY_COLUMN = "key"
 
 
-class DataStream(OperatorSettings):
+class DataStream(Exchanges):
     """Rows of one schema, with event times.
 
     Every method that transforms returns a new stream; the methods that describe an operator (`uid`, `name`,
@@ -200,7 +200,7 @@ class DataStream(OperatorSettings):
         written = self.get_side_output(DEAD_LETTERS_TAG).sink_to(sink).name(f"{node.name} dead letters")
         return written if node.uid is None else written.uid(f"{node.uid}-{DEAD_LETTERS_TAG}")
 
-    # --- time and exchange -----------------------------------------------------------------------
+    # --- time ------------------------------------------------------------------------------------
 
     def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy) -> DataStream:
         """Event times and watermarks from here on, for a source that has none."""
@@ -210,47 +210,6 @@ class DataStream(OperatorSettings):
         if self.schema is not None and not is_event_time(self.schema.field(column).type):
             raise ConfigError(f"timestamp column {column!r} is {self.schema.field(column).type}, not a time")
         return self._then("timestamps and watermarks", operator, self.schema)
-
-    def forward(self) -> DataStream:
-        """Subtask i to subtask i; both sides need the same parallelism."""
-        return self._shipped(Ship.FORWARD)
-
-    def rescale(self) -> DataStream:
-        """Round robin over the nearest subtasks."""
-        return self._shipped(Ship.RESCALE)
-
-    def rebalance(self) -> DataStream:
-        """Round robin over all subtasks."""
-        return self._shipped(Ship.REBALANCE)
-
-    def broadcast(self) -> DataStream:
-        """All rows to every subtask."""
-        return self._shipped(Ship.BROADCAST)
-
-    def global_(self) -> DataStream:
-        """All rows to subtask 0."""
-        return self._shipped(Ship.GLOBAL)
-
-    def exchange_mode(self, mode: StreamExchangeMode) -> DataStream:
-        """How rows get from here to what reads this stream, whatever `execution.runtime-mode` says.
-
-        BATCH: they are stored and read when all of them have been written, so that the two sides need not
-        run at the same time; only behind bounded sources. The checkpoints of a streaming job begin when they
-        have been read. PIPELINED: they are read while they are written.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
-        >>> _ = numbers.exchange_mode(us.StreamExchangeMode.BATCH).rebalance().print()
-        >>> graph, _ = env.job_graph()
-        >>> [(edge.ship.value, edge.partition.value) for edge in graph.edges]
-        [('rebalance', 'BLOCKING')]
-        """
-        if not isinstance(mode, StreamExchangeMode):
-            raise ConfigError(f"exchange_mode takes a StreamExchangeMode, not {mode!r}")
-        ports = [replace(port, partition=mode.partition) for port in self._ports]
-        return DataStream(self._builder, ports, self.schema)
 
     # --- several streams -------------------------------------------------------------------------
 
@@ -386,8 +345,7 @@ class DataStream(OperatorSettings):
         node = self._builder.add(name, operator, [self._ports])
         return DataStream(self._builder, (Port(node.id),), schema)
 
-    def _shipped(self, ship: Ship) -> DataStream:
-        ports = [replace(port, ship=ship) for port in self._ports]
+    def _through(self, ports: Sequence[Port]) -> DataStream:
         return DataStream(self._builder, ports, self.schema)
 
     def _node(self, what: str) -> StreamNode:

@@ -25,7 +25,7 @@ from unistream.model.checkpoint_figures import (
 from unistream.model.elements import SnapshotKind
 
 Checkpoint = Annotated[
-    int | None, typer.Argument(metavar="[CHECKPOINT]", min=1, help="Id of one of them: its tasks.")
+    int | None, typer.Argument(metavar="CHECKPOINT", min=1, help="Id of one of them: its tasks.")
 ]
 
 _KINDS: Final = {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from unistream.base.errors import ConfigError
-from unistream.connector.installed import known, load
+from unistream.base.plugins import known, load
 from unistream.port.sink import Committer
 
 ENTRY_POINT_GROUP: Final = "unistream.committers"

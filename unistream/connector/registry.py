@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from unistream.base.errors import ConfigError
-from unistream.connector.installed import known, load
+from unistream.base.plugins import known, load
 from unistream.model.graph import SourceInfo
 from unistream.port.source import SplitDiscovery
 

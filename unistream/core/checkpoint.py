@@ -312,9 +312,11 @@ class CheckpointCoordinator:
         return self._abort(pending, declined_reason(message.reason), f"{message.attempt}: {message.reason}")
 
     def expired(self, checkpoint_id: CheckpointId) -> TaskFailure | None:
-        """Its time is up. One that is FINALIZING is past that: its outcome is the storage's to say."""
+        """Its time is up. One that all have acknowledged is past that: it waits for the storage only, of a
+        drain for its partner's manifest."""
         pending = self._pendings.get(checkpoint_id)
-        if pending is None or pending.phase is Phase.FINALIZING:
+        acked = pending is not None and pending.phase is Phase.TRIGGERED and pending.is_fully_acked
+        if pending is None or acked or pending.phase is Phase.FINALIZING:
             return None
         return self._abort(pending, FailureReason.CHECKPOINT_EXPIRED, pending.waiting_text())
 

@@ -131,7 +131,7 @@ class CheckpointHistory:
 
         Args:
             pending: Those.
-            names: Of the vertices, for people.
+            names: Of the vertices, for people, in their order.
             now_ms: Of the machine's clock.
             wall_ms: Of the wall clock at the same time.
         """
@@ -174,11 +174,13 @@ def _by_vertex(pending: Pending, subtasks: dict[SubtaskId, SubtaskFigures]) -> t
 
 
 def _shown(ended: _Ended, names: dict[VertexId, str], offset_ms: int) -> CheckpointFigures:
-    """For people: names of vertices, and when it began also if its directory never had a name."""
+    """For people: vertices by name, in the order of the graph, and when it began also if its directory never
+    had a name."""
     figures = ended.figures
+    places = {vertex: place for place, vertex in enumerate(names)}
     vertices = tuple(
         msgspec.structs.replace(vertex, name=names.get(vertex.vertex, vertex.name))
-        for vertex in figures.vertices
+        for vertex in sorted(figures.vertices, key=lambda v: places.get(v.vertex, len(places)))
     )
     began_ms = figures.timestamp_ms or ended.started_ms + offset_ms
     return msgspec.structs.replace(figures, vertices=vertices, timestamp_ms=began_ms)

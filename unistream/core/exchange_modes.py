@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unistream.base.config import BATCH_SHUFFLE_MODE, RUNTIME_MODE, Configuration
 from unistream.base.errors import ConfigError
@@ -22,6 +22,14 @@ class ExchangePlan:
 
     job_type: JobType
     mode: GlobalStreamExchangeMode
+
+    def stored(self, edge: StreamEdge) -> StreamEdge:
+        """`edge` as this job has it: in a batch job what a sink has prepared is stored before it is committed.
+        A committer that failed behind its commit would otherwise run again with its writer, and commit the
+        same rows under other names (Flink puts such an exchange there too)."""
+        if edge.committables and edge.partition is None and self.job_type is JobType.BATCH:
+            return replace(edge, partition=PartitionType.BLOCKING)
+        return edge
 
     def partition(self, edge: StreamEdge, ship: Ship) -> PartitionType:
         """The type of an exchange; it does not matter for edges inside a task."""

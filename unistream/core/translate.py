@@ -96,11 +96,12 @@ def resolve(
         ConfigError: as `translate`.
     """
     options = Configuration(config)
+    exchanges = exchange_plan(graph, options)
     order = topological(graph)
     groups = resolve_groups(graph, order)
     shared_max = None if max_parallelism == -1 else max_parallelism
     nodes = {node.id: _resolve_node(node, groups[node.id], parallelism, shared_max) for node in graph.nodes}
-    edges = [ResolvedEdge(edge, _ship(edge, nodes)) for edge in graph.edges]
+    edges = [ResolvedEdge(exchanges.stored(edge), _ship(edge, nodes)) for edge in graph.edges]
     rules = ChainingRules(
         enabled=chaining, across_max_parallelism=options.get(CHAINING_ACROSS_MAX_PARALLELISM)
     )
@@ -116,7 +117,7 @@ def resolve(
         edge_ids=_edge_ids(graph, nodes),
         chains=chains,
         members=members,
-        exchanges=exchange_plan(graph, options),
+        exchanges=exchanges,
     )
 
 
@@ -187,6 +188,7 @@ def _job_graph(resolved: Resolved, config: dict[str, str]) -> JobGraph:
             input_index=edge.edge.input_index,
             key_columns=edge.edge.key_columns,
             partition=exchanges.partition(edge.edge, edge.ship),
+            committables=edge.edge.committables,
         )
         for place, edge in enumerate(resolved.edges)
         if resolved.chains.obstacles[place] is not None

@@ -148,29 +148,21 @@ class Dispatcher:
         master = self._jobs.get(job)
         if master is not None:
             return master.info(self._resources.workers())
-        record = self._services.metadata.job(job)
-        if record is None:
-            raise NotFound(f"there is no job {job}")
-        return info_from_records(record, self._services.metadata)
+        return info_from_records(self._record(job), self._services.metadata)
 
     def checkpoints(self, job: JobId) -> CheckpointsInfo:
         """What has become of the job's snapshots. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
             return master.checkpoints()
-        if self._services.metadata.job(job) is None:
-            raise NotFound(f"there is no job {job}")
-        return checkpoints_from_records(self._services.metadata.checkpoints(job))
+        return checkpoints_from_records(self._services.metadata.checkpoints(self._record(job).job))
 
     def graph_json(self, job: JobId) -> bytes:
         """The job's graph as data, at the parallelism that it has now. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
             return msgspec.json.encode(shown(master.graph))
-        record = self._services.metadata.job(job)
-        if record is None:
-            raise NotFound(f"there is no job {job}")
-        return record.graph_json.encode()
+        return self._record(job).graph_json.encode()
 
     def wanted_graph(self, job: JobId) -> JobGraph:
         """At the parallelism that the job would have with enough slots. Raises NotFound."""
@@ -345,10 +337,15 @@ class Dispatcher:
         master = self._jobs.get(job)
         if master is not None:
             return master
+        state = self._record(job).state
+        raise AlreadyEnded(f"job {job} does not run in this cluster; it was last seen {state}")
+
+    def _record(self, job: JobId) -> JobRecord:
+        """Of a job that is not in memory."""
         record = self._services.metadata.job(job)
         if record is None:
             raise NotFound(f"there is no job {job}")
-        raise AlreadyEnded(f"job {job} does not run in this cluster; it was last seen {record.state}")
+        return record
 
     def _snapshot(self, job: JobId, kind: SnapshotKind, target: str | None) -> Future[str]:
         master = self._master(job)

@@ -97,6 +97,7 @@ class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
         partition: Of the producer's results: whether the consumer reads along or waits for all of them.
         input_index: Which logical input of the target's head it feeds.
         key_columns: For `Ship.HASH`: columns of the rows, in order, that make the key.
+        committables: Of a sink: no barrier overtakes what it carries.
     """
 
     id: EdgeId
@@ -106,6 +107,7 @@ class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
     input_index: int = 0
     key_columns: tuple[str, ...] = ()
     partition: PartitionType = PartitionType.PIPELINED_BOUNDED
+    committables: bool = False
 
 
 class JobGraph(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 A key group is the unit in which keyed state moves: ``murmur(hash(key)) mod max_parallelism``. Hashes
 are Java's (``Integer.hashCode``, ``String.hashCode``, …), so that key groups agree with Flink's and
-a key never changes its group between versions; `canonical_keys` gives equal keys one form before. A key of several columns hashes as Flink's `Tuple`
+a key never changes its group between versions. A key of several columns hashes as Flink's `Tuple`
 does (``31 * h + h_i``, starting with the first column's hash, not with 1 as `java.util.Objects.hash`):
 that is what ``keyBy`` with several fields builds. Null hashes as 0.
 
@@ -175,8 +175,8 @@ def murmur(hashes: Hashes) -> Hashes:
 
 
 def canonical_keys(records: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The same rows with their key columns in the one form that equal keys have: -0.0 is 0.0, and every NaN is
-    the same NaN. `records` itself if there is nothing to change.
+    """The same rows with their key columns in the one form that equal keys have: -0.0 is 0.0, and every NaN
+    is the same NaN. `records` itself if there is nothing to change.
 
     Java (and Flink) tells -0.0 from 0.0, and so do the hashes above: rows must come here before they are
     hashed, or one key would be in two groups.
@@ -197,6 +197,7 @@ def canonical_keys(records: pa.RecordBatch, columns: Sequence[str]) -> pa.Record
 def _canonical(values: pa.Array) -> pa.Array | None:
     """None: they are so already."""
     kind = values.type
+    nan: np.signedinteger[Any]
     if pa.types.is_dictionary(kind):
         inner = _canonical(values.dictionary)
         return None if inner is None else pa.DictionaryArray.from_arrays(values.indices, inner)

@@ -79,6 +79,7 @@ class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         consumers: Indices of the consumer subtasks, in subpartition order.
         consumer_parallelism, consumer_max_parallelism: For `Ship.HASH`: key group -> subtask.
+        committables: No barrier overtakes what it carries (see `StreamEdge`).
     """
 
     edge: EdgeId
@@ -88,6 +89,7 @@ class PartitionDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     consumer_max_parallelism: int
     key_columns: tuple[str, ...] = ()
     type: PartitionType = PartitionType.PIPELINED_BOUNDED
+    committables: bool = False
 
 
 class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):

@@ -138,6 +138,7 @@ class ExecutionPlan:
                 consumer_max_parallelism=self._vertices[edge.target].max_parallelism,
                 key_columns=edge.key_columns,
                 type=edge.partition,
+                committables=edge.committables,
             )
             for edge in self._outputs[subtask.vertex]
         )

@@ -19,12 +19,16 @@ class SinkOperator(BaseOperator):
     """What the operators of a sink share: the sink, and the identity it commits under.
 
     Args:
-        sink_uid: The same for all; None: the operator's own uid.
+        sink_uid: The same for writer and committer; None: the operator's own uid.
+
+    Attributes:
+        belongs_to: Uid of the sink whose operators stand together; None: it stands alone.
     """
 
     def __init__(self, sink: Sink, sink_uid: OperatorUid | None = None) -> None:
         self._sink = sink
         self.sink_uid = sink_uid
+        self.belongs_to: OperatorUid | None = None
 
     def _sink_context(self, state: OperatorState) -> SinkContext:
         context = self.context

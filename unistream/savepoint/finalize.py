@@ -29,7 +29,7 @@ from unistream.operator.committables import Due
 from unistream.operator.sink import CommittingOperator, StageCommitter
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, Committer, SinkContext
-from unistream.savepoint.pending import SinkPlan, Step, merged, pending, plan_commits
+from unistream.savepoint.pending import Known, SinkPlan, Step, merged, pending, plan_commits
 from unistream.savepoint.reading import Savepoint
 
 _NO_MASTER: Final = LeaderEpoch(0)  # nobody leads here; told to tables for information only
@@ -112,12 +112,12 @@ def finalize(
     """
     manifest = savepoint.manifest
     operators = None if code is None else committing_operators(code, manifest)
-    uids = None if operators is None else {uid: op.sink_uid or uid for uid, op in operators.items()}
-    plans = plan_commits(pending(savepoint.committables, manifest.restores_as), uids)
+    known = None if operators is None else [_known(uid, one) for uid, one in operators.items()]
+    plans = plan_commits(pending(savepoint.committables, manifest.restores_as), known)
     commits: list[SinkCommit] = []
     if dry_run:
         commits += (
-            _told(plan, step, step.due, Outcome.PENDING) for plan in plans for step in plan.steps if step.due
+            _told(step, step.due, Outcome.PENDING) for plan in plans for step in plan.steps if step.due
         )
     else:
         work = [(plan, _committers(plan, operators or {})) for plan in plans]
@@ -143,6 +143,10 @@ def committing_operators(code: JobCode, manifest: Manifest) -> dict[OperatorUid,
     }
     order = [uid for vertex in manifest.vertices for uid in vertex.operators if uid in found]
     return {uid: found[uid] for uid in dict.fromkeys((*order, *found))}
+
+
+def _known(uid: OperatorUid, operator: CommittingOperator) -> Known:
+    return Known(uid=uid, sink_uid=operator.sink_uid or uid, belongs_to=operator.belongs_to or uid)
 
 
 def _committers(
@@ -177,21 +181,23 @@ class _Finalizing:
             if not due:
                 continue
             try:
-                found, passed = self._commit(committers[step.uid], due)
+                found, passed = self._commit(step, committers[step.uid], due)
             except Exception as error:  # of whatever system; told, and the other sinks are tried
-                _log.warning("event=finalize_failed sink=%s", self._plan.sink_uid, exc_info=error)
+                _log.warning("event=finalize_failed sink=%s", step.sink_uid, exc_info=error)
                 unknown = isinstance(error, OutcomeUnknown)
                 outcome = Outcome.UNKNOWN if unknown else Outcome.ERROR
                 reason = str(error) or type(error).__name__
-                return [*done, _told(self._plan, step, due, outcome, reason=reason)]
-            done.append(_summed(self._plan, step, due, found))
+                return [*done, _told(step, due, outcome, reason=reason)]
+            done.append(_summed(step, due, found))
         return done
 
-    def _commit(self, committer: Committer, due: Sequence[Due]) -> tuple[list[Committed], list[Due]]:
+    def _commit(
+        self, step: Step, committer: Committer, due: Sequence[Due]
+    ) -> tuple[list[Committed], list[Due]]:
         """How it went, and what the next step gets."""
-        rounds = CommitRounds(committer, self._plan.sink_uid, self._retries)
+        rounds = CommitRounds(committer, step.sink_uid, self._retries)
         with closing(rounds):
-            rounds.open(self._context())
+            rounds.open(self._context(step.sink_uid))
             found = rounds.run(self._permit, due)
         if isinstance(committer, StageCommitter):
             made = [(one.checkpoint_id, tuple(committer.made.get(one.checkpoint_id, ()))) for one in due]
@@ -200,12 +206,12 @@ class _Finalizing:
             made = [(one.checkpoint_id, tuple(p for p in one.payloads if p not in gone)) for one in due]
         return found, [Due(checkpoint_id, payloads) for checkpoint_id, payloads in made if payloads]
 
-    def _context(self) -> SinkContext:
+    def _context(self, sink_uid: OperatorUid) -> SinkContext:
         job = self._manifest.job
         return SinkContext(
             job=job,
             lineage=self._manifest.lineage,
-            sink_uid=self._plan.sink_uid,
+            sink_uid=sink_uid,
             attempt=AttemptId(job, VertexId("0" * 32), 0, 0),
             index=0,
             parallelism=1,
@@ -222,7 +228,7 @@ class _Uncounted:
         """Nobody looks."""
 
 
-def _summed(plan: SinkPlan, step: Step, due: Sequence[Due], found: Sequence[Committed]) -> SinkCommit:
+def _summed(step: Step, due: Sequence[Due], found: Sequence[Committed]) -> SinkCommit:
     failed = sum(len(committed.failed) for committed in found)
     outcomes = {committed.result.outcome for committed in found}
     if failed or CommitOutcome.FAILED in outcomes:
@@ -231,7 +237,7 @@ def _summed(plan: SinkPlan, step: Step, due: Sequence[Due], found: Sequence[Comm
         outcome = Outcome.ALREADY_COMMITTED
     else:
         outcome = Outcome.COMMITTED
-    told = _told(plan, step, due, outcome, reason="; ".join({c.reason: None for c in found if c.reason}))
+    told = _told(step, due, outcome, reason="; ".join({c.reason: None for c in found if c.reason}))
     return msgspec.structs.replace(
         told,
         rows=sum(committed.result.rows for committed in found),
@@ -240,9 +246,9 @@ def _summed(plan: SinkPlan, step: Step, due: Sequence[Due], found: Sequence[Comm
     )
 
 
-def _told(plan: SinkPlan, step: Step, due: Sequence[Due], outcome: Outcome, reason: str = "") -> SinkCommit:
+def _told(step: Step, due: Sequence[Due], outcome: Outcome, reason: str = "") -> SinkCommit:
     return SinkCommit(
-        sink=plan.sink_uid,
+        sink=step.sink_uid,
         operator=step.uid,
         connector=step.connector,
         checkpoints=tuple(one.checkpoint_id for one in due),

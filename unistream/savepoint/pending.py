@@ -35,10 +35,25 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A committing operator of the user's pipeline.
+
+    Attributes:
+        sink_uid: Identity of its commits.
+        belongs_to: Whose operators act one after the other.
+    """
+
+    uid: OperatorUid
+    sink_uid: OperatorUid
+    belongs_to: OperatorUid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One operator's part. `connector` empty: the pipeline's operator makes the committer."""
 
     uid: OperatorUid
+    sink_uid: OperatorUid
     connector: str = ""
     due: tuple[Due, ...] = ()
 
@@ -47,7 +62,6 @@ class Step:
 class SinkPlan:
     """One sink. What a step has committed is given to the next, together with what that lists itself."""
 
-    sink_uid: OperatorUid
     steps: tuple[Step, ...]
 
 
@@ -74,41 +88,56 @@ def pending(stored: Sequence[tuple[OperatorUid, Sequence[bytes]]], up_to: Checkp
     return found
 
 
-def plan_commits(
-    found: Sequence[Pending], pipeline: Mapping[OperatorUid, OperatorUid] | None = None
-) -> list[SinkPlan]:
+def plan_commits(found: Sequence[Pending], pipeline: Sequence[Known] | None = None) -> list[SinkPlan]:
     """Sinks with something pending, in the order of the job.
 
     Args:
         found: As `pending` gives it.
-        pipeline: Committing operators of the user's pipeline -> their sink's uid, in the order of the
-            pipeline; they are preferred. None: none was given.
+        pipeline: In order; preferred to what the savepoint says. None: none was given.
 
     Raises:
         ConfigError: nobody can tell how to commit some of it; names the operators.
     """
-    known = pipeline or {}
-    unknown = [one.uid for one in found if one.uid not in known and not (one.connector and one.sink_uid)]
-    if unknown:
-        names = ", ".join(repr(str(uid)) for uid in unknown)
-        if pipeline is None:
-            raise ConfigError(
-                f"how to commit what {names} lists is not in the savepoint: the sink is a user's own, or a "
-                "former version wrote it; name the pipeline that has it (--pipeline MODULE:FUNCTION)"
-            )
-        there = ", ".join(repr(str(uid)) for uid in known) or "none"
-        raise ConfigError(
-            f"the pipeline has no committer with uid {names}; it has {there}. Name the pipeline that wrote "
-            "the savepoint"
-        )
-    sinks: dict[OperatorUid, dict[OperatorUid, Step]] = {}
+    known = {one.uid: one for one in pipeline or ()}
+    _check(found, known, is_given=pipeline is not None)
+    stored = {one.uid: one for one in found}
+    sinks: dict[OperatorUid, SinkPlan] = {}
     for one in found:
-        sink_uid = known.get(one.uid) or one.sink_uid
-        assert sink_uid is not None, "looked at above"
-        beside = [uid for uid, sink in known.items() if sink == sink_uid] if one.uid in known else [one.uid]
-        steps = sinks.setdefault(sink_uid, {uid: Step(uid=uid) for uid in beside})
-        steps[one.uid] = Step(uid=one.uid, connector="" if one.uid in known else one.connector, due=one.due)
-    return [SinkPlan(sink_uid=uid, steps=tuple(steps.values())) for uid, steps in sinks.items()]
+        if one.uid not in known:
+            assert one.sink_uid is not None, "looked at above"
+            alone = Step(uid=one.uid, sink_uid=one.sink_uid, connector=one.connector, due=one.due)
+            sinks[one.uid] = SinkPlan(steps=(alone,))
+            continue
+        sink = known[one.uid].belongs_to
+        beside = (other for other in known.values() if other.belongs_to == sink)
+        sinks[sink] = SinkPlan(
+            steps=tuple(
+                Step(
+                    uid=other.uid,
+                    sink_uid=other.sink_uid,
+                    due=stored[other.uid].due if other.uid in stored else (),
+                )
+                for other in beside
+            )
+        )
+    return list(sinks.values())
+
+
+def _check(found: Sequence[Pending], known: Mapping[OperatorUid, Known], *, is_given: bool) -> None:
+    unknown = [one.uid for one in found if one.uid not in known and not (one.connector and one.sink_uid)]
+    if not unknown:
+        return
+    names = ", ".join(repr(str(uid)) for uid in unknown)
+    if not is_given:
+        raise ConfigError(
+            f"how to commit what {names} lists is not in the savepoint: the sink is a user's own, or a "
+            "former version wrote it; name the pipeline that has it (--pipeline MODULE:FUNCTION)"
+        )
+    there = ", ".join(repr(str(uid)) for uid in known) or "none"
+    raise ConfigError(
+        f"the pipeline has no committer with uid {names}; it has {there}. Name the pipeline that wrote "
+        "the savepoint"
+    )
 
 
 def merged(due: Sequence[Due], more: Sequence[Due]) -> list[Due]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.config import STATE_BACKENDS, Configuration
@@ -10,13 +11,16 @@ from unistream.base.errors import ConfigError
 from unistream.port.state import KeyedStateBackend
 from unistream.state.hashmap import HashMapStateBackend
 
+ON_DISK: Final = frozenset({"rocksdb"})
+"""Those that need a folder."""
+
 
 def make_backend(
     kind: str,
     *,
     key_groups: tuple[int, int],
     max_parallelism: int,
-    folder: Path,
+    folder: Path | None,
     clock: Clock,
     memory_bytes: int,
     allow_pickled: bool,
@@ -29,6 +33,7 @@ def make_backend(
         key_groups: (first, last) that the subtask owns.
         max_parallelism: Number of key groups of the operator.
         folder: Where it may keep local files: not there yet, and the backend's own until it is closed.
+            None: for one that is not `ON_DISK`.
         clock: For times to live.
         memory_bytes: What it may hold before it goes to the disk, where it can.
         allow_pickled: Whether pickled state may be restored.
@@ -50,6 +55,7 @@ def make_backend(
             f"state.backend.type is 'rocksdb', but its package cannot be loaded ({error}); "
             "install rocksdict on the workers"
         ) from error
+    assert folder is not None, "it lies on the disk"
     backend: KeyedStateBackend = RocksDbStateBackend(
         key_groups=key_groups,
         max_parallelism=max_parallelism,

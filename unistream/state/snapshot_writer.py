@@ -35,7 +35,7 @@ from unistream.state.keyed_files import batches_of, write_keyed_table
 
 
 class UnfitState(UserCodeError):
-    """A function has put into its state what cannot be stored as it was declared; the message names the state.
+    """A function has put into its state what does not fit its declaration; the message names the state.
 
     Attributes:
         uid: The operator.

@@ -104,7 +104,7 @@ class ResultPartition:
 
     def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
         """To every consumer; what it overtakes here, if it overtakes."""
-        if not may_overtake(self._descriptor.ship):
+        if self._descriptor.committables or not may_overtake(self._descriptor.ship):
             self.broadcast(barrier.in_place())
             return []
         self.broadcast(barrier)

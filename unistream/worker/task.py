@@ -207,6 +207,7 @@ class StreamTask:
         self._enter(TaskState.INITIALIZING)
         self._chain.setup(self._contexts.context_of)
         self._chain.open(self._contexts.state_of)
+        self._contexts.note_restored()
         restore = self._deployment.restore
         if restore is not None and restore.in_flight:
             self._inputs.restore(RestoredRows(restore.in_flight, self._state_reader))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 
 from unistream.base.clock import Clock
 from unistream.base.limits import MIB
@@ -26,6 +27,7 @@ class TaskEnvironment:
         crash_point: A named place where a test may let the process die.
         managed_memory: Bytes for the operators of the task together: the share of a slot.
         tmp_dir: Local folder for what operators spill; None: the system's.
+        state_folder: Local folder for keyed state, this process's own; None: `tmp_dir`.
         may_block: Each task has a thread of its own, which may wait for its consumers.
     """
 
@@ -37,6 +39,7 @@ class TaskEnvironment:
     crash_point: Callable[[str], None]
     managed_memory: int = 64 * MIB
     tmp_dir: str | None = None
+    state_folder: Callable[[], Path] | None = None
     may_block: bool = False
     commits: Executor | None = None
 

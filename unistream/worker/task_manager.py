@@ -61,6 +61,7 @@ from unistream.worker.artifact_cache import ArtifactCache
 from unistream.worker.blocking_store import BlockingPartitions, spill_roots
 from unistream.worker.crash_points import no_crash
 from unistream.worker.lease import Ending, Lease
+from unistream.worker.local_folder import LocalFolder
 from unistream.worker.mailbox import Mailbox
 from unistream.worker.network_memory import NetworkMemory, Shares
 from unistream.worker.partition_registry import PartitionRegistry
@@ -122,6 +123,7 @@ class TaskManager:
         self._patience_ms = self._config.get(HEARTBEAT_TIMEOUT)
         self._memory = memory_plan(self._config, spec.slots)
         self._spill_dir = str(folders[0])
+        self._local = LocalFolder(folders[0])
         self._network_memory = NetworkMemory(self._memory.network, Shares.of(self._config))
         self._data = services.data_client(self._config)
         self._reporting = services.control_client(spec.master)
@@ -180,6 +182,7 @@ class TaskManager:
                 if it came by itself).
         """
         self._blocking.remove_leftovers()
+        self._local.remove_leftovers()
         bind_host = self._config.get(JOBMANAGER_BIND)
         self._server = self._services.server(bind_host, self.handle, self._partitions)
         answer = call_patiently(
@@ -240,6 +243,7 @@ class TaskManager:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._commits.shutdown(wait=False, cancel_futures=True)
         self._blocking.close()
+        self._local.close()
         for client in (self._reporting, self._fetching, self._beating):
             client.close()
         return all(ended)
@@ -301,6 +305,7 @@ class TaskManager:
             crash_point=self._services.crash_point,
             managed_memory=self._memory.slot.managed,
             tmp_dir=self._spill_dir,
+            state_folder=self._local.path,
             may_block=True,
         )
         chain = code.chains[deployment.vertex.id]

@@ -275,7 +275,7 @@ class TaskSnapshots:
         self._environment.crash_point("ack.sent")
 
     def on_not_stored(self, mail: SnapshotNotStored) -> None:
-        """Declines; the task goes on, unless the job was to stop with this savepoint, or the user's function is
+        """Declines; the task goes on, unless the job was to stop with this savepoint, or a user's function is
         to blame, whose state will not be storable next time either."""
         if isinstance(mail.error, UnfitState):
             raise self._chain.located(mail.error.uid, f"storing checkpoint {mail.checkpoint_id}", mail.error)

@@ -323,3 +323,72 @@ def test_a_job_with_a_flipped_bit_fails_and_names_the_file(users: str, module: s
     assert result.state == "FAILED"
     assert result.failure is not None
     assert "counts/count/part-" in result.failure.message
+
+
+class TestFinalize:
+    PIPELINE = """
+import unistream as us
+from unistream.base.errors import OutcomeUnknown
+
+class Own(us.TwoPhaseCommitSink):
+    name = "own"
+    def commit(self, transaction):
+        if transaction == "lost":
+            raise OutcomeUnknown("the ledger does not answer")
+        print("moved", transaction)
+
+def build(env):
+    rows = us.DatagenSource({"n": us.datagen.Sequential()}, rows=1)
+    stream = env.from_source(rows, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    stream.sink_to(Own()).uid("own")
+"""
+
+    @pytest.fixture
+    def ledger(self, tmp_path: Path, users: str) -> str:
+        """Its module; the current folder has two savepoints, `good` and `lost`."""
+        for name in ("good", "lost"):
+            held = msgspec.msgpack.encode({"handle": msgspec.msgpack.encode(name), "begun_ms": 0, "v": 1})
+            part = {"checkpoint_id": 1, "subtask": 0, "announced": 1, "payloads": [held]}
+            item = msgspec.msgpack.encode([part])
+            us.SavepointWriter().with_list("own-committer", "committables", [item]).write(name)
+        module = f"ledger_{abs(hash(str(tmp_path))):x}"
+        (tmp_path / f"{module}.py").write_text(self.PIPELINE)
+        return module
+
+    def test_a_sink_of_ones_own(self, capsys: pytest.CaptureFixture[str], ledger: str) -> None:
+        assert main(["savepoint", "finalize", "good", "--pipeline", f"{ledger}:build"]) == 0
+        out = capsys.readouterr().out
+        assert "moved good" in out
+        assert "everything is committed" in out
+
+    def test_json(self, capsys: pytest.CaptureFixture[str], ledger: str) -> None:
+        found = shown(capsys, "savepoint", "finalize", "good", "--dry-run", "--pipeline", f"{ledger}:build")
+        [commit] = found["commits"]
+        assert (commit["operator"], commit["outcome"], commit["committables"]) == (
+            "own-committer",
+            "pending",
+            1,
+        )
+
+    def test_an_unknown_outcome_is_told(self, capsys: pytest.CaptureFixture[str], ledger: str) -> None:
+        assert main(["savepoint", "finalize", "lost", "--pipeline", f"{ledger}:build"]) == 1
+        out = capsys.readouterr().out
+        for text in ("unknown outcome", "the ledger does not answer", "nothing was deleted"):
+            assert text in out
+
+    def test_without_the_pipeline(self, capsys: pytest.CaptureFixture[str], ledger: str) -> None:
+        assert main(["savepoint", "finalize", "good"]) == 2
+        assert "--pipeline MODULE:FUNCTION" in capsys.readouterr().err
+
+    def test_with_another_pipeline(self, capsys: pytest.CaptureFixture[str], ledger: str, users: str) -> None:
+        assert main(["savepoint", "finalize", users, "--pipeline", f"{ledger}:build"]) == 2
+        assert "has no committer with uid 'out-committer'; it has 'own-committer'" in capsys.readouterr().err
+
+    def test_nothing_is_pending(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
+        counted().write("empty")
+        assert main(["savepoint", "finalize", "empty"]) == 0
+        assert "nothing is pending" in capsys.readouterr().out
+
+    def test_no_savepoint(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
+        assert main(["savepoint", "finalize", "nowhere"]) == 2
+        assert "nowhere" in capsys.readouterr().err

@@ -134,8 +134,8 @@ def test_one_that_is_under_way_shows_who_is_missing() -> None:
     (one,) = story.info(130).latest
     assert (one.timestamp_ms, one.duration_ms, one.path) == (WALL_MS + 107, 30, "chk-1")
     assert [(v.name, [s.index for s in v.subtasks], v.missing) for v in one.vertices] == [
-        ("sink", [1], (0,)),
         ("source", [], (0, 1)),
+        ("sink", [1], (0,)),
     ]
     assert (one.expected, len(one.subtasks)) == (4, 1)
     assert (one.state_bytes, one.persisted_bytes, one.alignment_ms) == (9, 7, 4)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -405,3 +406,39 @@ def test_unreadable_state_is_refused() -> None:
     state = OperatorState(checkpoint_id=CheckpointId(1), lists={COMMITTER_STATE: [b"\xff\x00"]})
     with pytest.raises(CorruptSnapshot):
         OperatorHarness(CommitterOperator(TracingSink([])), state=state).open()
+
+
+class NamedCommitter(TracingCommitter):
+    connector = "traced"
+
+
+class NamedSink(TracingSink):
+    def create_committer(self) -> Committer | None:
+        return NamedCommitter(self)
+
+
+class GlobalSink(NamedSink):
+    def create_global_committer(self) -> Committer:
+        return NamedCommitter(self)
+
+
+@pytest.mark.parametrize(
+    ("sink", "connector"),
+    [(NamedSink([]), "traced"), (TracingSink([]), ""), (GlobalSink([]), "")],
+    ids=["named", "not named", "more than the commit is to be done"],
+)
+def test_a_snapshot_tells_who_commits(sink: TracingSink, connector: str) -> None:
+    task = SinkTask(sink)
+    task.open()
+    _, snapshot = task.checkpoint(1)
+    [item] = snapshot.lists[COMMITTER_STATE].items
+    [part] = msgspec.msgpack.decode(item)
+    assert (part["sink_uid"], part["connector"]) == (task.committer.operator.context.uid, connector)
+
+
+def test_committables_of_an_older_snapshot_are_committed(tmp_path: Path) -> None:
+    old = msgspec.msgpack.encode([{"checkpoint_id": 3, "subtask": 0, "announced": 1, "payloads": [b"txn"]}])
+    state = OperatorState(checkpoint_id=CheckpointId(3), lists={COMMITTER_STATE: [old]})
+    sink = TracingSink([])
+    OperatorHarness(CommitterOperator(sink), state=state).open()
+    assert "committer commit[txn]" in sink.log

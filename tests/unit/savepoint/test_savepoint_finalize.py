@@ -1,4 +1,4 @@
-"""What a savepoint lists is committed without its job: with real tables and folders, and with sinks of users."""
+"""What a savepoint lists is committed without its job: real tables and folders, and sinks of users."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from unistream.port.sink import (
     SinkWriter,
 )
 from unistream.savepoint.finalize import Outcome, finalize
-from unistream.savepoint.pending import Pending, Step, pending, plan_commits
+from unistream.savepoint.pending import Known, Pending, Step, pending, plan_commits
 
 LINEAGE = LineageId("lineage")
 JOB = JobId("0" * 32)
@@ -243,6 +243,10 @@ def test_a_table_that_must_exist_is_not_made_anew(tmp_path: Path) -> None:
 # --- decisions ----------------------------------------------------------------------------------------
 
 
+def known(uid: str, sink: str) -> Known:
+    return Known(uid=OperatorUid(uid), sink_uid=OperatorUid(sink), belongs_to=OperatorUid(sink))
+
+
 class TestDecision:
     def test_nothing_is_pending(self, tmp_path: Path) -> None:
         found = us.finalize_savepoint(savepoint(tmp_path / "sp", {}).path)
@@ -265,22 +269,21 @@ class TestDecision:
         old = msgspec.msgpack.encode([{"checkpoint_id": 1, "subtask": 0, "announced": 1, "payloads": [b"a"]}])
         found = pending([(OperatorUid("x"), [old])], CheckpointId(2))
         assert [(one.sink_uid, one.connector) for one in found] == [(None, "")]
-        with pytest.raises(ConfigError, match="'x' lists is not in the savepoint.*--pipeline"):
+        with pytest.raises(ConfigError, match=r"'x' lists is not in the savepoint.*--pipeline"):
             plan_commits(found)
 
     def test_the_pipeline_is_preferred_to_the_name(self) -> None:
         due = (Due(CheckpointId(1), (b"a",)),)
         one = Pending(uid=OperatorUid("x"), sink_uid=OperatorUid("old"), connector="delta", due=due)
-        [plan] = plan_commits([one], {OperatorUid("x"): OperatorUid("new")})
-        assert plan.sink_uid == "new"
-        assert plan.steps == (Step(uid=OperatorUid("x"), connector="", due=due),)
-        [plan] = plan_commits([one], {})
-        assert (plan.sink_uid, plan.steps[0].connector) == ("old", "delta")
+        [plan] = plan_commits([one], [known("x", "new")])
+        assert plan.steps == (Step(uid=OperatorUid("x"), sink_uid=OperatorUid("new"), due=due),)
+        [plan] = plan_commits([one], [])
+        assert [(step.sink_uid, step.connector) for step in plan.steps] == [("old", "delta")]
 
     def test_a_pipeline_without_the_sink(self) -> None:
         one = Pending(uid=OperatorUid("x"), sink_uid=None, connector="", due=(Due(CheckpointId(1), (b"a",)),))
         with pytest.raises(ConfigError, match="no committer with uid 'x'; it has 'y'"):
-            plan_commits([one], {OperatorUid("y"): OperatorUid("sink")})
+            plan_commits([one], [known("y", "sink")])
 
     def test_half_of_a_savepoint_is_never_committed_for_want_of_a_name(self, tmp_path: Path) -> None:
         place = delta(tmp_path)

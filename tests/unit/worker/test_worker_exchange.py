@@ -13,6 +13,7 @@ from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, TaskManag
 from unistream.base.limits import BATCH_ROWS_MAX, LOCAL_QUEUE_BATCHES, MIB
 from unistream.core.alignment import BarrierAligner
 from unistream.model.elements import (
+    Alignment,
     Batch,
     CheckpointBarrier,
     Element,
@@ -59,6 +60,7 @@ def _partition(ship: Ship, consumers: int = 3, **options: Any) -> tuple[ResultPa
         consumer_parallelism=consumers,
         consumer_max_parallelism=128,
         key_columns=("k",),
+        committables=options.get("committables", False),
     )
     room = options.get("on_room", _Room())
     memory = options.get("memory", _memory()).partition("out", consumers)
@@ -164,6 +166,16 @@ def test_broadcast_and_global(ship: Ship, rows: list[int]) -> None:
     read = [_read(partition, i) for i in range(3)]
     assert [len(_values(elements)) for elements in read] == rows
     assert all(elements[-1] == EndOfData() for elements in read)
+
+
+@pytest.mark.parametrize(("committables", "first"), [(False, "barrier"), (True, "rows")])
+def test_no_barrier_overtakes_what_a_sink_has_prepared(committables: bool, first: str) -> None:
+    partition, _ = _partition(Ship.GLOBAL, 1, committables=committables)
+    partition.emit(_batch(3))
+    overtaken = partition.send_barrier(CheckpointBarrier(CheckpointId(1), 0, alignment=Alignment.UNALIGNED))
+    assert bool(overtaken) is not committables
+    elements = _read(partition, 0)
+    assert isinstance(elements[0], Batch if first == "rows" else CheckpointBarrier)
 
 
 def test_batches_above_the_limits_are_split() -> None:

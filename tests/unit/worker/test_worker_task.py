@@ -372,6 +372,9 @@ class Unfit(SumByKey):
             self.context.state.set_current(key)
             self.sums.update("not a number")
 
+    def close(self) -> None:
+        self.context.state.close()
+
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 @pytest.mark.parametrize("kind", [SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT])

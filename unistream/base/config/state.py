@@ -12,8 +12,8 @@ STATE_BACKEND: Final = ConfigOption(
     "state.backend.type",
     one_of(*STATE_BACKENDS),
     "hashmap",
-    "Where keyed state is kept: hashmap (in memory, every checkpoint complete) or rocksdb (on local disk, may "
-    "be larger than memory, incremental checkpoints).",
+    "Where keyed state is kept: hashmap (in memory, every checkpoint complete) or rocksdb (on local disk, "
+    "may be larger than memory, incremental checkpoints).",
 )
 ALLOW_PICKLED_STATE: Final = ConfigOption(
     "execution.state-recovery.allow-pickled-state",

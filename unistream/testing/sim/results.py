@@ -150,12 +150,14 @@ class Asked:
         self._adaptive: set[JobId] = set()
 
     def submitted(self, job: JobId, graph: JobGraph, *, adaptive: bool) -> None:
+        """At the parallelism of `graph`; `adaptive`: or narrower."""
         for vertex in graph.vertices:
             self.rescale(job, vertex.id, vertex.parallelism)
         if adaptive:
             self._adaptive.add(job)
 
     def rescale(self, job: JobId, vertex: VertexId, parallelism: int) -> None:
+        """By hand, of one vertex."""
         self._widths.setdefault((job, vertex), set()).add(parallelism)
 
     def allows(self, job: JobId, vertex: VertexId, parallelism: int) -> bool:

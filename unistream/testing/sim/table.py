@@ -109,6 +109,7 @@ class Table:
         *,
         whole: bool,
     ) -> bool:
+        """It is visible already. `whole`: the versions of transactions tell, else its own name."""
         if whole:
             return self.versions.get((lineage, uid), 0) >= checkpoint_id
         return (lineage, uid, checkpoint_id, _name(payload)) in self.committed

@@ -78,6 +78,7 @@ class Users:
     # --- jobs -------------------------------------------------------------------------------------
 
     def submit(self, name: str, pipelines: tuple[Pipeline, ...], savepoint: str | None) -> None:
+        """One job, perhaps from a savepoint; the request's id is `name`."""
         site = self._site
         assert site.leader is not None, "users wait for a leader"
         graph = graph_of(name, pipelines, {}, site.scenario.job_type)
@@ -178,6 +179,7 @@ class Users:
     # --- answers ----------------------------------------------------------------------------------
 
     def look_at_answers(self) -> None:
+        """Those that have come since the last look; raises `Violation` for one that is not true."""
         if not self._waiting:
             return
         open_ = []

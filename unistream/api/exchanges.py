@@ -1,0 +1,71 @@
+"""How rows get from one operator to the next: the part of `DataStream` that names exchanges."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from unistream.api.graph import Port
+from unistream.api.settings import OperatorSettings
+from unistream.base.errors import ConfigError
+from unistream.model.graph import Ship
+from unistream.model.stream_graph import StreamExchangeMode
+
+if TYPE_CHECKING:
+    from unistream.api.stream import DataStream
+
+
+class Exchanges(OperatorSettings):
+    """Methods that change the way out of an operator, and nothing of its rows."""
+
+    _ports: tuple[Port, ...]
+
+    @abstractmethod
+    def _through(self, ports: Sequence[Port]) -> DataStream:
+        """The same rows, read by these ports."""
+
+    def forward(self) -> DataStream:
+        """Subtask i to subtask i; both sides need the same parallelism."""
+        return self._shipped(Ship.FORWARD)
+
+    def rescale(self) -> DataStream:
+        """Round robin over the nearest subtasks."""
+        return self._shipped(Ship.RESCALE)
+
+    def rebalance(self) -> DataStream:
+        """Round robin over all subtasks."""
+        return self._shipped(Ship.REBALANCE)
+
+    def broadcast(self) -> DataStream:
+        """All rows to every subtask."""
+        return self._shipped(Ship.BROADCAST)
+
+    def global_(self) -> DataStream:
+        """All rows to subtask 0."""
+        return self._shipped(Ship.GLOBAL)
+
+    def exchange_mode(self, mode: StreamExchangeMode) -> DataStream:
+        """How rows get from here to what reads this stream, whatever `execution.runtime-mode` says.
+
+        BATCH: they are stored and read when all of them have been written, so that the two sides need not
+        run at the same time; only behind bounded sources. The checkpoints of a streaming job begin when they
+        have been read. PIPELINED: they are read while they are written.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        >>> _ = numbers.exchange_mode(us.StreamExchangeMode.BATCH).rebalance().print()
+        >>> graph, _ = env.job_graph()
+        >>> [(edge.ship.value, edge.partition.value) for edge in graph.edges]
+        [('rebalance', 'BLOCKING')]
+        """
+        if not isinstance(mode, StreamExchangeMode):
+            raise ConfigError(f"exchange_mode takes a StreamExchangeMode, not {mode!r}")
+        ports = [replace(port, partition=mode.partition) for port in self._ports]
+        return self._through(ports)
+
+    def _shipped(self, ship: Ship) -> DataStream:
+        return self._through([replace(port, ship=ship) for port in self._ports])
