@@ -2,6 +2,7 @@
 
     python -m benchmarks.checkpoint                  10,000 and 1,000,000 keys
     python -m benchmarks.checkpoint --keys 10000
+    python -m benchmarks.checkpoint --slow           how long one takes before slow tasks, aligned and unaligned
 
 Aim: at least 0.9 of the throughput with a checkpoint every 2 s. The windows are long (`--window`), so that
 the state that each checkpoint takes is that of all keys. One JSON line for each run, and one with the ratio.
@@ -13,10 +14,15 @@ import argparse
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
 
 from benchmarks.harness import by_slope
 from benchmarks.windowed_count import ROWS, SCHEMA, data_file
+from unistream.model.checkpoint_figures import SnapshotStatus
 
 KEYS = (10_000, 1_000_000)
 
@@ -46,6 +52,54 @@ def job(keys: int, rows: int, interval: str | None, window: str) -> None:
         print(json.dumps({"checkpoints": result.checkpoints}))
 
 
+class Slow:
+    """Takes 50 ms for each batch."""
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(0.05)
+        return batch
+
+
+def behind_slow_tasks(*, unaligned: bool) -> None:
+    """Checkpoints of a job whose queues are full: a fast source before slow tasks."""
+    import unistream as us
+    from unistream.base.config import Configuration
+    from unistream.client.embedded import EmbeddedCluster
+    from unistream.master.job_setup import SubmitRequest
+    from unistream.worker.artifact import pack
+
+    env = us.Environment({"parallelism.default": "2"})
+    source = us.DatagenSource(
+        {"id": us.datagen.Sequential()}, rows=None, bounded=False, rows_per_second=20_000
+    )
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    rows.rebalance().map_batches(Slow()).uid("slow").sink_to(us.BlackholeSink()).uid("out")
+    graph, code = env.job_graph("slow tasks")
+    config = {"execution.checkpointing.interval": "1 s"}
+    if unaligned:
+        config["execution.checkpointing.unaligned.enabled"] = "true"
+    with tempfile.TemporaryDirectory() as folder:
+        with EmbeddedCluster("local", Configuration(), workdir=Path(folder), rest=False) as cluster:
+            job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=config))
+            job.wait_for(lambda info: info.checkpoints_completed >= 6, 300.0)
+            taken = [c for c in job.checkpoints().latest if c.status is SnapshotStatus.COMPLETED][:-1]
+            job.cancel()
+            job.wait(60.0)
+    durations = sorted(checkpoint.duration_ms for checkpoint in taken)
+    print(
+        json.dumps(
+            {
+                "benchmark": "checkpoint behind slow tasks",
+                "unaligned": unaligned,
+                "checkpoints": len(taken),
+                "median_ms": durations[len(durations) // 2],
+                "in_flight_bytes": max(checkpoint.persisted_bytes for checkpoint in taken),
+            }
+        ),
+        flush=True,
+    )
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--keys", type=int, choices=KEYS, help="only this many keys")
@@ -53,7 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--window", default="10 min")
     parser.add_argument("--without", action="store_true", help="no checkpoints, with --rows")
     parser.add_argument("--rows", type=int, help="run the job once over so many rows, without measuring")
+    parser.add_argument("--slow", action="store_true", help="behind slow tasks, aligned and unaligned")
     options = parser.parse_args(arguments)
+    if options.slow:
+        for unaligned in (False, True):
+            behind_slow_tasks(unaligned=unaligned)
+        return
     if options.rows:
         job(options.keys, options.rows, None if options.without else options.interval, options.window)
         return

@@ -1,9 +1,11 @@
 """How fast is keyed state, on one core and without exchange or sources? One JSON line per figure.
 
-    python -m benchmarks.state hashmap-record|hashmap-batch|snapshot [--rows N] [--backend hashmap|rocksdb]
+    python -m benchmarks.state hashmap-record|hashmap-batch|restore|snapshot
+                               [--rows N] [--backend hashmap|rocksdb]
 
 hashmap-record   rows/s of a function per row that counts by key, and emits a row for each row
 hashmap-batch    rows/s of a function per batch that counts by key, over a column
+restore          bytes that each of two subtasks reads of the tables of one with a million keys, in its share
 snapshot         ms of the synchronous part of a snapshot of a million keys, and of its tables
 `rows_per_s` counts input rows per second of this thread, once every key has been seen.
 """
@@ -23,14 +25,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import unistream as us
-from unistream.base.ids import CheckpointId
+from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import BATCH_ROWS_MAX, MIB
 from unistream.model.elements import Batch
+from unistream.model.key_groups import key_group_range
+from unistream.model.snapshot import KeyedShare, OperatorRestore, OperatorSnapshot
 from unistream.operator.base import BaseOperator
 from unistream.operator.process import KeyedProcessOperator
 from unistream.operator.process_batch import KeyedBatchOperator
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
+from unistream.state.snapshot_reader import read_operator_state
+from unistream.state.snapshot_writer import write_task_snapshot
+from unistream.storage.state_files import FsStateReader, FsStateWriter
 from unistream.testing.harness import ManualClock, OperatorHarness
 
 MAX_PARALLELISM = 128
@@ -60,7 +67,7 @@ class CountBatches(us.KeyedBatchFunction):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("case", choices=["hashmap-record", "hashmap-batch", "snapshot"])
+    parser.add_argument("case", choices=["hashmap-record", "hashmap-batch", "restore", "snapshot"])
     parser.add_argument("--rows", type=int, help="timed rows; default 2 million per row, 8 million per batch")
     parser.add_argument("--backend", default="hashmap", choices=["hashmap", "rocksdb"])
     options = parser.parse_args()
@@ -68,6 +75,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="unistream-benchmark-") as folder:
         if options.case == "snapshot":
             lines = snapshots(options.backend, Path(folder))
+        elif options.case == "restore":
+            lines = restores(options.backend, Path(folder))
         elif options.case == "hashmap-record":
             lines = rates(KeyedProcessOperator, CountRows, options.rows or 2_000_000, options.backend, folder)
         else:
@@ -140,6 +149,40 @@ def snapshots(kind: str, folder: Path) -> Iterator[dict[str, object]]:
         backend.close()
 
 
+def restores(kind: str, folder: Path) -> Iterator[dict[str, object]]:
+    """A million keys of one subtask, by two."""
+    uid, declared = OperatorUid("op"), us.ValueStateDescriptor("seen", pa.int64())
+    backend = _backend(kind, folder / "old")
+    for batch in _every_key(1_000_000, pa.int64()):
+        keys = backend.keys_of(batch.records.select(["key"]))
+        backend.column(declared).put(keys, batch.records.column("value"))
+    (folder / "chk").mkdir()
+    writer, snapshot = FsStateWriter(str(folder / "chk")), backend.snapshot(CheckpointId(1))
+    stored, size = write_task_snapshot({uid: OperatorSnapshot(state=snapshot)}, writer, finished=False)
+    backend.close()
+    for index in range(2):
+        groups = key_group_range(MAX_PARALLELISM, 2, index)
+        shares = []
+        for handle in stored.operators[uid].keyed:
+            inside = [n for n, group in enumerate(handle.key_groups) if groups[0] <= group <= groups[1]]
+            shares.append(KeyedShare(handle=handle, start=inside[0], stop=inside[-1] + 1))
+        reader, started = FsStateReader(str(folder / "chk")), time.perf_counter()
+        state = read_operator_state(OperatorRestore(keyed=tuple(shares)), CheckpointId(1), reader, folder)
+        new = _backend(kind, folder / str(index), groups)
+        new.restore(state.state)
+        new.column(declared)
+        seconds = time.perf_counter() - started
+        keys_there = sum(1 for _ in new.keys("seen"))
+        new.close()
+        yield {
+            "subtask": index,
+            "keys": keys_there,
+            "bytes_read": reader.bytes_read,
+            "read_of_share": round(reader.bytes_read / (size / 2), 3),
+            "seconds": round(seconds, 2),
+        }
+
+
 class _Dropped:
     """An output that nobody reads."""
 
@@ -149,10 +192,12 @@ class _Dropped:
     def emit_watermark_status(self, idle: bool) -> None: ...
 
 
-def _backend(kind: str, folder: Path) -> KeyedStateBackend:
+def _backend(
+    kind: str, folder: Path, groups: tuple[int, int] = (0, MAX_PARALLELISM - 1)
+) -> KeyedStateBackend:
     return make_backend(
         kind,
-        key_groups=(0, MAX_PARALLELISM - 1),
+        key_groups=groups,
         max_parallelism=MAX_PARALLELISM,
         folder=folder,
         clock=ManualClock(),

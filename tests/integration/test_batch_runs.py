@@ -206,7 +206,7 @@ class TestSameRows:
         counted.uid("count").sink_to(CollectSink(str(tmp_path / "out"))).uid("out")
         job = cluster.submit(env, {"execution.checkpointing.interval": "100 ms"})
         assert job.wait(WAIT_S).state == "FINISHED"
-        assert job.status().checkpoints_completed == 0
+        assert job.status().checkpoints_completed >= 1, "once what was stored has been read"
         stream = run(cluster, "windowed_count", "STREAMING", files, tmp_path / "stream")
         assert collected(tmp_path / "out") == stream
 

@@ -233,8 +233,14 @@ def test_a_drained_job_has_fired_every_window_of_what_it_read(
     lake = Lake(tmp_path / "lake")
     job = submit(cluster, pipeline(lake))
     job.wait_for(in_the_middle, WAIT_S)
-    job.stop(drain=True, target=str(tmp_path / "savepoints"))
+    terminal = job.stop(drain=True, target=str(tmp_path / "savepoints"))
     finish(job)
+    resumable = job.result(WAIT_S).resumable_savepoint
+    assert resumable is not None
+    for path in (terminal, resumable):
+        found = us.finalize_savepoint(path)
+        assert found.commits, "committed after it was taken, so it lists them"
+        assert found.had_nothing_to_do, "the drain has committed all that either lists"
     rows = lake.rows
     assert 0 < rows.num_rows < ROWS
     assert differences(lake.windows, windows_of(rows)) == []

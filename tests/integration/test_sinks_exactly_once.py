@@ -23,10 +23,19 @@ COLUMNS = {
     "key": us.datagen.RandomInt(0, KEYS),
     "at": us.datagen.EventTime(start_ms=1_000_000, step_ms=10, disorder_ms=500),
 }
+OFTEN = {"execution.checkpointing.interval": "400 ms"}
+ONLY_THE_FINAL = {  # the first periodic one comes after the least pause; the final one waits for nothing
+    "execution.checkpointing.interval": "10 min",
+    "execution.checkpointing.min-pause": "10 min",
+}
 
 
 def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str | None, pipeline: object, interval: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str | None,
+    pipeline: object,
+    checkpoints: dict[str, str],
 ) -> JobResult:
     """Runs the pipeline to its end; one worker dies at `point`."""
     marks = tmp_path / "crashed"
@@ -39,7 +48,7 @@ def run(
     env = us.Environment(
         {
             "parallelism.default": "2",
-            "execution.checkpointing.interval": interval,
+            **checkpoints,
             "execution.checkpointing.dir": (tmp_path / "checkpoints").as_uri(),
             "restart-strategy.type": "fixed-delay",
             "restart-strategy.fixed-delay.delay": "100 ms",
@@ -94,7 +103,7 @@ def to_files(env: us.Environment, lake: Path) -> None:
 def test_a_folder_of_files_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    run(tmp_path, monkeypatch, point, to_files, "400 ms")
+    run(tmp_path, monkeypatch, point, to_files, OFTEN)
     folder = tmp_path / "lake" / "files"
     assert sorted(read_files(folder)["id"].to_pylist()) == list(range(ROWS))
     assert leftovers(folder) == []
@@ -145,7 +154,7 @@ def commits_of(lake: Path) -> dict[str, list[int]]:
 def test_three_sinks_at_different_depths_share_one_final_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tmp_path, monkeypatch, None, cascade, "10 min")
+    run(tmp_path, monkeypatch, None, cascade, ONLY_THE_FINAL)
     check_cascade(tmp_path / "lake")
     assert commits_of(tmp_path / "lake") == {"rows": [1], "windows": [1], "keys": [1]}
 
@@ -165,6 +174,6 @@ def test_three_sinks_at_different_depths_share_one_final_checkpoint(
 def test_a_kill_in_the_final_phase_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    run(tmp_path, monkeypatch, point, cascade, "10 min")
+    run(tmp_path, monkeypatch, point, cascade, ONLY_THE_FINAL)
     check_cascade(tmp_path / "lake")
     assert {len(ids) for ids in commits_of(tmp_path / "lake").values()} == {1}

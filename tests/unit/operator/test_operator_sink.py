@@ -436,7 +436,7 @@ def test_a_snapshot_tells_who_commits(sink: TracingSink, connector: str) -> None
     assert (part["sink_uid"], part["connector"]) == (task.committer.operator.context.uid, connector)
 
 
-def test_committables_of_an_older_snapshot_are_committed(tmp_path: Path) -> None:
+def test_committables_of_an_older_snapshot_are_committed() -> None:
     old = msgspec.msgpack.encode([{"checkpoint_id": 3, "subtask": 0, "announced": 1, "payloads": [b"txn"]}])
     state = OperatorState(checkpoint_id=CheckpointId(3), lists={COMMITTER_STATE: [old]})
     sink = TracingSink([])

@@ -113,6 +113,25 @@ def test_a_hash_edge_sends_each_row_to_the_owner_of_its_key_group_in_order(consu
     assert total == partition.rows_out == 15_000
 
 
+@pytest.mark.parametrize("consumers", [1, 2, 128])
+def test_equal_numbers_go_to_one_owner_and_arrive_in_one_form(consumers: int) -> None:
+    """-0.0 is 0.0, and there is one NaN: nothing behind a hash edge has to know better."""
+    partition, _ = _partition(Ship.HASH, consumers)
+    nan, other_nan = np.array([0x7FF8 << 48, 0xFFF8 << 48], np.uint64).view(np.float64)
+    keys, values = np.array([0.0, -0.0, nan, other_nan, 1.5]), np.arange(5)
+    partition.emit(Batch(pa.record_batch({"k": keys, "v": values}), pa.array(values)))
+    partition.broadcast(Watermark(1))
+    owners: dict[bytes, set[int]] = {}
+    rows: dict[bytes, list[int]] = {}
+    for index in range(consumers):
+        for batch in (e for e in _read(partition, index) if isinstance(e, Batch)):
+            for key, value in zip(batch.records["k"].to_numpy(), batch.records["v"].to_pylist(), strict=True):
+                owners.setdefault(key.tobytes(), set()).add(index)
+                rows.setdefault(key.tobytes(), []).append(value)
+    assert all(len(found) == 1 for found in owners.values())
+    assert sorted(rows.values()) == [[0, 1], [2, 3], [4]]
+
+
 def test_small_slices_are_gathered_until_they_are_worth_a_batch() -> None:
     partition, _ = _partition(Ship.HASH, 2)
     for start in range(0, 4 * COALESCE_ROWS, 1_000):

@@ -6,7 +6,7 @@ import logging
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -25,7 +25,7 @@ from unistream.testing.sim.master import SimDispatcher
 from unistream.testing.sim.network import Network
 from unistream.testing.sim.pipeline import SimDiscovery
 from unistream.testing.sim.results import Asked
-from unistream.testing.sim.scenario import Scenario, scenario_of
+from unistream.testing.sim.scenario import Pipeline, Scenario, scenario_of
 from unistream.testing.sim.shells import Cluster
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import Streams
@@ -87,13 +87,13 @@ class Run:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.scenario: Scenario = varied(scenario_of(world.random), world.seed)
+        self.scenario = self._draw()
         if any(pipeline.blocking for job in self.scenario.jobs for pipeline in job):
             world.scratch = tempfile.mkdtemp(prefix="unistream-sim-")
         pipelines = {OperatorUid(p.name): p for job in self.scenario.jobs for p in job}
         self._inputs = {p.contents.first: p.contents for p in pipelines.values()}
         self.store = Store(world)
-        self.outputs = Outputs(world, pipelines)
+        self.outputs = self._watch(pipelines)
         self.table = Table(world, self.outputs)
         self.network = Network(world)
         self.asked = Asked()
@@ -126,7 +126,18 @@ class Run:
         )
         self._masters = 0
         self.leader: SimDispatcher | None = None
-        self.users = Users(self)
+        self.users = self._invite()
+
+    # --- what a run of another kind of jobs replaces ----------------------------------------------
+
+    def _draw(self) -> Scenario:
+        return varied(scenario_of(self.world.random), self.world.seed)
+
+    def _watch(self, pipelines: Mapping[OperatorUid, Pipeline]) -> Outputs:
+        return Outputs(self.world, pipelines)
+
+    def _invite(self) -> Users:
+        return Users(self)
 
     # --- phases -----------------------------------------------------------------------------------
 

@@ -153,10 +153,14 @@ class Users:
             self._world.tell(f"user is told: {error}")
 
     def _rescale(self, job: Job, wish: Rescale) -> None:
+        widths = {vertex_id(job.pipelines[0], place): n for place, n in wish.parallelism.items()}
+        self.ask_widths(job, widths)
+
+    def ask_widths(self, job: Job, widths: Mapping[VertexId, int]) -> None:
+        """A user wants these vertices at another parallelism, now."""
         leader = self._leader_of(job)
         if leader is None:
             return
-        widths = {vertex_id(job.pipelines[0], place): n for place, n in wish.parallelism.items()}
         self._world.tell(f"user: rescale {job.id} to {dict(widths)}")
         self._mark_moment(leader, job)
         try:

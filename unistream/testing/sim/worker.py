@@ -6,7 +6,7 @@ snapshots, the sender of reports, the lease, and the sockets. All decisions are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -344,7 +344,23 @@ class _Code:
         self._around = around
 
     def open(self, job: JobId, sha256: str) -> JobCode:
-        return JobCode(chains={vertex: make() for vertex, make in self._around.chains[job].items()})
+        return JobCode(chains=_Chains(self._around.chains[job]))
+
+
+class _Chains(Mapping[VertexId, Chain]):
+    """Makes the operators of a vertex when they are asked for."""
+
+    def __init__(self, makers: Mapping[VertexId, Callable[[], Chain]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, vertex: VertexId) -> Chain:
+        return self._makers[vertex]()
+
+    def __iter__(self) -> Iterator[VertexId]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 class _NoClient:
