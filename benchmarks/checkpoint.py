@@ -2,7 +2,7 @@
 
     python -m benchmarks.checkpoint                  10,000 and 1,000,000 keys
     python -m benchmarks.checkpoint --keys 10000
-    python -m benchmarks.checkpoint --slow           how long one takes before slow tasks, aligned and unaligned
+    python -m benchmarks.checkpoint --slow           how long one takes before slow tasks
 
 Aim: at least 0.9 of the throughput with a checkpoint every 2 s. The windows are long (`--window`), so that
 the state that each checkpoint takes is that of all keys. One JSON line for each run, and one with the ratio.
@@ -78,13 +78,15 @@ def behind_slow_tasks(*, unaligned: bool) -> None:
     config = {"execution.checkpointing.interval": "1 s"}
     if unaligned:
         config["execution.checkpointing.unaligned.enabled"] = "true"
-    with tempfile.TemporaryDirectory() as folder:
-        with EmbeddedCluster("local", Configuration(), workdir=Path(folder), rest=False) as cluster:
-            job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=config))
-            job.wait_for(lambda info: info.checkpoints_completed >= 6, 300.0)
-            taken = [c for c in job.checkpoints().latest if c.status is SnapshotStatus.COMPLETED][:-1]
-            job.cancel()
-            job.wait(60.0)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedCluster("local", Configuration(), workdir=Path(folder), rest=False) as cluster,
+    ):
+        job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=config))
+        job.wait_for(lambda info: info.checkpoints_completed >= 6, 300.0)
+        taken = [c for c in job.checkpoints().latest if c.status is SnapshotStatus.COMPLETED][:-1]
+        job.cancel()
+        job.wait(60.0)
     durations = sorted(checkpoint.duration_ms for checkpoint in taken)
     print(
         json.dumps(

@@ -24,7 +24,7 @@ class ExchangePlan:
     mode: GlobalStreamExchangeMode
 
     def stored(self, edge: StreamEdge) -> StreamEdge:
-        """`edge` as this job has it: in a batch job what a sink has prepared is stored before it is committed.
+        """`edge` as this job has it: in a batch job what a sink has prepared is stored before its commit.
         A committer that failed behind its commit would otherwise run again with its writer, and commit the
         same rows under other names (Flink puts such an exchange there too)."""
         if edge.committables and edge.partition is None and self.job_type is JobType.BATCH:

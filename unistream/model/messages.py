@@ -139,8 +139,8 @@ class SnapshotPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
-    """`directory`: fsspec URL of this snapshot's own directory; state goes below it. `before`: of a drain, the
-    resumable savepoint that is taken first, at the same position, before the end of data."""
+    """`directory`: fsspec URL of this snapshot's own directory; state goes below it. `before`: of a drain,
+    the resumable savepoint that is taken first, at the same position, before the end of data."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId

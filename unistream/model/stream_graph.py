@@ -107,8 +107,8 @@ class StreamEdge:
     Attributes:
         ship: None: forward when parallelism is equal, else rebalance.
         partition: None: as the mode of the whole job says.
-        committables: It carries what a sink has prepared to what commits it. No barrier overtakes it, and in a
-            batch job it is stored, so that a committer that runs again commits the same once more.
+        committables: It carries what a sink has prepared to what commits it. No barrier overtakes it, and in
+            a batch job it is stored, so that a committer that runs again commits the same once more.
     """
 
     source: int

@@ -42,7 +42,8 @@ class NoKey:
 
     def _refuse(self) -> int:
         raise RuntimeError(
-            "there is no current key here (open(), a broadcast element); use state in process_element or on_timer"
+            "there is no current key here (open(), a broadcast element); "
+            "use state in process_element or on_timer"
         )
 
 

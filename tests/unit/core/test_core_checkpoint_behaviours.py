@@ -1,7 +1,7 @@
 """Flink's behaviours of the checkpoint coordinator that are told in words: which of our tests shows each.
 
-They are `coordinatorBehaviours` and `stopWithSavepointTermination` of tests/conformance/checkpoint_plan.json. One
-that no test shows fails here, or has its reason in NOT_APPLICABLE.
+They are `coordinatorBehaviours` and `stopWithSavepointTermination` of tests/conformance/checkpoint_plan.json.
+One that no test shows fails here, or has its reason in NOT_APPLICABLE.
 """
 
 from __future__ import annotations

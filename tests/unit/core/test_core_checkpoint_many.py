@@ -1,6 +1,6 @@
 """Several snapshots under way at the same time, and the two of a drain.
 
-The names in quotes are those of the behaviours in tests/conformance/checkpoint_plan.json that a test stands for.
+Names in quotes are those of behaviours in tests/conformance/checkpoint_plan.json, which the test stands for.
 """
 
 from __future__ import annotations
