@@ -61,7 +61,7 @@ _HOMES: Final = {
     "unistream.savepoint": ("Savepoint", "SavepointWriter", "read_savepoint", "write_savepoint"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
-_MODULES: Final = {"datagen": "unistream.connector.datagen"}
+_MODULES: Final = {"datagen": "unistream.connector.datagen", "testing": "unistream.testing"}
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment

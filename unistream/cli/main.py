@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import typer
 
 from unistream.base.errors import UnistreamError
-from unistream.cli import checkpoints, cluster, exceptions, explain, jobs, plan, rescale, run
+from unistream.cli import checkpoints, cluster, exceptions, explain, jobs, plan, rescale, run, simulate
 from unistream.cli.errors import INTERRUPTED, OK, complain, exit_code, told
 
 SUB_APPS: Final = ("stack", "db", "savepoint", "taskmanager")
@@ -36,6 +36,7 @@ app.command("info")(jobs.info)
 app.command("exceptions")(exceptions.exceptions)
 app.command("checkpoints")(checkpoints.checkpoints)
 app.command("rescale")(rescale.rescale)
+app.command("simulate")(simulate.simulate)
 app.command("stop")(jobs.stop)
 app.command("cancel")(jobs.cancel)
 app.add_typer(cluster.app, name="cluster")

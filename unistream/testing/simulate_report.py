@@ -1,0 +1,157 @@
+"""What a simulation of a user's pipeline found: rows that were lost or doubled, and how to see it again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from unistream.testing.sim.faults import Faults
+
+Row = tuple[Any, ...]
+
+SHOWN: Final = 5  # rows of a kind, seeds
+STORY_LINES: Final = 60
+DIGITS: Final = 9  # sums of floats differ behind these by the order in which they were added
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """Rows of one sink (or output of the user's), with how often they are too few or too many.
+
+    Attributes:
+        lost: In the undisturbed run, and not here.
+        doubled: In both, here more often.
+        foreign: Only here.
+    """
+
+    sink: str
+    columns: tuple[str, ...]
+    lost: Mapping[Row, int]
+    doubled: Mapping[Row, int]
+    foreign: Mapping[Row, int]
+
+    def __str__(self) -> str:
+        lines = [f"sink {self.sink!r} ({', '.join(self.columns)}):" if self.columns else f"{self.sink!r}:"]
+        for word, rows in (("lost", self.lost), ("doubled", self.doubled), ("not expected", self.foreign)):
+            if rows:
+                lines.append(f"  {sum(rows.values())} row(s) {word}:")
+                lines += [f"    {row}{f' x {n}' if n > 1 else ''}" for row, n in list(rows.items())[:SHOWN]]
+                lines += ["    …"] if len(rows) > SHOWN else []
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedFailure:
+    """A seed that failed.
+
+    Attributes:
+        reason: In one sentence, or several lines if rows differ.
+        faults: Under which it failed; fewer than the seed stands for, if it was shrunk.
+        story: What happened, in order; empty unless it was shrunk or asked for.
+    """
+
+    seed: int
+    reason: str
+    faults: Faults
+    differences: tuple[Difference, ...] = ()
+    story: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationReport:
+    """Result of `simulate`.
+
+    Attributes:
+        seeds: How many runs there were.
+        failures: By seed; the first has the fewest faults that still show it, and its story.
+        replaced: What was not as in the pipeline, one sentence each.
+        restarts: Tasks that began again, in all runs together: how much was tried.
+        seconds: Wall time of all runs.
+    """
+
+    seeds: int
+    failures: tuple[SeedFailure, ...]
+    replaced: tuple[str, ...]
+    restarts: int
+    seconds: float
+    story: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """No seed failed."""
+        return not self.failures
+
+    def raise_for_failures(self) -> None:
+        """Raises AssertionError with the whole report if a seed failed."""
+        if self.failures:
+            raise AssertionError(str(self))
+
+    def __str__(self) -> str:
+        head = (
+            f"{self.seeds} seeds, {len(self.failures)} failed; "
+            f"{self.restarts} tasks began again; {self.seconds:.1f} s"
+        )
+        lines = [head, *(f"  {sentence}" for sentence in self.replaced)]
+        if self.failures:
+            first = self.failures[0]
+            lines += ["", f"seed {first.seed} failed, with these faults: {first.faults.text()}", first.reason]
+            others = [str(failure.seed) for failure in self.failures[1:]]
+            if others:
+                more = ", …" if len(others) > SHOWN else ""
+                lines.append(f"other seeds that failed: {', '.join(others[:SHOWN])}{more}")
+            lines += ["", *_end(first.story)]
+        return "\n".join(lines)
+
+
+def _end(story: tuple[str, ...]) -> list[str]:
+    """Without the messages, which most lines are."""
+    lines = [line for line in story if " -> " not in line or "FAILED" in line]
+    if len(lines) <= STORY_LINES:
+        return lines
+    return [f"… {len(lines) - STORY_LINES} lines before", *lines[-STORY_LINES:]]
+
+
+def difference(
+    sink: str, columns: tuple[str, ...], want: Iterable[Row], have: Iterable[Row]
+) -> Difference | None:
+    """Of two multisets of rows; None: they are equal. Floats are compared in nine digits.
+
+    >>> print(difference("out", ("k", "n"), [("a", 1), ("b", 2)], [("a", 1), ("a", 1)]))
+    sink 'out' (k, n):
+      1 row(s) lost:
+        ('b', 2)
+      1 row(s) doubled:
+        ('a', 1)
+    """
+    wanted, had = Counter(map(_plain, want)), Counter(map(_plain, have))
+    if wanted == had:
+        return None
+    more = had - wanted
+    return Difference(
+        sink=sink,
+        columns=columns,
+        lost=dict(wanted - had),
+        doubled={row: n for row, n in more.items() if row in wanted},
+        foreign={row: n for row, n in more.items() if row not in wanted},
+    )
+
+
+def _plain(row: Row) -> Row:
+    return tuple(value if type(value) in _HASHED else _hashed(value) for value in row)
+
+
+_HASHED: Final = (int, str, bytes, bool, type(None))
+
+
+def _hashed(value: Any) -> Any:
+    match value:
+        case float():
+            return float(f"{value:.{DIGITS}g}") if value == value else "nan"  # noqa: PLR0124  only nan differs
+        case dict():
+            return tuple((key, _hashed(item)) for key, item in value.items())
+        case list() | tuple():
+            return tuple(_hashed(item) for item in value)
+        case _:
+            return value
