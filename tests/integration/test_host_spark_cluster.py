@@ -204,3 +204,5 @@ def test_a_killed_spark_worker_takes_its_task_managers_along_and_the_job_goes_on
     assert [entry.kind for entry in info.exceptions] == ["TaskManagerLost"]
     assert job.wait(WAIT_S).state == "FINISHED"
     assert committed(tmp_path / "rows") == list(range(8_000))
+    spark.start_worker(host)  # for the tests that follow, in whichever order
+    spark.wait_for_workers(len(HOSTS))

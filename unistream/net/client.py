@@ -19,6 +19,7 @@ from unistream.net import wire
 from unistream.net.peers import Alarms, Connections, connect
 from unistream.port.transport import InputSink
 
+ANSWER_MS_MIN: Final = 1_000  # a producer that is there says what it has within it
 BACKOFF_MS_MIN: Final = 100  # taskmanager.network.request-backoff.initial
 BACKOFF_MS_MAX: Final = 10_000  # taskmanager.network.request-backoff.max
 CLOSE_JOIN_S: Final = 2.0  # a cancelled read returns at once; this is for a thread inside its sink
@@ -219,7 +220,7 @@ class FlightStream:
         pause_ms = BACKOFF_MS_MIN
         while True:
             try:
-                return self._ask(max(1, deadline_ms - self._clock.monotonic_ms()))
+                return self._ask(max(ANSWER_MS_MIN, deadline_ms - self._clock.monotonic_ms()))
             except flight.FlightUnavailableError as error:
                 self._disconnect(is_broken=error.extra_info != wire.OWN_ERROR)
                 left_ms = deadline_ms - self._clock.monotonic_ms()
