@@ -279,7 +279,9 @@ class TransactionCommitter:
             )
         try:
             commit(transaction)
-        except Exception:
+        except (
+            Exception
+        ):  # a user's commit may raise anything; only a recovery that is overdue may be given up
             if not (recovering and limit and limit.ignore_failures and elapsed_ms > limit.timeout_ms):
                 raise
             _log.exception(

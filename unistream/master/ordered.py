@@ -116,7 +116,7 @@ class OrderedGatherer(Generic[T]):
     def _guarded(self, work: Work) -> None:
         try:
             work()
-        except Exception:
+        except Exception:  # one piece of work that fails must not end the thread of all the others
             logger.exception("event=background_work_failed thread=%s", self._thread.name)
 
 

@@ -78,13 +78,20 @@ def simulate(
         )
     job = user_job(pipeline, options, inputs or {}, keep_sinks=keep_sinks)
     judge = _Judge(Prepared(job), dict(outputs or {}), reset, check)
+    draws = ((seed, draw(seed, faults, rescale=rescale)) for seed in seeds)
+    return _report(judge, draws, job.replaced, story=story)
+
+
+def _report(
+    judge: _Judge, draws: Iterable[tuple[int, Draw]], replaced: tuple[str, ...], *, story: bool
+) -> SimulationReport:
+    """Runs what was drawn; the first run that fails is shrunk."""
     began = time.perf_counter()
     judge.learn()
     count = restarts = 0
     failures: list[SeedFailure] = []
     last: tuple[str, ...] = ()
-    for seed in seeds:
-        drawn = draw(seed, faults, rescale=rescale)
+    for seed, drawn in draws:
         failure, run = judge.try_seed(seed, drawn)
         count += 1
         restarts += sum(1 for line in run.story if line.endswith(" begins")) - judge.tasks
@@ -94,7 +101,7 @@ def simulate(
     return SimulationReport(
         seeds=count,
         failures=tuple(failures),
-        replaced=job.replaced,
+        replaced=replaced,
         restarts=max(0, restarts),
         seconds=time.perf_counter() - began,
         story=last,
