@@ -208,7 +208,7 @@ class CheckpointCoordinator:
     def _go_on(self) -> TaskFailure | None:
         """Writes the manifest that is due, and starts the next snapshot if nothing is in the way."""
         failure = self._finalize_next()
-        while failure is None and self._active and not self._pendings.is_starting:
+        while failure is None and self._may_start:
             wish = self._queue.next(len(self._pendings))
             if wish is None:
                 break
@@ -220,6 +220,12 @@ class CheckpointCoordinator:
             else:
                 self._queue.refuse(wish.request, obstacle.value)
         return failure
+
+    @property
+    def _may_start(self) -> bool:
+        """Barriers may go out: those of others are all out, and no task stands still behind that of a stop,
+        where another would find it only when the job ends."""
+        return self._active and not self._pendings.is_starting and not self.is_stopping
 
     def _obstacle(self) -> FailureReason | None:
         """Why no snapshot can be taken just now."""

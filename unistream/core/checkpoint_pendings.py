@@ -125,16 +125,19 @@ class PendingSnapshots:
         self._history.acked(pending, ack, self.now_ms)
 
     def completed(self, pending: Pending) -> None:
-        """Its manifest is durable. One that nobody wants any more is discarded."""
+        """Its manifest is durable. One that nobody wants any more is discarded; of a drain both are there, or
+        none is: the resumable one is of no use without the terminal one."""
         del self._all[pending.checkpoint_id]
         pending.is_durable = True
         if pending.triggers:
             self._sources.release()
         if pending.orphaned:
             self._fail(pending, FailureReason.CHECKPOINT_COORDINATOR_SUSPEND, "its drain was given up")
-        else:
-            self._notices.record(pending, "completed")
-            self._history.completed(pending, self.now_ms)
+        elif not pending.is_resumable_half:
+            for one in (pending.partner, pending):
+                if one is not None:
+                    self._notices.record(one, "completed")
+                    self._history.completed(one, self.now_ms)
 
     def drop_both(
         self,
@@ -158,8 +161,8 @@ class PendingSnapshots:
             partner.orphaned = True
         elif partner.checkpoint_id in self._all:
             self.drop(partner, reason, detail)
-        elif partner.is_durable and discard:
-            self._discard(partner)
+        elif partner.is_durable:
+            self._fail(partner, reason, detail, discard=discard)
 
     def drop(
         self,

@@ -256,11 +256,13 @@ class JobLife:
         )
         needed = self.parts.run.tracker.lost(task_manager)
         holders = [self.parts.executions[partition.producer] for partition in sorted(needed)]
-        for execution in (*victims, *holders):
+        adaptive = self.parts.rescaling.adaptive
+        waits = adaptive is not None and adaptive.is_waiting  # nothing runs, and everything starts anew
+        for execution in () if waits else (*victims, *holders):
             if self.step is Step.ACTIVE and execution.attempt.subtask not in self.parts.recoveries:
                 self.fail(failure, execution)
-        if self.step is Step.ACTIVE and self.parts.rescaling.adaptive is not None:
-            self.parts.ask(ExecutionPlan(self.parts.rescaling.adaptive.desired).subtasks)
+        if self.step is Step.ACTIVE and adaptive is not None:
+            self.parts.ask(ExecutionPlan(adaptive.desired).subtasks)
         elif self.step is Step.ACTIVE and self.parts.recoveries:
             self.parts.ask(sorted(self.parts.recoveries.subtasks))
         elif self.step is Step.ACTIVE and self.parts.rescaling.waits:

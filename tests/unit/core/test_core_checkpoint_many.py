@@ -205,7 +205,9 @@ def test_the_terminal_manifest_waits_for_the_resumable_one_and_names_it() -> Non
     assert kinds(rig.ack(3)) == [], "all have acknowledged the terminal one first"
     [first] = [c.manifest for c in rig.ack(2) if isinstance(c, jm.WriteManifest)]
     assert (first.checkpoint_id, first.kind, first.resumes_after, first.restores_as) == (2, SAVEPOINT, 3, 3)
-    [second] = [c.manifest for c in rig.durable(2) if isinstance(c, jm.WriteManifest)]
+    between = rig.durable(2)
+    assert not any(isinstance(c, jm.RecordCheckpoint) for c in between), "alone it is of no use to anybody"
+    [second] = [c.manifest for c in between if isinstance(c, jm.WriteManifest)]
     assert (second.kind, second.resumable, second.restores_as) == (SnapshotKind.TERMINATE, "chk-2", 3)
     assert kinds(rig.durable(3)) == ["CheckpointCompleted"] * 5, "nothing is discarded but by retention"
     rig.do(lambda c: c.answer_stop())
@@ -242,6 +244,12 @@ def test_a_drain_that_fails_leaves_nothing(spoil: Callable[[Rig], object], disca
     rig = draining()
     spoil(rig)
     assert [c.directory for c in rig.all if isinstance(c, jm.DiscardSnapshot)] == discarded
+    records = [(c.checkpoint_id, c.state) for c in rig.all if isinstance(c, jm.RecordCheckpoint)]
+    assert sorted(r for r in records if r[1] != "triggered") == [
+        (1, "completed"),
+        (2, "failed"),
+        (3, "failed"),
+    ]
     assert len(rig.failures) == 1, "tasks stand behind the barrier, so the job restarts"
     [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
     assert (answer.request, answer.path) == ("drain", None)

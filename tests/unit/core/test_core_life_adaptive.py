@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from core_cluster import EVERY_2_S, Cluster, job_graph, pipelines, restored_items, settings
+from core_cluster import EVERY_2_S, Cluster, enriched, job_graph, pipelines, restored_items, settings
 
 from unistream.base.ids import VertexId
 from unistream.core import job_messages as jm
@@ -307,6 +307,21 @@ class TestAdaptive:
         assert (cluster.state, widths(cluster)) == ("RUNNING", (2, 2, 1))
         assert splits(cluster) == ["s-0", "s-1", "s-2"]
         assert cluster.machine.view().restarts == 1
+
+    def test_stored_output_that_is_lost_while_it_waits_for_slots_is_no_failure(self) -> None:
+        graph = enriched(parallelism=2)
+        cluster = Cluster(graph, settings(FIXED | {"jobmanager.scheduler": "adaptive"}))
+        cluster.handle(jm.Started())
+        cluster.settle()
+        first, second = (cluster.where[cluster.task("facts", index).attempt] for index in (0, 1))
+        cluster.lose(first)
+        recover(cluster)
+        restarts = cluster.machine.view().restarts
+        cluster.lose(second)  # has stored rows of the table; nothing runs, and all starts anew
+        assert cluster.machine.view().restarts == restarts
+        cluster.settle()
+        assert cluster.state == "RUNNING"
+        assert not cluster.timers_of(jm.TimerKind.RESTART_DELAY)
 
     def test_fails_without_any_slot(self) -> None:
         cluster = adaptive(0)
