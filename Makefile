@@ -8,7 +8,7 @@ TARGET ?= spark
 REPEAT ?= 1
 export UNISTREAM_CACHE := $(CACHE)
 
-.PHONY: help prerequisites setup check format test test-fast sim sim-nightly conformance golden demo bench clean
+.PHONY: help prerequisites setup check format test test-fast sim sim-nightly random-nightly conformance golden demo bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -45,6 +45,10 @@ sim: setup  ## replay one simulated run and print its story; SEED=N
 
 sim-nightly: setup  ## 100,000 simulated runs
 	@$(RUN) python -m unistream.testing.sim --seeds 0:100000 --jobs 2
+
+random-nightly: setup  ## new random examples for every property, twenty times over
+	@for round in $$(seq 20); do \
+	  $(RUN) pytest -q -n 2 -m hypothesis --hypothesis-profile=random tests/unit || exit 1; done
 
 conformance: setup  ## what Flink does, case by case
 	@$(RUN) python -m unistream.testing.conformance tests/conformance

@@ -8,7 +8,7 @@ import pytest
 from core_cluster import EVERY_2_S, Cluster, job_graph, settings
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from unistream.base.ids import CheckpointId, LeaderEpoch
 from unistream.core import job_messages as jm
@@ -501,8 +501,5 @@ class CoordinatorRules(RuleBasedStateMachine):
         return [c for c in self.rig.all if isinstance(c, kind)] if hasattr(self, "rig") else []
 
 
-def test_any_event_in_any_order() -> None:
-    run_state_machine_as_test(
-        CoordinatorRules,
-        settings=hypothesis_settings(max_examples=60, stateful_step_count=40, deadline=None),
-    )
+class TestAnyEventInAnyOrder(CoordinatorRules.TestCase):  # type: ignore[misc]  # hypothesis makes the class
+    settings = hypothesis_settings(max_examples=500, stateful_step_count=50, deadline=None)

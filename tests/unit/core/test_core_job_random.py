@@ -12,7 +12,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from unistream.core import job_messages as jm
@@ -185,15 +184,9 @@ class JobAmongFaults(RuleBasedStateMachine):
         assert cluster.handle(jm.Started()) == [], "an ended job stays ended"
 
 
-def test_a_job_among_faults() -> None:
-    run_state_machine_as_test(
-        JobAmongFaults,
-        settings=hypothesis_settings(
-            max_examples=40,
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
+class TestAJobAmongFaults(JobAmongFaults.TestCase):  # type: ignore[misc]  # hypothesis makes the class
+    settings = hypothesis_settings(
+        max_examples=500, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
     )
 
 
