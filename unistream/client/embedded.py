@@ -289,8 +289,9 @@ class EmbeddedJobClient(Closing):
         """
         info = self._dispatcher.wait_for(self._job, condition, timeout_s)
         if info is None:
-            state = self.status().state
-            raise TimeoutError(f"job {self._job} is {state}; what was waited for did not come")
+            now = self.status()
+            why = "" if now.failure is None else f" ({now.failure.kind}: {now.failure.message})"
+            raise TimeoutError(f"job {self._job} is {now.state}{why}; what was waited for did not come")
         return info
 
     def result(self, timeout_s: float | None = None) -> JobResult:
