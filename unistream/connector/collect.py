@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
+from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
+from unistream.connector import durable_local
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
@@ -148,8 +149,8 @@ class _CollectWriter:
             return
         self._stream.close()
         self._file.close()
-        _sync(os.path.join(self._folder, self._name))
-        _sync(self._folder)
+        durable_local.sync(os.path.join(self._folder, self._name))
+        durable_local.sync(self._folder)
         self._closed.append(_Committable(file=self._name, rows=self._rows))
         self._stream = self._file = None
         self._rows = 0
@@ -212,8 +213,7 @@ class _CollectCommitter:
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         context = self._context
         assert context is not None, "commit before open"
-        if permit.lineage != context.lineage or permit.checkpoint_id < request.checkpoint_id:
-            raise ProtocolError(f"checkpoint {request.checkpoint_id} is not covered by {permit}")
+        permit.require(context.lineage, request.checkpoint_id)
         files = tuple(
             msgspec.structs.replace(_decode(content), directory="") for content in request.committables
         )
@@ -231,7 +231,7 @@ class _CollectCommitter:
             checkpoint_id=request.checkpoint_id,
             files=files,
         )
-        if not _create(final, msgspec.json.encode(commit)):
+        if not durable_local.create(final, msgspec.json.encode(commit)):
             return CommitResult(CommitOutcome.ALREADY_COMMITTED)
         return CommitResult(CommitOutcome.COMMITTED, sum(file.rows for file in files))
 
@@ -265,31 +265,6 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
     if not directory:
         raise ConfigError("collect sink: the snapshot does not name the folder; use --pipeline")
     return _CollectCommitter(directory)
-
-
-def _create(path: str, content: bytes) -> bool:
-    """Durable, whole and only if absent. False: it is there already."""
-    draft = f"{path}.{uuid.uuid4().hex}.draft"
-    with open(draft, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        os.remove(draft)
-    _sync(os.path.dirname(path))
-    return True
-
-
-def _sync(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _file_name(text: str) -> str:

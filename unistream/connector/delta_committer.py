@@ -135,12 +135,7 @@ class DeltaCommitter:
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
         """One transaction for all, with the newest checkpoint as its version."""
         context = self._opened()
-        newest = max(request.checkpoint_id for request in requests)
-        if permit.lineage != context.lineage or permit.checkpoint_id < newest:
-            raise ProtocolError(
-                f"checkpoint {newest} of lineage {context.lineage} is not covered by the "
-                f"permit for checkpoint {permit.checkpoint_id} of lineage {permit.lineage}"
-            )
+        permit.require(context.lineage, max(request.checkpoint_id for request in requests))
         parts = [
             _Part(request.checkpoint_id, tuple(self._decoded(content) for content in request.committables))
             for request in requests

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.connector import committable_format, durable_local
 
 COMMITTABLE_FORMAT: Final = 1
 STATS_COLUMNS_MAX: Final = 32  # delta.dataSkippingNumIndexedCols
@@ -61,16 +62,7 @@ def encode_committable(committable: DeltaCommittable) -> bytes:
 
 def decode_committable(content: bytes) -> DeltaCommittable:
     """Raises CorruptSnapshot for anything else, or another format."""
-    try:
-        committable = _DECODER.decode(content)
-    except msgspec.MsgspecError as error:
-        raise CorruptSnapshot(f"a committable of a Delta sink is unreadable: {error}") from error
-    if committable.format != COMMITTABLE_FORMAT:
-        raise CorruptSnapshot(
-            f"a committable of a Delta sink has format {committable.format}, "
-            f"this version reads {COMMITTABLE_FORMAT}"
-        )
-    return committable
+    return committable_format.decode(_DECODER, content, sink="Delta", expected=COMMITTABLE_FORMAT)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -140,13 +132,7 @@ def _write_local(full: str, table: pa.Table, root: str) -> tuple[int, int]:
         file.flush()
         os.fsync(file.fileno())
         status = os.fstat(file.fileno())
-    while folder.startswith(root):  # the names must survive a power cut too
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        folder = os.path.dirname(folder)
+    durable_local.sync_folders(folder, root)
     return status.st_size, status.st_mtime_ns // 1_000_000
 
 

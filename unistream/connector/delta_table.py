@@ -20,6 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from deltalake.transaction import AddAction
 
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
+from unistream.connector import durable_local
 from unistream.connector.delta_schema import TableShape
 from unistream.connector.delta_stage import DeltaFile
 
@@ -178,11 +179,7 @@ class LakeTable:
         folder = os.path.join(self._uri, "_delta_log")
         try:
             for path in (os.path.join(folder, f"{version:020d}.json"), folder, self._uri):
-                handle = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(handle)
-                finally:
-                    os.close(handle)
+                durable_local.sync(path)
         except OSError as error:
             raise Unreachable(f"table {self._uri}: version {version} is not durable: {error}") from error
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
+from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.connector.file_sink_stage import (
     RECORDS_KEPT,
     CommitRecord,
@@ -65,10 +65,7 @@ class FileSinkCommitter:
         """One record for all, under the newest checkpoint."""
         context = self._opened()
         newest = max(request.checkpoint_id for request in requests)
-        if permit.lineage != context.lineage or permit.checkpoint_id < newest:
-            raise ProtocolError(
-                f"checkpoint {newest} of lineage {context.lineage} is not covered by {permit}"
-            )
+        permit.require(context.lineage, newest)
         given = {request.checkpoint_id: self._files(request) for request in requests if request.committables}
         if not given:
             return CommitResult(CommitOutcome.COMMITTED)

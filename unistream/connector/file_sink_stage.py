@@ -23,6 +23,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import JobId, LineageId, OperatorUid
+from unistream.connector import committable_format, durable_local
 
 COMMITTABLE_FORMAT: Final = 1
 RECORDS_KEPT: Final = 2  # of committed checkpoints; the newest tells what is done
@@ -62,15 +63,7 @@ _RECORD: Final = msgspec.json.Decoder(CommitRecord)
 
 def decode_committable(content: bytes) -> FileCommittable:
     """Raises CorruptSnapshot for anything else, another format, or a path that leads out of the root."""
-    try:
-        committable = _COMMITTABLE.decode(content)
-    except msgspec.MsgspecError as error:
-        raise CorruptSnapshot(f"a committable of a file sink is unreadable: {error}") from error
-    if committable.format != COMMITTABLE_FORMAT:
-        raise CorruptSnapshot(
-            f"a committable of a file sink has format {committable.format}, "
-            f"this version reads {COMMITTABLE_FORMAT}"
-        )
+    committable = committable_format.decode(_COMMITTABLE, content, sink="file", expected=COMMITTABLE_FORMAT)
     for file in committable.files:
         if not file.name.startswith("part-") or set(file.path.split("/")) & {"", ".", ".."}:
             raise CorruptSnapshot(f"a committable of a file sink names {file.path!r}")
@@ -132,7 +125,7 @@ class FileStage:
                     file.flush()
                     os.fsync(file.fileno())
             if self._local:
-                _sync_folders(_folder(path), self._root)
+                durable_local.sync_folders(_folder(path), self._root)
             return int(self._system.size(path))
         except PermissionError as error:
             raise ConfigError(
@@ -194,7 +187,7 @@ class FileStage:
         try:
             if self._local:
                 os.rename(source, target)
-                _sync_folders(_folder(target), self._root)
+                durable_local.sync_folders(_folder(target), self._root)
             else:
                 self._system.mv(source, target)
         except OSError as error:
@@ -232,7 +225,7 @@ class FileStage:
         try:
             self._system.makedirs(_folder(path), exist_ok=True)
             if self._local:
-                return _create_local(path, content, self._root)
+                return durable_local.create(path, content, self._root)
             if self._system.exists(path):
                 return False
             self._system.pipe_file(path, content)
@@ -266,30 +259,3 @@ class FileStage:
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _create_local(path: str, content: bytes, root: str) -> bool:
-    draft = f"{path}.{uuid.uuid4().hex}.draft"
-    with open(draft, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        os.remove(draft)
-    _sync_folders(_folder(path), root)
-    return True
-
-
-def _sync_folders(folder: str, root: str) -> None:
-    """The names must survive a power cut too."""
-    while folder.startswith(root):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        folder = _folder(folder)

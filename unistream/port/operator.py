@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from unistream.base.clock import Clock
+from unistream.base.errors import ProtocolError
 from unistream.base.ids import (
     AttemptId,
     CheckpointId,
@@ -50,6 +51,14 @@ class CommitPermit:
     lineage: LineageId
     checkpoint_id: CheckpointId
     epoch: LeaderEpoch
+
+    def require(self, lineage: LineageId, checkpoint_id: CheckpointId) -> None:
+        """Raises ProtocolError unless what was prepared for `checkpoint_id` of `lineage` may be committed."""
+        if self.lineage != lineage or self.checkpoint_id < checkpoint_id:
+            raise ProtocolError(
+                f"checkpoint {checkpoint_id} of lineage {lineage} is not covered by the "
+                f"permit for checkpoint {self.checkpoint_id} of lineage {self.lineage}"
+            )
 
 
 class Output(Protocol):
