@@ -9,11 +9,11 @@ counts as having delivered every barrier.
 from __future__ import annotations
 
 from unistream.base.ids import CheckpointId
-from unistream.core.barriers import Abort, AbortReason, Action, Trigger
+from unistream.core.barriers import Abort, AbortReason, Action, ChannelAlignment, Trigger
 from unistream.model.elements import CheckpointBarrier
 
 
-class BarrierAligner:
+class BarrierAligner(ChannelAlignment):
     """`core.barriers.BarrierHandler` that decides which channels may be read, and never overtakes.
 
     Args:
@@ -23,35 +23,8 @@ class BarrierAligner:
     deadline_ms: int | None = None
 
     def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
-        self._open = set(range(channels))
-        self._blocked: set[int] = set()
-        self._aligned: set[int] = set()
-        self._latest: CheckpointId | None = None
-        self._pending: CheckpointBarrier | None = None
+        super().__init__(channels)
         self._after_tasks_finish = after_tasks_finish
-
-    @property
-    def latest(self) -> CheckpointId | None:
-        """The newest id that was seen; older ones are ignored."""
-        return self._latest
-
-    @property
-    def pending(self) -> CheckpointId | None:
-        """The checkpoint that is being aligned."""
-        return None if self._pending is None else self._pending.checkpoint_id
-
-    @property
-    def blocked(self) -> frozenset[int]:
-        """Channels that must not be read. A channel that ended while blocked stays listed."""
-        return frozenset(self._blocked)
-
-    @property
-    def open_channels(self) -> int:
-        """Channels that have not ended."""
-        return len(self._open)
-
-    def is_blocked(self, channel: int) -> bool:
-        return channel in self._blocked
 
     def persists(self, channel: int) -> bool:
         """Never: no row is overtaken."""
@@ -65,10 +38,10 @@ class BarrierAligner:
         if barrier.checkpoint_id != self.pending:
             if self._latest is not None and barrier.checkpoint_id <= self._latest:
                 return []
-            if self._pending is not None:
-                actions.append(Abort(self._pending.checkpoint_id, AbortReason.SUBSUMED))
+            if self._barrier is not None:
+                actions.append(Abort(self._barrier.checkpoint_id, AbortReason.SUBSUMED))
                 self._release()
-            self._latest, self._pending = barrier.checkpoint_id, barrier
+            self._latest, self._barrier = barrier.checkpoint_id, barrier
         self._aligned.add(channel)
         self._blocked.add(channel)
         return actions + self._trigger_if_complete()
@@ -90,8 +63,8 @@ class BarrierAligner:
     def on_end_of_partition(self, channel: int, now_ms: int) -> list[Action]:
         """Nothing follows on `channel`."""
         self._open.discard(channel)
-        if not self._after_tasks_finish and self._pending is not None:
-            return self._give_up(self._pending.checkpoint_id, AbortReason.INPUT_ENDED)
+        if not self._after_tasks_finish and self._barrier is not None:
+            return self._give_up(self._barrier.checkpoint_id, AbortReason.INPUT_ENDED)
         return self._trigger_if_complete()
 
     def on_time(self, now_ms: int) -> list[Action]:
@@ -104,13 +77,13 @@ class BarrierAligner:
         return [Abort(checkpoint_id, reason)]
 
     def _trigger_if_complete(self) -> list[Action]:
-        if self._pending is None or not self._open <= self._aligned:
+        if self._barrier is None or not self._open <= self._aligned:
             return []
-        triggered = self._pending
+        triggered = self._barrier
         self._release()
         return [Trigger(triggered)]
 
     def _release(self) -> None:
-        self._pending = None
+        self._barrier = None
         self._aligned.clear()
         self._blocked -= self._open

@@ -133,3 +133,39 @@ class BarrierHandler(Protocol):
 
     def cancel(self, checkpoint_id: CheckpointId) -> list[Action]:
         """`checkpoint_id` is given up, from wherever that is known; reported once."""
+
+
+class ChannelAlignment:
+    """Where the channels of a task stand while one checkpoint at most is pending: what both handlers that are
+    exactly once know."""
+
+    def __init__(self, channels: int) -> None:
+        self._open = set(range(channels))
+        self._blocked: set[int] = set()
+        self._aligned: set[int] = set()  # the barrier, or the end, is there
+        self._latest: CheckpointId | None = None
+        self._barrier: CheckpointBarrier | None = None  # None: no checkpoint is pending
+
+    @property
+    def latest(self) -> CheckpointId | None:
+        """The newest id that was seen; older ones are ignored."""
+        return self._latest
+
+    @property
+    def pending(self) -> CheckpointId | None:
+        """The checkpoint whose barriers are not all there; its snapshot may have been triggered."""
+        return None if self._barrier is None else self._barrier.checkpoint_id
+
+    @property
+    def blocked(self) -> frozenset[int]:
+        """Channels whose barrier came in its place; they wait for the others'. One that ended meanwhile stays
+        listed."""
+        return frozenset(self._blocked)
+
+    @property
+    def open_channels(self) -> int:
+        """Channels that have not ended."""
+        return len(self._open)
+
+    def is_blocked(self, channel: int) -> bool:
+        return channel in self._blocked

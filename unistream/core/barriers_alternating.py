@@ -22,6 +22,7 @@ from unistream.core.barriers import (
     Abort,
     AbortReason,
     Action,
+    ChannelAlignment,
     OpenInFlight,
     Prioritize,
     StartPersisting,
@@ -38,7 +39,7 @@ class _Phase(Enum):
     PERSISTING = auto()
 
 
-class AlternatingAligner:
+class AlternatingAligner(ChannelAlignment):
     """`core.barriers.BarrierHandler` for jobs with unaligned checkpoints.
 
     Args:
@@ -47,46 +48,19 @@ class AlternatingAligner:
     """
 
     def __init__(self, channels: int, *, alternating: bool = True, after_tasks_finish: bool = True) -> None:
-        self._open = set(range(channels))
+        super().__init__(channels)
         self._alternating = alternating
         self._after_tasks_finish = after_tasks_finish
         self._rest = _Phase.WAITING if alternating else _Phase.OVERTAKING
         self._phase = self._rest
-        self._blocked: set[int] = set()
         self._announced: dict[int, None] = {}  # in the order of their announcements
-        self._aligned: set[int] = set()  # barrier, or end, is there
         self._target = 0
-        self._latest: CheckpointId | None = None
-        self._barrier: CheckpointBarrier | None = None  # None: none is pending
         self._deadline_ms: int | None = None
-
-    @property
-    def latest(self) -> CheckpointId | None:
-        """The newest id that was seen; older ones are ignored."""
-        return self._latest
-
-    @property
-    def pending(self) -> CheckpointId | None:
-        """The checkpoint whose barriers are not all there; its snapshot may have been triggered."""
-        return None if self._barrier is None else self._barrier.checkpoint_id
-
-    @property
-    def blocked(self) -> frozenset[int]:
-        """Channels whose barrier came in its place; they wait for the others'."""
-        return frozenset(self._blocked)
-
-    @property
-    def open_channels(self) -> int:
-        """Channels that have not ended."""
-        return len(self._open)
 
     @property
     def deadline_ms(self) -> int | None:
         """When the pending alignment becomes unaligned."""
         return self._deadline_ms
-
-    def is_blocked(self, channel: int) -> bool:
-        return channel in self._blocked
 
     def persists(self, channel: int) -> bool:
         """The snapshot is triggered, and the barrier of `channel` has not come."""
