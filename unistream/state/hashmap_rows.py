@@ -75,14 +75,24 @@ def is_nested(descriptor: StateDescriptor) -> bool:
     return bool(descriptor.options.pickled or pa.types.is_nested(descriptor.type))
 
 
-class ValueHandle:
-    """`port.state.ValueState` of values that cannot be changed in place."""
+class RowHandle:
+    """What is kept for the current key; what all handles share."""
 
-    __slots__ = ("_current", "_rows")
+    __slots__ = ("_current", "_rows", "_state")
 
     def __init__(self, state: Rows, current: CurrentKey) -> None:
+        self._state = state
         self._rows = state.rows
         self._current = current
+
+    def clear(self) -> None:
+        self._rows.pop(self._current.key, None)
+
+
+class ValueHandle(RowHandle):
+    """`port.state.ValueState` of values that cannot be changed in place."""
+
+    __slots__ = ()
 
     def value(self) -> Any:
         return self._rows.get(self._current.key)
@@ -93,32 +103,23 @@ class ValueHandle:
         else:
             self._rows[self._current.key] = value
 
-    def clear(self) -> None:
-        self._rows.pop(self._current.key, None)
-
 
 class NestedValueHandle(ValueHandle):
     """The same of values that a user may change in place before `update`."""
 
-    __slots__ = ("_state",)
-
-    def __init__(self, state: Rows, current: CurrentKey) -> None:
-        super().__init__(state, current)
-        self._state = state
+    __slots__ = ()
 
     def value(self) -> Any:
         return self._state.owned(self._current.key)
 
 
-class ListHandle:
+class ListHandle(RowHandle):
     """`port.state.ListState`."""
 
-    __slots__ = ("_current", "_nested", "_rows", "_state")
+    __slots__ = ("_nested",)
 
     def __init__(self, state: Rows, current: CurrentKey, *, nested: bool) -> None:
-        self._state = state
-        self._rows = state.rows
-        self._current = current
+        super().__init__(state, current)
         self._nested = nested
 
     def get(self) -> Sequence[Any]:
@@ -152,9 +153,6 @@ class ListHandle:
         else:
             self.clear()
 
-    def clear(self) -> None:
-        self._rows.pop(self._current.key, None)
-
 
 def elements(values: Iterable[Any]) -> list[Any]:
     """A list of its own, without None.
@@ -168,15 +166,13 @@ def elements(values: Iterable[Any]) -> list[Any]:
     return made
 
 
-class MapHandle:
+class MapHandle(RowHandle):
     """`port.state.MapState`."""
 
-    __slots__ = ("_current", "_nested", "_rows", "_state")
+    __slots__ = ("_nested",)
 
     def __init__(self, state: Rows, current: CurrentKey, *, nested: bool) -> None:
-        self._state = state
-        self._rows = state.rows
-        self._current = current
+        super().__init__(state, current)
         self._nested = nested
 
     def _read(self) -> Any:
@@ -217,19 +213,14 @@ class MapHandle:
     def is_empty(self) -> bool:
         return self._current.key not in self._rows
 
-    def clear(self) -> None:
-        self._rows.pop(self._current.key, None)
 
-
-class ReducingHandle:
+class ReducingHandle(RowHandle):
     """`port.state.AppendingState` of a reducing state."""
 
-    __slots__ = ("_current", "_reduce", "_rows", "_state")
+    __slots__ = ("_reduce",)
 
     def __init__(self, state: Rows, current: CurrentKey, reduce: Callable[[Any, Any], Any]) -> None:
-        self._state = state
-        self._rows = state.rows
-        self._current = current
+        super().__init__(state, current)
         self._reduce = reduce
 
     def get(self) -> Any:
@@ -240,19 +231,14 @@ class ReducingHandle:
         found = self._state.owned(key)
         self._rows[key] = value if found is None else self._reduce(found, value)
 
-    def clear(self) -> None:
-        self._rows.pop(self._current.key, None)
 
-
-class AggregatingHandle:
+class AggregatingHandle(RowHandle):
     """`port.state.AppendingState` of an aggregating state."""
 
-    __slots__ = ("_aggregate", "_current", "_rows", "_state")
+    __slots__ = ("_aggregate",)
 
     def __init__(self, state: Rows, current: CurrentKey, aggregate: AggregateFunction) -> None:
-        self._state = state
-        self._rows = state.rows
-        self._current = current
+        super().__init__(state, current)
         self._aggregate = aggregate
 
     def get(self) -> Any:
@@ -265,6 +251,3 @@ class AggregatingHandle:
         if found is None:
             found = self._aggregate.create_accumulator()
         self._rows[key] = self._aggregate.add(value, found)
-
-    def clear(self) -> None:
-        self._rows.pop(self._current.key, None)

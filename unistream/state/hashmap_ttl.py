@@ -11,7 +11,7 @@ from typing import Any
 
 from unistream.base.clock import Clock
 from unistream.model.state import AggregateFunction, StateTtl, TtlUpdate, TtlVisibility
-from unistream.state.hashmap_rows import CurrentKey, Rows, elements
+from unistream.state.hashmap_rows import CurrentKey, RowHandle, Rows, elements
 
 Cell = tuple[Any, int]
 
@@ -35,16 +35,20 @@ class Lifetime:
         return self._clock.wall_ms() + self._ms
 
 
-class _TtlHandle:
-    """One cell per key."""
+class _LivingHandle(RowHandle):
+    """What it keeps has a time to live."""
 
-    __slots__ = ("_current", "_life", "_rows", "_state")
+    __slots__ = ("_life",)
 
     def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
-        self._state = state
-        self._rows = state.rows
-        self._current = current
+        super().__init__(state, current)
         self._life = life
+
+
+class _CellHandle(_LivingHandle):
+    """One cell per key."""
+
+    __slots__ = ()
 
     def _read(self) -> Any:
         """The value as a reader sees it, which may make it live longer or remove it."""
@@ -67,11 +71,8 @@ class _TtlHandle:
     def _write(self, value: Any) -> None:
         self._rows[self._current.key] = (value, self._life.expiry())
 
-    def clear(self) -> None:
-        self._rows.pop(self._current.key, None)
 
-
-class TtlValueHandle(_TtlHandle):
+class TtlValueHandle(_CellHandle):
     """`port.state.ValueState`."""
 
     __slots__ = ()
@@ -86,7 +87,7 @@ class TtlValueHandle(_TtlHandle):
             self._write(value)
 
 
-class TtlReducingHandle(_TtlHandle):
+class TtlReducingHandle(_CellHandle):
     """`port.state.AppendingState` of a reducing state."""
 
     __slots__ = ("_reduce",)
@@ -105,7 +106,7 @@ class TtlReducingHandle(_TtlHandle):
         self._write(value if found is None else self._reduce(found, value))
 
 
-class TtlAggregatingHandle(_TtlHandle):
+class TtlAggregatingHandle(_CellHandle):
     """`port.state.AppendingState` of an aggregating state."""
 
     __slots__ = ("_aggregate",)
@@ -127,16 +128,10 @@ class TtlAggregatingHandle(_TtlHandle):
         self._write(self._aggregate.add(value, found))
 
 
-class TtlListHandle:
+class TtlListHandle(_LivingHandle):
     """`port.state.ListState`; each element has a time of its own."""
 
-    __slots__ = ("_current", "_life", "_rows", "_state")
-
-    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
-        self._state = state
-        self._rows = state.rows
-        self._current = current
-        self._life = life
+    __slots__ = ()
 
     def get(self) -> Sequence[Any]:
         key, life = self._current.key, self._life
@@ -172,20 +167,11 @@ class TtlListHandle:
         self.clear()
         self.add_all(replaced)
 
-    def clear(self) -> None:
-        self._rows.pop(self._current.key, None)
 
-
-class TtlMapHandle:
+class TtlMapHandle(_LivingHandle):
     """`port.state.MapState`; each entry has a time of its own."""
 
-    __slots__ = ("_current", "_life", "_rows", "_state")
-
-    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
-        self._state = state
-        self._rows = state.rows
-        self._current = current
-        self._life = life
+    __slots__ = ()
 
     def get(self, key: Any) -> Any:
         found: dict[Any, Cell] | None = self._state.owned(self._current.key)
@@ -239,9 +225,6 @@ class TtlMapHandle:
             return True
         now = self._life.now()
         return not any(expires > now for _, expires in found.values())
-
-    def clear(self) -> None:
-        self._rows.pop(self._current.key, None)
 
     def _drop(self, found: dict[Any, Cell], keys: Iterable[Any]) -> None:
         for key in keys:
