@@ -1,10 +1,12 @@
 """How fast is keyed state, on one core and without exchange or sources? One JSON line per figure.
 
-    python -m benchmarks.state hashmap-record|hashmap-batch|restore|snapshot
+    python -m benchmarks.state hashmap-record|hashmap-batch|timers-record|timers-batch|restore|snapshot
                                [--rows N] [--backend hashmap|rocksdb]
 
 hashmap-record   rows/s of a function per row that counts by key, and emits a row for each row
 hashmap-batch    rows/s of a function per batch that counts by key, over a column
+timers-record    rows/s of a function per row that moves a timer of its key with each row
+timers-batch     the same per batch, in columns; half of all timers fire in both
 restore          bytes that each of two subtasks reads of the tables of one with a million keys, in its share
 snapshot         ms of the synchronous part of a snapshot of a million keys, and of its tables
 `rows_per_s` counts input rows per second of this thread, once every key has been seen.
@@ -18,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -65,9 +67,36 @@ class CountBatches(us.KeyedBatchFunction):
         out.emit(batch.keys.append_column("seen", count))
 
 
+class TimersRows(us.KeyedProcessFunction):
+    def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
+        context.delete_event_time_timer(row["value"] % 1_000)
+        context.register_event_time_timer(row["value"])
+
+    def on_timer(self, timestamp: int, context: us.ProcessContext, out: us.Collector) -> None:
+        out.emit({"key": context.key, "at": timestamp})
+
+
+class TimersBatches(us.KeyedBatchFunction):
+    def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        times = batch.records.column("value").to_numpy()
+        context.delete_event_time_timers(times % 1_000, batch.groups)
+        context.register_event_time_timers(times, batch.groups)
+
+    def on_timers(self, timers: us.TimerBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        out.emit(timers.keys.take(pa.array(timers.groups)).append_column("at", timers.times), timers.times)
+
+
+_RATES: Final[dict[str, tuple[type[Any], type[Any], int]]] = {
+    "hashmap-record": (KeyedProcessOperator, CountRows, 2_000_000),
+    "hashmap-batch": (KeyedBatchOperator, CountBatches, 8_000_000),
+    "timers-record": (KeyedProcessOperator, TimersRows, 2_000_000),
+    "timers-batch": (KeyedBatchOperator, TimersBatches, 8_000_000),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("case", choices=["hashmap-record", "hashmap-batch", "restore", "snapshot"])
+    parser.add_argument("case", choices=[*_RATES, "restore", "snapshot"])
     parser.add_argument("--rows", type=int, help="timed rows; default 2 million per row, 8 million per batch")
     parser.add_argument("--backend", default="hashmap", choices=["hashmap", "rocksdb"])
     options = parser.parse_args()
@@ -77,12 +106,9 @@ def main() -> None:
             lines = snapshots(options.backend, Path(folder))
         elif options.case == "restore":
             lines = restores(options.backend, Path(folder))
-        elif options.case == "hashmap-record":
-            lines = rates(KeyedProcessOperator, CountRows, options.rows or 2_000_000, options.backend, folder)
         else:
-            lines = rates(
-                KeyedBatchOperator, CountBatches, options.rows or 8_000_000, options.backend, folder
-            )
+            operator, function, rows = _RATES[options.case]
+            lines = rates(operator, function, options.rows or rows, options.backend, folder)
         for line in lines:
             print(
                 json.dumps({"benchmark": "state", "case": options.case, "backend": options.backend, **line})
@@ -102,8 +128,9 @@ def rates(
                 made.process_batch(batch, 0)
             batches = list(_batches(rows, keys, key_type))
             started = time.thread_time()
-            for batch in batches:
+            for place, batch in enumerate(batches, 1):
                 made.process_batch(batch, 0)
+                made.process_watermark(keys // 2 * place // len(batches))
             seconds = time.thread_time() - started
         count = sum(batch.num_rows for batch in batches)
         yield {

@@ -41,6 +41,7 @@ _HOMES: Final = {
         "AggregatingStateDescriptor",
         "ListStateDescriptor",
         "MapStateDescriptor",
+        "OperatorListDescriptor",
         "ReducingStateDescriptor",
         "StateOptions",
         "StateTtl",
@@ -54,6 +55,7 @@ _HOMES: Final = {
         "BatchContext",
         "KeyedBatch",
         "KeyedBatchFunction",
+        "TimerBatch",
     ),
     "unistream.operator.process_broadcast": ("BroadcastContext", "BroadcastProcessFunction"),
     "unistream.operator.process_plain": ("FunctionContext", "ProcessFunction"),
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
         AggregatingStateDescriptor,
         ListStateDescriptor,
         MapStateDescriptor,
+        OperatorListDescriptor,
         ReducingStateDescriptor,
         StateOptions,
         StateTtl,
@@ -101,7 +104,13 @@ if TYPE_CHECKING:
     from unistream.model.watermarks import WatermarkStrategy
     from unistream.operator.aggregates import count, max, mean, min, sum
     from unistream.operator.process import Collector, KeyedProcessFunction, ProcessContext
-    from unistream.operator.process_batch import BatchCollector, BatchContext, KeyedBatch, KeyedBatchFunction
+    from unistream.operator.process_batch import (
+        BatchCollector,
+        BatchContext,
+        KeyedBatch,
+        KeyedBatchFunction,
+        TimerBatch,
+    )
     from unistream.operator.process_broadcast import BroadcastContext, BroadcastProcessFunction
     from unistream.operator.process_plain import FunctionContext, ProcessFunction
     from unistream.operator.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
@@ -135,6 +144,7 @@ __all__ = [
     "ListMode",
     "ListStateDescriptor",
     "MapStateDescriptor",
+    "OperatorListDescriptor",
     "PrintSink",
     "ProcessContext",
     "ProcessFunction",
@@ -149,6 +159,7 @@ __all__ = [
     "StaticSource",
     "StreamExchangeMode",
     "SuppressRestarts",
+    "TimerBatch",
     "TransactionTimeout",
     "TtlUpdate",
     "TtlVisibility",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,7 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, read
+from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 
 
 @pytest.fixture(params=["hashmap", "rocksdb"])
@@ -308,7 +309,7 @@ class Point:
 PICKLED = StateOptions(pickled=True)
 
 
-@pytest.mark.parametrize(
+pickled_kinds = pytest.mark.parametrize(
     ("declared", "write", "look"),
     [
         (
@@ -325,6 +326,9 @@ PICKLED = StateOptions(pickled=True)
     ],
     ids=["value", "list", "map"],
 )
+
+
+@pickled_kinds
 def test_pickled_state_holds_any_object_and_is_restored_where_that_is_allowed(
     bench: Bench, declared: StateDescriptor, write: Any, look: Any
 ) -> None:
@@ -342,6 +346,49 @@ def test_pickled_state_holds_any_object_and_is_restored_where_that_is_allowed(
     again = restored.state(declared)
     restored.at("a")
     assert look(again) == Point(3)
+
+
+class Locked:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Refuses:
+    def __reduce__(self) -> Any:
+        raise LookupError("not today")
+
+
+class Endless:
+    def __reduce__(self) -> Any:
+        return Endless, (Endless(),)
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        (Locked, r"Locked, which cannot be pickled: TypeError: cannot pickle '_thread.lock'"),
+        (Refuses, r"Refuses, which cannot be pickled: LookupError: not today"),
+        (Endless, r"Endless, which cannot be pickled: (RecursionError|PicklingError)"),
+    ],
+)
+@pickled_kinds
+def test_what_cannot_be_pickled_is_the_users_error_and_not_a_snapshot_to_try_again(
+    bench: Bench, declared: StateDescriptor, write: Any, look: Any, unfit: tuple[Any, str]
+) -> None:
+    made, told = unfit
+    keyed = bench.make()
+    keyed.backend.declare_keys(USER)
+    state = keyed.state(declared)
+    keyed.at("a")
+    where = r"state 's' of key \(user string\) was given an object of [a-z_.]*test_contract_state_forms\."
+    with pytest.raises(UserCodeError, match=where + told):
+        write_and_store(keyed, lambda: write(state, made()))
+
+
+def write_and_store(keyed: Keyed, write: Any) -> None:
+    """Who pickles at once refuses at once; the others when a snapshot is stored."""
+    write()
+    keyed.tables()
 
 
 def _value_type(table: StateTable) -> pa.DataType:

@@ -77,7 +77,8 @@ class KeyedStream:
         *,
         returns: pa.Schema | Mapping[str, pa.DataType] | None = None,
     ) -> DataStream:
-        """Runs a function with keyed state batch by batch, the rows grouped by key: no Python per row.
+        """Runs a function with keyed state and timers batch by batch, the rows grouped by key: no Python per
+        row, nor per timer.
 
         Args:
             function: One object for all keys; what belongs to a key goes into its columns.

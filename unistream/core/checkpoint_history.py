@@ -1,7 +1,7 @@
 """Figures of a job's snapshots: pure bookkeeping beside the coordinator.
 
-The newest `HISTORY_MAX` are kept whole (Flink's `web.checkpoints.history`), of the others only numbers:
-counts, bounds, and for the quantiles the figures of the last `SAMPLES_MAX` completed ones.
+The newest are kept whole, as many as `web.checkpoints.history` says; of the others only numbers: counts,
+bounds, and for the quantiles the figures of the last `SAMPLES_MAX` completed ones.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from unistream.model.checkpoint_figures import (
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked
 
-HISTORY_MAX: Final = 10
 SAMPLES_MAX: Final = 1_000
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 _SPREAD: Final = ("duration_ms", "state_bytes", "new_bytes", "processed_bytes", "persisted_bytes")
@@ -43,11 +42,17 @@ class _Ended:
 
 
 class CheckpointHistory:
-    """What has become of the snapshots of one job. Times are of the machine's clock, in ms, unless said."""
+    """What has become of the snapshots of one job. Times are of the machine's clock, in ms, unless said.
 
-    def __init__(self) -> None:
+    Args:
+        kept_max: Those that are kept whole. The latest completed and the latest failed one, and the latest
+            savepoint, are so in any case.
+    """
+
+    def __init__(self, kept_max: int) -> None:
+        self._kept_max = kept_max
         self._open: dict[CheckpointId, tuple[int, dict[SubtaskId, SubtaskFigures]]] = {}
-        self._ended: deque[_Ended] = deque(maxlen=HISTORY_MAX)
+        self._ended: deque[_Ended] = deque(maxlen=kept_max)
         self._samples = {name: Sample() for name in _SPREAD}
         self.count_completed = 0
         self.count_failed = 0
@@ -148,7 +153,7 @@ class CheckpointHistory:
             failed=self.count_failed,
             in_progress=len(running),
             restored=self.count_restored,
-            latest=tuple(newest[:HISTORY_MAX]),
+            latest=tuple(newest[: self._kept_max]),
             latest_completed=latest.get("completed"),
             latest_savepoint=latest.get("savepoint"),
             latest_failed=latest.get("failed"),

@@ -51,6 +51,7 @@ class JobSettings:
         lineage: Made at a fresh start; must be the manifest's when there is a restore point.
         artifact: SHA-256 (hex) of the user code.
         checkpoint_root: fsspec URL of the checkpoint storage.
+        checkpoints_history: Snapshots whose figures are remembered whole.
         checkpoint_interval_ms: None = checkpointing is off (savepoints still work).
         allow_non_restored: State whose operator is gone is dropped instead of refused.
         first_checkpoint_id: No id below it is given out; one past the highest directory that is
@@ -72,6 +73,7 @@ class JobSettings:
     unaligned_checkpoints: bool
     tolerable_checkpoint_failures: int
     checkpoints_retained: int
+    checkpoints_history: int
     retention: Retention
     slot_request_timeout_ms: int
     slot_idle_timeout_ms: int
@@ -120,6 +122,7 @@ class JobSettings:
             unaligned_checkpoints=config.get(options.UNALIGNED_ENABLED),
             tolerable_checkpoint_failures=_at_least(config, options.CHECKPOINT_TOLERABLE_FAILURES, 0),
             checkpoints_retained=_at_least(config, options.CHECKPOINTS_RETAINED, 1),
+            checkpoints_history=config.get(options.CHECKPOINTS_HISTORY),
             retention=Retention(config.get(options.CHECKPOINT_RETENTION)),
             slot_request_timeout_ms=_at_least(config, options.SLOT_REQUEST_TIMEOUT, 1),
             slot_idle_timeout_ms=_at_least(config, options.SLOT_IDLE_TIMEOUT, 0),

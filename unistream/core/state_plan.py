@@ -5,8 +5,8 @@
     graph, options ──────────────────┘                                        unknown, refused
 
 Nothing is started. It says what a restore would do: whether the snapshot fits the graph is asked of
-`core.state_assignment` itself, types are judged by `model.state_types`, as the backends judge them. Where an
-operator does not declare a state before it runs, nothing is guessed.
+`core.state_assignment` and `core.in_flight` themselves, types are judged by `model.state_types`, as whoever
+restores judges them. Where an operator does not declare a state before it runs, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ import pyarrow as pa
 from unistream.base.config.state import ALLOW_PICKLED_STATE
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
+from unistream.core.in_flight import with_in_flight
 from unistream.core.max_parallelism import adapt_max_parallelism
 from unistream.core.state_assignment import assign_state
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, OperatorInfo
 from unistream.model.keyed_snapshot import StateKind
-from unistream.model.snapshot import KEY_GROUP_COLUMN, Manifest, VertexSnapshot
+from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, Manifest, VertexSnapshot
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
 from unistream.model.state_types import Refused, Same, Widened, key_migration, table_migration
 
@@ -54,7 +55,8 @@ class StoredState:
 
     Attributes:
         kind: None: a list of operator state, or a backend's own files.
-        schema: Of its table; None: it has none that can be read.
+        mode: Of a list: how it is dealt out; None: it is none.
+        schema: Of its table, or of the items of a list; None: it has none that can be read.
         rows: None: not known.
         is_native: A backend's own files, whatever states are in them.
     """
@@ -65,6 +67,21 @@ class StoredState:
     pickled: bool = False
     rows: int | None = None
     is_native: bool = False
+    mode: ListMode | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredList:
+    """Operator state with a type: a list, or a broadcast map.
+
+    Attributes:
+        schema: Of its items.
+        mode: How it is dealt out.
+    """
+
+    name: str
+    schema: pa.Schema
+    mode: ListMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,18 +91,23 @@ class DeclaredState:
     Attributes:
         states: Keyed states.
         keys: Its key columns; None: not known yet.
-        lists: Operator state that it reads.
+        lists: Operator state that it reads, in a form of its own.
         list_prefixes: The same, by the beginning of its name.
+        typed_lists: Operator state of users, and broadcast maps.
         tables: Its own tables: name -> columns.
-        is_whole: There is nothing else. False: it may ask for more when it runs.
+        is_whole: There is no other keyed state, and there are no timers. False: it may ask for more when it
+            runs.
+        has_all_lists: There is no other operator state. False: as above.
     """
 
     states: tuple[StateDescriptor, ...] = ()
     keys: pa.Schema | None = None
     lists: frozenset[str] = frozenset()
     list_prefixes: tuple[str, ...] = ()
+    typed_lists: tuple[DeclaredList, ...] = ()
     tables: Mapping[str, frozenset[str]] = field(default_factory=dict)
     is_whole: bool = True
+    has_all_lists: bool = True
 
 
 class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,7 +195,8 @@ def _problems(
         return (f"{directory} was taken behind the end of a drained job, nothing can go on from it{beside}",)
     try:
         fitted = adapt_max_parallelism(graph, manifest)
-        assign_state(manifest, directory, fitted, allow_non_restored=allow_non_restored)
+        restores = assign_state(manifest, directory, fitted, allow_non_restored=allow_non_restored)
+        with_in_flight(restores, manifest, directory, fitted, allow_non_restored=allow_non_restored)
     except ConfigError as error:
         return (str(error),)
     return ()
@@ -221,7 +244,8 @@ class _Rules:
         return OperatorPlan(uid=operator.uid, name=operator.name, fate=fate, states=states)
 
     def _states(self, stored: tuple[StoredState, ...], declared: DeclaredState) -> Iterator[StatePlan]:
-        left = {state.name: state for state in stored}
+        left = {state.name: state for state in stored if state.mode is None}
+        lists = {state.name: state for state in stored if state.mode is not None}
         for descriptor in declared.states:
             names = (descriptor.name, *descriptor.options.renamed_from)
             found = next((left.pop(name) for name in names if name in left), None)
@@ -230,7 +254,9 @@ class _Rules:
                 yield StatePlan(state=descriptor.name, fate=fate)
             else:
                 yield self._declared(found, descriptor, declared.keys)
-        for state in left.values():
+        for wanted in declared.typed_lists:
+            yield _declared_list(lists.pop(wanted.name, None), wanted)
+        for state in (*left.values(), *lists.values()):
             yield self._other(state, declared)
 
     def _declared(self, stored: StoredState, wanted: StateDescriptor, keys: pa.Schema | None) -> StatePlan:
@@ -281,11 +307,31 @@ class _Rules:
                 text = f"its columns have changed: {', '.join(changed)}; give the operator another uid"
                 return StatePlan(state=name, fate=Fate.REFUSED, why=text, rows=rows)
             return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
-        if not declared.is_whole:
+        if stored.mode is not None and not declared.has_all_lists:
+            return _unknown(stored, "dropped unless the operator asks for it when it opens")
+        if stored.mode is None and not declared.is_whole:
             if stored.kind is StateKind.TIMERS:
                 return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
             return _unknown(stored, "kept until the operator asks for it")
         return StatePlan(state=name, fate=Fate.DROPPED, why="the operator does not read it", rows=rows)
+
+
+def _declared_list(stored: StoredState | None, wanted: DeclaredList) -> StatePlan:
+    """Of operator state with a type."""
+    if stored is None:
+        return StatePlan(state=wanted.name, fate=Fate.NEW)
+    if stored.mode is not wanted.mode:
+        assert stored.mode is not None, "a list has a mode"
+        why = f"it was stored as {stored.mode.value} list, and is declared as {wanted.mode.value} list"
+        return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=why, rows=stored.rows)
+    change = Same() if stored.schema is None else table_migration(stored.schema, wanted.schema, ())
+    match change:
+        case Refused(why):
+            return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=why, rows=stored.rows)
+        case Widened(why):
+            return StatePlan(state=wanted.name, fate=Fate.MIGRATED, why=why, rows=stored.rows)
+        case Same():
+            return StatePlan(state=wanted.name, fate=Fate.KEPT, rows=stored.rows)
 
 
 def key_columns(table: pa.Schema) -> pa.Schema:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from unistream.base.crash_points import crash_point
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.master.ordered import OrderedWorker
 from unistream.port.metadata import (
@@ -98,7 +99,11 @@ class Catalogue:
         self._submit("record_exception", lambda: self._store.record_exception(record))
 
     def record_commit(self, record: CommitRecord) -> None:
-        self._submit("record_commit", lambda: self._store.record_commit(record))
+        def write() -> None:
+            self._store.record_commit(record)
+            crash_point("commit.recorded")
+
+        self._submit("record_commit", write)
 
     def close(self, timeout_s: float) -> None:
         """Writes what is queued, then closes the store."""

@@ -155,7 +155,8 @@ class Dispatcher:
         master = self._jobs.get(job)
         if master is not None:
             return master.checkpoints()
-        return checkpoints_from_records(self._services.metadata.checkpoints(self._record(job).job))
+        record = self._record(job)
+        return checkpoints_from_records(record, self._services.metadata.checkpoints(record.job))
 
     def graph_json(self, job: JobId) -> bytes:
         """The job's graph as data, at the parallelism that it has now. Raises NotFound."""

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from unistream.core.checkpoint_history import HISTORY_MAX, Sample
+from unistream.base.config import CHECKPOINTS_HISTORY, Configuration
+from unistream.core.checkpoint_history import Sample
 from unistream.master.exceptions import recorded_exceptions
 from unistream.master.job_info import (
     CheckpointInfo,
@@ -82,9 +83,11 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
     )
 
 
-def checkpoints_from_records(records: Iterable[CheckpointRecord]) -> CheckpointsInfo:
+def checkpoints_from_records(record: JobRecord, records: Iterable[CheckpointRecord]) -> CheckpointsInfo:
     """What the catalogue knows of a job's snapshots: nothing of single subtasks, nor what was restored."""
-    newest = sorted((_figures(record) for record in records), key=lambda f: f.checkpoint_id, reverse=True)
+    graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
+    kept_max = Configuration(graph.config if graph is not None else {}).get(CHECKPOINTS_HISTORY)
+    newest = sorted((_figures(one) for one in records), key=lambda f: f.checkpoint_id, reverse=True)
     completed = [figures for figures in newest if figures.status is SnapshotStatus.COMPLETED]
     failed = [figures for figures in newest if figures.status is SnapshotStatus.FAILED]
     summary = {}
@@ -97,7 +100,7 @@ def checkpoints_from_records(records: Iterable[CheckpointRecord]) -> Checkpoints
         completed=len(completed),
         failed=len(failed),
         in_progress=len(newest) - len(completed) - len(failed),
-        latest=tuple(newest[:HISTORY_MAX]),
+        latest=tuple(newest[:kept_max]),
         latest_completed=next((f for f in completed if not f.kind.is_savepoint), None),
         latest_savepoint=next((f for f in completed if f.kind.is_savepoint), None),
         latest_failed=next(iter(failed), None),

@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.snapshot import ListMode, ListState
-from unistream.model.state import MAP_KEY_COLUMN, VALUE_COLUMN, ListStateDescriptor, MapStateDescriptor
+from unistream.model.state import (
+    MAP_KEY_COLUMN,
+    VALUE_COLUMN,
+    MapStateDescriptor,
+    OperatorListDescriptor,
+)
+from unistream.model.state_types import Refused, converted, migration
 
 _ITEM_ROWS: Final = 65_536
 
@@ -25,18 +31,30 @@ class OperatorList:
     """A list of this subtask: what `context.operator_state(...)` gives.
 
     Args:
-        mode: How it is dealt out on restore: SPLIT, each element to one subtask; UNION, all to all;
-            BROADCAST, the list of one subtask to all, which is for lists that are the same everywhere.
+        descriptor: Its mode is how it is dealt out on restore. BROADCAST is for lists that are the same
+            everywhere.
         restored: What was stored.
+        stored_mode: How that was dealt out; None: not known.
+
+    Raises:
+        ConfigError: it was stored with another type, or to be dealt out in another way.
     """
 
-    def __init__(self, name: str, kind: pa.DataType, mode: ListMode, restored: Iterable[bytes]) -> None:
-        self.descriptor = ListStateDescriptor(name, kind)
-        self.mode = mode
+    def __init__(
+        self,
+        descriptor: OperatorListDescriptor,
+        restored: Iterable[bytes] = (),
+        stored_mode: ListMode | None = None,
+    ) -> None:
+        self.descriptor = descriptor
         self._elements: list[Any] = []
-        schema = pa.schema([pa.field(VALUE_COLUMN, kind)])
+        if stored_mode is not None and stored_mode is not descriptor.mode:
+            raise ConfigError(
+                f"operator state {descriptor.name!r} {other_mode(stored_mode, descriptor.mode)}; declare the "
+                "stored mode again, or give the changed state another name"
+            )
         for item in restored:
-            for batch in read_item(item, name, schema):
+            for batch in read_item(item, descriptor.name, list_schema(descriptor)):
                 self._elements.extend(batch.column(0).to_pylist())
 
     def get(self) -> Sequence[Any]:
@@ -58,15 +76,15 @@ class OperatorList:
 
     def snapshot(self) -> ListState:
         """The elements of now, encoded when they are read."""
-        rows = 1 if self.mode is ListMode.SPLIT else _ITEM_ROWS
+        name, kind, mode = self.descriptor.name, self.descriptor.type, self.descriptor.mode
+        rows = 1 if mode is ListMode.SPLIT else _ITEM_ROWS
         elements = tuple(self._elements)
-        name, kind = self.descriptor.name, self.descriptor.type
 
         def encode() -> Iterator[bytes]:
             for start in range(0, len(elements), rows):
                 yield write_item(name, [(VALUE_COLUMN, kind, elements[start : start + rows])])
 
-        return ListState(self.mode, EncodedItems(encode))
+        return ListState(mode, EncodedItems(encode))
 
 
 class BroadcastMap:
@@ -77,11 +95,8 @@ class BroadcastMap:
         self.descriptor = descriptor
         self.writable = False
         self._entries: dict[Any, Any] = {}
-        schema = pa.schema(
-            [pa.field(MAP_KEY_COLUMN, descriptor.key_type), pa.field(VALUE_COLUMN, descriptor.type)]
-        )
         for item in restored:
-            for batch in read_item(item, descriptor.name, schema):
+            for batch in read_item(item, descriptor.name, map_schema(descriptor)):
                 self._entries.update(
                     zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
                 )
@@ -165,6 +180,31 @@ class EncodedItems(Sequence[bytes]):
         return self._items[position]
 
 
+def list_schema(descriptor: OperatorListDescriptor) -> pa.Schema:
+    """Columns of the items of a list."""
+    return pa.schema([pa.field(VALUE_COLUMN, descriptor.type)])
+
+
+def map_schema(descriptor: MapStateDescriptor) -> pa.Schema:
+    """Columns of the items of a broadcast map."""
+    return pa.schema([pa.field(MAP_KEY_COLUMN, descriptor.key_type), pa.field(VALUE_COLUMN, descriptor.type)])
+
+
+def other_mode(stored: ListMode, declared: ListMode) -> str:
+    """Why a list cannot be restored with another mode (Flink refuses it as well): what every subtask had a
+    copy of would be there several times, and what each had a part of would be the same nowhere."""
+    return f"was stored as {stored.value} list, and is declared as {declared.value} list"
+
+
+def item_schema(item: bytes) -> pa.Schema | None:
+    """Columns of an item that `write_item` made; None: it is of another make."""
+    try:
+        with pa.ipc.open_stream(item) as stream:
+            return stream.schema
+    except pa.ArrowException:
+        return None
+
+
 def write_item(name: str, columns: Sequence[tuple[str, pa.DataType, Sequence[Any]]]) -> bytes:
     """An Arrow IPC stream of one batch.
 
@@ -185,7 +225,7 @@ def write_item(name: str, columns: Sequence[tuple[str, pa.DataType, Sequence[Any
 
 
 def read_item(item: bytes, name: str, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches of an item, as `wanted`: numbers may have become wider.
+    """Batches of an item, as `wanted`: types may have changed as `model.state_types` allows.
 
     Raises:
         ConfigError: it was stored with other types.
@@ -196,13 +236,22 @@ def read_item(item: bytes, name: str, wanted: pa.Schema) -> Iterator[pa.RecordBa
                 f"state {name!r} was stored with columns ({', '.join(stream.schema.names)}), wanted "
                 f"({', '.join(wanted.names)}); give the changed state another name"
             )
-        for batch in stream:
-            try:
-                yield batch.cast(wanted)
-            except pa.ArrowException as error:
+        for old, new in zip(stream.schema, wanted, strict=True):
+            change = migration(old.type, new.type)
+            if isinstance(change, Refused):
                 types = ", ".join(str(field.type) for field in stream.schema)
                 raise ConfigError(
                     f"state {name!r} was stored as {types} and is now declared as "
-                    f"{', '.join(str(field.type) for field in wanted)}: {error}; give the changed state "
-                    "another name, declare the stored type again, or start without state"
+                    f"{', '.join(str(field.type) for field in wanted)}: {change.reason}; give the changed "
+                    "state another name, declare the stored type again, or start without state"
+                )
+        for batch in stream:
+            try:
+                columns = [
+                    converted(column, field.type) for column, field in zip(batch.columns, wanted, strict=True)
+                ]
+            except pa.ArrowException as error:
+                raise ConfigError(
+                    f"state {name!r} holds a value that cannot be converted: {error}"
                 ) from error
+            yield pa.RecordBatch.from_arrays(columns, schema=wanted)

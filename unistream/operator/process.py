@@ -7,9 +7,9 @@ inside the watermark that passes them. The same (key, time) registered twice fir
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,17 +18,17 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.column_values import column_values, row_values
 from unistream.model.elements import Batch
-from unistream.model.snapshot import KEY_GROUP_COLUMN, OperatorSnapshot, OperatorState
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import StateDescriptor
 from unistream.operator.base import BaseOperator, function_name
-from unistream.operator.process_context import (
-    TIMESTAMP_COLUMN,
-    Collector,
-    ProcessContext,
-    declared_states,
-    timer_table,
-)
+from unistream.operator.process_context import Collector, ProcessContext, declared_states
 from unistream.operator.rows import Row, RowSchema
+from unistream.operator.timer_table import (
+    EVENT_TIMERS,
+    PROCESSING_TIMERS,
+    stored_timers,
+    table_of_timers,
+)
 from unistream.operator.timers import KeyedTimers
 from unistream.port.operator import CommitPermit
 from unistream.port.state import KeyedStateBackend
@@ -42,9 +42,6 @@ __all__ = [
     "KeyedProcessOperator",
     "ProcessContext",
 ]
-
-EVENT_TIMERS: Final = "__event_timers"
-PROCESSING_TIMERS: Final = "__processing_timers"
 
 
 class KeyedProcessFunction:
@@ -81,6 +78,7 @@ class KeyedOperator(BaseOperator):
         self._keys = list(keys)
         self._key_schema = None if key_schema is None else _without_dictionaries(key_schema)
         self._backend: KeyedStateBackend | None = None
+        self._armed: int | None = None
 
     def declared_states(self) -> tuple[StateDescriptor, ...]:
         """Keyed state that is known before anything runs: attributes of the function."""
@@ -122,6 +120,18 @@ class KeyedOperator(BaseOperator):
         if self._key_schema is None:
             self._key_schema = _without_dictionaries(keys.schema)
         return self.backend.keys_of(keys)
+
+    def fire_at(self, earliest: int | None, fire: Callable[[int], None]) -> None:
+        """One timer of the task stands for the earliest of ours. `fire` may come too often, but not late."""
+        if earliest is None or (self._armed is not None and self._armed <= earliest):
+            return
+
+        def fired(at_ms: int) -> None:
+            self._armed = None
+            fire(at_ms)
+
+        self._armed = earliest
+        self.context.timers.register(earliest, fired)
 
     def _restore(self, state: OperatorState) -> None:
         if state.state:
@@ -168,7 +178,6 @@ class KeyedProcessOperator(KeyedOperator):
         self._schemas: dict[str | None, RowSchema] = {None: RowSchema(returns)}
         self._event = KeyedTimers()
         self._processing = KeyedTimers()
-        self._armed: int | None = None
         self._process: ProcessContext | None = None
 
     def open(self) -> None:
@@ -195,9 +204,8 @@ class KeyedProcessOperator(KeyedOperator):
         for name, there in ((EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)):
             if len(there):
                 assert self._key_schema is not None, "a timer has a key"
-                timers.append(
-                    timer_table(name, there, self.backend, self._key_schema, self.context.max_parallelism)
-                )
+                most = self.context.max_parallelism
+                timers.append(table_of_timers(name, there, self.backend, self._key_schema, most))
         return OperatorSnapshot(state=self.backend.snapshot(checkpoint_id), timers=tuple(timers))
 
     def _make_context(self) -> ProcessContext:
@@ -206,16 +214,8 @@ class KeyedProcessOperator(KeyedOperator):
     def _restore(self, state: OperatorState) -> None:
         super()._restore(state)
         for name, timers in ((EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)):
-            for table in state.keyed.get(name, []):
-                for batch in table.to_batches():
-                    columns = [c for c in batch.schema.names if c not in (KEY_GROUP_COLUMN, TIMESTAMP_COLUMN)]
-                    if columns != self._keys:
-                        raise ConfigError(
-                            f"timers were stored by ({', '.join(columns)}), and the key is now "
-                            f"({', '.join(self._keys)}); give the operator another uid"
-                        )
-                    keys = self.keys_of(batch)
-                    timers.restore(batch.column(TIMESTAMP_COLUMN).to_pylist(), keys)
+            for times, keys in stored_timers(state.keyed.get(name, []), self._keys):
+                timers.restore(times.to_pylist(), self.keys_of(keys))
 
     def _process_rows(self, batch: Batch, process: Any) -> None:
         context, out = self._ready(), Collector()
@@ -254,7 +254,6 @@ class KeyedProcessOperator(KeyedOperator):
             raise self.user_error(what, error) from error
 
     def _fire_processing(self, at_ms: int) -> None:
-        self._armed = None
         self._ready()
         out = Collector()
         for at, key in self._processing.due(at_ms):
@@ -263,11 +262,7 @@ class KeyedProcessOperator(KeyedOperator):
         self._arm()
 
     def _arm(self) -> None:
-        """One timer of the task stands for the earliest of ours."""
-        earliest = self._processing.earliest()
-        if earliest is not None and (self._armed is None or earliest < self._armed):
-            self._armed = earliest
-            self.context.timers.register(earliest, self._fire_processing)
+        self.fire_at(self._processing.earliest(), self._fire_processing)
 
     def _ready(self) -> ProcessContext:
         assert self._process is not None, "open comes first"

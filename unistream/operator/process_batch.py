@@ -1,13 +1,14 @@
 """User functions per batch, with the rows grouped by key and state in columns.
 
 A function is called once for each batch, knows the distinct keys in it and for each row which of them it has,
-and reads and writes the state of these keys as Arrow arrays: no Python runs per row or per key.
+and reads and writes the state of these keys as Arrow arrays: no Python runs per row or per key. Timers are
+columns as well (`timer_columns`): registered for many keys at once, and due as a batch of (time, key).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,15 +16,25 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import MIN_WATERMARK
+from unistream.base.limits import BATCH_ROWS_MAX, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.key_groups import canonical_keys
 from unistream.model.keyed_snapshot import StateKind
-from unistream.model.snapshot import OperatorSnapshot
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import StateDescriptor
 from unistream.operator.expressions import conform, describe
 from unistream.operator.process import KeyedOperator
+from unistream.operator.timer_columns import TimerColumns, Times, distinct
+from unistream.operator.timer_table import (
+    EVENT_TIMERS,
+    PROCESSING_TIMERS,
+    stored_timers,
+    table_of_columns,
+)
 from unistream.port.state import ColumnState, KeyedStateBackend
+
+TimesOf: TypeAlias = int | pa.Array | npt.NDArray[Any] | Sequence[int | None]
+GroupsOf: TypeAlias = pa.Array | npt.NDArray[Any] | Sequence[int]
 
 
 class KeyedBatch:
@@ -42,14 +53,33 @@ class KeyedBatch:
         self.keys, self.groups = distinct(canonical_keys(batch.records.select(list(key_names)), key_names))
 
 
+class TimerBatch:
+    """Timers that are due, in the order of their times, and which key each of them has.
+
+    Attributes:
+        times: What they were registered for: n integers, ms.
+        time_domain: ``"event"`` or ``"processing"``: the clock that has reached them.
+        keys: The key columns of the k distinct keys, in the order in which they first come.
+        groups: Timer -> position in `keys`; n integers from 0 to k - 1.
+    """
+
+    def __init__(self, times: pa.Int64Array, keys: pa.RecordBatch, time_domain: str) -> None:
+        self.times = times
+        self.time_domain = time_domain
+        self.keys, self.groups = distinct(keys)
+
+
 class BatchContext:
-    """What a function may ask while it is given a batch."""
+    """What a function may ask while it is given a batch of rows or of timers."""
 
     def __init__(self, backend: KeyedStateBackend) -> None:
         self.watermark = MIN_WATERMARK
         self.now_ms = 0
+        self.event = TimerColumns()
+        self.processing = TimerColumns()
         self._backend = backend
         self._keys: Sequence[Any] | None = None
+        self._records: pa.RecordBatch | None = None
         self._columns: dict[str, tuple[StateDescriptor, KeyedColumn]] = {}
 
     def column(self, descriptor: StateDescriptor) -> KeyedColumn:
@@ -73,9 +103,54 @@ class BatchContext:
         """Wall clock of the task, ms."""
         return self.now_ms
 
-    def enter(self, keys: Sequence[Any] | None) -> None:
-        """Called by the operator around each call of the user's function."""
-        self._keys = keys
+    def register_event_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
+        """`on_timers` for keys of the batch, once the watermark has reached `times`.
+
+        Args:
+            times: ms, or timestamps; null: no timer. One number stands for all.
+            groups: Whose they are: positions in `batch.keys`, such as `batch.groups`. None: there is one time
+                for each of `batch.keys`.
+
+        Raises:
+            ValueError: as many times as keys (or groups) are wanted; or a group is not a position in `keys`.
+        """
+        self.event.register(*self._timers(times, groups))
+
+    def delete_event_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
+        """Arguments as above. What is not there stays so."""
+        self.event.delete(*self._timers(times, groups))
+
+    def register_processing_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
+        """`on_timers` for keys of the batch, once the task's clock has reached `times`; as above."""
+        self.processing.register(*self._timers(times, groups))
+
+    def delete_processing_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
+        """Arguments as above. What is not there stays so."""
+        self.processing.delete(*self._timers(times, groups))
+
+    def enter(self, keys: Sequence[Any] | None, records: pa.RecordBatch | None) -> None:
+        """Called by the operator around each call of the user's function: the keys, and their columns."""
+        self._keys, self._records = keys, records
+
+    def _timers(self, times: TimesOf, groups: GroupsOf | None) -> tuple[Times, pa.RecordBatch]:
+        """Without those that are null."""
+        keys = self._records
+        if keys is None:
+            raise RuntimeError("there is no batch in open(); use timers in process_batch or on_timers")
+        if groups is not None:
+            places = np.asarray(groups, np.int64)
+            if len(places) and not 0 <= int(places.min()) <= int(places.max()) < keys.num_rows:
+                raise ValueError(f"groups are positions in the {keys.num_rows} keys of the batch")
+            keys = keys.take(pa.array(places))
+        if isinstance(times, int | np.integer):
+            return np.full(keys.num_rows, times, np.int64), keys
+        at = _milliseconds(times)
+        if len(at) != keys.num_rows:
+            what = "keys of the batch" if groups is None else "groups"
+            raise ValueError(f"{len(at)} times for {keys.num_rows} {what}")
+        if at.null_count:
+            keys, at = keys.filter(at.is_valid()), at.drop_null()
+        return at.to_numpy(), keys
 
     @property
     def batch_keys(self) -> Sequence[Any]:
@@ -122,7 +197,7 @@ class BatchCollector:
 
 
 class KeyedBatchFunction:
-    """Subclass it and override `process_batch`.
+    """Subclass it and override `process_batch` and, for timers, `on_timers`.
 
     >>> import numpy as np, pyarrow as pa, pyarrow.compute as pc, unistream as us
     >>> class Count(us.KeyedBatchFunction):
@@ -133,6 +208,33 @@ class KeyedBatchFunction:
     ...         total = pc.add(seen.get().fill_null(0), pa.array(new))
     ...         seen.put(total)
     ...         out.emit(batch.keys.append_column("seen", total))
+
+    With timers, here rows per key once none has come for a second of event time:
+
+    >>> class Quiet(Count):
+    ...     until = us.ValueStateDescriptor("until", pa.int64())
+    ...     def process_batch(self, batch, context, out):
+    ...         seen, until = context.column(self.seen), context.column(self.until)
+    ...         new = np.bincount(batch.groups, minlength=batch.keys.num_rows)
+    ...         seen.put(pc.add(seen.get().fill_null(0), pa.array(new)))
+    ...         last = np.zeros(batch.keys.num_rows, np.int64)
+    ...         np.maximum.at(last, batch.groups, batch.timestamps.to_numpy())
+    ...         context.delete_event_time_timers(until.get())
+    ...         until.put(last + 1_000)
+    ...         context.register_event_time_timers(last + 1_000)
+    ...     def on_timers(self, timers, context, out):
+    ...         seen, until = context.column(self.seen), context.column(self.until)
+    ...         out.emit(timers.keys.append_column("seen", seen.get()), timers.times)
+    ...         nothing = pa.nulls(timers.keys.num_rows, pa.int64())
+    ...         seen.put(nothing)
+    ...         until.put(nothing)
+    >>> from unistream.operator.process_batch import KeyedBatchOperator
+    >>> from unistream.testing.harness import OperatorHarness
+    >>> with OperatorHarness(KeyedBatchOperator(Quiet(), ["user"])) as quiet:
+    ...     quiet.process({"user": ["ann", "bob", "ann"]}, timestamps=[0, 100, 500])
+    ...     quiet.watermark(1_200)
+    ...     print(quiet.rows(), quiet.timestamps())
+    [{'user': 'bob', 'seen': 1}] [1100]
     """
 
     def open(self, context: BatchContext) -> None:
@@ -141,6 +243,10 @@ class KeyedBatchFunction:
     def process_batch(self, batch: KeyedBatch, context: BatchContext, out: BatchCollector) -> None:
         """One batch of rows, with its keys."""
         raise TypeError(f"{type(self).__name__} must define process_batch(batch, context, out)")
+
+    def on_timers(self, timers: TimerBatch, context: BatchContext, out: BatchCollector) -> None:
+        """Timers are due: all of one clock, of any keys, with columns of `timers.keys` as state. A key may be
+        there with several times; what is registered here, and is due, comes with the next call."""
 
     def close(self) -> None:
         """Once, at the end, always."""
@@ -167,33 +273,85 @@ class KeyedBatchOperator(KeyedOperator):
         self._batch_context: BatchContext | None = None
 
     def open(self) -> None:
-        self._batch_context = BatchContext(self.backend)
+        context = self._known_context()
         self._configured(self._open_states)
-        self._call("open", None, self._function.open, self._batch_context)
+        self._call("open", None, self._function.open, context)
+        self._arm()
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        context, out = self._context_now(), BatchCollector()
+        context = self._context_now()
         grouped = KeyedBatch(batch, self._keys)
-        context.enter(self.keys_of(grouped.keys))
+        context.enter(self.keys_of(grouped.keys), self._plain(grouped.keys))
+        self._run("process_batch", self._function.process_batch, grouped)
+        self._arm()
+
+    def process_watermark(self, timestamp: int) -> None:
+        context = self._context_now()
+        context.watermark = timestamp
+        self._fire(context.event.due(timestamp, BATCH_ROWS_MAX), "event")
+        self._arm()
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        context, timers = self._known_context(), []
+        for name, there in ((EVENT_TIMERS, context.event), (PROCESSING_TIMERS, context.processing)):
+            now = there.all()
+            if not now.is_empty:
+                assert self._key_schema is not None, "a timer has a key"
+                timers.append(table_of_columns(name, now, self._key_schema, self.context.max_parallelism))
+        return OperatorSnapshot(state=self.backend.snapshot(checkpoint_id), timers=tuple(timers))
+
+    def _restore(self, state: OperatorState) -> None:
+        super()._restore(state)
+        context = self._known_context()
+        for name, timers in ((EVENT_TIMERS, context.event), (PROCESSING_TIMERS, context.processing)):
+            for times, keys in stored_timers(state.keyed.get(name, []), self._keys):
+                if keys.num_rows:
+                    self.keys_of(keys.slice(0, 1))  # says if they are keys of other types
+                    timers.register(times.to_numpy(), self._plain(keys))
+
+    def _run(self, what: str, function: Any, given: KeyedBatch | TimerBatch) -> None:
+        """Of the keys that were entered."""
+        context, out = self._known_context(), BatchCollector()
         try:
-            self._function.process_batch(grouped, context, out)
+            function(given, context, out)
         except (UserCodeError, ConfigError):
             raise
         except Exception as error:
-            raise self.user_error(self._what("process_batch"), error) from error
+            raise self.user_error(self._what(what), error) from error
         finally:
-            context.enter(None)
+            context.enter(None, None)
         for tag, emitted in out.batches:
             if tag is None:
-                self.output.emit(self._checked(emitted))
+                self.output.emit(self._checked(emitted, what))
             else:
                 self.output.emit_side(tag, emitted)
 
-    def process_watermark(self, timestamp: int) -> None:
-        self._context_now().watermark = timestamp
+    def _fire(self, due: Iterable[tuple[Times, pa.RecordBatch]], domain: str) -> None:
+        context = self._known_context()
+        for times, keys in due:
+            timers = TimerBatch(pa.array(times), keys, domain)
+            context.enter(self.keys_of(timers.keys), timers.keys)
+            self._run("on_timers", self._function.on_timers, timers)
 
-    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        return OperatorSnapshot(state=self.backend.snapshot(checkpoint_id))
+    def _fire_processing(self, at_ms: int) -> None:
+        self._fire(self._context_now().processing.due(at_ms, BATCH_ROWS_MAX), "processing")
+        self._arm()
+
+    def _arm(self) -> None:
+        self.fire_at(self._known_context().processing.earliest(), self._fire_processing)
+
+    def _plain(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Key columns in the types that all keys here have."""
+        schema = self._key_schema
+        assert schema is not None, "keys_of comes first"
+        return (
+            keys
+            if keys.schema.equals(schema)
+            else pa.RecordBatch.from_arrays(
+                [column.cast(field.type) for column, field in zip(keys.columns, schema, strict=True)],
+                schema=schema,
+            )
+        )
 
     def _open_states(self) -> None:
         for descriptor in self.declared_states():
@@ -205,47 +363,37 @@ class KeyedBatchOperator(KeyedOperator):
                 )
 
     def _context_now(self) -> BatchContext:
-        assert self._batch_context is not None, "open comes first"
-        self._batch_context.now_ms = self.context.timers.now_ms()
+        context = self._known_context()
+        context.now_ms = self.context.timers.now_ms()
+        return context
+
+    def _known_context(self) -> BatchContext:
+        if self._batch_context is None:
+            self._batch_context = BatchContext(self.backend)
         return self._batch_context
 
-    def _checked(self, emitted: Batch) -> Batch:
+    def _checked(self, emitted: Batch, what: str) -> Batch:
         if self._returns is None:
             self._returns = emitted.records.schema
         conformed = conform(emitted.records, self._returns)
         if conformed is None:
             raise self.user_error(
-                f"{self._what('process_batch')} emitted columns ({describe(emitted.records.schema)}), wanted "
+                f"{self._what(what)} emitted columns ({describe(emitted.records.schema)}), wanted "
                 f"({describe(self._returns)})",
                 None,
             )
         return Batch(conformed, emitted.timestamps)
 
 
-def distinct(keys: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[Any]]:
-    """The distinct rows of `keys` in the order of their first, and for each row which of them it is.
+def _milliseconds(times: pa.Array | npt.NDArray[Any] | Sequence[int | None]) -> pa.Array:
+    """As int64.
 
-    >>> found, groups = distinct(pa.record_batch({"k": ["b", "a", "b"]}))
-    >>> found.column(0).to_pylist(), groups.tolist()
-    (['b', 'a'], [0, 1, 0])
+    Raises:
+        ValueError: they are neither whole numbers nor timestamps of whole ms.
     """
-    if keys.num_columns == 1:
-        encoded = _encoded(keys.column(0))
-        return pa.RecordBatch.from_arrays(
-            [encoded.dictionary], names=keys.schema.names
-        ), encoded.indices.to_numpy()
-    code = np.zeros(keys.num_rows, np.int64)
-    for column in keys.columns:
-        encoded = _encoded(column)
-        code = code * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy()
-        together = pa.array(code).dictionary_encode()  # small numbers again, so that the product never wraps
-        code = together.indices.to_numpy().astype(np.int64)
-    first = np.full(int(code.max()) + 1 if len(code) else 0, len(code), np.int64)
-    np.minimum.at(first, code, np.arange(len(code)))
-    return keys.take(pa.array(first)), code
-
-
-def _encoded(column: pa.Array) -> pa.DictionaryArray:
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    return column.dictionary_encode(null_encoding="encode")
+    found = times.combine_chunks() if isinstance(times, pa.ChunkedArray) else pa.array(times)
+    if pa.types.is_timestamp(found.type):
+        found = found.cast(pa.timestamp("ms", found.type.tz))
+    elif not pa.types.is_integer(found.type) and not pa.types.is_null(found.type):
+        raise ValueError(f"times of timers are whole milliseconds or timestamps, not {found.type}")
+    return found.cast(pa.int64())

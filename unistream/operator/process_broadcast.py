@@ -99,6 +99,10 @@ class BroadcastProcessOperator(KeyedProcessOperator):
         broadcast = {descriptor.name for descriptor in self._states}
         return tuple(d for d in super().declared_states() if d.name not in broadcast)
 
+    def declared_maps(self) -> tuple[MapStateDescriptor, ...]:
+        """Broadcast state: there is no other."""
+        return self._states
+
     def process_batch(self, batch: Batch, input_index: int) -> None:
         if input_index == BROADCAST_INPUT:
             self._process_broadcast(batch)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIN_WATERMARK
-from unistream.model.key_groups import key_groups
-from unistream.model.keyed_snapshot import StateKind, StateTable
-from unistream.model.snapshot import KEY_GROUP_COLUMN
-from unistream.model.state import StateDescriptor, ValueStateDescriptor
+from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
 from unistream.operator.timers import KeyedTimers
 from unistream.port.state import KeyedStateBackend
 
-TIMESTAMP_COLUMN: Final = "__timestamp"
-_PIECE_ROWS: Final = 65_536  # between two pieces other threads of Python get their turn
+Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)
 
 
 class ProcessContext:
@@ -150,38 +145,15 @@ def declared_states(function: object) -> tuple[StateDescriptor, ...]:
     >>> [descriptor.name for descriptor in declared_states(Counts())]
     ['seen']
     """
-    found: dict[str, StateDescriptor] = {}
+    return declared(function, StateDescriptor)
+
+
+def declared(function: object, kind: type[Declared]) -> tuple[Declared, ...]:
+    """The same for descriptors of one kind."""
+    found: dict[str, Declared] = {}
     spaces = [*(vars(cls) for cls in reversed(type(function).__mro__)), getattr(function, "__dict__", {})]
     for space in spaces:
         for value in space.values():
-            if isinstance(value, StateDescriptor):
+            if isinstance(value, kind):
                 found[value.name] = value
     return tuple(found.values())
-
-
-def timer_table(
-    name: str, timers: KeyedTimers, backend: KeyedStateBackend, key_schema: pa.Schema, max_parallelism: int
-) -> StateTable:
-    """The timers of now; their rows are made as they are read, in the background."""
-    times, keys = timers.all()
-    schema = pa.schema(
-        [pa.field(KEY_GROUP_COLUMN, pa.uint16()), *key_schema, pa.field(TIMESTAMP_COLUMN, pa.int64())]
-    )
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        pieces = []
-        for start in range(0, len(keys), _PIECE_ROWS):
-            stop = start + _PIECE_ROWS
-            columns = zip(*map(backend.values_of, keys[start:stop]), strict=True)
-            arrays = [pa.array(values, f.type) for values, f in zip(columns, key_schema, strict=True)]
-            records = pa.RecordBatch.from_arrays(arrays, schema=key_schema)
-            groups = key_groups(records, key_schema.names, max_parallelism).astype(np.uint16)
-            arrays = [pa.array(groups), *arrays, pa.array(times[start:stop], pa.int64())]
-            pieces.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
-        table = pa.Table.from_batches(pieces, schema)
-        order = np.argsort(table.column(0).to_numpy(), kind="stable")
-        for start in range(0, len(order), _PIECE_ROWS):
-            piece = table.take(pa.array(order[start : start + _PIECE_ROWS])).combine_chunks()
-            yield from piece.to_batches()
-
-    return StateTable(name=name, kind=StateKind.TIMERS, pickled=False, schema=schema, batches=batches())

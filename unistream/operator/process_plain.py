@@ -14,9 +14,10 @@ from unistream.base.limits import MIN_WATERMARK
 from unistream.model.column_values import column_values, row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
+from unistream.model.state import OperatorListDescriptor
 from unistream.operator.base import BaseOperator, function_name
 from unistream.operator.list_state import OperatorList
-from unistream.operator.process_context import Collector
+from unistream.operator.process_context import Collector, declared
 from unistream.operator.rows import Row, RowSchema
 
 
@@ -44,27 +45,39 @@ class FunctionContext:
         return self._lists
 
     def operator_state(
-        self, name: str, element_type: pa.DataType, mode: ListMode = ListMode.SPLIT
+        self,
+        descriptor: OperatorListDescriptor | str,
+        element_type: pa.DataType | None = None,
+        mode: ListMode = ListMode.SPLIT,
     ) -> OperatorList:
-        """The list called `name` of this subtask; the same object each time. Ask for it in `open`: what was
-        stored and is never asked for is dropped at the next checkpoint.
+        """A list of this subtask; the same object each time.
 
         Args:
-            name: Unique in the operator.
-            element_type: Arrow type of an element.
-            mode: How it is dealt out to another number of subtasks.
+            descriptor: Declares it. If it is an attribute of the function, the list is known before anything
+                runs. A name is short for one that is declared on the spot: ask for it in `open`, since what
+                was stored and is never asked for is dropped at the next checkpoint.
+            element_type: Arrow type of an element, with a name.
+            mode: How it is dealt out to another number of subtasks, with a name.
 
         Raises:
-            ConfigError: declared twice with different types, or stored with another type.
+            ConfigError: declared twice with different types, or stored with another type or mode.
         """
+        if isinstance(descriptor, str):
+            if element_type is None:
+                raise ConfigError(
+                    f"operator state {descriptor!r} needs a type, such as pa.int64(), or a descriptor"
+                )
+            descriptor = OperatorListDescriptor(descriptor, element_type, mode)
+        name = descriptor.name
         found = self._lists.get(name)
         if found is None:
             stored: Sequence[bytes] = self._restored.lists.get(name, ())
-            found = self._lists[name] = OperatorList(name, element_type, mode, stored)
-        elif found.mode is not mode or not found.descriptor.type.equals(element_type):
+            found = OperatorList(descriptor, stored, self._restored.modes.get(name))
+            self._lists[name] = found
+        elif found.descriptor != descriptor:
             raise ConfigError(
-                f"operator state {name!r} is declared twice, as {found.mode.value} list of "
-                f"{found.descriptor.type} and as {mode.value} list of {element_type}"
+                f"operator state {name!r} is declared twice, as {_told(found.descriptor)} and as "
+                f"{_told(descriptor)}"
             )
         return found
 
@@ -82,8 +95,9 @@ class ProcessFunction:
 
     >>> import pyarrow as pa, unistream as us
     >>> class InPairs(us.ProcessFunction):
+    ...     held = us.OperatorListDescriptor("held", pa.int64())
     ...     def open(self, context):
-    ...         self.waiting = context.operator_state("waiting", pa.int64())
+    ...         self.waiting = context.operator_state(self.held)
     ...     def process_element(self, row, context, out):
     ...         self.waiting.add(row["n"])
     ...         if len(self.waiting.get()) == 2:
@@ -123,9 +137,15 @@ class ProcessOperator(BaseOperator):
     def initialize_state(self, state: OperatorState) -> None:
         self._process = FunctionContext(self.context.index, self.context.parallelism, state)
 
+    def declared_lists(self) -> tuple[OperatorListDescriptor, ...]:
+        """Lists that are known before anything runs: attributes of the function."""
+        return declared(self._function, OperatorListDescriptor)
+
     def open(self) -> None:
         context = self._ready()
         try:
+            for descriptor in self.declared_lists():
+                context.operator_state(descriptor)
             self._function.open(context)
         except ConfigError as error:
             raise ConfigError(f"operator {self.context.name!r}: {error}") from error
@@ -189,3 +209,7 @@ class ProcessOperator(BaseOperator):
 
     def _what(self, what: str) -> str:
         return f"{function_name(self._function)}, {what}"
+
+
+def _told(descriptor: OperatorListDescriptor) -> str:
+    return f"{descriptor.mode.value} list of {descriptor.type}"

@@ -10,13 +10,17 @@ import pyarrow as pa
 from unistream.base.config import Configuration
 from unistream.base.config.state import ALLOW_PICKLED_STATE
 from unistream.base.ids import OperatorUid
-from unistream.core.state_plan import DeclaredState, RestorePlan, StoredState, plan_restore
+from unistream.core.state_plan import DeclaredList, DeclaredState, RestorePlan, StoredState, plan_restore
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.keyed_snapshot import StateKind
+from unistream.model.snapshot import ListMode
 from unistream.model.state import StateDescriptor
 from unistream.operator.base import BaseOperator
 from unistream.operator.join import DIMENSION_STATE, WAITING_STATE, BroadcastLookupJoin
+from unistream.operator.list_state import item_schema, list_schema, map_schema
+from unistream.operator.process_broadcast import BroadcastProcessOperator
+from unistream.operator.process_plain import ProcessOperator
 from unistream.operator.sink import COMMITTER_STATE, WRITER_STATE, CommitterOperator, SinkWriterOperator
 from unistream.operator.window import FIRED, STATE, WindowAggregate
 from unistream.port.operator import SourceOperatorSpec
@@ -48,25 +52,32 @@ def plan(
     Raises:
         CorruptSnapshot: a state file is damaged.
     """
+    declared = declared_states(code)
     return plan_restore(
         savepoint.manifest,
         savepoint.path,
         graph,
-        stored_states(savepoint),
-        declared_states(code),
+        stored_states(savepoint, declared),
+        declared,
         allow_non_restored=allow_non_restored,
         allow_pickled=config.get(ALLOW_PICKLED_STATE),
     )
 
 
-def stored_states(savepoint: Savepoint) -> Mapping[OperatorUid, tuple[StoredState, ...]]:
-    """By operator; of a table only its columns are read.
+def stored_states(
+    savepoint: Savepoint, declared: Mapping[OperatorUid, DeclaredState]
+) -> Mapping[OperatorUid, tuple[StoredState, ...]]:
+    """By operator. Of a table only its columns are read; of lists those that are declared with a type.
 
     Raises:
         CorruptSnapshot: a state file is damaged.
     """
+    nothing = DeclaredState()
     return {
-        operator.uid: tuple(_stored(savepoint, operator.uid, state) for state in operator.states)
+        operator.uid: tuple(
+            _stored(savepoint, operator.uid, state, declared.get(operator.uid, nothing))
+            for state in operator.states
+        )
         for operator in savepoint.operators
         if operator.states
     }
@@ -96,6 +107,23 @@ def declared_by(operator: object) -> DeclaredState | None:
             return DeclaredState(lists=frozenset((FIRED,)), tables={STATE: operator.state_columns})
         case BroadcastLookupJoin():
             return DeclaredState(lists=frozenset((DIMENSION_STATE,)), list_prefixes=(WAITING_STATE,))
+        case ProcessOperator():
+            lists = tuple(
+                DeclaredList(name=one.name, schema=list_schema(one), mode=one.mode)
+                for one in operator.declared_lists()
+            )
+            return DeclaredState(typed_lists=lists, has_all_lists=False)
+        case BroadcastProcessOperator():
+            maps = tuple(
+                DeclaredList(name=one.name, schema=map_schema(one), mode=ListMode.BROADCAST)
+                for one in operator.declared_maps()
+            )
+            return DeclaredState(
+                states=operator.declared_states(),
+                keys=operator.declared_keys(),
+                typed_lists=maps,
+                is_whole=False,
+            )
         case DeclaresStates():
             return DeclaredState(
                 states=operator.declared_states(), keys=operator.declared_keys(), is_whole=False
@@ -105,11 +133,16 @@ def declared_by(operator: object) -> DeclaredState | None:
     return None
 
 
-def _stored(savepoint: Savepoint, uid: OperatorUid, state: StateContent) -> StoredState:
+def _stored(
+    savepoint: Savepoint, uid: OperatorUid, state: StateContent, declared: DeclaredState
+) -> StoredState:
     if state.kind == NATIVE_KIND:
         return StoredState(name=state.name, kind=None, pickled=state.pickled, is_native=True)
     if state.kind.startswith("list-"):
-        return StoredState(name=state.name, kind=None, rows=state.rows)
+        mode, schema = ListMode(state.kind.removeprefix("list-")), None
+        if state.rows and any(one.name == state.name for one in declared.typed_lists):
+            schema = item_schema(savepoint.items(uid, state.name)[0][1])
+        return StoredState(name=state.name, kind=None, schema=schema, rows=state.rows, mode=mode)
     schema, _ = savepoint.batches(uid, state.name)
     return StoredState(
         name=state.name,

@@ -25,6 +25,7 @@ from unistream.state.columns import Column, ColumnCopy
 from unistream.state.migration import convert, plain_keys
 
 PIECE_ROWS: Final = 65_536
+_Dump = Callable[[Any], bytes]
 
 
 class KeyCodec:
@@ -170,7 +171,8 @@ class FrozenRows:
     ) -> Iterator[pa.RecordBatch]:
         descriptor = self.descriptor
         try:
-            rows, columns = _columns(descriptor, cells, self.now_ms)
+            dump = pickled.dumper(descriptor.name, keys.schema)
+            rows, columns = _columns(descriptor, cells, self.now_ms, dump)
         except (pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise UserCodeError(
                 f"state {descriptor.name!r} holds a value that is not of its declared type "
@@ -256,13 +258,13 @@ def sorted_keys(
 
 
 def _columns(
-    descriptor: StateDescriptor, cells: list[Any], now_ms: int
+    descriptor: StateDescriptor, cells: list[Any], now_ms: int, dump: _Dump
 ) -> tuple[npt.NDArray[np.int64] | None, list[pa.Array]]:
     """Columns behind the key columns; and which of `cells` each row comes from (None: row i from i)."""
     if descriptor.kind is StateKind.MAP:
-        return _map_columns(descriptor, cells, now_ms)
+        return _map_columns(descriptor, cells, now_ms, dump)
     if descriptor.options.ttl is None:
-        return None, [_value_array(descriptor, cells)]
+        return None, [_value_array(descriptor, cells, dump)]
     if descriptor.kind is StateKind.LIST:
         cells = [[cell for cell in found if cell[1] > now_ms] for found in cells]
         rows = [place for place, found in enumerate(cells) if found]
@@ -272,11 +274,11 @@ def _columns(
         rows = [place for place, cell in enumerate(cells) if cell[1] > now_ms]
         values = [cells[place][0] for place in rows]
         times = pa.array([cells[place][1] for place in rows], pa.int64())
-    return np.asarray(rows, np.int64), [_value_array(descriptor, values), times]
+    return np.asarray(rows, np.int64), [_value_array(descriptor, values, dump), times]
 
 
 def _map_columns(
-    descriptor: StateDescriptor, cells: list[dict[Any, Any]], now_ms: int
+    descriptor: StateDescriptor, cells: list[dict[Any, Any]], now_ms: int, dump: _Dump
 ) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
     if descriptor.options.ttl is not None:
         cells = [{key: cell for key, cell in found.items() if cell[1] > now_ms} for found in cells]
@@ -286,17 +288,17 @@ def _map_columns(
     keys = pa.array([key for found in cells for key in found], key_type)
     values = [value for found in cells for value in found.values()]
     if descriptor.options.ttl is None:
-        return rows, [keys, _value_array(descriptor, values)]
+        return rows, [keys, _value_array(descriptor, values, dump)]
     times = pa.array([cell[1] for cell in values], pa.int64())
-    return rows, [keys, _value_array(descriptor, [cell[0] for cell in values]), times]
+    return rows, [keys, _value_array(descriptor, [cell[0] for cell in values], dump), times]
 
 
-def _value_array(descriptor: StateDescriptor, values: list[Any]) -> pa.Array:
+def _value_array(descriptor: StateDescriptor, values: list[Any], dump: _Dump) -> pa.Array:
     if descriptor.options.pickled:
         if descriptor.kind is StateKind.LIST:
-            values = [[pickled.dump(value) for value in found] for found in values]
+            values = [[dump(value) for value in found] for found in values]
         else:
-            values = [pickled.dump(value) for value in values]
+            values = [dump(value) for value in values]
     return pa.array(values, descriptor.stored_type)
 
 

@@ -60,7 +60,10 @@ def read_operator_state(
     for part in restore.lists:
         shares.setdefault(part.handle.name, []).append(part)
     lists = {name: _list_of(parts, reader) for name, parts in shares.items()}
-    return OperatorState(checkpoint_id=checkpoint_id, keyed=keyed, lists=lists, state=tuple(state))
+    modes = {part.handle.name: part.handle.mode for part in restore.lists}
+    return OperatorState(
+        checkpoint_id=checkpoint_id, keyed=keyed, lists=lists, modes=modes, state=tuple(state)
+    )
 
 
 def _whole(table: StateTable, share: KeyedShare) -> pa.Table:

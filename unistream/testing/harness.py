@@ -306,6 +306,7 @@ def restore_state(
     first, last = key_group_range(max_parallelism, parallelism, index)
     keyed: dict[str, list[pa.Table]] = {}
     lists: dict[str, Sequence[bytes]] = {}
+    modes = {name: found.mode for snapshot in snapshots for name, found in snapshot.lists.items()}
     for name in {name for snapshot in snapshots for name in snapshot.keyed}:
         tables = [snapshot.keyed[name] for snapshot in snapshots if name in snapshot.keyed]
         groups = pc.field(KEY_GROUP_COLUMN)
@@ -328,7 +329,7 @@ def restore_state(
         if snapshot.state is not None:
             state.extend(_of_groups(table, first, last) for table in snapshot.state.tables())
     return OperatorState(
-        checkpoint_id=CheckpointId(checkpoint_id), keyed=keyed, lists=lists, state=tuple(state)
+        checkpoint_id=CheckpointId(checkpoint_id), keyed=keyed, lists=lists, modes=modes, state=tuple(state)
     )
 
 

@@ -110,5 +110,6 @@ class Mailbox:
         self._signal.clear()
 
     def wait(self, timeout_s: float | None) -> None:
-        """By the task's thread, when a step said that it waits."""
-        self._signal.wait(timeout_s)
+        """By the task's thread, when a step said that it waits. A time beyond what the platform can wait (a
+        timer in 300 years) is cut short: to wake too early does no harm."""
+        self._signal.wait(None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))

@@ -113,6 +113,12 @@ def test_the_newest_and_how_figures_are_spread(capsys: Capture) -> None:
     assert restart[1].endswith("from savepoint 3: file:///sp")
 
 
+def test_all_that_the_job_remembers_are_shown(capsys: Capture) -> None:
+    """How many that are is said by `web.checkpoints.history`."""
+    print_checkpoints(CheckpointsInfo(completed=40, latest=tuple(figures(n) for n in range(40, 15, -1))))
+    assert [line[0] for line in printed(capsys)[2:]] == [str(n) for n in range(40, 15, -1)]
+
+
 def test_a_job_without_any(capsys: Capture) -> None:
     print_checkpoints(CheckpointsInfo())
     assert printed(capsys) == [["0 completed, 0 failed, 0 in progress, 0 times restored from one"]]

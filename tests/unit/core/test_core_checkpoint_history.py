@@ -6,9 +6,10 @@ import pytest
 from core_cluster import EVERY_2_S, Cluster, job_graph, settings
 from test_core_life_regions import recover, running
 
+from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
 from unistream.core import job_messages as jm
-from unistream.core.checkpoint_history import HISTORY_MAX, SAMPLES_MAX, CheckpointHistory, Sample
+from unistream.core.checkpoint_history import SAMPLES_MAX, CheckpointHistory, Sample
 from unistream.core.checkpoint_pending import Pending
 from unistream.core.job_settings import RestorePoint
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
@@ -19,14 +20,15 @@ from unistream.model.snapshot import TaskSnapshot
 SOURCE, SINK = VertexId("v-source"), VertexId("v-sink")
 NAMES = {SOURCE: "source", SINK: "sink"}
 TASKS = tuple(AttemptId(JobId("job"), vertex, index, 0) for vertex in (SOURCE, SINK) for index in (0, 1))
+HISTORY_MAX = 10
 WALL_MS = 1_000_000  # wall clock when the machine's clock shows 0
 
 
 class Story:
     """A history, and the snapshots that are under way."""
 
-    def __init__(self) -> None:
-        self.history = CheckpointHistory()
+    def __init__(self, kept_max: int = HISTORY_MAX) -> None:
+        self.history = CheckpointHistory(kept_max)
         self.pending: dict[int, Pending] = {}
 
     def open(self, n: int, at_ms: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> None:
@@ -193,6 +195,37 @@ def test_only_the_newest_are_kept_but_the_latest_of_a_kind_for_ever() -> None:
     assert info.completed == 2 * HISTORY_MAX - 1
     found = {n: info.find(CheckpointId(n)) for n in (1, 2, 99)}
     assert [n for n, figures in found.items() if figures is not None] == [1, 99]
+
+
+@pytest.mark.parametrize("kept_max", [1, 3, 12])
+def test_as_many_are_kept_as_the_job_says(kept_max: int) -> None:
+    story = Story(kept_max)
+    for n in range(1, 12):
+        story.complete(n, n, 1)
+    assert [f.checkpoint_id for f in story.info(60).latest] == list(range(11, max(0, 11 - kept_max), -1))
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        pytest.param({}, HISTORY_MAX, id="Flink's default"),
+        pytest.param({"web.checkpoints.history": "2"}, 2, id="fewer"),
+        pytest.param({"web.checkpoints.history": "100"}, 12, id="all"),
+    ],
+)
+def test_a_job_says_how_many(config: dict[str, str], kept: int) -> None:
+    cluster = running(job_graph(bounded=False), EVERY_2_S | config)
+    while len(cluster.stored) < 12:
+        take(cluster)
+    info = checkpoints(cluster)
+    assert (len(info.latest), info.completed) == (kept, 12)
+    assert info.latest[0] == info.latest_completed
+
+
+@pytest.mark.parametrize("text", ["0", "1001", "many"])
+def test_a_wrong_number_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"web\.checkpoints\.history"):
+        settings({"web.checkpoints.history": text})
 
 
 def test_one_that_made_way_for_newer_ones_is_marked() -> None:

@@ -11,12 +11,23 @@ from msgspec import structs
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
+from unistream.core.in_flight import with_in_flight
 from unistream.core.state_assignment import assign_state
-from unistream.core.state_plan import DeclaredState, Fate, RestorePlan, StatePlan, StoredState, plan_restore
+from unistream.core.state_plan import (
+    DeclaredList,
+    DeclaredState,
+    Fate,
+    RestorePlan,
+    StatePlan,
+    StoredState,
+    plan_restore,
+)
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
+from unistream.model.in_flight import InFlightHandle, InFlightRun
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import (
+    FileRef,
     ListHandle,
     ListMode,
     Manifest,
@@ -263,6 +274,65 @@ def test_other_states(stored: StoredState | None, declared: DeclaredState | None
     assert found is fate
 
 
+def listed(of: pa.DataType, mode: ListMode = ListMode.SPLIT) -> DeclaredList:
+    return DeclaredList(name="list", schema=pa.schema([("value", of)]), mode=mode)
+
+
+def kept_list(of: pa.DataType, mode: ListMode = ListMode.SPLIT) -> StoredState:
+    return StoredState(name="list", kind=None, schema=pa.schema([("value", of)]), mode=mode)
+
+
+@pytest.mark.parametrize(
+    ("stored", "declared", "fate", "why"),
+    [
+        pytest.param(None, listed(pa.int64()), Fate.NEW, "", id="new"),
+        pytest.param(kept_list(pa.int64()), listed(pa.int64()), Fate.KEPT, "", id="unchanged"),
+        pytest.param(
+            kept_list(pa.int32()), listed(pa.int64()), Fate.MIGRATED, "int32 to int64", id="wider elements"
+        ),
+        pytest.param(
+            kept_list(pa.int64()),
+            listed(pa.string()),
+            Fate.REFUSED,
+            "int64 cannot become string",
+            id="other elements",
+        ),
+        pytest.param(
+            kept_list(pa.int64(), ListMode.UNION),
+            listed(pa.int64()),
+            Fate.REFUSED,
+            "it was stored as union list, and is declared as split list",
+            id="dealt out in another way",
+        ),
+        pytest.param(
+            StoredState(name="list", kind=None, mode=ListMode.BROADCAST),
+            listed(pa.int64(), ListMode.BROADCAST),
+            Fate.KEPT,
+            "",
+            id="without elements",
+        ),
+        pytest.param(
+            kept_list(pa.int64(), ListMode.UNION),
+            None,
+            Fate.UNKNOWN,
+            "dropped unless the operator asks for it when it opens",
+            id="not declared",
+        ),
+    ],
+)
+def test_lists_of_an_operator(
+    stored: StoredState | None, declared: DeclaredList | None, fate: Fate, why: str
+) -> None:
+    wanted = DeclaredState(typed_lists=() if declared is None else (declared,), has_all_lists=False)
+    assert states(stored, wanted) == [("list", fate, why)]
+
+
+def test_a_keyed_state_is_no_list_of_the_same_name() -> None:
+    keyed = kept(value(pa.int64(), "list"))
+    wanted = DeclaredState(typed_lists=(listed(pa.int64()),), has_all_lists=False)
+    assert [fate for _, fate, _ in states(keyed, wanted)] == [Fate.NEW, Fate.DROPPED]
+
+
 def test_a_declared_state_may_be_in_files_of_a_backend() -> None:
     native = StoredState(name="rocksdb/1", kind=None, is_native=True)
     assert [fate for _, fate, _ in states(native, says(INT))] == [Fate.UNKNOWN, Fate.UNKNOWN]
@@ -324,3 +394,45 @@ def test_a_drained_savepoint_is_refused_with_the_other_one() -> None:
     drained = structs.replace(manifest("a", kind=SnapshotKind.TERMINATE), resumable="savepoint-x")
     [problem] = planned(drained, graph("a")).problems
     assert "nothing can go on from it; go on from savepoint-x, beside it" in problem
+
+
+# --- rows in flight ---------------------------------------------------------------------------------
+
+
+def in_flight(of: Manifest, edge: str) -> Manifest:
+    """The same, unaligned: rows were on their way along `edge` to its consumer, the last vertex."""
+    run = InFlightRun(edge=EdgeId(edge), producer=0, consumer=0, start=0, stop=1)
+    file = FileRef(path="rows", size=1, sha256="")
+    *others, consumer = of.vertices
+    task = structs.replace(consumer.subtasks[0], in_flight=InFlightHandle(file=file, inputs=(run,)))
+    changed = structs.replace(consumer, subtasks=(task,))
+    return structs.replace(of, kind=SnapshotKind.CHECKPOINT, vertices=(*others, changed))
+
+
+def shipped(ship: Ship, parallelism: int) -> JobGraph:
+    """a -> b."""
+    job = graph("a", "b")
+    vertices = tuple(structs.replace(vertex, parallelism=parallelism) for vertex in job.vertices)
+    key_columns = ("k",) if ship is Ship.HASH else ()
+    edges = tuple(structs.replace(edge, ship=ship, key_columns=key_columns) for edge in job.edges)
+    return structs.replace(job, vertices=vertices, edges=edges)
+
+
+@pytest.mark.parametrize("allow", [False, True], ids=["by default", "non-restored state allowed"])
+@pytest.mark.parametrize("parallelism", [1, 2])
+@pytest.mark.parametrize("edge", ["a-b", "gone"])
+@pytest.mark.parametrize("ship", list(Ship))
+def test_rows_in_flight_are_refused_exactly_if_a_restore_refuses_them(
+    ship: Ship, edge: str, parallelism: int, allow: bool
+) -> None:
+    of, job = in_flight(manifest("a", "b"), edge), shipped(ship, parallelism)
+    refused: tuple[str, ...] = ()
+    try:
+        restores = assign_state(of, "sp", job, allow_non_restored=allow)
+        with_in_flight(restores, of, "sp", job, allow_non_restored=allow)
+    except ConfigError as error:
+        refused = (str(error),)
+    assert planned(of, job, allow=allow).problems == refused
+    bound = ship in (Ship.FORWARD, Ship.RESCALE, Ship.BROADCAST) and parallelism == 2
+    assert bool(refused) == (not allow if edge == "gone" else bound)
+    assert all("is an unaligned checkpoint with rows on their way along" in told for told in refused)

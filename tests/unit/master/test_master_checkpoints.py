@@ -13,7 +13,7 @@ import pytest
 
 from unistream.base.clock import SystemClock
 from unistream.base.errors import NotFound
-from unistream.base.ids import CheckpointId, JobId, VertexId
+from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
 from unistream.master.dispatcher import Dispatcher
@@ -28,7 +28,7 @@ from unistream.model.checkpoint_figures import (
     VertexFigures,
 )
 from unistream.model.elements import SnapshotKind
-from unistream.port.metadata import CheckpointRecord
+from unistream.port.metadata import CheckpointRecord, JobRecord
 from unistream.rest.app import create_app
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
 from unistream.rest.server import RestServer
@@ -383,14 +383,20 @@ def record(n: int, state: str, **more: Any) -> CheckpointRecord:
     return CheckpointRecord(job=JobId("j"), checkpoint_id=CheckpointId(n), state=state, **(values | more))
 
 
+JOB = JobRecord(
+    job=JobId("j"), name="j", lineage=LineageId("l"), state="FINISHED", target="local", submitted_ms=0
+)
+
+
 def test_what_the_catalogue_knows() -> None:
     info = checkpoints_from_records(
+        JOB,
         [
             record(2, "failed", duration_ms=9, reason="full"),
             record(1, "completed", duration_ms=10, state_bytes=100, path="chk-1"),
             record(4, "triggered"),
             record(3, "completed", duration_ms=30, state_bytes=300, path="sp", kind=SnapshotKind.SAVEPOINT),
-        ]
+        ],
     )
     assert (info.completed, info.failed, info.in_progress, info.restored) == (2, 1, 1, 0)
     assert [known.checkpoint_id for known in info.latest] == [4, 3, 2, 1]
@@ -408,7 +414,7 @@ def test_what_the_catalogue_knows() -> None:
 
 
 def test_a_job_without_records() -> None:
-    assert checkpoints_from_records([]) == CheckpointsInfo()
+    assert checkpoints_from_records(JOB, []) == CheckpointsInfo()
 
 
 def test_a_job_of_an_earlier_master_is_told_of_from_the_catalogue(
@@ -434,3 +440,25 @@ def test_a_job_of_an_earlier_master_is_told_of_from_the_catalogue(
     assert known.latest_savepoint is not None
     assert recorded.latest_savepoint.path == known.latest_savepoint.path
     assert recorded.latest_savepoint.vertices == ()
+
+
+def test_a_job_says_how_many_are_shown_also_from_the_catalogue(
+    make_cluster: Make, submission: Make, checkpointed: dict[str, str]
+) -> None:
+    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
+    job = api.cluster.dispatcher.submit(submission(config=checkpointed | {"web.checkpoints.history": "2"}))
+    api.cluster.workers.await_message(mm.CheckpointCompleted, 12)
+    shown = api.get(f"/jobs/{job}/checkpoints")
+    assert shown["counts"]["completed"] > 2
+    assert len(shown["history"]) == 2
+    api.cluster.dispatcher.stop(job, drain=False).result(WAIT_S)
+    api.http.close()
+    api.server.close()
+    api.cluster.dispatcher.close()
+    second = Dispatcher(api.cluster.dispatcher.config, api.cluster.services())
+    try:
+        recorded = second.checkpoints(job)
+    finally:
+        second.close()
+    assert recorded.completed > 2
+    assert len(recorded.latest) == 2

@@ -397,6 +397,18 @@ class TestWorkersMessages:
         assert (info.metrics["records_out"], info.metrics["late"], info.metrics["watermark"]) == (46, 4, 0)
 
 
+def test_a_worker_is_told_which_of_the_jobs_it_stores_results_for_are_over(
+    make_cluster: Make, submission: Make
+) -> None:
+    cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+    job = cluster.dispatcher.submit(submission())
+    cluster.workers.await_message(mm.DeployTask)
+    worker, unknown = cluster.workers.registered[0], JobId("0" * 32)
+    beat = mm.Heartbeat(task_manager=worker, stored=(job, unknown))
+    assert cluster.workers.call_master(beat) == mm.JobsOver(jobs=(unknown,))
+    assert cluster.workers.call_master(mm.Heartbeat(task_manager=worker, stored=(job,))) == mm.Ack()
+
+
 def test_an_unknown_job_is_not_found(make_cluster: Make) -> None:
     dispatcher = make_cluster().dispatcher
     unknown = JobId("0" * 32)

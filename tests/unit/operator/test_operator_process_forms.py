@@ -14,9 +14,10 @@ import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.snapshot import ListMode, OperatorState
 from unistream.operator.process import KeyedProcessOperator
-from unistream.operator.process_batch import KeyedBatchOperator, distinct
+from unistream.operator.process_batch import KeyedBatchOperator
 from unistream.operator.process_broadcast import BroadcastProcessOperator
 from unistream.operator.process_plain import ProcessOperator
+from unistream.operator.timer_columns import distinct
 from unistream.testing.harness import OperatorHarness, restore_state
 
 Row = dict[str, Any]
@@ -239,6 +240,57 @@ def test_a_list_of_another_type_is_refused_and_a_wider_one_is_not() -> None:
             UserCodeError, match="'numbers' holds a value that is not of its declared type int8"
         ):
             list(wrong.snapshot(1).lists["numbers"].items)
+
+
+class Declares(us.ProcessFunction):
+    """Never asks for its list: it is there because it is declared."""
+
+    def __init__(self, mode: ListMode = ListMode.SPLIT) -> None:
+        self.numbers = us.OperatorListDescriptor("numbers", pa.int64(), mode)
+
+
+def test_a_declared_list_is_kept_though_nobody_asks_for_it() -> None:
+    with OperatorHarness(ProcessOperator(Renamed(pa.int32()))) as before:
+        before.process({"n": [1, 2]})
+        state = restore_state([before.snapshot(1)], 1)
+    with OperatorHarness(ProcessOperator(Declares()), state=state) as after:
+        again = restore_state([after.snapshot(2)], 2)
+    function = Renamed(pa.int64())
+    with OperatorHarness(ProcessOperator(function), state=again):
+        assert function.numbers.get() == (1, 2)
+    assert ProcessOperator(Declares()).declared_lists() == (Declares().numbers,)
+
+
+@pytest.mark.parametrize("mode", [ListMode.UNION, ListMode.BROADCAST])
+def test_a_list_cannot_be_dealt_out_in_another_way_than_it_was_stored_for(mode: ListMode) -> None:
+    with OperatorHarness(ProcessOperator(Renamed(pa.int64()))) as before:
+        before.process({"n": [1, 2]})
+        state = restore_state([before.snapshot(1)], 1)
+    told = f"'numbers' was stored as split list, and is declared as {mode.value} list; declare the stored"
+    with pytest.raises(ConfigError, match=told):
+        OperatorHarness(ProcessOperator(Declares(mode)), state=state).open()
+
+
+class Both(Declares):
+    def open(self, context: us.FunctionContext) -> None:
+        context.operator_state("numbers", pa.string())
+
+
+class Untyped(us.ProcessFunction):
+    def open(self, context: us.FunctionContext) -> None:
+        context.operator_state("numbers")
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (Both(), r"'numbers' is declared twice, as split list of int64 and as split list of string"),
+        (Untyped(), r"'numbers' needs a type, such as pa.int64\(\), or a descriptor"),
+    ],
+)
+def test_what_a_list_is_must_be_said_once(function: us.ProcessFunction, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        OperatorHarness(ProcessOperator(function)).open()
 
 
 # --- beside a broadcast stream --------------------------------------------------------------------

@@ -59,6 +59,12 @@ ALIGNED_TIMEOUT: Final = ConfigOption(
 CHECKPOINTS_RETAINED: Final = ConfigOption(
     "execution.checkpointing.num-retained", WholeNumber(1, 1_000), "1", "Completed checkpoints to keep."
 )
+CHECKPOINTS_HISTORY: Final = ConfigOption(
+    "web.checkpoints.history",
+    WholeNumber(1, 1_000),
+    "10",
+    "Checkpoints and savepoints of a job that are shown whole, the newest; of others there are only counts.",
+)
 CHECKPOINT_RETENTION: Final = ConfigOption(
     "execution.checkpointing.externalized-checkpoint-retention",
     one_of("NO_EXTERNALIZED_CHECKPOINTS", "RETAIN_ON_CANCELLATION", "DELETE_ON_CANCELLATION"),

@@ -1,0 +1,250 @@
+"""Timers of many keys at once: columns of times and keys, and no Python object for any of them.
+
+    register, delete    rows at the end of a log: time, key, which of the two. Nothing is looked up
+    due(now)            of all words on one (time, key) up to `now`, the newest counts
+    a long log          is settled with what was settled before: each timer once, in the order of times
+
+What is once in the log, or settled, is never changed, so that a snapshot is a list of references; its rows
+are made in the background.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+LOG_ROWS_MIN: Final = 16_384  # below it, settling costs more than it saves
+LOG_PIECES_MAX: Final = 256  # each piece is asked for its earliest time at every watermark
+
+Times = npt.NDArray[np.int64]
+
+
+def distinct(keys: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[Any]]:
+    """The distinct rows of `keys` in the order of their first, and for each row which of them it is.
+
+    >>> found, groups = distinct(pa.record_batch({"k": ["b", "a", "b"]}))
+    >>> found.column(0).to_pylist(), groups.tolist()
+    (['b', 'a'], [0, 1, 0])
+    """
+    if keys.num_columns == 1:
+        encoded = _encoded(keys.column(0))
+        return pa.RecordBatch.from_arrays(
+            [encoded.dictionary], names=keys.schema.names
+        ), encoded.indices.to_numpy()
+    code = _codes(keys.columns)
+    first = np.full(int(code.max()) + 1 if len(code) else 0, len(code), np.int64)
+    np.minimum.at(first, code, np.arange(len(code)))
+    return keys.take(pa.array(first)), code
+
+
+def _codes(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """For each row which of the distinct ones it is, counted from 0 in the order of their first."""
+    code: npt.NDArray[np.int64] | None = None
+    for column in columns:
+        encoded = _encoded(column)
+        own = encoded.indices.to_numpy().astype(np.int64)
+        if code is None:
+            code = own
+            continue
+        together = pa.array(code * max(1, len(encoded.dictionary)) + own).dictionary_encode()
+        code = together.indices.to_numpy().astype(np.int64)  # small numbers again: a product never wraps
+    assert code is not None, "a key has columns"
+    return code
+
+
+def _encoded(column: pa.Array) -> pa.DictionaryArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return column.dictionary_encode(null_encoding="encode")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Words on timers.
+
+    Attributes:
+        numbers: When each was said: a later word has a greater one.
+        puts: Register, or else delete.
+        settled: All are registered, each (time, key) is there once, and they are in the order of times.
+    """
+
+    times: Times
+    keys: pa.RecordBatch
+    numbers: npt.NDArray[np.int64]
+    puts: npt.NDArray[np.bool_]
+    settled: bool = False
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    def cut(self, start: int, stop: int) -> _Rows:
+        keys = self.keys.slice(start, stop - start)
+        rows = slice(start, stop)
+        return _Rows(self.times[rows], keys, self.numbers[rows], self.puts[rows], self.settled)
+
+    def take(self, places: npt.NDArray[np.int64]) -> _Rows:
+        keys = self.keys.take(pa.array(places))
+        return _Rows(self.times[places], keys, self.numbers[places], self.puts[places])
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A piece of the log, and its bounds."""
+
+    rows: _Rows
+    first: int
+    last: int
+
+    @classmethod
+    def of(cls, rows: _Rows) -> _Piece:
+        return cls(rows, int(rows.times.min()), int(rows.times.max()))
+
+
+class TimerColumns:
+    """A set of (time, key). Keys are rows of key columns, in canonical form and always of the same types.
+
+    >>> timers = TimerColumns()
+    >>> timers.register(np.array([30, 10]), pa.record_batch({"k": ["a", "b"]}))
+    >>> [(times.tolist(), keys.to_pydict()) for times, keys in timers.due(20, 100)]
+    [([10], {'k': ['b']})]
+    """
+
+    def __init__(self) -> None:
+        self._settled: _Rows | None = None
+        self._fired = 0  # so many of `_settled` are gone
+        self._log: list[_Piece] = []
+        self._log_rows = 0
+        self._said = 0
+
+    def register(self, times: Times, keys: pa.RecordBatch) -> None:
+        """One timer for each row; one that is there already stays as it is."""
+        self._say(times, keys, put=True)
+
+    def delete(self, times: Times, keys: pa.RecordBatch) -> None:
+        """One timer for each row; one that is not there stays so."""
+        self._say(times, keys, put=False)
+
+    def earliest(self) -> int | None:
+        """A time, ms, before which nothing is due; None: nothing will be. What was deleted may count."""
+        found = [piece.first for piece in self._log]
+        if self._settled is not None and self._fired < len(self._settled):
+            found.append(int(self._settled.times[self._fired]))
+        return min(found, default=None)
+
+    def due(self, now: int, rows_max: int) -> Iterator[tuple[Times, pa.RecordBatch]]:
+        """Removes and yields what is due at `now`, also what is registered meanwhile: at most `rows_max` at
+        once, in the order of times and then of registration. To be gone through to its end."""
+        ready: _Rows | None = None
+        while True:
+            parts = self._pull(now)
+            if parts:
+                ready = _settle(parts if ready is None else [ready, *parts])
+            if ready is None or not len(ready):
+                return
+            piece, ready = ready.cut(0, rows_max), ready.cut(min(rows_max, len(ready)), len(ready))
+            yield piece.times, piece.keys
+
+    def all(self) -> TimersNow:
+        """What there is now, to be read later and by any thread."""
+        return TimersNow(tuple(self._parts()))
+
+    def _parts(self) -> list[_Rows]:
+        parts = [piece.rows for piece in self._log]
+        if self._settled is not None and self._fired < len(self._settled):
+            parts.insert(0, self._settled.cut(self._fired, len(self._settled)))
+        return parts
+
+    def _say(self, times: Times, keys: pa.RecordBatch, *, put: bool) -> None:
+        count = len(times)
+        assert count == keys.num_rows, (count, keys.num_rows)
+        if not count:
+            return
+        numbers = np.arange(self._said, self._said + count, dtype=np.int64)
+        self._said += count
+        self._log.append(_Piece.of(_Rows(times, keys, numbers, np.full(count, put))))
+        self._log_rows += count
+        live = 0 if self._settled is None else len(self._settled) - self._fired
+        if self._log_rows > max(LOG_ROWS_MIN, live):
+            self._settled, self._fired = _settle(self._parts()), 0
+            self._log, self._log_rows = [], 0
+        elif len(self._log) > LOG_PIECES_MAX:
+            self._log = [_Piece.of(_together([piece.rows for piece in self._log]))]
+
+    def _pull(self, now: int) -> list[_Rows]:
+        """Takes out all words on times up to `now`."""
+        found = []
+        if self._settled is not None and self._fired < len(self._settled):
+            stop = int(np.searchsorted(self._settled.times, now, side="right"))
+            if stop > self._fired:
+                found.append(self._settled.cut(self._fired, stop))
+                self._fired = stop
+            if self._fired == len(self._settled):
+                self._settled, self._fired = None, 0
+        if not any(piece.first <= now for piece in self._log):
+            return found
+        left = []
+        for piece in self._log:
+            if piece.first > now:
+                left.append(piece)
+            elif piece.last <= now:
+                found.append(piece.rows)
+            else:
+                due = piece.rows.times <= now
+                found.append(piece.rows.take(np.flatnonzero(due)))
+                left.append(_Piece.of(piece.rows.take(np.flatnonzero(~due))))
+        self._log, self._log_rows = left, sum(len(piece.rows) for piece in left)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TimersNow:
+    """The timers of a moment."""
+
+    _words: tuple[_Rows, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """There are none. False: there may be none, all having been deleted."""
+        return not self._words
+
+    def read(self) -> tuple[Times, pa.RecordBatch]:
+        """Times and keys, in the order of times. There must be words."""
+        rows = _settle(self._words)
+        return rows.times, rows.keys
+
+
+def _settle(parts: Sequence[_Rows]) -> _Rows:
+    """What all these words come to. A (time, key) has the number of the first registration that no deletion
+    came after."""
+    if len(parts) == 1 and parts[0].settled:
+        return parts[0]
+    rows = _together(parts)
+    which = _codes([pa.array(rows.times), *rows.keys.columns])
+    count = len(rows)
+    alive = rows.puts
+    if not alive.all():
+        deleted = np.full(count, -1, np.int64)
+        np.maximum.at(deleted, which[~alive], rows.numbers[~alive])
+        alive = alive & (rows.numbers > deleted[which])
+    first = np.full(count, np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(first, which[alive], rows.numbers[alive])
+    places = np.flatnonzero(alive & (rows.numbers == first[which]))
+    order = places[np.lexsort((rows.numbers[places], rows.times[places]))]
+    kept = rows.take(order)
+    return _Rows(kept.times, kept.keys, kept.numbers, kept.puts, settled=True)
+
+
+def _together(parts: Sequence[_Rows]) -> _Rows:
+    if len(parts) == 1:
+        return parts[0]
+    return _Rows(
+        np.concatenate([part.times for part in parts]),
+        pa.concat_batches([part.keys for part in parts]),
+        np.concatenate([part.numbers for part in parts]),
+        np.concatenate([part.puts for part in parts]),
+    )
