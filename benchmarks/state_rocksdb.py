@@ -30,8 +30,15 @@ import pyarrow.compute as pc
 from unistream.base.clock import SystemClock
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import GIB, MIB
+from unistream.core.state_assignment import native_share
 from unistream.model.key_groups import key_group_range
-from unistream.model.snapshot import KeyedShare, OperatorRestore, OperatorSnapshot, OperatorStateHandle
+from unistream.model.snapshot import (
+    KeyedShare,
+    NativeHandle,
+    OperatorRestore,
+    OperatorSnapshot,
+    OperatorStateHandle,
+)
 from unistream.model.state import ValueStateDescriptor
 from unistream.state.rocksdb import RocksDbStateBackend
 from unistream.state.snapshot_reader import read_operator_state
@@ -167,7 +174,7 @@ def restore(root: Path, args: argparse.Namespace) -> dict[str, Any]:
             reader = FsStateReader(str(root / f"job-{native}" / "chk-1"))
             started = time.perf_counter()
             parts = read_operator_state(
-                OperatorRestore(keyed=_cut(handle, first, last), native=handle.native),
+                OperatorRestore(keyed=_cut(handle, first, last), native=_chosen(handle, first, last)),
                 CheckpointId(1),
                 reader,
                 root,
@@ -186,6 +193,11 @@ def _cut(handle: OperatorStateHandle, first: int, last: int) -> tuple[KeyedShare
         inside = [n for n, group in enumerate(table.key_groups) if first <= group <= last]
         shares.append(KeyedShare(handle=table, start=inside[0], stop=inside[-1] + 1))
     return tuple(shares)
+
+
+def _chosen(handle: OperatorStateHandle, first: int, last: int) -> tuple[NativeHandle, ...]:
+    found = [native_share(native, (first, last)) for native in handle.native]
+    return tuple(native for native in found if native is not None)
 
 
 BENCHMARKS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {

@@ -7,7 +7,7 @@ snapshot that a user started from, never one whose outcome is unknown (FLINK-224
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unistream.base.ids import CheckpointId, JobId
 from unistream.core.job import JobStatus
@@ -39,7 +39,8 @@ class Unneeded:
     Attributes:
         files: That no other snapshot needs.
         sweep: Ask the storage which those are (`clean_shared`): the snapshot was claimed from another job,
-            whose other checkpoints are not known here.
+            whose other checkpoints are not known here; or it is the last one of a job that has ended, when
+            all that is still there was stored by tasks that died before they could tell.
     """
 
     files: tuple[str, ...] = ()
@@ -157,4 +158,8 @@ class CompletedSnapshots:
             return []
         dropped = [snapshot for snapshot in self._all if snapshot.owned]
         self._all = [snapshot for snapshot in self._all if not snapshot.owned]
-        return self._dropped(dropped)
+        directories = self._dropped(dropped)
+        if any(snapshot.shared for snapshot in dropped):
+            last = directories[-1]
+            self._unneeded[last] = replace(self._unneeded[last], sweep=True)
+        return directories

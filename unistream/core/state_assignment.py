@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from unistream.base import config as options
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
@@ -143,14 +145,24 @@ def _keyed_shares(
 def _native_shares(
     new: JobVertex, handles: list[OperatorStateHandle | None]
 ) -> list[tuple[NativeHandle, ...]]:
-    """A backend's own files, for whom some of their key groups are. They are read whole: a file is not in the
-    order of key groups alone, and none can be left out."""
+    """A backend's own files, for whom some of their key groups are."""
     stored = [handle for task in handles if task is not None for handle in task.native]
     ranges = [key_group_range(new.max_parallelism, new.parallelism, i) for i in range(new.parallelism)]
-    return [
-        tuple(handle for handle in stored if intersect(handle.key_groups, wanted) is not None)
-        for wanted in ranges
-    ]
+    cuts = ([native_share(handle, wanted) for handle in stored] for wanted in ranges)
+    return [tuple(cut for cut in found if cut is not None) for found in cuts]
+
+
+def native_share(handle: NativeHandle, wanted: tuple[int, int]) -> NativeHandle | None:
+    """What a subtask with the key groups `wanted` (first, last) reads of a backend's own files, or None.
+
+    Each file is read whole, and those without a shard by everyone.
+    """
+    if intersect(handle.key_groups, wanted) is None:
+        return None
+    files = tuple(
+        file for file in handle.files if file.shard is None or intersect(file.shard, wanted) is not None
+    )
+    return msgspec.structs.replace(handle, files=files)
 
 
 def list_shares(old: list[tuple[ListHandle, ...]], parallelism: int) -> list[tuple[ListShare, ...]]:

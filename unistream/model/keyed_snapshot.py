@@ -66,12 +66,14 @@ class FileOfSet:
         name: As the backend calls it; the same name is the same content within one attempt of a task.
         key_groups: (first, last) of the rows in it; None: not rows (its own metadata).
         stored: Where a completed checkpoint of this attempt stored it; None: it must be copied.
+        shard: (first, last) of the key groups for which it is needed; None: for all of the set.
     """
 
     name: str
     path: Path
     key_groups: tuple[int, int] | None
     stored: FileRef | None = None
+    shard: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +98,8 @@ class FileSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredFiles:
-    """A file set of one old subtask, fetched to `folder` (the restoring backend owns and removes it).
+    """Files of one old subtask, fetched to `folder` (the restoring backend owns and removes it): those that
+    are needed for the key groups of the new one, at least.
 
     Attributes:
         key_groups: (first, last) that the old subtask had; rows outside of the new one's are to be skipped.

@@ -76,12 +76,14 @@ class OperatorState:
         checkpoint_id: None = fresh start.
         keyed: An operator's own tables by name; they hold only key groups of this subtask.
         lists: State name -> elements dealt to this subtask, in order; long lists are read as one goes.
+        modes: State name -> how it was dealt out, where that is known.
         state: For its keyed state backend: tables are read as one goes.
     """
 
     checkpoint_id: CheckpointId | None = None
     keyed: dict[str, list[pa.Table]] = field(default_factory=dict)
     lists: dict[str, Sequence[bytes]] = field(default_factory=dict)
+    modes: dict[str, ListMode] = field(default_factory=dict)
     state: tuple[StateTable | RestoredFiles, ...] = ()
 
     @property
@@ -113,11 +115,18 @@ class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NativeFile(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a backend's own format. `key_groups`: (first, last) of its rows; None: it has none."""
+    """One file of a backend's own format.
+
+    Attributes:
+        key_groups: (first, last) of its rows; None: it has none.
+        shard: (first, last) of the key groups for which it is needed: a subtask that has none of them reads
+            the others without it. None: it is needed for all.
+    """
 
     name: str
     ref: FileRef
     key_groups: tuple[int, int] | None = None
+    shard: tuple[int, int] | None = None
 
 
 class NativeHandle(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ import pyarrow as pa
 from unistream.base.config.parsing import parse_duration_ms
 from unistream.base.errors import ConfigError
 from unistream.model.keyed_snapshot import StateKind
-from unistream.model.snapshot import KEY_GROUP_COLUMN
+from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode
 
 VALUE_COLUMN: Final = "value"
 MAP_KEY_COLUMN: Final = "map_key"
@@ -122,13 +122,7 @@ class StateDescriptor:
     kind = StateKind.VALUE
 
     def __post_init__(self) -> None:
-        allowed = all(c.isalnum() or c in "-_." for c in self.name)
-        if not self.name or not allowed or self.name.startswith((".", "__")):
-            raise ConfigError(
-                f"state name {self.name!r}: use letters, digits, '-', '_' and '.', and no '.' or '__' first"
-            )
-        if not isinstance(self.type, pa.DataType):
-            raise ConfigError(f"state {self.name!r}: its type must be an Arrow type such as pa.int64()")
+        _check_declared(self.name, self.type)
 
     @property
     def stored_type(self) -> pa.DataType:
@@ -185,3 +179,36 @@ class AggregatingStateDescriptor(StateDescriptor):
     aggregate: AggregateFunction = field(kw_only=True)
 
     kind = StateKind.AGGREGATING
+
+
+@dataclass(frozen=True)
+class OperatorListDescriptor:
+    """A list of an operator without keys, which is dealt out anew when the parallelism changes.
+
+    As an attribute of a `ProcessFunction` it is known before anything runs.
+
+    Attributes:
+        name: Unique in its operator, as of keyed state.
+        type: Arrow type of an element.
+        mode: SPLIT: each element goes to one subtask; UNION: all to all; BROADCAST: the list of one subtask
+            to all.
+    """
+
+    name: str
+    type: pa.DataType
+    mode: ListMode = ListMode.SPLIT
+
+    def __post_init__(self) -> None:
+        _check_declared(self.name, self.type)
+        if not isinstance(self.mode, ListMode):
+            raise ConfigError(f"operator state {self.name!r}: its mode must be one of us.ListMode")
+
+
+def _check_declared(name: str, of: object) -> None:
+    allowed = all(c.isalnum() or c in "-_." for c in name)
+    if not name or not allowed or name.startswith((".", "__")):
+        raise ConfigError(
+            f"state name {name!r}: use letters, digits, '-', '_' and '.', and no '.' or '__' first"
+        )
+    if not isinstance(of, pa.DataType):
+        raise ConfigError(f"state {name!r}: its type must be an Arrow type such as pa.int64()")

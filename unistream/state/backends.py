@@ -25,6 +25,7 @@ def make_backend(
     memory_bytes: int,
     allow_pickled: bool,
     config: Configuration | None = None,
+    parallelism: int | None = None,
 ) -> KeyedStateBackend:
     """The backend called `kind`, for one operator of one subtask.
 
@@ -38,6 +39,7 @@ def make_backend(
         memory_bytes: What it may hold before it goes to the disk, where it can.
         allow_pickled: Whether pickled state may be restored.
         config: Options of the backend's own; None: their defaults.
+        parallelism: Of the operator, where it is known; to divide the key groups as a greater one would.
 
     Raises:
         ConfigError: there is no such backend, or its package is not installed.
@@ -64,5 +66,6 @@ def make_backend(
         memory_bytes=memory_bytes,
         allow_pickled=allow_pickled,
         tuning=rocksdb_tuning(config or Configuration()),
+        parallelism=parallelism,
     )
     return backend

@@ -11,6 +11,7 @@ What one must know of it (checked by tests/contract/test_contract_rocksdict.py):
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,12 +23,15 @@ import rocksdict
 from unistream.base.errors import CorruptSnapshot, Transient
 from unistream.base.limits import MIB
 
-FORMAT: Final = "rocksdb-1"  # of the key layout and of the files; another number means: cannot be read
+FORMAT: Final = "rocksdb-2"  # of the key layout and of the files: a database for each part of the key groups
+FORMAT_WHOLE: Final = "rocksdb-1"  # one database for all key groups of a subtask; is read, never written
 MEMORY_BYTES_MIN: Final = 8 * MIB
 READ_CACHE_BYTES: Final = 8 * MIB  # of a database that is only gone through once
-OPEN_FILES_MAX: Final = 512  # of one database; more are closed and opened again
+OPEN_FILES_MAX: Final = 512  # of databases that share their memory; more are closed and opened again
+OPEN_FILES_MIN: Final = 64  # of one database
 _DEFAULT: Final = "default"
-_METADATA: Final = ("CURRENT", "MANIFEST-", "OPTIONS-")
+LIST: Final = "MANIFEST-"  # begins the name of the file that lists the others
+_METADATA: Final = ("CURRENT", LIST, "OPTIONS-")
 
 Family = Any
 """A column family: `get(key or list of keys)`, `[key] = value`, `del [key]`, bytes to bytes."""
@@ -42,11 +46,38 @@ class RocksDbTuning:
             blocks, indices and filters that were read.
         threads: In the background, for writing and merging files.
         bloom_bits: Per key, of the filters that spare a look into a file; 0: none.
+        shards: Databases of a subtask, each with a part of its key groups (see `rocksdb_shards`).
     """
 
     write_buffer_ratio: float = 0.5
     threads: int = 2
     bloom_bits: int = 10
+    shards: int = 4
+
+
+class Memory:
+    """What databases share: blocks that were read, indices, filters, and what was not written to files yet.
+
+    As in Flink, buffers may grow to 3/2 of what their manager is told before they are written.
+
+    Args:
+        memory_bytes: For all column families of all databases together; at least MEMORY_BYTES_MIN.
+        databases: How many there may be.
+    """
+
+    def __init__(self, memory_bytes: int, tuning: RocksDbTuning | None = None, *, databases: int = 1) -> None:
+        self.tuning = tuning or RocksDbTuning()
+        self.databases = databases
+        total, ratio = max(memory_bytes, MEMORY_BYTES_MIN), self.tuning.write_buffer_ratio
+        self.buffer_bytes = int(total * 2 * ratio / 3)
+        self.cache = rocksdict.Cache(int(total * (3 - ratio) / 3))
+        self.buffers = rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(
+            self.buffer_bytes, False, self.cache
+        )
+
+    def used(self) -> int:
+        """Bytes of blocks and of what was not written yet."""
+        return int(self.cache.get_usage())
 
 
 class Database:
@@ -56,8 +87,7 @@ class Database:
 
     Args:
         folder: Made if it is absent.
-        memory_bytes: For all column families together: blocks that were read, indices, filters, and what was
-            not written to files yet.
+        memory: For all column families together: its own (bytes), or what it shares with other databases.
 
     Raises:
         CorruptSnapshot: what lies there cannot be opened.
@@ -66,16 +96,14 @@ class Database:
     def __init__(
         self,
         folder: Path,
-        memory_bytes: int,
-        tuning: RocksDbTuning | None = None,
+        memory: int | Memory,
         *,
         read_only: bool = False,
     ) -> None:
         self.folder = folder
-        self._tuning = tuning or RocksDbTuning()
+        self._memory = memory if isinstance(memory, Memory) else Memory(memory)
         self._read_only = read_only
-        self._cache = rocksdict.Cache(max(memory_bytes, MEMORY_BYTES_MIN))
-        self._options = self._new_options(max(memory_bytes, MEMORY_BYTES_MIN))
+        self._options = self._new_options()
         self._write_options = rocksdict.WriteOptions()
         self._write_options.disable_wal = True  # type: ignore[method-assign,assignment]  # a property
         self._families: dict[str, Family] = {}
@@ -95,28 +123,25 @@ class Database:
         database.set_write_options(self._write_options)
         return database
 
-    def _new_options(self, memory_bytes: int) -> Any:
-        tuning = self._tuning
+    def _new_options(self) -> Any:
+        memory, tuning = self._memory, self._memory.tuning
         options = rocksdict.Options(raw_mode=True)
         options.create_if_missing(not self._read_only)
         options.create_missing_column_families(not self._read_only)
-        options.set_max_open_files(OPEN_FILES_MAX)
+        options.set_max_open_files(max(OPEN_FILES_MIN, OPEN_FILES_MAX // memory.databases))
         options.set_max_background_jobs(tuning.threads)
         options.set_compression_type(rocksdict.DBCompressionType.lz4())
         options.set_keep_log_file_num(1)
         options.set_max_log_file_size(MIB)
         options.set_stats_dump_period_sec(0)
         options.set_level_compaction_dynamic_level_bytes(True)
-        # as Flink: buffers may grow to 3/2 of what their manager is told before they are written
-        buffers = int(memory_bytes * 2 * tuning.write_buffer_ratio / 3)
-        self._cache.set_capacity(int(memory_bytes * (3 - tuning.write_buffer_ratio) / 3))
-        options.set_write_buffer_manager(
-            rocksdict.WriteBufferManager.new_write_buffer_manager_with_cache(buffers, False, self._cache)
-        )
-        options.set_write_buffer_size(max(MIB, min(64 * MIB, buffers // 2)))
-        options.set_arena_block_size(max(64 * 1024, min(MIB, buffers // 16)))
+        options.set_write_buffer_manager(memory.buffers)
+        options.set_write_buffer_size(max(MIB, min(64 * MIB, memory.buffer_bytes // 2)))
+        # each column family with rows holds at least one: all of them must fit into the buffers
+        arena = memory.buffer_bytes // (16 * memory.databases)
+        options.set_arena_block_size(max(64 * 1024 // memory.databases, min(MIB, arena)))
         blocks = rocksdict.BlockBasedOptions()
-        blocks.set_block_cache(self._cache)
+        blocks.set_block_cache(memory.cache)
         blocks.set_cache_index_and_filter_blocks(True)
         blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
         if tuning.bloom_bits:
@@ -163,6 +188,18 @@ class Database:
                 family.delete_range(b"", first)
                 family.delete_range(stop, b"\xff" * 16)
 
+    def begin_flush(self) -> None:
+        """What was not written to files yet is, in the background; `checkpoint` waits for it.
+
+        Raises:
+            Transient: as `checkpoint`.
+        """
+        try:
+            for family in self._with_rows():
+                family.flush(False)
+        except Exception as error:  # rocksdict raises nothing more special
+            raise Transient(f"RocksDB cannot write files in {self.folder}: {error}") from error
+
     def checkpoint(self, folder: Path) -> None:
         """All rows of now as hard links in a new folder.
 
@@ -170,13 +207,15 @@ class Database:
             Transient: it could not be made, for instance because the disk is full.
         """
         try:
-            for name, family in self._families.items():
-                if name != _DEFAULT:
-                    family.flush(True)
+            for family in self._with_rows():
+                family.flush(True)
             rocksdict.Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:  # rocksdict raises nothing more special
             shutil.rmtree(folder, ignore_errors=True)
             raise Transient(f"RocksDB cannot make a checkpoint in {folder}: {error}") from error
+
+    def _with_rows(self) -> list[Family]:
+        return [family for name, family in self._families.items() if name != _DEFAULT]
 
     def file_ranges(self) -> dict[str, tuple[bytes, bytes]]:
         """First and last key of every file with rows, by the file's name."""
@@ -184,10 +223,6 @@ class Database:
             str(file["name"]).lstrip("/"): (bytes(file["start_key"] or b""), bytes(file["end_key"] or b""))
             for file in self._db.live_files()
         }
-
-    def memory_used(self) -> int:
-        """Bytes of blocks and of what was not written yet."""
-        return int(self._cache.get_usage())
 
     def close(self) -> None:
         """Files stay. Twice is fine."""
@@ -202,16 +237,24 @@ class Database:
 
 def rows_from(family: Family, first: bytes, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
     """Rows with keys in [first, stop), in order, as of now; without a stop: all that begin with `first`."""
+    rows = family.items(from_key=first)
     if stop is None:
-        for key, value in family.items(from_key=first):
-            if not key.startswith(first):
-                return
-            yield key, value
-        return
-    for key, value in family.items(from_key=first):
-        if key >= stop:
-            return
-        yield key, value
+        return itertools.takewhile(lambda row: row[0].startswith(first), rows)
+    return itertools.takewhile(lambda row: row[0] < stop, rows)
+
+
+def shown_as_database(folder: Path) -> None:
+    """Makes files with rows and the one that lists them what a database is opened from.
+
+    `CURRENT` says but which file lists the others, and the options are those that a database is opened with.
+
+    Raises:
+        CorruptSnapshot: not just one file lists them.
+    """
+    lists = [path.name for path in folder.iterdir() if path.name.startswith(LIST)]
+    if len(lists) != 1:
+        raise CorruptSnapshot(f"the RocksDB files in {folder} have {len(lists)} lists of themselves, not one")
+    (folder / "CURRENT").write_text(lists[0] + "\n")
 
 
 def database_files(folder: Path) -> tuple[list[Path], list[Path]]:

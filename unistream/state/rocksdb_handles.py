@@ -1,4 +1,4 @@
-"""Handles of the current key over a column family: `port.state` row by row, and `ColumnState`.
+"""Handles of the current key over the column families of a state: `port.state` row by row, and `ColumnState`.
 
 What has expired is removed when it is touched (there is no compaction filter to do it), as in
 `unistream.state.hashmap_ttl`, whose rules are these.
@@ -23,10 +23,10 @@ from unistream.model.state import (
 )
 from unistream.state.hashmap_rows import elements
 from unistream.state.hashmap_ttl import Lifetime
-from unistream.state.rocksdb_api import Family, rows_from
+from unistream.state.rocksdb_api import rows_from
+from unistream.state.rocksdb_keys import GROUP_BYTES
+from unistream.state.rocksdb_shards import Families
 from unistream.state.rocksdb_values import NUMBER_BYTES, TIME_BYTES, Layout, expiry_of, stamped
-
-WriteMany = Callable[[str, Iterable[tuple[bytes, bytes | None]]], None]
 
 
 class _NoKey:
@@ -45,7 +45,7 @@ class CurrentBytes:
 def make_handle(
     descriptor: StateDescriptor,
     layout: Layout,
-    family: Family,
+    families: Families,
     current: CurrentBytes,
     *,
     life: Lifetime | None,
@@ -53,53 +53,57 @@ def make_handle(
 ) -> Any:
     """The handle that `port.state` promises for a descriptor."""
     if isinstance(descriptor, ListStateDescriptor):
-        return ListHandle(layout, family, current, life, numbers)
+        return ListHandle(layout, families, current, life, numbers)
     if isinstance(descriptor, MapStateDescriptor):
-        return MapHandle(layout, family, current, life)
+        return MapHandle(layout, families, current, life)
     if isinstance(descriptor, ReducingStateDescriptor):
-        return ReducingHandle(layout, family, current, life, descriptor.reduce)
+        return ReducingHandle(layout, families, current, life, descriptor.reduce)
     if isinstance(descriptor, AggregatingStateDescriptor):
-        return AggregatingHandle(layout, family, current, life, descriptor.aggregate)
+        return AggregatingHandle(layout, families, current, life, descriptor.aggregate)
     return (
-        ValueHandle(layout, family, current)
+        ValueHandle(layout, families, current)
         if life is None
-        else TtlValueHandle(layout, family, current, life)
+        else TtlValueHandle(layout, families, current, life)
     )
 
 
 class ValueHandle:
     """`port.state.ValueState` without a time to live."""
 
-    __slots__ = ("_current", "_dump", "_family", "_get", "_load")
+    __slots__ = ("_current", "_dump", "_families", "_load")
 
-    def __init__(self, layout: Layout, family: Family, current: CurrentBytes) -> None:
-        self._family = family
-        self._get = family.get
+    def __init__(self, layout: Layout, families: Families, current: CurrentBytes) -> None:
+        self._families = families
         self._current = current
         self._dump = layout.dump
         self._load = layout.load
 
     def value(self) -> Any:
-        stored = self._get(self._current.key)
+        key = self._current.key
+        stored = self._families[key[:GROUP_BYTES]].get(key)
         return None if stored is None else self._load(stored)
 
     def update(self, value: Any) -> None:
+        key = self._current.key
         if value is None:
-            del self._family[self._current.key]
+            del self._families[key[:GROUP_BYTES]][key]
         else:
-            self._family[self._current.key] = self._dump(value)
+            self._families[key[:GROUP_BYTES]][key] = self._dump(value)
 
     def clear(self) -> None:
-        del self._family[self._current.key]
+        key = self._current.key
+        del self._families[key[:GROUP_BYTES]][key]
 
 
 class _Cells:
     """Reading and writing single cells, with or without a time to live."""
 
-    __slots__ = ("_current", "_dump", "_family", "_life", "_load")
+    __slots__ = ("_current", "_dump", "_families", "_life", "_load")
 
-    def __init__(self, layout: Layout, family: Family, current: CurrentBytes, life: Lifetime | None) -> None:
-        self._family = family
+    def __init__(
+        self, layout: Layout, families: Families, current: CurrentBytes, life: Lifetime | None
+    ) -> None:
+        self._families = families
         self._current = current
         self._life = life
         self._dump = layout.dump
@@ -107,7 +111,7 @@ class _Cells:
 
     def _read(self, key: bytes) -> Any:
         """As a reader sees it, which may make it live longer or remove it."""
-        stored, life = self._family.get(key), self._life
+        stored, life = self._families[key[:GROUP_BYTES]].get(key), self._life
         if stored is None:
             return None
         return self._load(stored) if life is None else self._seen(key, stored, life)
@@ -115,26 +119,36 @@ class _Cells:
     def _seen(self, key: bytes, stored: bytes, life: Lifetime) -> Any:
         value = stored[TIME_BYTES:]
         if expiry_of(stored) <= life.now():
-            del self._family[key]
+            self._delete(key)
             return self._load(value) if life.shows_expired else None
         if life.on_read:
-            self._family[key] = stamped(life.expiry(), value)
+            self._families[key[:GROUP_BYTES]][key] = stamped(life.expiry(), value)
         return self._load(value)
 
     def _live(self, key: bytes) -> Any:
         """As a writer sees it."""
-        stored, life = self._family.get(key), self._life
+        stored, life = self._families[key[:GROUP_BYTES]].get(key), self._life
         if stored is None or life is None:
             return None if stored is None else self._load(stored)
         return None if expiry_of(stored) <= life.now() else self._load(stored[TIME_BYTES:])
 
     def _write(self, key: bytes, value: Any) -> None:
         stored = self._dump(value)
-        self._family[key] = stored if self._life is None else stamped(self._life.expiry(), stored)
+        self._families[key[:GROUP_BYTES]][key] = (
+            stored if self._life is None else stamped(self._life.expiry(), stored)
+        )
+
+    def _delete(self, key: bytes) -> None:
+        del self._families[key[:GROUP_BYTES]][key]
+
+    def _rows(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows whose keys begin with a whole key of the operator."""
+        return rows_from(self._families[prefix[:GROUP_BYTES]], prefix)
 
     def _remove_all(self, prefix: bytes) -> None:
-        for key, _ in list(rows_from(self._family, prefix)):
-            del self._family[key]
+        family = self._families[prefix[:GROUP_BYTES]]
+        for key, _ in list(rows_from(family, prefix)):
+            del family[key]
 
 
 class TtlValueHandle(_Cells):
@@ -152,7 +166,7 @@ class TtlValueHandle(_Cells):
             self._write(self._current.key, value)
 
     def clear(self) -> None:
-        del self._family[self._current.key]
+        self._delete(self._current.key)
 
 
 class ReducingHandle(_Cells):
@@ -163,12 +177,12 @@ class ReducingHandle(_Cells):
     def __init__(
         self,
         layout: Layout,
-        family: Family,
+        families: Families,
         current: CurrentBytes,
         life: Lifetime | None,
         reduce: Callable[[Any, Any], Any],
     ) -> None:
-        super().__init__(layout, family, current, life)
+        super().__init__(layout, families, current, life)
         self._reduce = reduce
 
     def get(self) -> Any:
@@ -180,7 +194,7 @@ class ReducingHandle(_Cells):
         self._write(key, value if found is None else self._reduce(found, value))
 
     def clear(self) -> None:
-        del self._family[self._current.key]
+        self._delete(self._current.key)
 
 
 class AggregatingHandle(_Cells):
@@ -191,12 +205,12 @@ class AggregatingHandle(_Cells):
     def __init__(
         self,
         layout: Layout,
-        family: Family,
+        families: Families,
         current: CurrentBytes,
         life: Lifetime | None,
         aggregate: AggregateFunction,
     ) -> None:
-        super().__init__(layout, family, current, life)
+        super().__init__(layout, families, current, life)
         self._aggregate = aggregate
 
     def get(self) -> Any:
@@ -211,7 +225,7 @@ class AggregatingHandle(_Cells):
         self._write(key, self._aggregate.add(value, found))
 
     def clear(self) -> None:
-        del self._family[self._current.key]
+        self._delete(self._current.key)
 
 
 class ListHandle(_Cells):
@@ -222,16 +236,16 @@ class ListHandle(_Cells):
     def __init__(
         self,
         layout: Layout,
-        family: Family,
+        families: Families,
         current: CurrentBytes,
         life: Lifetime | None,
         numbers: Iterator[int],
     ) -> None:
-        super().__init__(layout, family, current, life)
+        super().__init__(layout, families, current, life)
         self._numbers = numbers
 
     def get(self) -> Sequence[Any]:
-        found = rows_from(self._family, self._current.key)
+        found = self._rows(self._current.key)
         life = self._life
         if life is None:
             return tuple([self._load(stored) for _, stored in found])
@@ -262,8 +276,10 @@ class MapHandle(_Cells):
 
     __slots__ = ("_dump_key", "_load_key")
 
-    def __init__(self, layout: Layout, family: Family, current: CurrentBytes, life: Lifetime | None) -> None:
-        super().__init__(layout, family, current, life)
+    def __init__(
+        self, layout: Layout, families: Families, current: CurrentBytes, life: Lifetime | None
+    ) -> None:
+        super().__init__(layout, families, current, life)
         self._dump_key = layout.dump_key
         self._load_key = layout.load_key
 
@@ -277,7 +293,7 @@ class MapHandle(_Cells):
             self._write(self._current.key + self._dump_key(key), value)
 
     def remove(self, key: Any) -> None:
-        del self._family[self._current.key + self._dump_key(key)]
+        self._delete(self._current.key + self._dump_key(key))
 
     def contains(self, key: Any) -> bool:
         return self.get(key) is not None
@@ -285,7 +301,7 @@ class MapHandle(_Cells):
     def items(self) -> Iterator[tuple[Any, Any]]:
         life, prefix = self._life, self._current.key
         size = len(prefix)
-        found = rows_from(self._family, prefix)  # sees what there is when it begins
+        found = self._rows(prefix)  # sees what there is when it begins
         if life is None:
             return iter([(self._load_key(key[size:]), self._load(stored)) for key, stored in found])
         seen = [(key, self._seen(key, stored, life)) for key, stored in list(found)]
@@ -293,7 +309,7 @@ class MapHandle(_Cells):
 
     def is_empty(self) -> bool:
         life = self._life
-        found = rows_from(self._family, self._current.key)
+        found = self._rows(self._current.key)
         if life is None:
             return next(found, None) is None
         now = life.now()
@@ -310,18 +326,16 @@ class ColumnHandle:
         self,
         descriptor: StateDescriptor,
         layout: Layout,
-        family: Family,
+        families: Families,
         life: Lifetime | None,
-        write: WriteMany,
     ) -> None:
         self._descriptor = descriptor
         self._layout = layout
-        self._family = family
+        self._families = families
         self._life = life
-        self._write = write
 
     def get(self, keys: Sequence[object]) -> pa.Array:
-        stored = self._family.get(list(keys))
+        stored = self._families.get_many(keys)
         if self._life is not None:
             stored = self._touched(keys, stored, self._life)
         load = self._layout.load
@@ -347,7 +361,7 @@ class ColumnHandle:
         if self._life is not None:
             expiry = self._life.expiry()
             cells = (None if cell is None else stamped(expiry, cell) for cell in cells)
-        self._write(self._layout.family, zip(keys, cells, strict=True))  # type: ignore[arg-type]
+        self._families.write(zip(keys, cells, strict=True))  # type: ignore[arg-type]
 
     def _touched(
         self, keys: Sequence[object], stored: list[bytes | None], life: Lifetime
@@ -365,5 +379,5 @@ class ColumnHandle:
                 changes[key] = stamped(expiry, value)
             seen.append(value if not expired or life.shows_expired else None)
         if changes:
-            self._write(self._layout.family, changes.items())  # type: ignore[arg-type]
+            self._families.write(changes.items())  # type: ignore[arg-type]
         return seen

@@ -1,18 +1,20 @@
-"""RocksDB state as it was at a barrier, and back: a checkpoint's folder of hard links.
+"""RocksDB state as it was at a barrier: a folder of hard links, one below it for each shard.
 
     flush, hard links          at once, on the task's thread (what was not written to files yet is written)
-    files()                    the links, for a checkpoint that keeps RocksDB's own files
+    files()                    the links, for a checkpoint that keeps RocksDB's own files, by their shards
     tables()                   the folder opened for reading, for a savepoint or a full checkpoint
     release()                  the folder is removed
 
 Immutable `.sst` files are stored once: `Uploads` knows where those lie that a completed checkpoint names.
-`CURRENT`, `MANIFEST` and `OPTIONS` belong to one checkpoint alone. There is no log: a checkpoint has it all.
+The `MANIFEST` of a shard, which lists its files, belongs to one checkpoint alone. There is no log: a
+checkpoint has it all. `CURRENT` and `OPTIONS` are not stored: they say nothing that is not known.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
@@ -23,8 +25,9 @@ from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.model.keyed_snapshot import FileOfSet, FileSet, StateKind, StateTable
 from unistream.model.snapshot import FileRef
-from unistream.state.rocksdb_api import FORMAT, READ_CACHE_BYTES, Database, database_files
+from unistream.state.rocksdb_api import FORMAT, LIST, READ_CACHE_BYTES, Memory, database_files
 from unistream.state.rocksdb_keys import GROUP_BYTES, KeyBytes
+from unistream.state.rocksdb_shards import Families, Groups, Shards, label_of
 from unistream.state.rocksdb_values import Layout, is_empty, table_of
 
 
@@ -45,16 +48,32 @@ class Descriptors(msgspec.Struct, frozen=True, kw_only=True):
         keys: The key columns, as an Arrow IPC message.
         max_parallelism: Number of key groups.
         next_number: Greater than that of every element of a list.
+        shards: Key groups of each database; none in FORMAT_WHOLE, where there is but one.
     """
 
     keys: bytes
     max_parallelism: int
     next_number: int
     states: tuple[StoredState, ...]
+    shards: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """`Descriptors`, with schemas."""
+
+    keys: pa.Schema
+    next_number: int
+    layouts: tuple[Layout, ...]
+    shards: tuple[Groups, ...]
 
 
 def encode_descriptors(
-    codec: KeyBytes, layouts: list[Layout], max_parallelism: int, next_number: int
+    codec: KeyBytes,
+    layouts: Iterable[Layout],
+    max_parallelism: int,
+    next_number: int,
+    shards: Iterable[Groups],
 ) -> bytes:
     """For `FileSet.descriptors`."""
     states = tuple(
@@ -67,21 +86,28 @@ def encode_descriptors(
         )
         for layout in layouts
     )
-    keys = codec.schema.serialize().to_pybytes()
     return msgspec.msgpack.encode(
-        Descriptors(keys=keys, max_parallelism=max_parallelism, next_number=next_number, states=states)
+        Descriptors(
+            keys=codec.schema.serialize().to_pybytes(),
+            max_parallelism=max_parallelism,
+            next_number=next_number,
+            states=states,
+            shards=tuple(shards),
+        )
     )
 
 
-def decode_descriptors(content: bytes) -> tuple[pa.Schema, list[Layout], int]:
-    """Key columns, states, and the next number. Raises CorruptSnapshot for anything else."""
+def decode_descriptors(content: bytes) -> Described:
+    """Raises CorruptSnapshot for what is no description."""
     try:
         found = msgspec.msgpack.decode(content, type=Descriptors)
-        layouts = [
+        layouts = tuple(
             Layout(state.name, state.kind, state.pickled, _schema(state.schema), state.family)
             for state in found.states
-        ]
-        return _schema(found.keys), layouts, found.next_number
+        )
+        return Described(
+            keys=_schema(found.keys), next_number=found.next_number, layouts=layouts, shards=found.shards
+        )
     except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
         raise CorruptSnapshot(f"RocksDB state without a description that can be read: {error}") from error
 
@@ -125,10 +151,12 @@ class Uploads:
 
 
 class RocksDbSnapshot:
-    """`model.keyed_snapshot.KeyedSnapshot` over a checkpoint's folder. Owns the folder.
+    """`model.keyed_snapshot.KeyedSnapshot` over a folder of links. Owns the folder.
 
     Args:
         folder: None: there was no state at all.
+        shards: Key groups of the shards that had rows.
+        file_keys: First and last key of files, by their names; of those that are not there it is not known.
     """
 
     def __init__(
@@ -139,8 +167,9 @@ class RocksDbSnapshot:
         codec: KeyBytes | None,
         layouts: list[Layout],
         descriptors: bytes,
-        key_groups: tuple[int, int],
-        ranges: Mapping[str, tuple[bytes, bytes]],
+        key_groups: Groups,
+        shards: Sequence[Groups],
+        file_keys: Mapping[str, tuple[bytes, bytes]],
         uploads: Uploads,
         now_ms: int,
     ) -> None:
@@ -150,44 +179,51 @@ class RocksDbSnapshot:
         self._layouts = layouts
         self._descriptors = descriptors
         self._key_groups = key_groups
-        self._ranges = ranges
+        self._shards = shards
+        self._file_keys = file_keys
         self._uploads = uploads
         self._known = uploads.known()
         self._now_ms = now_ms
-        self._reading: Database | None = None
+        self._reading: Shards | None = None
 
     def tables(self) -> Iterator[StateTable]:
         if self._folder is None or self._codec is None:
             return
         if self._reading is None:
-            self._reading = Database(self._folder, READ_CACHE_BYTES, read_only=True)
+            self._reading = Shards(self._folder, Memory(READ_CACHE_BYTES), read_only=True)
+            for groups in self._shards:
+                self._reading.add(groups).open()
         for layout in self._layouts:
-            family = self._reading.family(layout.family)
-            if not is_empty(family, self._key_groups):
-                yield table_of(layout, family, self._codec, self._key_groups, self._now_ms)
+            families = Families(self._reading, layout.family)
+            if not is_empty(families, self._key_groups):
+                yield table_of(layout, families, self._codec, self._key_groups, self._now_ms)
 
     def files(self) -> FileSet | None:
         if self._folder is None:
             return None
-        rows, metadata = database_files(self._folder)
-        files = [
-            FileOfSet(
-                name=path.name,
-                path=path,
-                key_groups=self._groups_of(path.name),
-                stored=self._known.get(path.name),
-            )
-            for path in rows
-        ]
-        files += [FileOfSet(name=path.name, path=path, key_groups=None) for path in metadata]
         return FileSet(
             format=FORMAT,
             key_groups=self._key_groups,
-            files=tuple(files),
+            files=tuple(
+                file
+                for groups in self._shards
+                for file in self._files_of(groups, self._folder / label_of(groups))
+            ),
             descriptors=self._descriptors,
             pickled=any(layout.pickled for layout in self._layouts),
             remember=lambda refs: self._uploads.remember(self._checkpoint_id, refs),
         )
+
+    def _files_of(self, shard: Groups, folder: Path) -> Iterator[FileOfSet]:
+        rows, metadata = database_files(folder)
+        for path in rows:
+            name = f"{folder.name}.{path.name}"
+            groups, stored = self._groups_of(name, shard), self._known.get(name)
+            yield FileOfSet(name=name, path=path, key_groups=groups, stored=stored, shard=shard)
+        for path in metadata:
+            if path.name.startswith(LIST):
+                name = f"{folder.name}.{path.name}"
+                yield FileOfSet(name=name, path=path, key_groups=None, shard=shard)
 
     def release(self) -> None:
         if self._reading is not None:
@@ -197,11 +233,11 @@ class RocksDbSnapshot:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _groups_of(self, name: str) -> tuple[int, int]:
-        """Key groups of the rows in a file, as far as they are known; else all."""
-        first, last = self._key_groups
-        keys = self._ranges.get(name)
+    def _groups_of(self, name: str, shard: Groups) -> Groups:
+        """Key groups of the rows in a file, as far as they are known; else all of its shard."""
+        first, last = shard
+        keys = self._file_keys.get(name)
         if keys is None or len(keys[0]) < GROUP_BYTES:
-            return self._key_groups
+            return shard
         low, high = (int.from_bytes(key[:GROUP_BYTES], "big") for key in keys)
         return max(first, min(low, last)), max(first, min(high, last))

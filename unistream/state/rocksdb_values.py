@@ -1,4 +1,4 @@
-"""Values as bytes, and the rows of a column family as a table and back.
+"""Values as bytes, and the rows of a state as a table and back.
 
     value, reducing, aggregating   key                        -> cell
     list                           key, number (8 bytes)      -> cell     numbers grow, over all keys
@@ -28,8 +28,8 @@ from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN
 from unistream.state import pickled as pickling
 from unistream.state.migration import convert, key_schema_of
-from unistream.state.rocksdb_api import Family, rows_from
-from unistream.state.rocksdb_keys import KeyBytes, group_prefix, groups_of
+from unistream.state.rocksdb_keys import KeyBytes, groups_of
+from unistream.state.rocksdb_shards import Families
 
 PIECE_ROWS: Final = 16_384  # of a table that are made at once
 TIME_BYTES: Final = 8
@@ -41,11 +41,11 @@ Load = Callable[[bytes], Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies in a column family.
+    """What lies in the column families of a state.
 
     Attributes:
         schema: Of its table in a snapshot (see `unistream.model.state`).
-        family: Name of the column family.
+        family: Name of the column family, in every shard.
     """
 
     name: str
@@ -66,7 +66,9 @@ class Layout:
 
     @cached_property
     def dump(self) -> Dump:
-        return pickling.dump if self.pickled else dumper(self.name, self.value_type)
+        if self.pickled:
+            return pickling.dumper(self.name, key_schema_of(self.schema))
+        return dumper(self.name, self.value_type)
 
     @cached_property
     def load(self) -> Load:
@@ -194,7 +196,7 @@ def expiry_of(cell: bytes) -> int:
 
 
 def table_of(
-    layout: Layout, family: Family, codec: KeyBytes, groups: tuple[int, int], now_ms: int
+    layout: Layout, families: Families, codec: KeyBytes, groups: tuple[int, int], now_ms: int
 ) -> StateTable:
     """The live rows of some key groups (first, last), in order, read as one goes."""
     return StateTable(
@@ -202,24 +204,19 @@ def table_of(
         kind=layout.kind,
         pickled=layout.pickled,
         schema=layout.schema,
-        batches=_batches(layout, family, codec, groups, now_ms),
+        batches=_batches(layout, families, codec, groups, now_ms),
     )
 
 
-def is_empty(family: Family, groups: tuple[int, int]) -> bool:
+def is_empty(families: Families, groups: tuple[int, int]) -> bool:
     """It has no row in these key groups."""
-    return next(group_rows(family, groups), None) is None
-
-
-def group_rows(family: Family, groups: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
-    """Rows of key groups first to last, in order."""
-    return rows_from(family, group_prefix(groups[0]), group_prefix(groups[1] + 1))
+    return next(families.rows(groups), None) is None
 
 
 def _batches(
-    layout: Layout, family: Family, codec: KeyBytes, groups: tuple[int, int], now_ms: int
+    layout: Layout, families: Families, codec: KeyBytes, groups: tuple[int, int], now_ms: int
 ) -> Iterator[pa.RecordBatch]:
-    cells = live_rows(layout, family, groups, now_ms)
+    cells = live_rows(layout, families, groups, now_ms)
     entries = _lists(cells) if layout.kind is StateKind.LIST else _flat(layout, cells, codec)
     while piece := list(itertools.islice(entries, PIECE_ROWS)):
         keys, rest = [entry[0] for entry in piece], [entry[1] for entry in piece]
@@ -231,10 +228,10 @@ def _batches(
 
 
 def live_rows(
-    layout: Layout, family: Family, groups: tuple[int, int], now_ms: int
+    layout: Layout, families: Families, groups: tuple[int, int], now_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
     """Rows that have not expired."""
-    rows = group_rows(family, groups)
+    rows = families.rows(groups)
     return (row for row in rows if expiry_of(row[1]) > now_ms) if layout.has_ttl else rows
 
 

@@ -119,7 +119,7 @@ def _write_native(files: FileSet, writer: StateWriter) -> NativeHandle:
         format=files.format,
         key_groups=files.key_groups,
         files=tuple(
-            NativeFile(name=file.name, ref=refs[file.name], key_groups=file.key_groups)
+            NativeFile(name=file.name, ref=refs[file.name], key_groups=file.key_groups, shard=file.shard)
             for file in files.files
         ),
         descriptors=files.descriptors,

@@ -120,8 +120,8 @@ class ContextFactory:
 
     def note_restored(self) -> None:
         """All operators have their state: how much was read of the snapshot becomes a counter, with Flink's
-        name for it (FLIP-386). A subtask among n that share the state of one reads about an n-th of it, but
-        whole files where a backend has stored its own."""
+        name for it (FLIP-386). A subtask among n that share the state of one reads about an n-th of it; of a
+        backend's own files it reads whole those that it needs a part of."""
         if self._reader is not None:
             self.counters.user[RESTORED_BYTES] = self._reader.bytes_read
             _log.info(
@@ -143,6 +143,7 @@ class ContextFactory:
             memory_bytes=self._managed_bytes,
             allow_pickled=options.get(ALLOW_PICKLED_STATE),
             config=options,
+            parallelism=vertex.parallelism,
         )
 
     def _local_folder(self) -> Path:

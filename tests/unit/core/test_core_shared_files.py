@@ -148,3 +148,15 @@ def test_at_the_end_all_files_go_but_those_of_a_snapshot_that_is_not_ours() -> N
     store.add("chk-2", manifest(2, "bc"))
     assert store.discard_at_end(JobStatus.FINISHED, Retention.NO_EXTERNALIZED_CHECKPOINTS) == ["chk-2"]
     assert store.unneeded_with("chk-2").files == ("c",)
+
+
+def test_at_the_end_what_nobody_told_of_is_looked_for_with_the_last_one() -> None:
+    """A task that dies after it has stored files leaves some that no acknowledgement has named."""
+    store = CompletedSnapshots(2, None)
+    store.add("chk-1", manifest(1, "ab"))
+    store.add("chk-2", manifest(2, "bc"))
+    assert store.discard_at_end(JobStatus.FINISHED, Retention.NO_EXTERNALIZED_CHECKPOINTS) == [
+        "chk-1",
+        "chk-2",
+    ]
+    assert [store.unneeded_with(directory).sweep for directory in ("chk-1", "chk-2")] == [False, True]

@@ -32,6 +32,14 @@ ROCKSDB_THREADS: Final = ConfigOption(
     "2",
     "Threads of each stateful operator that write and merge files in the background.",
 )
+ROCKSDB_SHARDS: Final = ConfigOption(
+    "state.backend.rocksdb.shards",
+    WholeNumber(1, 64),
+    "4",
+    "Parts into which each subtask divides its key groups, each with files of its own: a restore with "
+    "another parallelism fetches only the parts it needs. More of them make a rescaling to a parallelism "
+    "that is no multiple read less, and checkpoints write more files.",
+)
 ROCKSDB_BLOOM_FILTER: Final = ConfigOption(
     "state.backend.rocksdb.use-bloom-filter",
     parse_bool,
