@@ -24,9 +24,10 @@ from unistream.core.checkpoint_history import CheckpointHistory
 from unistream.core.checkpoint_notices import Notices
 from unistream.core.checkpoint_pending import Pending, Phase, Request
 from unistream.core.checkpoint_pendings import PendingSnapshots
-from unistream.core.checkpoint_plan import CheckpointPlan, NotAllRunning, plan_checkpoint
+from unistream.core.checkpoint_plan import NotAllRunning
 from unistream.core.checkpoint_queue import SnapshotQueue, Wish
 from unistream.core.checkpoint_result import PartialFinishingNotSupported
+from unistream.core.checkpoint_start import Obstacle, SnapshotStart
 from unistream.core.checkpoint_store import CompletedSnapshots
 from unistream.core.executions import Execution
 from unistream.core.job import JobStatus
@@ -70,7 +71,7 @@ class CheckpointCoordinator:
         self._failures = FailureCounter(settings.tolerable_checkpoint_failures)
         self._queue = SnapshotQueue(settings, outbox, self._answer_error)
         self._active = False
-        self.history = CheckpointHistory()
+        self.history = CheckpointHistory(settings.checkpoints_history)
         self._pendings = PendingSnapshots(
             settings,
             outbox,
@@ -79,6 +80,7 @@ class CheckpointCoordinator:
             notices=self._notices,
             sources=sources,
         )
+        self._starts = SnapshotStart(self._pendings, self._notices, run, sources)
         self.stop_path: str | None = None
 
     def at(self, now_ms: int) -> None:
@@ -136,6 +138,7 @@ class CheckpointCoordinator:
         self._run, self._sources = run, sources
         self._notices = Notices(self._outbox, run, self._settings.epoch)
         self._pendings.rebind(self._notices, sources)
+        self._starts.rebind(self._notices, run, sources)
 
     def request(self, event: jm.SnapshotRequested) -> TaskFailure | None:
         """A user asks for a snapshot; the answer comes when it is durable (a stop: when the job ended)."""
@@ -183,13 +186,15 @@ class CheckpointCoordinator:
                 failure = self._participant_ended(pending, execution)
                 if failure is not None:
                     return failure
-        return None
+        # it may have been the last writer of a stored exchange, which no snapshot could be taken beside
+        writes = self._run.stored and not self._run.executions.all_finished
+        return self._go_on() if writes else None
 
     def _participant_ended(self, pending: Pending, execution: Execution) -> TaskFailure | None:
         """A snapshot that waits for a task that has ended will never be complete; another is taken. Tasks
         stand still behind the barrier of a stop, so that goes on, with the task as one that has finished."""
         if pending.stands_behind:
-            plan = self._plan()
+            plan = self._starts.plan()
             if not isinstance(plan, NotAllRunning):  # else the job fails for that
                 late = pending.leave(execution.attempt, plan)
                 if not pending.is_resumable_half:  # its partner's trigger is its own
@@ -212,13 +217,13 @@ class CheckpointCoordinator:
             wish = self._queue.next(len(self._pendings))
             if wish is None:
                 break
-            obstacle = self._obstacle()
-            if obstacle is None:
-                self._start(wish)
+            impediment = self._starts.impediment()
+            if impediment is None:
+                self._begin(wish)
             elif wish.request is None:
                 break
             else:
-                self._queue.refuse(wish.request, obstacle.value)
+                self._queue.refuse(wish.request, impediment.value)
         return failure
 
     @property
@@ -227,81 +232,31 @@ class CheckpointCoordinator:
         where another would find it only when the job ends."""
         return self._active and not self._pendings.is_starting and not self.is_stopping
 
-    def _obstacle(self) -> FailureReason | None:
-        """Why no snapshot can be taken just now."""
-        if isinstance(self._plan(), NotAllRunning):
-            return FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING
-        if self._run.stored and any(self._run.stored.is_in_the_way(e) for e in self._run.executions):
-            return FailureReason.BLOCKING_OUTPUT_EXIST
-        return None
-
-    def _plan(self) -> CheckpointPlan | NotAllRunning:
-        return plan_checkpoint(self._run.plan, self._run.executions.states)
-
-    def _start(self, wish: Wish) -> None:
-        target = wish.request.target if wish.request is not None else None
-        if wish.kind is SnapshotKind.TERMINATE:
-            half = self._pendings.open(SnapshotKind.SAVEPOINT, None, target)
-            whole = self._pendings.open(wish.kind, wish.request, target)
-            half.partner, whole.partner = whole, half
-            return
+    def _begin(self, wish: Wish) -> None:
         if wish.kind is SnapshotKind.CHECKPOINT:
             self._queue.schedule.started()
-        self._pendings.open(wish.kind, wish.request, target)
+        self._starts.open(wish.kind, wish.request)
 
     def directory_ready(self, event: jm.DirectoryReady) -> TaskFailure | None:
         """The snapshot has a place: its splits and barriers may go out, with those of its partner."""
-        pending = self._pendings.within(event.checkpoint_id, Phase.PREPARING)
-        if pending is None or pending.directory is not None:
-            self._pendings.came_too_late(event.checkpoint_id, event.directory)
-            return None
-        pending.directory = event.directory
-        pending.timestamp_ms = event.timestamp_ms
-        both = [one for one in (pending.partner, pending) if one is not None]
-        if any(one.directory is None for one in both):
-            return None
-        for one in both:
-            one.phase = Phase.DELIVERING
-            self._notices.record(one, "triggered")
-        self._sources.hold()
-        return self.splits_delivered()
+        return self._after(self._starts.directory_ready(event))
 
     def directory_failed(self, checkpoint_id: CheckpointId, reason: str) -> TaskFailure | None:
-        self._pendings.came_too_late(checkpoint_id, None)
-        pending = self._pendings.within(checkpoint_id, Phase.PREPARING)
-        if pending is None:
-            return None
-        return self._abort(pending, FailureReason.IO_EXCEPTION, reason, named=False)
+        return self._after(self._starts.directory_failed(checkpoint_id, reason))
 
     def splits_delivered(self) -> TaskFailure | None:
         """An assignment was acknowledged: if it was the last one under way, the tasks are triggered."""
-        starting = [pending for pending in self._pendings if pending.phase is Phase.DELIVERING]
-        if not starting or not self._sources.quiet:
-            return None
-        last = starting[-1]  # of a drain: the terminal one, whose trigger names its partner
-        plan = self._plan()
-        if isinstance(plan, NotAllRunning):
-            return self._abort(last, FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan.tasks[0]))
-        for pending in starting:
-            pending.begin(plan, self._sources.snapshot(pending.checkpoint_id), self._run.executions)
-        self._notices.trigger(last, plan.to_trigger)
-        if not last.triggers:
-            self._sources.release()
-        return self._go_on()
+        return self._after(self._starts.splits_delivered())
 
     def trigger_settled(self, token: int, refusal: str | None, *, ended: bool = False) -> TaskFailure | None:
-        """A `TriggerCheckpoint` was acknowledged, or (`refusal`) not. `ended`: its worker says that the task
-        runs no more; how it has ended is on its way, and a stop waits for that."""
-        pending = next((p for p in self._pendings if token in p.triggers), None)
-        if pending is None:
-            return None
-        pending.triggers.discard(token)
-        if not pending.triggers:
-            self._sources.release()
-        waits = ended and pending.kind.is_synchronous
-        if refusal is not None and not waits and pending.phase is Phase.TRIGGERED:
-            return self._abort(pending, FailureReason.TRIGGER_CHECKPOINT_FAILURE, refusal)
-        return self._go_on()
+        """See `SnapshotStart.trigger_settled`."""
+        return self._after(self._starts.trigger_settled(token, refusal, ended=ended))
+
+    def _after(self, obstacle: Obstacle | None) -> TaskFailure | None:
+        """A step of the beginning was taken, or cannot be."""
+        if obstacle is None:
+            return self._go_on()
+        return self._abort(obstacle.pending, obstacle.reason, obstacle.detail, named=obstacle.named)
 
     def acked(self, ack: CheckpointAcked) -> TaskFailure | None:
         pending = self._pendings.waiting(ack.checkpoint_id, ack.attempt)

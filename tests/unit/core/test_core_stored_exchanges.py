@@ -170,6 +170,20 @@ def test_a_restart_of_everything_runs_the_producers_as_finished() -> None:
     checkpoint(cluster)
 
 
+def test_the_end_of_the_last_producer_lets_the_checkpoint_that_waits_for_it_begin() -> None:
+    """After a restart consumers have nothing to read, and may be ready before their producers have ended."""
+    cluster = started(enriched(), **{"jobmanager.execution.failover-strategy": "full"})
+    cluster.settle()
+    checkpoint(cluster)
+    cluster.fail(cluster.task("join", 0))
+    cluster.settle()
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.settle_without("finish table/1")
+    assert list(cluster.stored)[-1] == "chk-2", "a producer runs"
+    cluster.settle()
+    assert list(cluster.stored)[-1] == "chk-3"
+
+
 def test_a_consumer_that_fails_while_the_first_manifest_is_written_does_not_read_again() -> None:
     cluster = started(enriched())
     cluster.settle_without("io WriteManifest")
