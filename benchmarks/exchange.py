@@ -1,7 +1,11 @@
 """How fast do batches cross from one process to another, with credits?
 
-A producer process serves one subpartition; this process reads it as a task would, granting the credit for
-each batch anew. Prints one JSON line for each case: rows of four int64 columns, by transport and batch size.
+A producer process serves subpartitions; this process reads them as the channels of one gate (which share a
+stream), granting the credit for each batch anew. Prints one JSON line for each case: rows of four int64
+columns, by transport and batch size.
+
+    python -m benchmarks.exchange                    one channel, which may have CREDIT
+    python -m benchmarks.exchange --channels 16      16 of them, each with its share, or three batches
 """
 
 from __future__ import annotations
@@ -24,12 +28,14 @@ from unistream.base.limits import MIB
 from unistream.model.codec import encode
 from unistream.model.elements import Batch, Element, EndOfPartition
 from unistream.model.messages import Ack, ChannelDescriptor
-from unistream.net.client import FlightDataClient, FlightStream
+from unistream.net.client import FlightDataClient
+from unistream.net.in_channel import InChannel
 from unistream.net.server import FlightServer
 
 CREDIT = 10 * MIB  # what one channel of a gate may have
 ROWS = (16_384, 65_536)
 TIMEOUT_S = 120
+ROW_BYTES = 32
 
 
 class Producer:
@@ -46,9 +52,19 @@ class Producer:
 class View:
     def __init__(self, batch: Batch, count: int) -> None:
         self.elements: Iterator[Element] = iter([batch] * count + [EndOfPartition()])
+        self.head: Element | None = None
+
+    def peek(self) -> Element | None:
+        if self.head is None:
+            self.head = next(self.elements, None)
+        return self.head
 
     def poll(self) -> Element | None:
-        return next(self.elements, None)
+        element, self.head = self.peek(), None
+        return element
+
+    def poll_urgent(self) -> None:
+        """Nothing overtakes here."""
 
     def release(self, error: BaseException | None) -> None:
         if error is not None:
@@ -56,16 +72,16 @@ class View:
 
 
 class Consumer:
-    """Takes rows as they come and grants at once: an ideal downstream task."""
+    """One channel of an ideal downstream task: takes rows as they come and grants at once."""
 
     def __init__(self) -> None:
         self.rows = 0
         self.bytes = 0
-        self.seconds = 0.0
+        self.ended = 0.0
         self.error: BaseException | None = None
         self.done = threading.Event()
         self.ready = threading.Event()
-        self.stream: FlightStream | None = None
+        self.channel: InChannel | None = None
         self.begun = 0.0
 
     def on_element(self, element: Element, size: int) -> None:
@@ -76,10 +92,10 @@ class Consumer:
             else:
                 self.rows += element.num_rows
                 self.bytes += element.nbytes
-            assert self.stream is not None
-            self.stream.grant(size)
+            assert self.channel is not None
+            self.channel.grant(size)
         else:
-            self.seconds = time.perf_counter() - self.begun
+            self.ended = time.perf_counter()
             self.done.set()
 
     def on_need(self, size: int) -> None:
@@ -100,40 +116,47 @@ def serve(transport: str, rows: int) -> None:
     server.close()
 
 
-def measure(transport: str, rows: int, bytes_total: int) -> dict[str, object]:
+def measure(transport: str, rows: int, bytes_total: int, channels: int) -> dict[str, object]:
     command = [sys.executable, __file__, "--serve", transport, "--rows", str(rows)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None
     assert process.stdout is not None
-    client, consumer = FlightDataClient(), Consumer()
+    client, consumers = FlightDataClient(), [Consumer() for _ in range(channels)]
     cpu_begun_s = cpu_s()
     try:
         channel = ChannelDescriptor(
             producer=AttemptId(JobId("bench"), VertexId("v"), 0, 1),
             edge=EdgeId("e"),
-            subpartition=max(2, bytes_total // (32 * rows)),
+            subpartition=max(2, bytes_total // channels // (ROW_BYTES * rows)),
             task_manager=TaskManagerId("tm"),
             address=process.stdout.readline().strip(),
         )
-        consumer.stream = client.connect(channel, consumer, CREDIT)
-        consumer.ready.set()
-        if not consumer.done.wait(TIMEOUT_S) or consumer.error is not None:
-            raise SystemExit(f"exchange over {transport} failed: {consumer.error or 'timeout'}")
+        gate = client.gate()
+        for consumer in consumers:
+            consumer.channel = gate.connect(channel, consumer, max(CREDIT // channels, 3 * ROW_BYTES * rows))
+        for consumer in consumers:
+            consumer.ready.set()
+        for consumer in consumers:
+            if not consumer.done.wait(TIMEOUT_S) or consumer.error is not None:
+                raise SystemExit(f"exchange over {transport} failed: {consumer.error or 'timeout'}")
     finally:
         client.close()
         process.stdin.close()
         process.wait(TIMEOUT_S)
+    seconds = max(c.ended for c in consumers) - min(c.begun for c in consumers)
+    received_bytes, received_rows = sum(c.bytes for c in consumers), sum(c.rows for c in consumers)
     return {
         "benchmark": "exchange",
         "engine": "unistream",
         "transport": transport,
         "batch_rows": rows,
         "columns": "4 x int64",
-        "rows": consumer.rows,
+        "channels": channels,
+        "rows": received_rows,
         "credit_mb": CREDIT // MIB,
-        "gb_per_s": round(consumer.bytes / consumer.seconds / 1e9, 2),
-        "rows_per_s": round(consumer.rows / consumer.seconds),
-        "cpu_s_per_gb": round((cpu_s() - cpu_begun_s) / consumer.bytes * 1e9, 2),
+        "gb_per_s": round(received_bytes / seconds / 1e9, 2),
+        "rows_per_s": round(received_rows / seconds),
+        "cpu_s_per_gb": round((cpu_s() - cpu_begun_s) / received_bytes * 1e9, 2),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
         "load_average": round(os.getloadavg()[0], 1),
     }
@@ -150,6 +173,7 @@ def main() -> None:
     parser.add_argument("--gb", type=float, default=3.0, help="how much to send in each case")
     parser.add_argument("--transport", choices=("unix", "tcp"), help="only this one")
     parser.add_argument("--rows", type=int, help="rows of a batch; both usual sizes if not given")
+    parser.add_argument("--channels", type=int, default=1, help="channels that share the stream")
     parser.add_argument("--serve", choices=("unix", "tcp"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve:
@@ -157,7 +181,8 @@ def main() -> None:
         return
     for transport in (arguments.transport,) if arguments.transport else ("unix", "tcp"):
         for rows in (arguments.rows,) if arguments.rows else ROWS:
-            print(json.dumps(measure(transport, rows, int(arguments.gb * 1e9))), flush=True)
+            result = measure(transport, rows, int(arguments.gb * 1e9), arguments.channels)
+            print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

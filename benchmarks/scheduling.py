@@ -9,7 +9,7 @@
 
 schedule: seconds from submission to RUNNING, with new workers and with the slots of workers that are there.
 Where they go, and what they were before: docs/decision/bundled-messages.md. With --exchange rebalance every
-task reads every other one, and the whole cluster is one process: --width 48 (5,184 streams) is what it can.
+task reads every other one, and the whole cluster is one process: 9,216 channels in 576 streams at width 64.
 recovery: ms from SIGKILL or SIGSTOP of a worker to its detection, and to all tasks RUNNING again.
 
 planning: one JSON line for each shape. planned_s is what a submission waits for: chaining, plan, regions;

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
+from transport_wire import COST, WAIT_S, Partition, Partitions, Sink, Wire, channel, rows, values
 
 from unistream.base.errors import PartitionLost, ProtocolError, Unreachable
 from unistream.base.ids import (
-    AttemptId,
     CheckpointId,
     EdgeId,
     JobId,
@@ -26,160 +22,9 @@ from unistream.base.ids import (
 from unistream.base.limits import KIB, MIB
 from unistream.model import elements as el
 from unistream.model.codec import decode_to_job_manager, encode
-from unistream.model.messages import Ack, Artifact, ChannelDescriptor, FetchArtifact, Heartbeat, Refused
-from unistream.net.client import FlightControlClient, FlightDataClient, FlightStream
-from unistream.net.server import FlightServer
-from unistream.port.transport import ControlHandler
+from unistream.model.messages import Ack, Artifact, FetchArtifact, Heartbeat, Refused
 
-WAIT_S = 10
 HEARTBEAT = Heartbeat(task_manager=TaskManagerId("tm-1"))
-
-
-class Partition:
-    """One subpartition in memory, and its view."""
-
-    def __init__(self, elements: list[el.Element] | None = None) -> None:
-        self.lock = threading.Lock()
-        self.elements: deque[el.Element] = deque(elements or [])
-        self.urgent: deque[el.Event] = deque()
-        self.listener: Callable[[], None] = lambda: None
-        self.released: queue.Queue[BaseException | None] = queue.Queue()
-        self.polled = 0
-        self.failure: Exception | None = None
-
-    def add(self, *elements: el.Element) -> None:
-        with self.lock:
-            self.elements.extend(elements)
-        self.listener()
-
-    def fail(self, error: Exception) -> None:
-        self.failure = error
-        self.listener()
-
-    def poll(self) -> el.Element | None:
-        if self.failure:
-            raise self.failure
-        with self.lock:
-            waiting = self.urgent or self.elements
-            self.polled += bool(waiting)
-            return waiting.popleft() if waiting else None
-
-    def peek(self) -> el.Element | None:
-        if self.failure:
-            raise self.failure
-        with self.lock:
-            return (self.urgent or self.elements or [None])[0]
-
-    def poll_urgent(self) -> el.Event | None:
-        with self.lock:
-            return self.urgent.popleft() if self.urgent else None
-
-    def overtake(self, barrier: el.CheckpointBarrier) -> None:
-        with self.lock:
-            self.urgent.append(barrier)
-        self.listener()
-
-    def release(self, error: BaseException | None) -> None:
-        self.released.put(error)
-
-
-@dataclass
-class Partitions:
-    """What a worker produces. A channel that is asked for while absent is counted."""
-
-    by_subpartition: dict[int, Partition] = field(default_factory=dict)
-    asked: queue.Queue[ChannelDescriptor] = field(default_factory=queue.Queue)
-
-    def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> Partition | None:
-        self.asked.put(channel)
-        found = self.by_subpartition.get(channel.subpartition)
-        if found:
-            found.listener = listener
-        return found
-
-
-class Sink:
-    """Collects; what arrives can be awaited."""
-
-    def __init__(self) -> None:
-        self.arrived: queue.Queue[el.Element] = queue.Queue()
-        self.errors: queue.Queue[BaseException] = queue.Queue()
-        self.needs: queue.Queue[int] = queue.Queue()
-        self.costs: list[int] = []  # of all that arrived
-
-    def on_element(self, element: el.Element, size: int) -> None:
-        self.costs.append(size)
-        self.arrived.put(element)
-
-    def on_need(self, size: int) -> None:
-        self.needs.put(size)
-
-    def on_error(self, error: BaseException) -> None:
-        self.errors.put(error)
-
-    def take(self, count: int) -> list[el.Element]:
-        return [self.arrived.get(timeout=WAIT_S) for _ in range(count)]
-
-    def error(self) -> BaseException:
-        return self.errors.get(timeout=WAIT_S)
-
-
-@dataclass
-class Wire:
-    """Servers and clients of one kind of transport; all closed at the end of the test."""
-
-    unix: bool
-    stack: ExitStack
-
-    def serve(
-        self, partitions: Partitions | None = None, control: ControlHandler = lambda _: encode(Ack())
-    ) -> FlightServer:
-        server = FlightServer("127.0.0.1", control=control, partitions=partitions, unix=self.unix)
-        self.stack.callback(server.close)
-        return server
-
-    def control(self, address: str, timeout_s: float = WAIT_S) -> FlightControlClient:
-        client = FlightControlClient(address, timeout_s)
-        self.stack.callback(client.close)
-        return client
-
-    def data(self, timeout_ms: int = 10_000) -> FlightDataClient:
-        client = FlightDataClient(timeout_ms)
-        self.stack.callback(client.close)
-        return client
-
-    def stream(
-        self, partition: Partition, credit: int = MIB, sink: Sink | None = None
-    ) -> tuple[FlightStream, Sink]:
-        sink = sink or Sink()
-        server = self.serve(Partitions({0: partition}))
-        return self.data().connect(channel(server.address), sink, credit), sink
-
-
-@pytest.fixture(params=["unix", "tcp"])
-def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
-    with ExitStack() as stack:
-        yield Wire(request.param == "unix", stack)
-
-
-def channel(address: str, subpartition: int = 0) -> ChannelDescriptor:
-    return ChannelDescriptor(
-        producer=AttemptId(JobId("0" * 32), VertexId("1" * 32), 0, 1),
-        edge=EdgeId("edge"),
-        subpartition=subpartition,
-        task_manager=TaskManagerId("tm-1"),
-        address=address,
-    )
-
-
-def rows(*values: int, timestamps: bool = False) -> el.Batch:
-    column = pa.array(values, pa.int64())
-    return el.Batch(pa.record_batch({"value": column}), column if timestamps else None)
-
-
-def values(elements: list[el.Element]) -> list[object]:
-    """Batches as their values, events as they are."""
-    return [e.records["value"].to_pylist() if isinstance(e, el.Batch) else e for e in elements]
 
 
 # --- data -----------------------------------------------------------------------------------------
@@ -230,9 +75,6 @@ def test_event_times_travel_beside_the_rows(wire: Wire) -> None:
     assert batch.records.schema.names == ["value"]
     assert batch.timestamps is not None
     assert batch.timestamps.to_pylist() == [5, 6]
-
-
-COST = 4 * KIB + 8  # of a batch with one row of one integer
 
 
 def test_a_batch_needs_credit_for_all_of_its_bytes_and_events_cost_none(wire: Wire) -> None:
@@ -334,7 +176,7 @@ def test_a_later_batch_with_another_schema_names_both(wire: Wire) -> None:
 def test_a_partition_that_appears_later_is_found(wire: Wire) -> None:
     partitions = Partitions()
     sink = Sink()
-    wire.data().connect(channel(wire.serve(partitions).address), sink, COST)
+    wire.data().gate().connect(channel(wire.serve(partitions).address), sink, COST)
     partitions.asked.get(timeout=WAIT_S)
     partitions.by_subpartition[0] = Partition([el.Watermark(1)])
     assert sink.take(1) == [el.Watermark(1)]
@@ -342,7 +184,7 @@ def test_a_partition_that_appears_later_is_found(wire: Wire) -> None:
 
 def test_a_partition_that_never_appears_is_lost_after_the_timeout(wire: Wire) -> None:
     sink = Sink()
-    wire.data(timeout_ms=250).connect(channel(wire.serve(Partitions()).address, 3), sink, COST)
+    wire.data(timeout_ms=250).gate().connect(channel(wire.serve(Partitions()).address, 3), sink, COST)
     error = sink.error()
     assert isinstance(error, PartitionLost)
     assert str(error.partition) == f"{'1' * 32}#0>edge"
@@ -355,7 +197,7 @@ def test_a_partition_that_cannot_be_read_is_lost_for_its_consumer(wire: Wire) ->
     lost = PartitionId(SubtaskId(VertexId("v"), 7), EdgeId("e"))
     partition = Partition([el.Watermark(1)])
     sink = Sink()
-    wire.data().connect(channel(wire.serve(Partitions({0: partition})).address), sink, COST)
+    wire.data().gate().connect(channel(wire.serve(Partitions({0: partition})).address), sink, COST)
     assert sink.take(1) == [el.Watermark(1)]
     partition.fail(PartitionLost("the file is damaged", lost))
     error = sink.error()
@@ -368,7 +210,7 @@ def test_a_producer_that_is_gone_has_lost_its_partitions_after_the_timeout(wire:
     server = wire.serve(Partitions())
     server.close()
     sink = Sink()
-    wire.data(timeout_ms=250).connect(channel(server.address), sink, COST)
+    wire.data(timeout_ms=250).gate().connect(channel(server.address), sink, COST)
     assert isinstance(sink.error(), PartitionLost)
 
 
@@ -376,7 +218,7 @@ def test_closing_the_server_breaks_a_stream_that_waits(wire: Wire) -> None:
     partition = Partition([el.Watermark(1)])
     server = wire.serve(Partitions({0: partition}))
     sink = Sink()
-    wire.data().connect(channel(server.address), sink, COST)
+    wire.data().gate().connect(channel(server.address), sink, COST)
     sink.take(1)
     server.close()
     assert isinstance(sink.error(), Unreachable)
@@ -387,7 +229,7 @@ def test_closing_the_server_does_not_wait_for_a_consumer_that_grants_nothing(wir
     partition = Partition([rows(1), rows(2)])
     server = wire.serve(Partitions({0: partition}))
     sink = Sink()
-    wire.data().connect(channel(server.address), sink, COST)
+    wire.data().gate().connect(channel(server.address), sink, COST)
     sink.take(1)
     server.close()
     assert isinstance(partition.released.get(timeout=WAIT_S), Unreachable)
@@ -433,7 +275,7 @@ def test_many_streams_of_one_pair_are_independent(wire: Wire) -> None:
     server, client = wire.serve(partitions), wire.data()
     sinks = [Sink() for _ in range(count)]
     for n, sink in enumerate(sinks):
-        client.connect(channel(server.address, n), sink, COST)
+        client.gate().connect(channel(server.address, n), sink, COST)
     assert [values(sink.take(2)) for sink in sinks] == [[[n], el.EndOfPartition()] for n in range(count)]
 
 
@@ -441,7 +283,7 @@ def test_a_closed_client_opens_nothing(wire: Wire) -> None:
     client = wire.data()
     client.close()
     with pytest.raises(Unreachable, match="closed"):
-        client.connect(channel("grpc+tcp://127.0.0.1:1"), Sink(), COST)
+        client.gate().connect(channel("grpc+tcp://127.0.0.1:1"), Sink(), COST)
 
 
 # --- control --------------------------------------------------------------------------------------

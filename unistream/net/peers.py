@@ -1,11 +1,12 @@
 """What the streams of one process share: connections to other processes, and a thread that keeps time.
 
-A consumer with hundreds of channels has a stream for each. A connection and a timer for each would cost more
-than the streams themselves, in file descriptors first: 64 subtasks that read 64 others are 4096 streams.
+A worker whose tasks read those of many others has hundreds of streams. A connection and a timer for each
+would cost more than the streams themselves, in file descriptors first.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from pyarrow import flight
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
 from unistream.net import wire
+
+_LOG: Final = logging.getLogger("unistream.net")
 
 CONNECTIONS_MAX: Final = 4  # Flink's taskmanager.network.max-num-tcp-connections is 1; gRPC's are slower
 
@@ -80,6 +83,31 @@ def connect(address: str) -> flight.FlightClient:
         raise ConfigError(f"{address!r} is not a Flight location: {error}") from error
 
 
+class Alarm:
+    """One alarm of `Alarms` that is moved. For one caller at a time.
+
+    Args:
+        call: Looks what is due; it may be called too early.
+    """
+
+    def __init__(self, alarms: Alarms, clock: Clock, call: Callable[[], None]) -> None:
+        self._alarms = alarms
+        self._clock = clock
+        self._call = call
+        self._set: tuple[int, int] | None = None  # its time and number
+
+    def set(self, at_ms: int | None) -> None:
+        """Not later than `at_ms` (monotonic) there is a call; None: no call is needed."""
+        now_ms = self._clock.monotonic_ms()
+        if self._set is not None:
+            if at_ms is not None and now_ms < self._set[0] <= at_ms:
+                return
+            self._alarms.forget(self._set[1])
+            self._set = None
+        if at_ms is not None:
+            self._set = (at_ms, self._alarms.set(max(0, at_ms - now_ms), self._call))
+
+
 class Alarms:
     """Calls what was not forgotten in time, on one thread for all. Thread-safe.
 
@@ -123,7 +151,10 @@ class Alarms:
     def _run(self) -> None:
         while (due := self._await_due()) is not None:
             for call in due:
-                call()
+                try:
+                    call()
+                except Exception:  # one stream's failure must not keep the alarms of the others
+                    _LOG.exception("event=alarm_failed")
 
     def _await_due(self) -> list[Callable[[], None]] | None:
         """None: closed."""

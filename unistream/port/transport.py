@@ -1,8 +1,9 @@
 """Data and control between processes. `unistream.net` implements it with Arrow Flight.
 
-Data: a consumer opens one stream for each subpartition it reads and grants credits, in bytes: a batch is
-sent when there is credit for all of it. Events cost no credit but keep their place. Control: one request,
-one answer.
+Data: a consumer opens a channel for each subpartition it reads and grants it credits, in bytes: a batch is
+sent when there is credit for all of it. Events cost no credit but keep their place. Channels are independent
+of each other, also where they share a stream: none holds back another, and each ends or breaks by itself.
+Control: one request, one answer.
 """
 
 from __future__ import annotations
@@ -50,26 +51,38 @@ class InputSink(Protocol):
         that is enough must follow, at the latest when all batches so far are consumed."""
 
     def on_error(self, error: BaseException) -> None:
-        """The stream broke before EndOfPartition: the task fails."""
+        """The channel broke before EndOfPartition: the task fails."""
 
 
 class RemoteInput(Protocol):
-    """An open stream from another process."""
+    """An open channel from another process."""
 
     def grant(self, credits: int) -> None:
         """The receiver has room for this many more bytes."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Nothing more of it is wanted. Does not wait."""
 
 
-class DataClient(Protocol):
-    """Opens streams to partitions of other processes."""
+class GateInput(Protocol):
+    """The channels of one gate from other processes. Those of one edge from one process share a stream."""
 
     def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:
         """Returns at once with `credits` bytes granted; connects in the background, with backoff until
         `taskmanager.network.partition-request-timeout`, then `sink.on_error` with PartitionLost."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Nothing more of any channel is wanted: what closing each of them does, at once. Does not wait."""
+
+
+class DataClient(Protocol):
+    """Opens channels to partitions of other processes."""
+
+    def gate(self) -> GateInput:
+        """For one gate of one task; nothing is connected yet."""
+
+    def close(self) -> None:
+        """Closes all channels; no sink is called any more."""
 
 
 class ControlClient(Protocol):

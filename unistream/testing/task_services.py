@@ -66,6 +66,9 @@ class _Below(MutableMapping[str, bytes]):
 class NoRemote:
     """`port.transport.DataClient` of a process that knows no other."""
 
+    def gate(self) -> NoRemote:
+        return self
+
     def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:
         raise Unreachable(f"{channel.address}: there is no other process here")
 

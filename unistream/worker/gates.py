@@ -30,6 +30,7 @@ from unistream.model.elements import (
     WatermarkStatus,
 )
 from unistream.model.in_flight import InFlightShare
+from unistream.port.transport import GateInput
 from unistream.worker.alignment_meter import AlignmentMeter
 from unistream.worker.channels import InputChannel, Listener
 from unistream.worker.in_flight import RestoredRows, Run
@@ -44,6 +45,7 @@ class Gate:
     input_index: int
     channels: tuple[InputChannel, ...]
     memory: GateMemory | None = None  # of the channels to other processes, if there are any
+    remote: GateInput | None = None  # which share their streams
 
 
 class InputGates:
@@ -72,6 +74,7 @@ class InputGates:
                 self._channels.append(channel)
                 self._input_of.append(gate.input_index)
                 self._position.append(position)
+        self._remotes = [gate.remote for gate in gates if gate.remote is not None]
         self._memories = [gate.memory for gate in gates if gate.memory is not None]
         self._lock = threading.Lock()
         self._urgent: deque[int] = deque()
@@ -99,7 +102,9 @@ class InputGates:
             channel.open(partial(self._notify, number))
 
     def close(self) -> None:
-        """Stops all channels."""
+        """Stops all channels; those that share a stream at once, rather than one after the other."""
+        for remote in self._remotes:
+            remote.close()
         for channel in self._channels:
             channel.close()
 

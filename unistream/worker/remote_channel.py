@@ -9,7 +9,7 @@ from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Element, EndOfPartition
 from unistream.model.messages import ChannelDescriptor
-from unistream.port.transport import DataClient, RemoteInput
+from unistream.port.transport import GateInput, RemoteInput
 from unistream.worker.channels import Listener
 from unistream.worker.network_memory import GateMemory
 from unistream.worker.remote_queue import Announcement, RemoteQueue
@@ -22,14 +22,15 @@ class RemoteInputChannel:
     another channel of the gate needs it more; net gathers what goes back.
 
     Args:
-        memory, number: The credits of its gate, and its own number there.
+        gate: Its gate, whose channels share streams.
+        memory, number: The credits of the gate, and its own number there.
     """
 
     def __init__(
-        self, descriptor: ChannelDescriptor, client: DataClient, memory: GateMemory, number: int
+        self, descriptor: ChannelDescriptor, gate: GateInput, memory: GateMemory, number: int
     ) -> None:
         self.descriptor = descriptor
-        self._client = client
+        self._gate = gate
         self._memory = memory
         self._number = number
         self._lock = threading.Lock()  # guards the two below
@@ -43,7 +44,7 @@ class RemoteInputChannel:
     def open(self, notify: Listener) -> None:
         self._notify = notify
         credit = self._memory.open(self._number, self._grant)
-        remote = self._client.connect(self.descriptor, self, credit)
+        remote = self._gate.connect(self.descriptor, self, credit)
         with self._lock:
             self._remote = remote
             owed, self._owed = self._owed, 0

@@ -176,19 +176,20 @@ def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitSta
     """Those to other processes share the credits of the gate."""
     remote = sum(not c.ended and c.task_manager != network.task_manager for c in gate.channels)
     memory = network.memory.gate(f"input {gate.input_index} of {reader}", remote) if remote else None
+    streams = network.data_client.gate() if remote else None
     channels: list[InputChannel] = []
     for descriptor in gate.channels:
         if descriptor.ended:
             channels.append(LocalInputChannel(descriptor, EndedPartitions()))
             continue
-        if memory is None or descriptor.task_manager == network.task_manager:
+        if memory is None or streams is None or descriptor.task_manager == network.task_manager:
             channels.append(LocalInputChannel(descriptor, network.registry))
             continue
         remote -= 1
-        channel = RemoteInputChannel(descriptor, network.data_client, memory, remote)
+        channel = RemoteInputChannel(descriptor, streams, memory, remote)
         undo.callback(channel.close)
         channels.append(channel)
-    return Gate(gate.input_index, tuple(channels), memory)
+    return Gate(gate.input_index, tuple(channels), memory, streams)
 
 
 def _links(

@@ -94,6 +94,9 @@ class Cluster:
         return SqlMetadataStore(self.url)
 
 
+ENDING_S = 5.0
+
+
 @pytest.fixture
 def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     before = set(threading.enumerate())
@@ -108,7 +111,10 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
     yield make
     for cluster in made:
         cluster.dispatcher.close()
-    left = [t for t in threading.enumerate() if t not in before and t.is_alive() and "fsspec" not in t.name]
+    new = [t for t in threading.enumerate() if t not in before and "fsspec" not in t.name]
+    for thread in new:
+        thread.join(ENDING_S)  # it was told to end, or nothing ends it
+    left = [thread for thread in new if thread.is_alive()]
     assert not left, f"threads are left: {left}"
 
 

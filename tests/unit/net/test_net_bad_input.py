@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,13 +20,21 @@ from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import FRAME_BYTES_MAX
 from unistream.model.codec import decode_to_job_manager, encode
 from unistream.model.messages import Ack, ChannelDescriptor, Heartbeat
-from unistream.net import wire
+from unistream.net import frames, wire
 from unistream.net.client import FlightControlClient, FlightDataClient
 from unistream.net.server import FlightServer
 from unistream.port.transport import SubpartitionView
 
 CALL = flight.FlightCallOptions(timeout=10)
+HEAD = frames.encode_head(EdgeId("e"))
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+CHANNEL = ChannelDescriptor(
+    producer=AttemptId(JobId("j"), VertexId("v"), 0, 1),
+    edge=EdgeId("e"),
+    subpartition=0,
+    task_manager=TaskManagerId("tm"),
+    address="grpc+tcp://127.0.0.1:1",
+)
 
 
 class Nothing:
@@ -35,6 +44,11 @@ class Nothing:
         self, channel: ChannelDescriptor, listener: Callable[[], None]
     ) -> SubpartitionView | None:
         return None
+
+
+def commands(*said: frames.Command) -> bytes:
+    (message,) = frames.encode_commands(said)
+    return message
 
 
 def handle(body: bytes) -> bytes:
@@ -92,11 +106,11 @@ def test_random_exchanges_are_only_errors(raw: flight.FlightClient, command: byt
 @given(st.binary(max_size=20))
 def test_random_grants_are_only_errors(raw: flight.FlightClient, message: bytes) -> None:
     with pytest.raises((flight.FlightServerError, flight.FlightUnavailableError)):
-        exchange(raw, channel_bytes(), message)
+        exchange(raw, HEAD, message)
 
 
 def test_a_batch_instead_of_credits_is_refused(raw: flight.FlightClient) -> None:
-    descriptor = flight.FlightDescriptor.for_command(channel_bytes())
+    descriptor = flight.FlightDescriptor.for_command(HEAD)
     writer, reader = raw.do_exchange(descriptor, CALL)
     rows = pa.record_batch({"a": [1]})
     with pytest.raises(flight.FlightServerError, match="credits only"):  # noqa: PT012 - it may answer early
@@ -107,10 +121,37 @@ def test_a_batch_instead_of_credits_is_refused(raw: flight.FlightClient) -> None
         writer.close()
 
 
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        pytest.param([frames.Grant(0, 1)], "channel 0 was never opened", id="credit for nothing"),
+        pytest.param([frames.Close(7)], "channel 7 was never opened", id="closes nothing"),
+        pytest.param(
+            [frames.Open(0, 1, msgspec.structs.replace(CHANNEL, edge=EdgeId("other")))],
+            "asked for in a stream of edge e",
+            id="another edge",
+        ),
+    ],
+)
+def test_commands_that_make_no_sense_are_refused(
+    raw: flight.FlightClient, said: list[frames.Command], error: str
+) -> None:
+    with pytest.raises(flight.FlightServerError, match=error):
+        exchange(raw, HEAD, commands(*said))
+
+
+def test_what_is_not_there_is_answered_and_may_be_asked_for_again(raw: flight.FlightClient) -> None:
+    writer, reader = raw.do_exchange(flight.FlightDescriptor.for_command(HEAD), CALL)
+    for _ in range(2):
+        writer.write_metadata(commands(frames.Open(3, 1, CHANNEL)))
+        assert frames.decode_answers(reader.read_chunk().app_metadata) == [frames.Absent(3)]
+    writer.close()
+
+
 def test_an_exchange_that_names_a_path_is_refused(raw: flight.FlightClient) -> None:
     writer, reader = raw.do_exchange(flight.FlightDescriptor.for_path("etc", "passwd"), CALL)
     with pytest.raises(flight.FlightServerError, match="channel"):  # noqa: PT012 - it may answer early
-        writer.write_metadata(wire.encode_credits(1))
+        writer.write_metadata(commands(frames.Close(1)))
         reader.read_chunk()
     with pytest.raises(wire.WIRE_ERRORS):
         writer.close()
@@ -148,7 +189,7 @@ def test_a_pickle_is_not_executed(raw: flight.FlightClient) -> None:
         pickled = b"cposix\nsystem\n(S'touch " + os.fsencode(canary) + b"'\ntR."
         with pytest.raises(flight.FlightServerError):
             send_control(raw, pickled)
-        for command, message in ((pickled, wire.encode_credits(1)), (channel_bytes(), pickled)):
+        for command, message in ((pickled, commands(frames.Close(1))), (HEAD, pickled)):
             with pytest.raises((flight.FlightServerError, flight.FlightUnavailableError)):
                 exchange(raw, command, message)
         assert not canary.exists()
@@ -214,7 +255,7 @@ def test_a_stream_from_a_server_without_partitions_is_a_protocol_error() -> None
         def on_error(self, error: BaseException) -> None:
             errors.append(error)
 
-    stream = client.connect(channel(server.address), Sink(), 1)
+    stream = client.gate().connect(channel(server.address), Sink(), 1)
     stream.end(10)
     client.close()
     server.close()
@@ -235,14 +276,4 @@ def test_nothing_of_a_server_is_left_after_close() -> None:
 
 
 def channel(address: str) -> ChannelDescriptor:
-    return ChannelDescriptor(
-        producer=AttemptId(JobId("j"), VertexId("v"), 0, 1),
-        edge=EdgeId("e"),
-        subpartition=0,
-        task_manager=TaskManagerId("tm"),
-        address=address,
-    )
-
-
-def channel_bytes() -> bytes:
-    return wire.encode_channel(channel("grpc+tcp://127.0.0.1:1"))
+    return msgspec.structs.replace(CHANNEL, address=address)

@@ -8,7 +8,7 @@ import pytest
 
 from unistream.base.clock import SystemClock
 from unistream.base.errors import ConfigError
-from unistream.net.peers import CONNECTIONS_MAX, Alarms, Connections
+from unistream.net.peers import CONNECTIONS_MAX, Alarm, Alarms, Connections
 
 WAIT_S = 20.0
 PEER, OTHER = "grpc+tcp://127.0.0.1:1", "grpc+tcp://127.0.0.1:2"
@@ -60,3 +60,26 @@ class TestAlarms:
         alarms.close()
         alarms.set(0, lambda: called.append("after the end"))
         assert called == ["soon"]
+
+    def test_one_that_fails_keeps_no_other_from_being_called(self) -> None:
+        alarms, done = Alarms(SystemClock()), threading.Event()
+        nothing: list[int] = []
+        alarms.set(0, lambda: nothing.remove(1))
+        alarms.set(10, done.set)
+        assert done.wait(WAIT_S)
+        alarms.close()
+
+    def test_one_that_is_moved_is_called_not_later_than_it_is_due(self) -> None:
+        clock = SystemClock()
+        alarms, called = Alarms(clock), threading.Semaphore(0)
+        alarm = Alarm(alarms, clock, called.release)
+        alarm.set(clock.monotonic_ms() + 60_000)
+        alarm.set(clock.monotonic_ms() + 10)
+        alarm.set(clock.monotonic_ms() + 60_000)  # no later than what it was set to
+        assert called.acquire(timeout=WAIT_S)
+        alarm.set(clock.monotonic_ms())
+        assert called.acquire(timeout=WAIT_S)
+        alarm.set(clock.monotonic_ms() + 60_000)
+        alarm.set(None)
+        alarms.close()
+        assert not called.acquire(blocking=False)

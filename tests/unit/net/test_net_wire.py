@@ -1,4 +1,4 @@
-"""Batches, credits and errors on the wire, without a wire."""
+"""Batches and errors on the wire, without a wire."""
 
 from __future__ import annotations
 
@@ -9,18 +9,9 @@ from hypothesis import strategies as st
 from pyarrow import flight
 
 from unistream.base.errors import ConfigError, ProtocolError, UnistreamError, Unreachable
-from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.model.elements import Batch
-from unistream.model.messages import ChannelDescriptor
 from unistream.net import wire
 
-CHANNEL = ChannelDescriptor(
-    producer=AttemptId(JobId("j"), VertexId("v"), 3, 1),
-    edge=EdgeId("e"),
-    subpartition=2,
-    task_manager=TaskManagerId("tm"),
-    address="grpc+tcp://127.0.0.1:1",
-)
 ROWS = pa.record_batch({"a": [1, 2, 3], "b": ["x", None, "z"]})
 TIMES = pa.array([10, 20, 30], pa.int64())
 
@@ -70,42 +61,6 @@ def test_a_split_loses_nothing_and_keeps_the_limit(texts: list[str], bytes_max: 
 def test_a_row_that_does_not_fit_is_refused_with_its_size() -> None:
     with pytest.raises(ProtocolError, match=r"a row of \d+ B does not fit"):
         list(wire.split(pa.record_batch({"text": ["x" * 5000]}), 1000))
-
-
-def test_a_channel_comes_back_as_it_was() -> None:
-    assert wire.decode_channel(wire.encode_channel(CHANNEL)) == CHANNEL
-
-
-@given(st.none() | st.binary(max_size=300))
-def test_random_bytes_are_no_channel(data: bytes | None) -> None:
-    with pytest.raises(ProtocolError):
-        wire.decode_channel(data)
-
-
-def test_a_channel_of_unlimited_size_is_not_even_parsed() -> None:
-    with pytest.raises(ProtocolError, match="at most"):
-        wire.decode_channel(wire.encode_channel(CHANNEL) + b" " * wire.DESCRIPTOR_BYTES_MAX)
-
-
-@pytest.mark.parametrize("credit", [1, 8, wire.CREDITS_MAX])
-def test_credits_come_back_as_they_were(credit: int) -> None:
-    assert wire.decode_credits(pa.py_buffer(wire.encode_credits(credit))) == credit
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        pytest.param(None, id="a message without metadata"),
-        pytest.param(b"", id="empty"),
-        pytest.param(b"\x00", id="zero"),
-        pytest.param(b"\xff", id="negative"),
-        pytest.param(wire.encode_credits(wire.CREDITS_MAX + 1), id="absurdly many"),
-        pytest.param(b"\xa1x", id="text"),
-    ],
-)
-def test_other_grants_are_refused(data: bytes | None) -> None:
-    with pytest.raises(ProtocolError):
-        wire.decode_credits(None if data is None else pa.py_buffer(data))
 
 
 @pytest.mark.parametrize(

@@ -428,6 +428,29 @@ def _barrier(number: int) -> CheckpointBarrier:
     return CheckpointBarrier(CheckpointId(number), 0)
 
 
+def test_closing_a_gate_breaks_its_streams_off_before_its_channels_are_closed() -> None:
+    class Remote(_Wire):
+        def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> _Wire:
+            streams.append(_Wire())
+            return streams[-1]
+
+        def close(self) -> None:
+            super().close()
+            assert not any(stream.closed for stream in streams)
+
+    streams: list[_Wire] = []
+    remote, memory = Remote(), _memory()
+    share = memory.gate("in", 2)
+    channels = tuple(RemoteInputChannel(_channel_descriptor(n), remote, share, n) for n in range(2))
+    gate = Gate(0, channels, share, remote)
+    inputs = InputGates([gate], lambda: None, clock=ManualClock(), new_handler=BarrierAligner)
+    inputs.open()
+    inputs.close()
+    assert remote.closed
+    assert [stream.closed for stream in streams] == [True, True]
+    assert memory.used == 0
+
+
 def test_channels_are_read_in_turn() -> None:
     inputs, (a, b) = _gates(2)
     a.put(Watermark(1), Watermark(2))

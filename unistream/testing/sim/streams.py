@@ -56,6 +56,10 @@ class SimDataClient:
         self._process = process
         self._timeout_ms = timeout_ms
 
+    def gate(self) -> SimDataClient:
+        """Here each channel is a stream of its own."""
+        return self
+
     def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> Stream:
         stream = Stream(self._streams, self._process, channel, sink, credits, timeout_ms=self._timeout_ms)
         self._streams.add(stream)

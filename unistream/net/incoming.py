@@ -1,0 +1,391 @@
+"""The consumer's end of a shared stream: channels of one gate and one edge, from one process, on one thread.
+
+The thread connects, opens the channels, reads, and delivers to their sinks. Each channel is asked
+for, ends and fails by itself (`net.in_channel`).
+
+A channel that is gone needs nothing more: what still arrives for it is passed over. With the last one the
+stream is over: where the last was complete the consumer closes its side and waits for the producer's end,
+else it breaks off. A channel that comes later gets a new stream (`is_over`).
+
+The stream's thread alone reads; whoever grants or closes writes, under the lock. Such a write is short: the
+producer always reads, and one that has stopped sends nothing that grants could answer. Before the producer's
+first answer only the stream's thread writes, since connecting may take its time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable
+
+from pyarrow import flight
+
+from unistream.base.clock import Clock
+from unistream.base.errors import ProtocolError, UnistreamError, Unreachable
+from unistream.base.ids import EdgeId
+from unistream.model.codec import decode_event
+from unistream.model.elements import Element, EndOfPartition
+from unistream.model.messages import ChannelDescriptor
+from unistream.net import frames, wire
+from unistream.net.call import Call, close_quietly, finish
+from unistream.net.in_channel import EXPECTED, READING, InChannel, State
+from unistream.net.peers import Alarm, Alarms, Connections
+from unistream.port.transport import InputSink
+
+
+class IncomingStream:
+    """See the module.
+
+    Args:
+        timeout_ms: How long a channel is asked for.
+        ended: Called at the end of its thread.
+    """
+
+    def __init__(
+        self,
+        edge: EdgeId,
+        address: str,
+        *,
+        timeout_ms: int,
+        clock: Clock,
+        connections: Connections,
+        alarms: Alarms,
+        ended: Callable[[IncomingStream], None],
+    ) -> None:
+        self._edge = edge
+        self._address = address
+        self._where = f"the stream of edge {edge} from {address}"
+        self._timeout_ms = timeout_ms
+        self._clock = clock
+        self._connections = connections
+        self._alarms = alarms
+        self._ended = ended
+        self._changed = threading.Condition(threading.Lock())  # guards all below and the channels' state
+        self._channels: dict[int, InChannel] = {}
+        self._numbers = itertools.count()
+        self._known = 0  # numbers that were given
+        self._is_over = False
+        self._now = Call()
+        self._alarm = Alarm(alarms, clock, self._look)
+        self._thread = threading.Thread(target=self._run, name=f"flight-in-{edge}", daemon=True)
+
+    # --- by the owners of channels ----------------------------------------------------------------
+
+    def join(self, descriptor: ChannelDescriptor, sink: InputSink, credit: int) -> InChannel | None:
+        """One channel more. None: the stream is over."""
+        now_ms = self._clock.monotonic_ms()
+        with self._changed:
+            if self._is_over:
+                return None
+            channel = InChannel(
+                self,
+                next(self._numbers),
+                descriptor,
+                sink,
+                credit=credit,
+                now_ms=now_ms,
+                timeout_ms=self._timeout_ms,
+            )
+            self._known = channel.number + 1
+            self._channels[channel.number] = channel
+            if self._now.is_answered:
+                self._now.say([channel.asked(now_ms)])
+                self._alarm.set(channel.answer_by_ms)
+            self._changed.notify()
+            return channel
+
+    def start(self) -> None:
+        """After the first `join`."""
+        self._thread.start()
+
+    def grant(self, channel: InChannel, size: int) -> None:
+        with self._changed:
+            channel.credit.grant(size)
+            self._send_credit(channel)
+
+    def leave(self, channel: InChannel) -> None:
+        """Nothing more of it is wanted."""
+        with self._changed:
+            if self._is_here(channel) and channel.state is not State.DONE:
+                self._remove(channel)
+                self._break_off_if_over()
+
+    def close(self) -> None:
+        """Nothing more of any channel is wanted. Does not wait."""
+        with self._changed:
+            given_up = [c for c in self._channels.values() if c.state is not State.DONE]
+            self._forget(given_up)
+            if given_up or not self._known:
+                self._break_off_if_over()
+
+    def end(self, patience_s: float) -> None:
+        """After `close`: waits until no sink is called any more, at most twice `patience_s`."""
+        if self._thread is threading.current_thread() or self._thread.ident is None:
+            return
+        self._thread.join(patience_s)
+        if self._thread.is_alive():  # complete, but the producer does not end its side
+            with self._changed:
+                self._now.break_off()
+            self._thread.join(patience_s)
+
+    # --- under the lock ---------------------------------------------------------------------------
+
+    def _is_here(self, channel: InChannel) -> bool:
+        return self._channels.get(channel.number) is channel
+
+    def _remove(self, channel: InChannel) -> None:
+        """It is gone; the producer is told."""
+        del self._channels[channel.number]
+        self._is_over = not self._channels
+        if channel.state is not State.WAITS:
+            self._now.say([frames.Close(channel.number)])
+
+    def _forget(self, channels: Iterable[InChannel]) -> None:
+        """They are gone with their stream; the producer is told nothing."""
+        for channel in channels:
+            del self._channels[channel.number]
+        self._is_over = not self._channels
+
+    def _break_off_if_over(self) -> None:
+        if self._is_over:
+            self._changed.notify()
+            self._now.break_off()
+
+    def _take_due(self, now_ms: int) -> list[frames.Command]:
+        """The channels that are to be asked for now; they are ASKED from now on."""
+        waiting = [c for c in self._channels.values() if c.state is State.WAITS and c.ask_at_ms <= now_ms]
+        commands: list[frames.Command] = [channel.asked(now_ms) for channel in waiting]
+        self._set_alarm()
+        return commands
+
+    def _ask_due(self, now_ms: int) -> None:
+        if self._now.is_answered:
+            self._now.say(self._take_due(now_ms))
+        else:
+            self._set_alarm()
+
+    def _send_credit(self, channel: InChannel) -> None:
+        if channel.state is State.OPEN and self._is_here(channel):
+            due = channel.credit.take_due()
+            if due:
+                self._now.say([frames.Grant(channel.number, due)])
+
+    def _set_alarm(self) -> None:
+        """For the first channel that is to be asked for, or that was not answered."""
+        times = [c.answer_by_ms for c in self._channels.values() if c.state is State.ASKED]
+        if self._now.is_answered:
+            times += [c.ask_at_ms for c in self._channels.values() if c.state is State.WAITS]
+        self._alarm.set(min(times, default=None))
+
+    def _look(self) -> None:
+        """By the alarms' thread."""
+        now_ms = self._clock.monotonic_ms()
+        with self._changed:
+            asked = [c for c in self._channels.values() if c.state is State.ASKED]
+            late = [c for c in asked if c.answer_by_ms <= now_ms]
+            for channel in late:
+                self._remove(channel)
+            self._break_off_if_over()
+            if late and self._now.is_silent:
+                self._now.break_off()  # there was no answer at all: those that came later ask anew
+            self._ask_due(now_ms)
+        for channel in late:
+            channel.sink.on_error(channel.lost(f"did not answer within {self._timeout_ms} ms"))
+
+    # --- the stream's thread ----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._await_due():
+                try:
+                    self._call()
+                except Exception as error:
+                    self._on_broken(error)
+        finally:
+            with self._changed:
+                self._alarm.set(None)
+            self._ended(self)
+
+    def _await_due(self) -> bool:
+        """Until a channel is to be asked for. False: the stream is over."""
+        with self._changed:
+            while not self._is_over:
+                now_ms = self._clock.monotonic_ms()
+                at_ms = min(channel.ask_at_ms for channel in self._channels.values())
+                if at_ms <= now_ms:
+                    return True
+                self._changed.wait((at_ms - now_ms) / 1000)
+            return False
+
+    def _call(self) -> None:
+        """One call to the producer; returns when the stream is over."""
+        descriptor = flight.FlightDescriptor.for_command(frames.encode_head(self._edge))
+        options = flight.FlightCallOptions(read_options=wire.READ_OPTIONS)
+        client = self._connections.take(self._address)
+        writer = reader = None
+        is_broken = False
+        try:
+            writer, reader = client.do_exchange(descriptor, options)
+            with self._changed:
+                if self._is_over:
+                    return
+                self._now.made(reader)
+                commands = self._take_due(self._clock.monotonic_ms())
+            for message in frames.encode_commands(commands):
+                writer.write_metadata(message)
+            self._receive(writer, reader)
+        except flight.FlightUnavailableError as error:
+            is_broken = error.extra_info != wire.OWN_ERROR
+            raise
+        finally:
+            with self._changed:
+                self._now.ended()
+            if reader is not None:
+                reader.cancel()
+            if writer is not None:
+                close_quietly(writer)
+            self._connections.give_back(self._address, client, is_broken=is_broken)
+
+    def _receive(self, writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader) -> None:
+        is_answered = False
+        while not self._is_over:
+            try:
+                chunk = reader.read_chunk()
+            except StopIteration:
+                raise Unreachable(f"{self._where} ended without EndOfPartition") from None
+            if not is_answered:
+                is_answered = True
+                self._on_first_answer(writer)
+            if chunk.data is not None:
+                self._on_batch(chunk)
+            else:
+                for answer in frames.decode_answers(chunk.app_metadata):
+                    self._on_answer(answer)
+            del chunk  # its memory is free for the next one
+        with self._changed:
+            self._now.ended()
+        finish(writer, reader, self._alarms)
+
+    def _on_first_answer(self, writer: flight.FlightStreamWriter) -> None:
+        with self._changed:
+            self._now.answered(writer)
+            self._ask_due(self._clock.monotonic_ms())
+
+    def _on_answer(self, answer: frames.Answer) -> None:
+        if isinstance(answer, frames.Ended):
+            raise _EndedThere(frames.error_of(answer.failure, self._where))
+        with self._changed:
+            channel = self._find(answer.number, EXPECTED[type(answer)])
+        if channel is None:
+            return
+        match answer:
+            case frames.Sent(_, data):
+                self._on_event(channel, data)
+            case frames.Need(_, cost):
+                self._on_need(channel, cost)
+            case frames.Accepted():
+                with self._changed:
+                    channel.state = State.OPEN
+                    self._send_credit(channel)
+            case frames.Absent():
+                self._on_absent(channel)
+            case frames.Failed(_, failure):
+                self._fail(channel, frames.error_of(failure, f"{channel}"))
+
+    def _find(self, number: int, states: frozenset[State]) -> InChannel | None:
+        """Under the lock. None: it is gone, and what comes is passed over."""
+        if number >= self._known:
+            raise ProtocolError(f"{self._where} brought something for channel {number}, which nobody opened")
+        channel = self._channels.get(number)
+        if channel is not None and channel.state not in states:
+            raise ProtocolError(f"{channel} brought something while it was {channel.state.name}")
+        return channel
+
+    def _on_batch(self, chunk: flight.FlightStreamChunk) -> None:
+        number, cost = frames.decode_label(chunk.app_metadata)
+        if chunk.data.nbytes > 2 * cost:  # twice: the two sides may count padding and bitmaps unlike
+            raise ProtocolError(f"{self._where} sent {chunk.data.nbytes} B and called it {cost} B")
+        with self._changed:
+            channel = self._find(number, READING)
+            if channel is None:
+                return
+            try:
+                channel.credit.arrived(cost)
+            except ProtocolError as error:
+                raise ProtocolError(f"{channel}: {error}") from None
+        self._deliver(channel, wire.from_wire(chunk.data), cost)
+
+    def _on_event(self, channel: InChannel, data: bytes) -> None:
+        event = decode_event(data)
+        if not isinstance(event, EndOfPartition):
+            self._deliver(channel, event, 0)
+            return
+        with self._changed:
+            if not self._is_here(channel):
+                return
+            channel.state = State.DONE  # what its owner closes now is complete
+        self._deliver(channel, event, 0)
+        with self._changed:
+            if self._is_here(channel):  # its sink has not failed
+                self._remove(channel)
+
+    def _deliver(self, channel: InChannel, element: Element, cost: int) -> None:
+        try:
+            channel.sink.on_element(element, cost)
+        except Exception as error:  # a sink's own errors are its channel's too
+            self._fail(channel, error)
+
+    def _on_need(self, channel: InChannel, size: int) -> None:
+        """The producer waits: for what is held back, or for what only the sink can grant."""
+        with self._changed:
+            is_granted = channel.credit.need(size)
+            self._send_credit(channel)
+        if not is_granted:
+            channel.sink.on_need(size)
+
+    def _on_absent(self, channel: InChannel) -> None:
+        with self._changed:
+            if channel.postpone(self._clock.monotonic_ms()):
+                self._alarm.set(channel.ask_at_ms)
+                return
+        self._fail(channel, channel.lost(f"did not appear within {self._timeout_ms} ms"))
+
+    def _fail(self, channel: InChannel, error: Exception) -> None:
+        """It is gone; the other channels go on."""
+        with self._changed:
+            if not self._is_here(channel):
+                return
+            self._remove(channel)
+        channel.sink.on_error(error)
+
+    def _on_broken(self, error: Exception) -> None:
+        """The call broke. Channels that were not there yet ask again in a while, the others fail."""
+        may_pass = isinstance(error, flight.FlightUnavailableError | flight.FlightCancelledError) or (
+            isinstance(error, _EndedThere) and isinstance(error.reason, Unreachable)
+        )
+        words = self._in_words(error)
+        failed: list[tuple[InChannel, Exception]] = []
+        with self._changed:
+            now_ms = self._clock.monotonic_ms()
+            for channel in self._channels.values():
+                if channel.state is State.OPEN or not may_pass:
+                    failed.append((channel, words))
+                elif not channel.postpone(now_ms):
+                    why = f"did not appear within {self._timeout_ms} ms: {words}"
+                    failed.append((channel, channel.lost(why)))
+            self._forget(channel for channel, _ in failed)
+        for channel, reason in failed:
+            channel.sink.on_error(reason)
+
+    def _in_words(self, error: Exception) -> UnistreamError | Exception:
+        if isinstance(error, _EndedThere):
+            return error.reason
+        return wire.from_peer(error, self._where) if isinstance(error, wire.WIRE_ERRORS) else error
+
+
+class _EndedThere(Exception):
+    """The producer's side has stopped."""
+
+    def __init__(self, reason: UnistreamError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
