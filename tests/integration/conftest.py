@@ -15,6 +15,8 @@ from unistream.testing.kafka_tools import create_topic
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share, such as kafka_rows
 
+from crash_runs import Crashes
+
 
 @pytest.fixture
 def topic(kafka: str) -> str:
@@ -33,3 +35,9 @@ def _sockets_of_kafka_python(request: pytest.FixtureRequest) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
+
+
+@pytest.fixture
+def crashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Crashes:
+    """Kills at named places; nothing is armed yet."""
+    return Crashes(tmp_path, monkeypatch)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
-from deltalake import DeltaTable
+import crash_runs
 
 import unistream as us
 
@@ -30,33 +29,10 @@ COLUMNS = {
 def pipeline(lake: Path, parallelism: int, rows: int) -> us.Environment:
     env = us.Environment({"parallelism.default": str(parallelism), "pipeline.max-parallelism": "16"})
     source = us.DatagenSource(COLUMNS, rows=rows, seed=7, rows_per_second=RATE, splits=SPLITS)
-    watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(500).with_timestamp_column("at")
-    stream = env.from_source(source, watermarks, "rows").uid("rows")
-    stream.key_by("key").window(us.TumblingEventTimeWindows.of("10 s")).aggregate(
-        n=us.count(), total=us.sum("value")
-    ).uid("window").sink_to(us.DeltaSink(str(lake / "windows"))).uid("windows")
-    stream.sink_to(us.DeltaSink(str(lake / "rows"))).uid("raw")
+    crash_runs.keyed_windows(env, lake, source)
     return env
 
 
 def assert_exact(lake: Path, rows: int = ROWS) -> None:
     """Every row once, every window right."""
-    written = DeltaTable(str(lake / "rows")).to_pyarrow_table()
-    windows = DeltaTable(str(lake / "windows")).to_pyarrow_table()
-    with duckdb.connect() as connection:
-        connection.register("rows_", written)
-        connection.register("windows_", windows)
-        counts = connection.sql("SELECT count(*), count(DISTINCT id), min(id), max(id) FROM rows_").fetchall()
-        assert counts == [(rows, rows, 0, rows - 1)]
-        differences = connection.sql(
-            """
-            WITH truth AS (
-                SELECT key, epoch_ms("at") // 10000 AS slot, count(*) AS n, sum(value)::BIGINT AS total
-                FROM rows_ GROUP BY ALL
-            ), written AS (
-                SELECT key, epoch_ms(window_start) // 10000 AS slot, n, total FROM windows_
-            )
-            (FROM truth EXCEPT ALL FROM written) UNION ALL (FROM written EXCEPT ALL FROM truth)
-            """
-        ).fetchall()
-        assert differences == []
+    crash_runs.assert_exact(lake, rows)

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from crash_runs import Command, await_info, commands_in, entry_of, job_of
 
 from unistream.base.config import Configuration
 from unistream.base.crash_points import POINTS_VARIABLE, TESTING_VARIABLE
-from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster
-from unistream.client.job_client import JobInfo
-from unistream.client.rest_client import Poll, RestClient
+from unistream.client.rest_client import RestClient
 from unistream.connector.collect import read_collected
 
 WAIT_S = 90.0
@@ -39,84 +36,17 @@ def collected(env):
     stream(env, rows=9000, rows_per_second=1500).sink_to(CollectSink("out")).uid("out")
 """
 
-
-class Command:
-    """`unistream …` in a process of its own."""
-
-    def __init__(self, folder: Path, *words: str, env: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "unistream.cli.main", *words],
-            cwd=folder,
-            env={**os.environ, "UNISTREAM_HOME": str(folder / "home"), **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self._family: dict[int, psutil.Process] = {}
-
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def family(self) -> list[psutil.Process]:
-        """All processes that it has started so far."""
-        if self.process.poll() is None:
-            for child in psutil.Process(self.process.pid).children(recursive=True):
-                self._family[child.pid] = child
-        return list(self._family.values())
-
-    def end(self, number: int) -> int:
-        self.family()
-        self.process.send_signal(number)
-        return self.wait()
-
-    def wait(self) -> int:
-        self.out, self.err = self.process.communicate(timeout=WAIT_S)
-        return self.process.returncode
-
-    def assert_nothing_is_left(self) -> None:
-        _, alive = psutil.wait_procs(self.family(), timeout=15)
-        assert not alive, f"left: {alive}"
+COLLECTED = (
+    *("run", "process_pipelines:collected", "-t", "local", "-p", "2"),
+    *("-D", "execution.checkpointing.interval=200ms"),
+)
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
     (tmp_path / "process_pipelines.py").write_text(PIPELINES)
-    commands: list[Command] = []
-
-    def start(*words: str, env: dict[str, str] | None = None) -> Command:
-        commands.append(Command(tmp_path, *words, env=env))
-        return commands[-1]
-
-    yield start
-    for command in commands:
-        command.family()
-        if command.process.poll() is None:
-            command.process.kill()
-            command.process.communicate()
-        for child in command.family():
-            if child.is_running():
-                child.kill()
-
-
-def entry_of(folder: Path) -> dict:
-    [file] = (folder / "home" / "clusters").glob("*.json")
-    return json.loads(file.read_text())
-
-
-def await_info(client: RestClient, job: JobId, condition: Callable[[JobInfo], bool]) -> JobInfo:
-    poll = Poll(WAIT_S)
-    while poll.next():
-        info = client.info(job)
-        if condition(info):
-            return info
-    raise AssertionError(f"did not come: {info}")
-
-
-def job_of(line: str) -> JobId:
-    words = line.split()
-    assert words[0] == "job", line
-    return JobId(words[1])
+    with commands_in(tmp_path) as start:
+        yield start
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
@@ -188,16 +118,7 @@ def test_a_stop_from_elsewhere_tells_the_savepoint_although_the_run_ends(
 def test_a_killed_worker_process_is_replaced_and_no_row_is_lost_or_repeated(
     start: Callable[..., Command], tmp_path: Path
 ) -> None:
-    run = start(
-        "run",
-        "process_pipelines:collected",
-        "-t",
-        "local",
-        "-p",
-        "2",
-        "-D",
-        "execution.checkpointing.interval=200ms",
-    )
+    run = start(*COLLECTED)
     job = job_of(run.line())
     with RestClient(entry_of(tmp_path)["url"]) as client:
         info = await_info(client, job, lambda i: i.state == "RUNNING" and i.checkpoints_completed >= 2)
@@ -220,18 +141,7 @@ def test_a_killed_worker_process_is_replaced_and_no_row_is_lost_or_repeated(
 def test_a_master_that_dies_on_the_commit_path_is_resumed_exactly_once(
     start: Callable[..., Command], tmp_path: Path, point: str, resumes_from: str
 ) -> None:
-    words = (
-        "run",
-        "process_pipelines:collected",
-        "-t",
-        "local",
-        "-p",
-        "2",
-        "-D",
-        "execution.checkpointing.interval=200ms",
-        "-D",
-        f"execution.checkpointing.dir={tmp_path / 'checkpoints'}",
-    )
+    words = (*COLLECTED, "-D", f"execution.checkpointing.dir={tmp_path / 'checkpoints'}")
     first = start(*words, env={POINTS_VARIABLE: point, TESTING_VARIABLE: "1"})
     job = job_of(first.line())
     first.family()

@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from crash_runs import Crashes
 from deltalake import DeltaTable
 
 import unistream as us
-from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE
 from unistream.client.rest_client import Poll
 from unistream.testing.kafka_tools import produce_values
 
@@ -120,18 +120,13 @@ def check(topic: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_killed_worker_loses_and_doubles_no_dead_letter(
-    kafka: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+    kafka: str, topic: str, tmp_path: Path, crashes: Crashes, point: str
 ) -> None:
-    marks = tmp_path / "crashed"
-    marks.mkdir()
-    monkeypatch.setenv(POINTS_VARIABLE, point)
-    monkeypatch.setenv(DIRECTORY_VARIABLE, str(marks))
-    monkeypatch.setenv("UNISTREAM_TESTING", "1")
-    monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
+    crashes.arm(point)
     result = run(kafka, topic, tmp_path)
     check(topic, tmp_path)
     assert result.restarts >= 1
-    assert [mark.name for mark in marks.iterdir()] == [point.partition(":")[0]], "the crash did not happen"
+    crashes.assert_happened()
 
 
 @pytest.mark.timeout(180)

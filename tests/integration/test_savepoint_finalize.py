@@ -16,11 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from crash_runs import Crashes
 from deltalake import DeltaTable
 
 import unistream as us
 from unistream.base.config import Configuration
-from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.base.errors import ConfigError
 from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -114,18 +114,12 @@ def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict
 
 
 @pytest.fixture
-def crashing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], EmbeddedCluster]]:
-    """A cluster that other commands find; one of its workers is killed once, at a point."""
+def cluster_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], EmbeddedCluster]]:
+    """A cluster that other commands find."""
     clusters: list[EmbeddedCluster] = []
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
 
-    def start(point: str) -> EmbeddedCluster:
-        marks = tmp_path / "crashed"
-        marks.mkdir()
-        if point:
-            monkeypatch.setenv(POINTS_VARIABLE, point)
-        monkeypatch.setenv(DIRECTORY_VARIABLE, str(marks))
-        monkeypatch.setenv(TESTING_VARIABLE, "1")
+    def start() -> EmbeddedCluster:
         often = Configuration({"heartbeat.interval": "100 ms"})  # they carry the numbers of rows read
         clusters.append(EmbeddedCluster("local", often, workdir=tmp_path / "work"))
         return clusters[-1]
@@ -161,11 +155,11 @@ def finalize_and_go_on(
 
 
 def test_a_savepoint_of_a_job_that_was_cancelled_then_is_finalized(
-    crashing: Callable[[str], EmbeddedCluster], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    cluster_of: Callable[[], EmbeddedCluster], capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """What the savepoint of a job that goes on lists is committed with the next checkpoint: there is none."""
     lake = tmp_path / "lake"
-    cluster = crashing("")
+    cluster = cluster_of()
     job = submit(cluster, lake, SLOW, NO_RESTART)
     job.wait_for(lambda info: info.metrics.get("records_in", 0) > SLOW // 2, WAIT_S)
     path = job.savepoint(str(tmp_path / "savepoints"))
@@ -186,20 +180,21 @@ def test_a_savepoint_of_a_job_that_was_cancelled_then_is_finalized(
     ],
 )
 def test_the_savepoint_of_a_stop_whose_worker_was_killed_before_it_committed_is_finalized(
-    crashing: Callable[[str], EmbeddedCluster],
+    cluster_of: Callable[[], EmbeddedCluster],
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    crashes: Crashes,
     tmp_path: Path,
     point: str,
 ) -> None:
     lake = tmp_path / "lake"
-    cluster = crashing(point)
+    crashes.arm(point)
+    cluster = cluster_of()
     job = submit(cluster, lake, SLOW, NO_RESTART)
     job.wait_for(lambda info: info.metrics.get("records_in", 0) > SLOW // 2, WAIT_S)
     with pytest.raises(ConfigError):
         job.stop(target=str(tmp_path / "savepoints"))
     assert job.wait(WAIT_S).state == "FAILED"
-    monkeypatch.delenv(POINTS_VARIABLE)
-    assert [mark.name for mark in (tmp_path / "crashed").iterdir()] == [point.partition(":")[0]]
+    crashes.disarm()
+    crashes.assert_happened()
     [path] = [str(folder) for folder in (tmp_path / "savepoints").iterdir()]
     assert finalize_and_go_on(cluster, capsys, lake, path) <= {"committed", "already committed"}

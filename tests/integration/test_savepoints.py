@@ -16,11 +16,11 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
+from crash_runs import Crashes
 from deltalake import DeltaTable
 
 import unistream as us
 from unistream.base.config import Configuration
-from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.connector.delta import OnRewind
@@ -335,15 +335,11 @@ def assert_repeated_since_the_savepoint(lake: Lake, truth: Lake) -> None:
 
 
 @pytest.fixture
-def crashing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], EmbeddedCluster]:
+def crashing(tmp_path: Path, crashes: Crashes) -> Callable[[str], EmbeddedCluster]:
     """A cluster one of whose workers dies once, where its first snapshot has come to a named point."""
 
     def crashing(point: str) -> EmbeddedCluster:
-        marks = tmp_path / "crashed"
-        marks.mkdir()
-        monkeypatch.setenv(POINTS_VARIABLE, point)
-        monkeypatch.setenv(DIRECTORY_VARIABLE, str(marks))
-        monkeypatch.setenv(TESTING_VARIABLE, "1")
+        crashes.arm(point)
         often = Configuration({"heartbeat.interval": "100 ms"})  # they carry the numbers of rows read
         return EmbeddedCluster("local", often, workdir=tmp_path / "work", rest=False)
 
@@ -351,7 +347,7 @@ def crashing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 def test_a_worker_that_dies_before_the_savepoint_is_complete_fails_the_stop_and_nothing_else(
-    crashing: Callable[[str], EmbeddedCluster], truth: Lake, tmp_path: Path
+    crashing: Callable[[str], EmbeddedCluster], crashes: Crashes, truth: Lake, tmp_path: Path
 ) -> None:
     lake = Lake(tmp_path / "lake")
     with crashing("snapshot.uploaded") as cluster:
@@ -364,12 +360,12 @@ def test_a_worker_that_dies_before_the_savepoint_is_complete_fails_the_stop_and_
         savepoint = job.stop(target=str(tmp_path / "savepoints"))
         assert job.wait(WAIT_S).state == "FINISHED"
         finish(submit(cluster, pipeline(lake, rate=FAST), savepoint))
-    assert [mark.name for mark in (tmp_path / "crashed").iterdir()] == ["snapshot.uploaded"]
+    crashes.assert_happened()
     assert_complete(lake, truth)
 
 
 def test_a_worker_that_dies_before_the_savepoints_commit_does_not_undo_the_stop(
-    crashing: Callable[[str], EmbeddedCluster], truth: Lake, tmp_path: Path
+    crashing: Callable[[str], EmbeddedCluster], crashes: Crashes, truth: Lake, tmp_path: Path
 ) -> None:
     lake = Lake(tmp_path / "lake")
     with crashing("sink.before_commit") as cluster:
@@ -381,7 +377,7 @@ def test_a_worker_that_dies_before_the_savepoints_commit_does_not_undo_the_stop(
         committed = lake.rows.num_rows
         assert 0 < committed < ROWS
         finish(submit(cluster, pipeline(lake, rate=FAST), savepoint))
-    assert [mark.name for mark in (tmp_path / "crashed").iterdir()] == ["sink.before_commit"]
+    crashes.assert_happened()
     assert_complete(lake, truth)
 
 

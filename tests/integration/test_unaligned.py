@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+import slow_batches
+from crash_runs import manifest_of, snapshots_in, submit
 from deltalake import DeltaTable
+from slow_batches import Slow
 
 import unistream as us
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
-from unistream.master.job_setup import SubmitRequest
 from unistream.model.checkpoint_figures import SnapshotStatus
-from unistream.model.codec import decode_manifest
-from unistream.worker.artifact import pack
 
 WAIT_S = 120.0
 ROWS = 60_000
@@ -36,27 +33,24 @@ CONFIG = {
 }
 
 
-@dataclass(frozen=True)
-class Slow:
-    """So long for each batch."""
-
-    seconds: float
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        threading.Event().wait(self.seconds)
-        return batch
-
-
-def _submit(cluster: EmbeddedCluster, lake: Path, config: dict[str, str]) -> EmbeddedJobClient:
+def _submit(
+    cluster: EmbeddedCluster,
+    lake: Path,
+    config: dict[str, str],
+    *,
+    parallelism: int = 2,
+    rate: int | None = RATE,
+    batch_s: float = BATCH_S,
+    savepoint: str | None = None,
+) -> EmbeddedJobClient:
     """Small batches of a fast source, dealt out to slow tasks, into a table."""
-    env = us.Environment({"parallelism.default": "2", "pipeline.max-parallelism": "16"})
+    env = us.Environment({"parallelism.default": str(parallelism), "pipeline.max-parallelism": "16"})
     columns = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(0, 40)}
-    source = us.DatagenSource(columns, rows=ROWS, rows_per_second=RATE, splits=4)
+    source = us.DatagenSource(columns, rows=ROWS, rows_per_second=rate, splits=4)
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
-    slow = rows.rebalance().map_batches(Slow(BATCH_S)).uid("slow")
+    slow = rows.rebalance().map_batches(Slow(batch_s)).uid("slow")
     slow.sink_to(us.DeltaSink(str(lake / "rows"))).uid("out")
-    graph, code = env.job_graph("unaligned")
-    return cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG | config))
+    return submit(cluster, env, CONFIG | config, savepoint, by_value=[slow_batches])
 
 
 def _cluster(folder: Path) -> EmbeddedCluster:
@@ -71,8 +65,9 @@ def _completed(info: JobInfo, least: int = 1) -> bool:
 
 def _in_flight(directory: str) -> int:
     """Bytes of rows in flight that a checkpoint holds."""
-    manifest = decode_manifest(Path(directory.removeprefix("file://"), "_metadata").read_bytes())
-    tasks = [task for vertex in manifest.vertices for task in vertex.subtasks if task is not None]
+    tasks = [
+        task for vertex in manifest_of(directory).vertices for task in vertex.subtasks if task is not None
+    ]
     return sum(task.in_flight.file.size for task in tasks if task.in_flight is not None)
 
 
@@ -94,6 +89,34 @@ def test_rows_are_exact_after_a_death_under_full_backpressure(tmp_path: Path, co
         os.kill(pid, signal.SIGKILL)
         job.wait_for(lambda i: i.restarts >= 1 and i.state == "RUNNING", WAIT_S)
         assert job.wait(WAIT_S).state == "FINISHED"
+    _assert_exact(tmp_path)
+
+
+def test_a_job_that_has_failed_goes_on_from_its_unaligned_checkpoint_with_twice_as_many_tasks(
+    tmp_path: Path,
+) -> None:
+    """Its checkpoint is retained, and given to another job by hand."""
+    kept = {
+        **UNALIGNED,
+        "restart-strategy.type": "none",
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+    }
+    with _cluster(tmp_path / "work") as cluster:
+        job = _submit(cluster, tmp_path, kept)
+        info = job.wait_for(lambda i: _completed(i, 3), WAIT_S)
+        pid = info.task_managers[0].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        assert job.wait(WAIT_S).state == "FAILED"
+        checkpoint, _ = snapshots_in(tmp_path / "work" / "checkpoints" / job.job_id)[-1]
+        assert _in_flight(str(checkpoint)) > 0
+        rest = _submit(
+            cluster, tmp_path, UNALIGNED, parallelism=4, rate=None, batch_s=0, savepoint=str(checkpoint)
+        )
+        before = Counter(subtask.vertex_name for subtask in info.subtasks)
+        widths = Counter(subtask.vertex_name for subtask in rest.status().subtasks)
+        assert widths == {name: 4 if width == 2 else 1 for name, width in before.items()}
+        assert rest.wait(WAIT_S).state == "FINISHED"
     _assert_exact(tmp_path)
 
 

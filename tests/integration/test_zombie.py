@@ -12,10 +12,9 @@ import signal
 import threading
 from pathlib import Path
 
-import duckdb
 import psutil
 import pytest
-from deltalake import DeltaTable
+from crash_runs import assert_exact, keyed_windows
 
 import unistream as us
 from unistream.base.config import Configuration
@@ -81,31 +80,8 @@ class UnreachableMachines:
 def pipeline(lake: Path, rate: float) -> us.Environment:
     env = us.Environment({"parallelism.default": "2"})
     source = us.DatagenSource(COLUMNS, rows=ROWS, seed=7, rows_per_second=rate, splits=2)
-    watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(500).with_timestamp_column("at")
-    rows = env.from_source(source, watermarks, "rows").uid("rows")
-    rows.key_by("key").window(us.TumblingEventTimeWindows.of("10 s")).aggregate(
-        n=us.count(), total=us.sum("value")
-    ).uid("window").sink_to(us.DeltaSink(str(lake / "windows"))).uid("windows")
-    rows.sink_to(us.DeltaSink(str(lake / "rows"))).uid("raw")
+    keyed_windows(env, lake, source)
     return env
-
-
-def assert_exact(lake: Path) -> None:
-    """Every row once, every window once and right."""
-    rows = DeltaTable(str(lake / "rows")).to_pyarrow_table()
-    windows = DeltaTable(str(lake / "windows")).to_pyarrow_table()
-    assert sorted(rows["id"].to_pylist()) == list(range(ROWS))
-    with duckdb.connect() as connection:
-        connection.register("rows_", rows)
-        connection.register("windows_", windows)
-        truth = 'SELECT key, epoch_ms("at") // 10000, count(*), sum(value)::BIGINT FROM rows_ GROUP BY ALL'
-        written = "SELECT key, epoch_ms(window_start) // 10000, n, total FROM windows_"
-        assert (
-            connection.sql(
-                f"({truth} EXCEPT ALL {written}) UNION ALL ({written} EXCEPT ALL {truth})"
-            ).fetchall()
-            == []
-        )
 
 
 def worker_of(info: JobInfo, *, committer: bool) -> tuple[TaskManagerId, int]:
@@ -157,4 +133,4 @@ def test_a_worker_that_wakes_up_after_its_lease_changes_nothing_and_ends(
     assert re.search(r"exited with code [01]\b", end)
     log = (tmp_path / "work" / "logs" / f"taskmanager-{zombie}.log").read_text()
     assert "event=task_manager_ends" in log
-    assert_exact(lake)
+    assert_exact(lake, ROWS)

@@ -6,10 +6,20 @@ A crash point is a no-op unless the environment names it:
                              point is reached for the n-th time (default 1) in this process
     UNISTREAM_CRASH_DIR      a folder: each point fires once for all processes that share the folder
                              (it leaves a file with the point's name there before it dies)
+    UNISTREAM_CRASH_AFTER    a file: points count nothing before it exists, so that a test can say when
+                             what it waits for has come
     UNISTREAM_TESTING        must be 1, or masters and workers refuse to start with crash points
 
-The points of the commit path, in order: on the master ``manifest.before_create``,
-``manifest.created``, ``notify.sent``; those of a worker are named where they are called.
+The points of a master, in the order of a checkpoint's life and then of a job's end; those of a worker are
+listed in `unistream.worker.crash_points`:
+
+    trigger.sent             a task has been told to take its snapshot
+    ack.received             a task's acknowledgement has come, nothing is decided
+    manifest.before_create, manifest.created        around the write that makes the checkpoint exist
+    notify.sent              a task has been told that it is complete
+    commit.recorded          the catalogue knows of a commit
+    retention.before_delete, retention.deleted      around the removal of a snapshot that nothing needs
+    result.before_record, result.recorded           around the note of how the job ended
 """
 
 from __future__ import annotations
@@ -24,6 +34,7 @@ from unistream.base.errors import ConfigError
 
 POINTS_VARIABLE: Final = "UNISTREAM_CRASH_POINTS"
 DIRECTORY_VARIABLE: Final = "UNISTREAM_CRASH_DIR"
+AFTER_VARIABLE: Final = "UNISTREAM_CRASH_AFTER"
 TESTING_VARIABLE: Final = "UNISTREAM_TESTING"
 
 _lock = threading.Lock()
@@ -36,7 +47,7 @@ def crash_point(name: str) -> None:
     if not wanted:
         return
     target = _parse(wanted).get(name)
-    if target is None:
+    if target is None or not _counts():
         return
     with _lock:
         _reached[name] += 1
@@ -63,6 +74,11 @@ def _parse(text: str) -> dict[str, int]:
             raise ConfigError(f"{POINTS_VARIABLE}: {item!r} is not a name or name:n")
         points[name] = int(count or "1")
     return points
+
+
+def _counts() -> bool:
+    after = os.environ.get(AFTER_VARIABLE)
+    return not after or os.path.exists(after)
 
 
 def _first_anywhere(name: str) -> bool:

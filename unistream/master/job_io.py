@@ -103,6 +103,7 @@ class JobIo:
         return jm.ManifestDurable(checkpoint_id=checkpoint_id)
 
     def _discard(self, command: jm.DiscardSnapshot) -> None:
+        crash_point("retention.before_delete")
         try:
             if command.directory:
                 self._storage.discard(command.directory, command.shared)
@@ -112,6 +113,7 @@ class JobIo:
                 self._storage.clean_shared(command.directory)
         except Exception:  # what is left over costs room, not correctness
             logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
+        crash_point("retention.deleted")
 
 
 def _text(error: Exception) -> str:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from unistream.base.clock import Clock
+from unistream.base.crash_points import crash_point
 from unistream.base.ids import JobId, LineageId, VertexId
 from unistream.core import job_messages as jm
 from unistream.core.job_view import JobView
@@ -377,9 +378,11 @@ class JobMaster:
     def _conclude(self, final: Sequence[jm.Command]) -> None:
         """Result first, then answers, then clean-up."""
         assert self._end is not None
+        crash_point("result.before_record")
         ended_ms = self._services.clock.wall_ms()
         if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
             logger.error("event=result_not_recorded job=%s state=%s", self.identity.job, self._end.state)
+        crash_point("result.recorded")
         self._ended_ms = ended_ms
         self._requests.close(f"job {self.identity.job} has already ended: {self._end.state}")
         for command in final:

@@ -16,7 +16,14 @@ from unistream.base.errors import NobodyThere, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.master.ordered import OrderedGatherer
 from unistream.model.bundle import Parcel, parcels
-from unistream.model.messages import Answer, Broken, CheckpointCompleted, Refused, ToTaskManager
+from unistream.model.messages import (
+    Answer,
+    Broken,
+    CheckpointCompleted,
+    Refused,
+    ToTaskManager,
+    TriggerCheckpoint,
+)
 from unistream.port.transport import ControlClient
 
 Connect = Callable[[str], ControlClient]
@@ -85,8 +92,8 @@ class _Sender:
             done += len(sent)
             failed = self._deliver(parcel)
             for letter, fate in zip(sent, failed, strict=True):
-                if fate is None and isinstance(letter.message, CheckpointCompleted):
-                    crash_point("notify.sent")
+                if fate is None:
+                    _pass_crash_point(letter.message)
                 letter.fate(fate)
 
     def _deliver(self, parcel: Parcel[ToTaskManager]) -> Sequence[Failed | None]:
@@ -98,26 +105,44 @@ class _Sender:
                 self._client = self._connect(self.address)
             answers = parcel.answers(self._client.call(parcel.request))
         except Unreachable as error:
-            nobody_there = isinstance(error, NobodyThere)
-            return [
-                Failed(f"{self.task_manager} did not answer {_name(m)}: {error}", nobody_there=nobody_there)
-                for m in parcel.messages
-            ]
+            return unanswered(
+                self.task_manager, parcel, str(error), nobody_there=isinstance(error, NobodyThere)
+            )
         except Exception as error:  # whatever a transport raises: the fate of messages must be told
             return [Failed(f"{_name(m)} to {self.task_manager} failed: {error}") for m in parcel.messages]
-        return [self._fate(*pair) for pair in zip(parcel.messages, answers, strict=True)]
-
-    def _fate(self, message: ToTaskManager, answer: Answer | Broken) -> Failed | None:
-        if isinstance(answer, Refused):
-            return Failed(f"{self.task_manager} refused {_name(message)}: {answer.reason}", refused=True)
-        if isinstance(answer, Broken):
-            return Failed(f"{_name(message)} to {self.task_manager} failed: {answer.reason}")
-        return None
+        return [fate_of(self.task_manager, *pair) for pair in zip(parcel.messages, answers, strict=True)]
 
     def _disconnect(self) -> None:
         if self._client is not None:
             self._client.close()
             self._client = None
+
+
+def _pass_crash_point(sent: ToTaskManager) -> None:
+    match sent:
+        case TriggerCheckpoint():
+            crash_point("trigger.sent")
+        case CheckpointCompleted():
+            crash_point("notify.sent")
+
+
+def unanswered(
+    task_manager: TaskManagerId, parcel: Parcel[ToTaskManager], why: str, *, nobody_there: bool
+) -> list[Failed]:
+    """The fate of each message of a request that nobody has answered."""
+    return [
+        Failed(f"{task_manager} did not answer {_name(message)}: {why}", nobody_there=nobody_there)
+        for message in parcel.messages
+    ]
+
+
+def fate_of(task_manager: TaskManagerId, message: ToTaskManager, answer: Answer | Broken) -> Failed | None:
+    """What its answer says about a message."""
+    if isinstance(answer, Refused):
+        return Failed(f"{task_manager} refused {_name(message)}: {answer.reason}", refused=True)
+    if isinstance(answer, Broken):
+        return Failed(f"{_name(message)} to {task_manager} failed: {answer.reason}")
+    return None
 
 
 def _name(message: ToTaskManager) -> str:

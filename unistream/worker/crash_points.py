@@ -9,6 +9,14 @@ In the order of the path from a row to a commit:
     sink.before_commit   a task has heard that a checkpoint completed and is about to tell its operators
     sink.committed       its operators have been told; their commits may still be under way
     committer.before_commit, committer.committed    around one commit, on its own thread
+
+and of the connectors:
+
+    delta.staged         a file of rows is in the table's folder, no version of the table has it
+    delta.before_append, delta.appended             around the version of the table that has them
+    file.staged          a hidden file is in the folder
+    file.before_record, file.recorded               around the record that decides a commit
+    file.first_renamed   one of its files is visible
 """
 
 from __future__ import annotations
