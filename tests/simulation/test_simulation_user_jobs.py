@@ -184,6 +184,33 @@ def test_a_source_without_end_reads_the_rows_that_are_given() -> None:
         assert "source 'kafka' (kafka) reads the rows that were given" in report.replaced
 
 
+class Unreachable(us.BlackholeSink):
+    """Nothing of it may be used where nothing real is there."""
+
+    def check(self, schema: pa.Schema | None) -> None:
+        raise ConnectionError("the store does not answer")
+
+    def create_writer(self):
+        raise ConnectionError("the store does not answer")
+
+    def create_committer(self):
+        raise ConnectionError("the store does not answer")
+
+
+def to_unreachable(env: us.Environment) -> None:
+    events(env).sink_to(Unreachable()).uid("out")
+
+
+def test_a_sink_that_is_replaced_is_not_touched() -> None:
+    report = simulate(to_unreachable, seeds=range(3))
+    report.raise_for_failures()
+    assert "sink 'out' (blackhole) is a table in memory" in report.replaced
+    with pytest.raises(ConnectionError):
+        simulate(to_unreachable, seeds=range(1), keep_sinks=True, outputs={"rows": list})
+    with pytest.raises(ConnectionError):
+        to_unreachable(us.Environment())
+
+
 def test_what_check_refuses_is_a_failure() -> None:
     def no_key_is_counted_twice(results: dict[str, pa.Table]) -> bool:
         rows = results["counts"].to_pylist()

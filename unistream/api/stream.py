@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from unistream.api.exchanges import Exchanges
 from unistream.api.graph import GraphBuilder, Port, check_columns
 from unistream.api.joins import join_schema
-from unistream.api.sinks import DataStreamSink, check_sends_dead_letters
+from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, sink_used
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
@@ -282,6 +282,12 @@ class DataStream(Exchanges):
 
         A function of the row may be given instead of columns; it adds a column `key` of type `returns`.
 
+        What is equal: -0.0 and 0.0 (behind `key_by` there is only 0.0); NaN and NaN, whatever their bits;
+        null and null, which is a key like any other; texts with the same code points; a dictionary's values
+        and the same values without. Nothing is rounded, stripped or converted: a key has one type, so that
+        moments of unlike units or zones, or 1 and 1.0, never meet; cast before. Decimals, bytes, lists and
+        structs cannot be a key.
+
         Raises:
             ConfigError: an unknown column, or one of a type that cannot be a key.
         """
@@ -310,6 +316,7 @@ class DataStream(Exchanges):
         Raises:
             ConfigError: the sink cannot take these columns.
         """
+        sink = sink_used(sink)
         sink.check(self.schema)
         return DataStreamSink(self._builder, self._ports, sink)
 

@@ -48,6 +48,7 @@ from unistream.core.job_messages import (
 )
 from unistream.core.job_settings import JobSettings, RestorePoint
 from unistream.core.job_view import JobView
+from unistream.core.releases import Releases
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 from unistream.model.messages import (
@@ -58,6 +59,7 @@ from unistream.model.messages import (
     CheckpointDeclined,
     DeployTask,
     EndOfDataReached,
+    ReleasePartitions,
     SplitRequested,
     StoredInputsRead,
     TaskFailure,
@@ -107,6 +109,7 @@ class JobMachine:
         self._coordinator = self._parts.coordinator
         self._tries: dict[tuple[AttemptId, CheckpointId | None], int] = {}
         self._doubts = Doubts(self._parts.outbox)
+        self._releases = Releases(self._parts.outbox)
 
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """What has to be done because of `event`, in order. `now_ms`: of any clock that never goes back.
@@ -165,6 +168,7 @@ class JobMachine:
             case SlotsUnfulfillable():
                 self._life.slots_unfulfillable(event)
             case TaskManagerLost(task_manager=task_manager, reason=reason):
+                self._releases.lost(task_manager)
                 self._life.lost(task_manager, reason)
             case Delivered():
                 return self._on_delivered(event)
@@ -228,6 +232,8 @@ class JobMachine:
                 self._life.cancellation_overdue()
             case TimerKind.UNDELIVERED:
                 self._on_doubt_over(timer.id)
+            case TimerKind.RELEASE:
+                self._releases.overdue(timer.id)
             case TimerKind.CHECKPOINT_INTERVAL:
                 return self._coordinator.interval_elapsed(timer)
             case TimerKind.CHECKPOINT_TIMEOUT:
@@ -307,7 +313,9 @@ class JobMachine:
 
     def _on_undelivered(self, event: Undelivered) -> TaskFailure | None:
         send = self._parts.outbox.settle(event)
-        match send.message if send is not None else None:
+        if send is None:
+            return None
+        match send.message:
             case TriggerCheckpoint():
                 return self._coordinator.trigger_settled(event.token, event.reason, ended=event.refused)
             case DeployTask(deployment=deployment):
@@ -322,6 +330,8 @@ class JobMachine:
                 self._on_lost_cancel(attempt, event)
             case CheckpointCompleted(attempt=attempt, checkpoint_id=checkpoint_id):
                 self._on_lost_completion(attempt, checkpoint_id, event)
+            case ReleasePartitions():
+                self._releases.undelivered(send, event)
         return None
 
     def _on_lost_order(
@@ -366,8 +376,7 @@ class JobMachine:
         self._doubts.add(event.token, Doubt(attempt, failure, (ExecutionState.RUNNING,)))
 
     def _on_doubt_over(self, token: int) -> None:
-        failed = self._doubts.over(token, self._parts.executions)
-        if failed is not None:
+        if (failed := self._doubts.over(token, self._parts.executions)) is not None:
             self._life.fail(*failed)
 
     def _may_repeat(self, attempt: AttemptId, checkpoint_id: CheckpointId | None) -> bool:

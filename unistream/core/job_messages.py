@@ -39,6 +39,7 @@ class TimerKind(Enum):
     CHECKPOINT_TIMEOUT = "checkpoint timeout"  # `id` = checkpoint id
     CANCELLATION = "cancellation"  # tasks that do not end: their workers are released
     UNDELIVERED = "undelivered"  # `id` = token: the worker may be lost, which is on its way then
+    RELEASE = "release"  # `id` = token: stored results that a worker was told to release, and did not answer
 
 
 @dataclass(frozen=True, slots=True)

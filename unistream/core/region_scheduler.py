@@ -148,7 +148,7 @@ class RegionScheduler:
 
     def _send(self, sends: Iterable[Send]) -> None:
         for send in sends:
-            self._outbox.add(send)
+            self._outbox.send_tracked(send.task_manager, send.message)
 
     @property
     def is_waiting(self) -> bool:

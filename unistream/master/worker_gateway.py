@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from unistream.base.crash_points import crash_point
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import JobId
 from unistream.master.job_master import JobMaster
@@ -61,6 +62,8 @@ class WorkerGateway:
         master = self._find_job(message.attempt.job)
         if master is None:
             return mm.Refused(reason=f"there is no job {message.attempt.job} here")
+        if isinstance(message, mm.CheckpointAcked):
+            crash_point("ack.received")
         if isinstance(message, mm.CommitReported):
             master.journal.commit(message)
         else:
@@ -74,7 +77,13 @@ class WorkerGateway:
                 master = self._find_job(attempt.job)
                 if master is not None:
                     master.journal.metrics(attempt, metrics)
+            over = tuple(job for job in message.stored if self._is_over(job))
+            return mm.JobsOver(jobs=over) if over else answer
         return answer
+
+    def _is_over(self, job: JobId) -> bool:
+        master = self._find_job(job)
+        return master is None or master.wait(0)
 
     def _artifact(self, message: mm.FetchArtifact) -> mm.Answer:
         if self._artifact_of(message.job) != message.sha256:

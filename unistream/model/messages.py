@@ -244,10 +244,16 @@ class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(_Message, frozen=True, kw_only=True):
-    """Refused when the JobManager does not know (or has given up) this TaskManager: it must exit."""
+    """Refused when the JobManager does not know (or has given up) this TaskManager: it must exit.
+
+    Attributes:
+        stored: Jobs that results lie here for, to be read by tasks that come later. Which of them are over is
+            told by `JobsOver`.
+    """
 
     task_manager: TaskManagerId
     metrics: tuple[tuple[AttemptId, TaskMetrics], ...] = ()
+    stored: tuple[JobId, ...] = ()
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,6 +345,13 @@ class Ack(_Message, frozen=True, kw_only=True):
     """Received and will be acted on."""
 
 
+class JobsOver(_Message, frozen=True, kw_only=True):
+    """To a heartbeat: received, and these of the jobs that it names have ended. Nobody will read what is
+    stored for them."""
+
+    jobs: tuple[JobId, ...]
+
+
 class Refused(_Message, frozen=True, kw_only=True):
     """Not acted on, and asking again will not help. `fenced`: the sender was given up by this master
     and replaced; it must end, whatever it was doing."""
@@ -397,5 +410,5 @@ TaskReport = (
 )
 """What a worker says about an attempt; the only messages to a JobManager that travel in bundles."""
 ToJobManager = RegisterTaskManager | Heartbeat | TaskReport | FetchArtifact
-Answer = Ack | Refused | Artifact | Answers
+Answer = Ack | JobsOver | Refused | Artifact | Answers
 Request = ToTaskManager | ToJobManager | Bundle

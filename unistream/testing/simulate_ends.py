@@ -233,6 +233,24 @@ class RecordingSink:
         return None if self.table is None else TableCommitter(self.table)
 
 
+class StandIn:
+    """`port.sink.Sink` for one that must not be touched, until a `RecordingSink` takes its place."""
+
+    global_committer = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def check(self, schema: pa.Schema | None) -> None:
+        """Takes any rows."""
+
+    def create_writer(self) -> SinkWriter:
+        raise AssertionError(f"{self.name} is replaced before anything runs")
+
+    def create_committer(self) -> Committer | None:
+        return None
+
+
 class RecordingWriter(TableWriter):
     """Stages rows as they are."""
 

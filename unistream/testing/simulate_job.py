@@ -14,12 +14,14 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from unistream.api.environment import Environment
+from unistream.api.sinks import sinks_replaced
 from unistream.base.config import CHAINING, MAX_PARALLELISM
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
@@ -31,7 +33,7 @@ from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 from unistream.operator.sink import CommitterOperator, SinkOperator, SinkWriterOperator
 from unistream.port.operator import SourceOperatorSpec
-from unistream.testing.simulate_ends import PacedSource, RecordingSink, Site
+from unistream.testing.simulate_ends import PacedSource, RecordingSink, Site, StandIn
 from unistream.worker import artifact
 
 Pipeline = Callable[..., object]
@@ -59,13 +61,15 @@ class UserJob:
 def user_job(
     pipeline: Pipeline | Environment, config: Mapping[str, str], inputs: Inputs, *, keep_sinks: bool
 ) -> UserJob:
-    """Builds the pipeline once.
+    """Builds the pipeline once. A sink that is replaced is asked for its name and nothing else (unless
+    `pipeline` is an environment, whose sinks were checked when it was put together).
 
     Raises:
         ConfigError: it cannot be simulated: a source never ends and has no rows in `inputs`; a uid in
             `inputs` is no source's; the pipeline itself is refused.
     """
-    environment = _built(pipeline, config)
+    with nullcontext() if keep_sinks else sinks_replaced(lambda sink: StandIn(sink.name)):
+        environment = _built(pipeline, config)
     graph = environment.stream_graph()
     replaced = [*_replace_sources(graph, inputs)]
     if not keep_sinks:

@@ -28,7 +28,7 @@ from unistream.testing.sim.chaos import plan_faults
 from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.faults import NONE, Faults
 from unistream.testing.sim.run import LIVENESS_MS, Run
-from unistream.testing.sim.scenario import Pipeline, Scenario
+from unistream.testing.sim.scenario import Pipeline, Scenario, bundle_of
 from unistream.testing.sim.table import Row
 from unistream.testing.sim.users import Job, Users
 from unistream.testing.sim.world import Violation, World
@@ -66,6 +66,7 @@ class Draw:
     pieces: int
     pause_ms: float
     rescales_ms: tuple[float, ...] = ()
+    bundle: int = 1
 
 
 def draw(seed: int, faults: Faults | None, *, rescale: bool) -> Draw:
@@ -84,6 +85,7 @@ def draw(seed: int, faults: Faults | None, *, rescale: bool) -> Draw:
         pieces=random.choice((6, 10, 16)),
         pause_ms=random.choice((60, 150, 300)),
         rescales_ms=(300 + 3_000 * random.random(),) if rescale else (),
+        bundle=bundle_of(seed),
     )
 
 
@@ -222,6 +224,7 @@ class UserRun(Run):
             wishes=(),
             resubmits=0,
             go_on=False,
+            bundle=drawn.bundle,
         )
 
     def _watch(self, pipelines: Mapping[OperatorUid, Pipeline]) -> Outputs:

@@ -40,6 +40,7 @@ class SealedPartition:
     Attributes:
         sizes: Bytes of each file; file n is named ``n``.
         files: Which of them each subpartition reads.
+        persistent: It outlives its job.
     """
 
     attempt: AttemptId
@@ -47,6 +48,7 @@ class SealedPartition:
     folder: Path
     sizes: tuple[int, ...]
     files: tuple[int, ...]
+    persistent: bool = False
 
     def delete(self) -> None:
         """Readers of it fail from now on. Repeating it is fine."""
@@ -73,6 +75,7 @@ class BlockingPartition:
     ) -> None:
         self._attempt = attempt
         self._edge = descriptor.edge
+        self._persistent = descriptor.type.is_persistent
         self._folder = folder
         self._partial = folder.with_name(folder.name + PARTIAL)
         self._on_sealed = on_sealed
@@ -187,7 +190,9 @@ class BlockingPartition:
             self.abandon()
             raise self._failed(error) from error
         files = tuple(self._router.target_of(n) for n in range(self._consumers))
-        sealed = SealedPartition(self._attempt, self._edge, self._folder, tuple(self._sizes), files)
+        sealed = SealedPartition(
+            self._attempt, self._edge, self._folder, tuple(self._sizes), files, self._persistent
+        )
         _log.info(
             "event=partition_sealed attempt=%s edge=%s bytes=%d files=%d",
             self._attempt,

@@ -1,8 +1,8 @@
 """The blocking partitions of one TaskManager: files of tasks that have ended, for consumers that come later.
 
-A partition is here from the moment it is sealed until the master releases it, its attempt is cancelled, or
-this process ends. All lie in a private folder that holds a lock: what a killed process left behind is removed
-by the next worker that is given the same temporary folder.
+A partition is here from the moment it is sealed until the master releases it, its attempt is cancelled, its
+job is over, or this process ends. All lie in a private folder that holds a lock: what a killed process left
+behind is removed by the next worker that is given the same temporary folder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, PartitionLost, ProtocolError
-from unistream.base.ids import AttemptId, EdgeId, PartitionId
+from unistream.base.ids import AttemptId, EdgeId, JobId, PartitionId
 from unistream.model.elements import Element, EndOfPartition
 from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.net.folder import PrivateFolder, remove_stale_folders
@@ -107,6 +107,14 @@ class BlockingPartitions:
         with self._lock:
             return tuple(self._sealed)
 
+    @property
+    def jobs(self) -> tuple[JobId, ...]:
+        """Those that something lies here for, in order; without what outlives its job."""
+        with self._lock:
+            return tuple(
+                sorted({key[0].job for key, sealed in self._sealed.items() if not sealed.persistent})
+            )
+
     # --- ends -------------------------------------------------------------------------------------
 
     def detach(self, partitions: Iterable[PartitionKey]) -> list[SealedPartition]:
@@ -119,6 +127,14 @@ class BlockingPartitions:
     def detach_attempt(self, attempt: AttemptId) -> list[SealedPartition]:
         """All of one attempt; see `detach`."""
         return self.detach([key for key in self.held if key[0] == attempt])
+
+    def detach_job(self, job: JobId) -> list[SealedPartition]:
+        """All of one job, but what outlives it; see `detach`."""
+        with self._lock:
+            keys = [
+                key for key, sealed in self._sealed.items() if key[0].job == job and not sealed.persistent
+            ]
+        return self.detach(keys)
 
     def close(self) -> None:
         """Deletes everything. May be called again."""

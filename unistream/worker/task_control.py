@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
 from unistream.base.clock import Clock
-from unistream.base.ids import AttemptId
+from unistream.base.ids import AttemptId, JobId
 from unistream.model.messages import (
     Ack,
     Answer,
@@ -79,6 +79,13 @@ class TaskControl:
                 return self._post(message, message.attempt, needed=True)
             case CheckpointCompleted() | CheckpointAborted():
                 return self._post(message, message.attempt, needed=False)
+
+    def jobs_are_over(self, jobs: Sequence[JobId]) -> None:
+        """The master's answer to a heartbeat: what is stored for these was to be released, and it did not
+        come here."""
+        for job in jobs:
+            for sealed in self._blocking.detach_job(job):
+                self._background.submit(sealed.delete)
 
     def _deploy(self, deployment: TaskDeployment) -> Answer:
         attempt = deployment.attempt

@@ -46,6 +46,7 @@ from unistream.model.messages import (
     CancelTask,
     FetchArtifact,
     Heartbeat,
+    JobsOver,
     Ping,
     Refused,
     RegisterTaskManager,
@@ -347,7 +348,13 @@ class TaskManager:
         """One heartbeat. Raises Unreachable when the master does not answer."""
         ended = list(self._final_metrics)
         running = [(task.attempt, task.metrics()) for task in self._tasks.all_running()]
-        answer = self._beating.call(Heartbeat(task_manager=self._spec.id, metrics=tuple([*ended, *running])))
+        answer = self._beating.call(
+            Heartbeat(
+                task_manager=self._spec.id, metrics=tuple([*ended, *running]), stored=self._blocking.jobs
+            )
+        )
+        if isinstance(answer, JobsOver):
+            self._control.jobs_are_over(answer.jobs)
         del self._final_metrics[: len(ended)]
         if isinstance(answer, Refused):
             ending = Ending.FENCED if answer.fenced else Ending.MASTER_LOST

@@ -128,7 +128,11 @@ TO_TASK_MANAGER: list[m.ToTaskManager] = [
 ]
 TO_JOB_MANAGER: list[m.ToJobManager] = [
     m.RegisterTaskManager(task_manager=TaskManagerId("tm"), address="a", slots=1, pid=2, host="h"),
-    m.Heartbeat(task_manager=TaskManagerId("tm"), metrics=((ATTEMPT, m.TaskMetrics(user={"late": 3})),)),
+    m.Heartbeat(
+        task_manager=TaskManagerId("tm"),
+        metrics=((ATTEMPT, m.TaskMetrics(user={"late": 3})),),
+        stored=(JobId("job"),),
+    ),
     m.TaskStateChanged(
         attempt=ATTEMPT, state="FAILED", failure=m.TaskFailure(kind="ValueError", message="NUL \0 \u202e")
     ),
@@ -142,6 +146,7 @@ TO_JOB_MANAGER: list[m.ToJobManager] = [
 ]
 ANSWERS: list[m.Answer] = [
     m.Ack(),
+    m.JobsOver(jobs=(JobId("job"),)),
     m.Refused(reason="no"),
     m.Artifact(content=bytes(range(256))),
     m.Answers(answers=(m.Ack(), m.Refused(reason="no"), m.Broken(reason="why"))),

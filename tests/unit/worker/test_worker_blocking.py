@@ -336,6 +336,15 @@ def test_partitions_of_one_attempt_are_found_together(store: BlockingPartitions)
     assert store.held == ((other, EDGE),)
 
 
+def test_what_outlives_its_job_stays(store: BlockingPartitions) -> None:
+    lasting = _descriptor(Ship.FORWARD, 1, EdgeId("f"))
+    _end(store.create(ATTEMPT, msgspec.structs.replace(lasting, type=PartitionType.BLOCKING_PERSISTENT)))
+    _end(_create(store))
+    assert store.jobs == (ATTEMPT.job,)
+    assert [sealed.edge for sealed in store.detach_job(ATTEMPT.job)] == [EDGE]
+    assert store.jobs == ()
+
+
 def test_nothing_is_left_when_the_worker_ends(tmp_path: Path) -> None:
     store = BlockingPartitions([tmp_path])
     _end(_create(store))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import CheckpointAborted, CheckpointDeclined, Split, TriggerCheckpoint
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.model.state import ValueStateDescriptor
+from unistream.model.state import StateOptions, ValueStateDescriptor
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.base import BaseOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
@@ -397,6 +398,43 @@ def test_state_that_is_not_as_declared_fails_the_task_and_not_only_the_checkpoin
     )
     assert "not of its declared type int64" in failure.message
     assert "not a number" in failure.traceback
+    assert not any(isinstance(report, CheckpointDeclined) for report in job.reports)
+
+
+class Locks(SumByKey):
+    """Its state is declared as pickled, and is given what cannot be pickled."""
+
+    def initialize_state(self, state: OperatorState) -> None:
+        self.context.state.declare_keys(KEY)
+        options = StateOptions(pickled=True)
+        self.sums = self.context.state.state(ValueStateDescriptor("locks", pa.binary(), options=options))
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        for key in self.context.state.keys_of(batch.records.select(KEY.names)):
+            self.context.state.set_current(key)
+            self.sums.update(threading.Lock())
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+    def close(self) -> None:
+        self.context.state.close()
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_what_cannot_be_pickled_fails_the_task_at_once_or_at_the_first_checkpoint(backend: str) -> None:
+    graph = _graph(1, config={"state.backend.type": backend})
+    job = TaskJob(graph, _Chains(lambda: Locks({})))
+    _assign(job, 1, 20)
+    for _ in range(20):
+        for task in job.tasks.values():
+            task.step()
+    job.trigger(SnapshotKind.CHECKPOINT)
+    job.run()
+    failure = job.failures[SubtaskId(VertexId("K"), 0)]
+    assert failure.kind == "UserCodeError"
+    assert failure.message.startswith("operator 'K' (uid 'K'), subtask 1/1")
+    assert "state 'locks' of key (k int64) was given an object of _thread.lock, which" in failure.message
     assert not any(isinstance(report, CheckpointDeclined) for report in job.reports)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from unistream.base.config import (
     checkpoints,
@@ -50,6 +51,15 @@ OPTIONS: Final = {option.key: option for topic in TOPICS for option in options_o
 FOREIGN: Final = "spark."
 """What begins so is Spark's own, and goes there unread: Spark knows more keys than any list of ours."""
 
+PARSED_MAX: Final = 4_096  # texts of options; a worker sees those of its jobs, again with each task
+
+
+@functools.lru_cache(maxsize=PARSED_MAX)
+def _parsed(parse: Callable[[str], object], text: str) -> object:
+    """Every task of a job reads the same few texts. Values are numbers, words and the like, which nobody can
+    change; a text that is wrong is parsed again each time."""
+    return parse(text)
+
 
 class Configuration:
     """Text by key; every key is a known one, or Spark's.
@@ -64,12 +74,13 @@ class Configuration:
     def __init__(self, values: Mapping[str, str] | None = None) -> None:
         self._values = dict(values or {})
         for key in self._values:
-            if key not in OPTIONS and not key.startswith(FOREIGN):
+            option = OPTIONS.get(key)
+            if option is not None:
+                self.find(option)
+            elif not key.startswith(FOREIGN):
                 near = difflib.get_close_matches(key, OPTIONS, n=1, cutoff=0.5)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ConfigError(f"unknown configuration key {key!r}{hint}")
-        for option in OPTIONS.values():
-            self.find(option)
 
     def find(self, option: ConfigOption[_T]) -> _T | None:
         """The value, its default, or None when neither is set."""
@@ -77,7 +88,7 @@ class Configuration:
         if text is None:
             return None
         try:
-            return option.parse(text)
+            return cast(_T, _parsed(option.parse, text))
         except ConfigError as error:
             raise ConfigError(f"{option.key}: {error}") from None
 

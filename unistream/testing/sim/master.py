@@ -28,7 +28,7 @@ from unistream.master.worker_gateway import WorkerGateway
 from unistream.port.host import HostTraits
 from unistream.testing.sim.checkers import Lives
 from unistream.testing.sim.network import Endpoint, SimSenders
-from unistream.testing.sim.results import Results, Widths
+from unistream.testing.sim.results import Barriers, Results, Widths
 from unistream.testing.sim.shells import (
     Cluster,
     SimCatalogue,
@@ -227,6 +227,7 @@ class SimDispatcher(Dispatcher):
             judges=(
                 Lives(cluster.world, cluster.store, setup.job, self._epoch),
                 Results(cluster.world, cluster.store, setup.job, setup.graph),
+                Barriers(cluster.world),
                 Widths(cluster.world, cluster.store, setup.job, cluster.asked),
             ),
             identity=JobIdentity(job=setup.job, lineage=setup.lineage, target="sim", graph=setup.graph),

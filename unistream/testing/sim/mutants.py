@@ -8,7 +8,7 @@ streaming systems have had.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -32,7 +32,7 @@ from unistream.model.messages import CheckpointAcked
 from unistream.operator.sink import CommitterOperator
 from unistream.port.operator import CommitPermit
 from unistream.state.hashmap import HashMapStateBackend
-from unistream.testing.sim import master, network
+from unistream.testing.sim import master, network, variants
 from unistream.testing.sim import mutants_wide as wide
 from unistream.testing.sim.store import MasterStorage
 from unistream.testing.sim.table import Table
@@ -53,15 +53,15 @@ class Mutant:
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The bug `name` of `MUTANTS` is there inside the block."""
-    before: list[Patch] = []
-    for owner, attribute, replacement in MUTANTS[name].patches():
-        before.append((owner, attribute, vars(owner)[attribute]))
-        setattr(owner, attribute, replacement)
-    try:
+    with ExitStack() as stack:
+        for owner, attribute, replacement in MUTANTS[name].patches():
+            if attribute in vars(owner):
+                stack.callback(setattr, owner, attribute, vars(owner)[attribute])
+            else:  # inherited: other classes keep it
+                assert hasattr(owner, attribute), f"{owner} has no {attribute} to plant a bug in"
+                stack.callback(delattr, owner, attribute)
+            setattr(owner, attribute, replacement)
         yield
-    finally:
-        for owner, attribute, original in reversed(before):
-            setattr(owner, attribute, original)
 
 
 # --- commits ----------------------------------------------------------------------------------------
@@ -176,6 +176,16 @@ def _discard_unknown() -> list[Patch]:
     return [(CheckpointCoordinator, "_abort", abort)]
 
 
+def _behind_a_stop() -> list[Patch]:
+    """Three things have to meet, which happens once in some hundred of the runs whose users are in a hurry:
+    so all runs are such ones."""
+
+    def may_start(self: Any) -> bool:
+        return bool(self._active and not self._pendings.is_starting)
+
+    return [(CheckpointCoordinator, "_may_start", property(may_start)), (variants, "HURRIED", 1.0)]
+
+
 def _no_gate() -> list[Patch]:
     def quiet(self: Any) -> bool:
         return bool(self._held)
@@ -186,8 +196,8 @@ def _no_gate() -> list[Patch]:
 def _no_order() -> list[Patch]:
     """Alone it does no harm to splits; it takes away what hides a missing gate."""
 
-    def send(self: Any, message: Any, fate: Any) -> None:
-        self._queue.append((message, fate))
+    def send(self: Any, letters: Any) -> None:
+        self._queue.extend(letters)
         self._busy = False
         self._next()
 
@@ -316,6 +326,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "no-split-gate": Mutant(
         "a snapshot does not wait for splits on their way, and messages overtake (FLINK-21996)", _no_gate
     ),
+    "snapshot-behind-a-stop": Mutant(
+        "a snapshot is begun while tasks stand behind the barrier of a stop", _behind_a_stop
+    ),
     "no-epoch-fence": Mutant("an old leader's writes succeed", _no_fence),
     "stale-attempt": Mutant("reports of an earlier attempt are believed", _stale_attempt),
     "restart-without-waiting": Mutant(
@@ -345,6 +358,14 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "results-never-released": Mutant("stored results are never released", wide.never_released),
     "results-released-too-early": Mutant(
         "a stored result is released when the first of its readers has finished", wide.released_too_early
+    ),
+    "release-never-repeated": Mutant("a release that is lost is never said again", wide.never_repeated),
+    "end-never-told": Mutant(
+        "a worker that has missed the last release keeps what it stores", wide.never_told_over
+    ),
+    "lost-while-waiting": Mutant(
+        "stored output that is lost while an adaptive job waits for slots is a failure",
+        wide.lost_while_waiting,
     ),
     "old-key-groups": Mutant("a rescaled job keeps the old key-group ranges", wide.old_key_groups),
     "above-the-maximum": Mutant("an adaptive job is wider than was asked for", wide.above_the_maximum),

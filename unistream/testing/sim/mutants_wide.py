@@ -9,10 +9,14 @@ from msgspec import structs
 from unistream.core import adaptive, state_assignment
 from unistream.core.adaptive import Adaptive
 from unistream.core.execution import ExecutionState
+from unistream.core.job_life import JobLife, Step
 from unistream.core.job_run import JobRun
 from unistream.core.partition_tracker import PartitionTracker
+from unistream.core.releases import Releases
 from unistream.core.rescaling import Rescaling
 from unistream.core.scaling import fit, with_parallelism
+from unistream.master.worker_gateway import WorkerGateway
+from unistream.model.messages import TaskFailure
 from unistream.worker import failures
 
 Patch = tuple[object, str, object]
@@ -49,6 +53,31 @@ def released_too_early() -> list[Patch]:
         return key, min(reading, 1)
 
     return [(PartitionTracker, "_reading_of", reading_of)]
+
+
+def never_repeated() -> list[Patch]:
+    return [(Releases, "undelivered", lambda _self, _send, _event: None)]
+
+
+def never_told_over() -> list[Patch]:
+    return [(WorkerGateway, "_is_over", lambda _self, _job: False)]
+
+
+def lost_while_waiting() -> list[Patch]:
+    """What is lost with a worker is a failure, also when nothing runs and everything will start anew."""
+    original = JobLife.lost
+
+    def lost(self: Any, task_manager: Any, reason: str) -> None:
+        adaptive = self.parts.rescaling.adaptive
+        waits = adaptive is not None and adaptive.is_waiting
+        held = tuple(self.parts.run.tracker._held.get(task_manager, ())) if waits else ()
+        original(self, task_manager, reason)
+        for partition in held:
+            if self.step is Step.ACTIVE and partition.producer not in self.parts.recoveries:
+                failure = TaskFailure(kind="TaskManagerLost", message=reason)
+                self.fail(failure, self.parts.executions[partition.producer])
+
+    return [(JobLife, "lost", lost)]
 
 
 # --- parallelism ------------------------------------------------------------------------------------

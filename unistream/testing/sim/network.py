@@ -1,23 +1,41 @@
-"""Requests between processes: lost, late, repeated, reordered; and answers that are lost."""
+"""Requests between processes: lost, late, repeated, reordered; and answers that are lost.
+
+Messages that have gathered share a request, as in the product and packed by the product's own code
+(`model.bundle`): so a whole bundle is lost, late or acted on twice, or all its answers are lost. A run says
+how many messages a bundle holds at most (`Network.bundle`); in runs with one each message travels alone.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Any, Final, TypeVar
 
 from unistream.base.errors import ProtocolError
-from unistream.base.ids import AttemptId, EdgeId, TaskManagerId
-from unistream.master.senders import Failed, Fate, Letter
+from unistream.base.ids import TaskManagerId
+from unistream.master.senders import Failed, Fate, Letter, fate_of, unanswered
+from unistream.model.bundle import Parcel, parcels
 from unistream.model.codec import decode_answer, encode
-from unistream.model.messages import Answer, Refused, ReleasePartitions, ToJobManager, ToTaskManager
+from unistream.model.messages import (
+    Answer,
+    Answers,
+    Broken,
+    Refused,
+    ReleasePartitions,
+    ToJobManager,
+    ToTaskManager,
+)
+from unistream.testing.sim.releases import Releases
 from unistream.testing.sim.world import Process, World
 
 RPC_TIMEOUT_MS: Final = 3_000
 RETRY_FIRST_MS: Final = 50
 RETRY_LONGEST_MS: Final = 2_000
 
+M = TypeVar("M", bound=ToTaskManager | ToJobManager)
+AnyParcel = Parcel[Any]
 Done = Callable[[Answer | None], None]
 """Called once with the answer, or None: there was none in time, what became of the request is unknown."""
 
@@ -34,13 +52,15 @@ class Network:
     """All addresses of a run.
 
     Attributes:
-        not_released: Stored results that nobody may have been told to release: the request had no answer.
+        bundle: How many messages one request holds at most.
+        releases: Sees that a release which nobody has answered is said again.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, bundle: int) -> None:
         self.world = world
+        self.bundle = bundle
         self.endpoints: dict[str, Endpoint] = {}
-        self.not_released: set[tuple[AttemptId, EdgeId]] = set()
+        self.releases = Releases(world)
 
     def delay_ms(self) -> float:
         """Of one message."""
@@ -49,12 +69,22 @@ class Network:
             return world.between(100, 6_000)
         return world.between(0.2, 4.0)
 
+    def first_parcel(self, messages: Iterable[M]) -> Parcel[M]:
+        """What of `messages`, of which there is one at least, goes in the next request."""
+        return next(parcels(list(islice(messages, self.bundle))))
+
     def call(self, source: Process, address: str, message: ToTaskManager | ToJobManager, done: Done) -> None:
-        """Sends one request; `done` happens in `source`."""
+        """Sends one message alone; `done` happens in `source`."""
+        self.call_all(source, address, Parcel((message,), message), done)
+
+    def call_all(self, source: Process, address: str, parcel: AnyParcel, done: Done) -> None:
+        """Sends one request; `done` happens in `source`, once for all its messages."""
         world = self.world
-        call = _Call(self, source, address, message, done)
+        if len(parcel.messages) > 1:
+            world.sometimes("messages travelled together")
+        call = _Call(self, source, address, parcel, done)
         if world.chance(world.faults.loss):
-            world.sometimes("a request was lost")
+            world.sometimes("a request was lost" if len(parcel.messages) == 1 else "a bundle was lost")
             world.tell(f"lost: {call.name} to {address}")
         else:
             world.at(self.delay_ms(), call.arrive)
@@ -70,8 +100,8 @@ class _Call:
     __slots__ = (
         "_address",
         "_done",
-        "_message",
         "_network",
+        "_parcel",
         "_request",
         "_settled",
         "_source",
@@ -84,18 +114,18 @@ class _Call:
         network: Network,
         source: Process,
         address: str,
-        message: ToTaskManager | ToJobManager,
+        parcel: AnyParcel,
         done: Done,
     ) -> None:
         self._network = network
         self._world = network.world
         self._source = source
         self._address = address
-        self._message = message
-        self._request = encode(message)
+        self._parcel = parcel
+        self._request = encode(parcel.request)
         self._done = done
         self._settled = False
-        self.name = described(message)
+        self.name = ", ".join(map(described, parcel.messages))
 
     def arrive(self) -> None:
         world = self._world
@@ -108,13 +138,26 @@ class _Call:
             return
         if self._settled:
             world.sometimes("a request arrived after its sender had given it up, or again")
-        answer = endpoint.handle(self._request)
-        world.tell(f"{self.name} -> {self._address}: {_short(answer)}")
+        answer = decode_answer(endpoint.handle(self._request))
+        world.tell(f"{self.name} -> {self._address}: {self._short(answer)}")
         if world.chance(world.faults.loss):
-            world.sometimes("an answer was lost")
+            alone = len(self._parcel.messages) == 1
+            world.sometimes("an answer was lost" if alone else "the answers to a bundle were lost")
             world.tell(f"lost: the answer to {self.name}")
             return
-        world.at(self._network.delay_ms(), lambda: self._settle(decode_answer(answer)), self._source)
+        world.at(self._network.delay_ms(), lambda: self._settle(answer), self._source)
+
+    def _short(self, answer: Answer) -> str:
+        """What each message was answered. A message that breaks its receiver is a defect of ours, which the
+        product survives and a run does not."""
+        texts = []
+        for one in self._parcel.answers(answer):
+            if isinstance(one, Broken):
+                raise self._world.violated(f"I16: {self.name} broke its receiver: {one.reason}")
+            texts.append(f"refused ({one.reason})" if isinstance(one, Refused) else type(one).__name__)
+        if isinstance(answer, Answers) and len(set(texts)) > 1:
+            self._world.sometimes("one message of a bundle was refused, and another was not")
+        return ", ".join(texts)
 
     def time_out(self) -> None:
         self._settle(None)
@@ -122,8 +165,6 @@ class _Call:
     def _settle(self, answer: Answer | None) -> None:
         if not self._settled:
             self._settled = True
-            if answer is None and isinstance(self._message, ReleasePartitions):
-                self._network.not_released.update(self._message.partitions)
             self._done(answer)
 
 
@@ -140,11 +181,6 @@ def described(message: ToTaskManager | ToJobManager) -> str:
     return " ".join(parts)
 
 
-def _short(answer: bytes) -> str:
-    decoded = decode_answer(answer)
-    return f"refused ({decoded.reason})" if isinstance(decoded, Refused) else type(decoded).__name__
-
-
 class SimSenders:
     """`master.senders.Senders` of one master: in order, one request at a time for each worker."""
 
@@ -158,17 +194,16 @@ class SimSenders:
         self, task_manager: TaskManagerId, address: str, message: ToTaskManager, fate: Fate | None = None
     ) -> None:
         """Queues `message` behind those already queued for this worker."""
+        self.send_all(task_manager, address, [Letter(message, fate or (lambda _failed: None))])
+
+    def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
+        """Queues these; they travel together, as far as a bundle can hold them."""
         sender = self._senders.get(task_manager)
         if sender is None:
             sender = self._senders[task_manager] = _Sender(
                 self._world, self._network, self._process, task_manager, address
             )
-        sender.send(message, fate or (lambda _failed: None))
-
-    def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
-        """As `send`, each."""
-        for letter in letters:
-            self.send(task_manager, address, letter.message, letter.fate)
+        sender.send(letters)
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
         """The worker is gone: what is still queued for it fails with `reason`."""
@@ -181,7 +216,7 @@ class SimSenders:
 
 
 class _Sender:
-    """One worker's queue."""
+    """One worker's queue: what has gathered while a request was under way goes in the next one."""
 
     def __init__(
         self, world: World, network: Network, process: Process, task_manager: TaskManagerId, address: str
@@ -191,12 +226,15 @@ class _Sender:
         self._process = process
         self._task_manager = task_manager
         self._address = address
-        self._queue: deque[tuple[ToTaskManager, Fate]] = deque()
+        self._queue: deque[Letter] = deque()
         self._busy = False
         self._given_up: str | None = None
 
-    def send(self, message: ToTaskManager, fate: Fate) -> None:
-        self._queue.append((message, fate))
+    def send(self, letters: Sequence[Letter]) -> None:
+        self._queue.extend(letters)
+        for letter in letters:
+            if isinstance(letter.message, ReleasePartitions):
+                self._network.releases.told(self._task_manager, letter.message)
         self._next()
 
     def give_up(self, reason: str) -> None:
@@ -204,35 +242,46 @@ class _Sender:
         self._world.at(0, self._next, self._process)
 
     def _next(self) -> None:
-        if self._busy or not self._queue:
+        if self._busy:
             return
-        message, fate = self._queue.popleft()
-        if self._given_up is not None:
+        while self._queue and self._given_up is not None:
             self._world.sometimes("a message was given up with its worker")
-            fate(Failed(self._given_up, refused=True))
-            self._next()
+            self._queue.popleft().fate(Failed(self._given_up, refused=True))
+        if not self._queue or self._busy:
             return
+        parcel = self._network.first_parcel(letter.message for letter in self._queue)
+        letters = [self._queue.popleft() for _ in parcel.messages]
         self._busy = True
-        self._network.call(
-            self._process, self._address, message, lambda answer: self._answered(message, fate, answer)
+        self._network.call_all(
+            self._process, self._address, parcel, lambda answer: self._answered(parcel, letters, answer)
         )
 
-    def _answered(self, message: ToTaskManager, fate: Fate, answer: Answer | None) -> None:
+    def _answered(
+        self, parcel: Parcel[ToTaskManager], letters: Sequence[Letter], answer: Answer | None
+    ) -> None:
         self._busy = False
-        name = type(message).__name__
         if answer is None:
-            self._world.tell(f"no answer: {described(message)} from {self._task_manager}")
-            fate(Failed(f"{self._task_manager} did not answer {name}"))
-        elif isinstance(answer, Refused):
-            self._world.sometimes(f"{name} was refused")
-            fate(Failed(f"{self._task_manager} refused {name}: {answer.reason}", refused=True))
+            failed: Sequence[Failed | None] = unanswered(
+                self._task_manager, parcel, "no answer", nobody_there=False
+            )
         else:
-            fate(None)
+            answers = parcel.answers(answer)
+            failed = [
+                fate_of(self._task_manager, *pair) for pair in zip(parcel.messages, answers, strict=True)
+            ]
+        for letter, fate in zip(letters, failed, strict=True):
+            if answer is None:
+                self._world.tell(f"no answer: {described(letter.message)} from {self._task_manager}")
+                if isinstance(letter.message, ReleasePartitions):
+                    self._network.releases.unanswered(self._process, self._task_manager, letter.message)
+            elif fate is not None:
+                self._world.sometimes(f"{type(letter.message).__name__} was refused")
+            letter.fate(fate)
         self._next()
 
 
 class PatientReports:
-    """`worker.reports.ReportSender` without its thread: each report is repeated until it is answered."""
+    """`worker.reports.ReportSender` without its thread: a request is repeated until it is answered."""
 
     def __init__(
         self,
@@ -252,43 +301,51 @@ class PatientReports:
         self._patience_ms = patience_ms
         self._on_answer = on_answer
         self._on_give_up = on_give_up
-        self._queue: deque[tuple[ToJobManager, Done]] = deque()
-        self._busy = False
+        self._queue: deque[ToJobManager] = deque()
+        self._under_way: tuple[Parcel[ToJobManager], Done] | None = None
         self._began_ms = 0.0
         self._pause_ms = float(RETRY_FIRST_MS)
 
     def post(self, message: ToJobManager) -> None:
-        """`described` by the task; never blocks."""
-        self.ask(message, lambda _answer: None)
+        """`described` by the task; never blocks. It goes alone or with what gathers meanwhile."""
+        self._queue.append(message)
+        self._next()
 
     def ask(self, message: ToJobManager, done: Done) -> None:
-        """As `post`, and `done` gets the answer."""
-        self._queue.append((message, done))
-        if not self._busy:
-            self._start()
+        """Sends it alone, before any report; `done` gets the answer."""
+        assert self._under_way is None, "a worker registers first"
+        self._start(Parcel((message,), message), done)
 
     def close(self, timeout_s: float) -> None:
         """Nothing is held."""
 
-    def _start(self) -> None:
-        self._busy = True
+    def _next(self) -> None:
+        if self._queue and self._under_way is None:
+            parcel = self._network.first_parcel(self._queue)
+            for _ in parcel.messages:
+                self._queue.popleft()
+            self._start(parcel, lambda _answer: None)
+
+    def _start(self, parcel: Parcel[ToJobManager], done: Done) -> None:
+        self._under_way = (parcel, done)
         self._began_ms = self._world.now
         self._pause_ms = RETRY_FIRST_MS
         self._try()
 
     def _try(self) -> None:
-        self._network.call(self._process, self._master, self._queue[0][0], self._answered)
+        assert self._under_way is not None, "tried until it is answered"
+        self._network.call_all(self._process, self._master, self._under_way[0], self._answered)
 
     def _answered(self, answer: Answer | None) -> None:
+        assert self._under_way is not None, "each request is answered once"
         if answer is None:
             self._again()
             return
-        _, done = self._queue.popleft()
-        self._busy = False
+        _, done = self._under_way
+        self._under_way = None
         self._on_answer()
         done(answer)
-        if self._queue and not self._busy:
-            self._start()
+        self._next()
 
     def _again(self) -> None:
         silent_ms = self._world.now - self._began_ms

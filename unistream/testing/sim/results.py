@@ -1,4 +1,4 @@
-"""Judges of stored results and of parallelism: I11, I19 and I20, for one job under one leader.
+"""Judges of stored results, of parallelism and of barriers: I11, I19 to I21, for one job under one leader.
 
 A result is what one attempt has produced on a blocking edge. It is there when its attempt has FINISHED, until
 it is released or its worker is lost. Nobody needs a result that lies behind a completed checkpoint.
@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from unistream.base.ids import AttemptId, EdgeId, JobId, SubtaskId, TaskManagerId, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, SubtaskId, TaskManagerId, VertexId
 from unistream.core import job_messages as jm
 from unistream.core.execution import ExecutionState
 from unistream.model.graph import JobGraph
-from unistream.model.messages import DeployTask, ReleasePartitions, StoredInputsRead, TaskDeployment
+from unistream.model.messages import (
+    CheckpointAborted,
+    DeployTask,
+    ReleasePartitions,
+    StoredInputsRead,
+    TaskDeployment,
+    TriggerCheckpoint,
+)
 from unistream.model.snapshot import KeyedShare, Manifest, OperatorStateHandle
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.world import World
@@ -233,3 +240,33 @@ def _restored(shares: Sequence[KeyedShare]) -> set[tuple[str, int, int]]:
         for share in shares
         for place in range(share.start, share.stop)
     }
+
+
+class Barriers:
+    """I21: no snapshot is begun behind the barrier of a stop, where its tasks would find it when they end."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._behind: dict[AttemptId, CheckpointId] = {}
+
+    def on_event(self, event: jm.Event) -> None:
+        """Only what is decided matters."""
+
+    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+        """What the machine has decided, before it is performed."""
+        for command in commands:
+            match command:
+                case jm.Send(message=TriggerCheckpoint(attempt=attempt, checkpoint_id=id_, kind=kind)):
+                    stop = self._behind.get(attempt, id_)
+                    if stop != id_:
+                        raise self._world.violated(
+                            f"I21: snapshot {id_} is begun by {attempt}, which stands behind the barrier of "
+                            f"stop {stop}"
+                        )
+                    if kind.is_synchronous:
+                        self._behind[attempt] = id_
+                case jm.Send(message=CheckpointAborted(attempt=attempt, checkpoint_id=id_)):
+                    if self._behind.get(attempt) == id_:
+                        del self._behind[attempt]
+                case _:
+                    pass

@@ -95,10 +95,11 @@ class Run:
         self.store = Store(world)
         self.outputs = self._watch(pipelines)
         self.table = Table(world, self.outputs)
-        self.network = Network(world)
+        self.network = Network(world, self.scenario.bundle)
         self.asked = Asked()
         self.workers: dict[TaskManagerId, SimWorker] = {}
         self._hosts: list[SimHost] = []
+        self.network.releases.is_settled = lambda tm, job: job in self.store.results or self._is_lost(tm)
         self.places = Places(world, self.scenario.slots, self._is_lost)
         self.streams = Streams(world, self._at_address)
         self.chains: dict[JobId, dict[VertexId, Callable[[], Chain]]] = {}
@@ -272,9 +273,9 @@ class Run:
         for worker, attempt in self.places.left_over(self.store.results):
             raise Violation(f"I14: {attempt} still runs on {worker}, {QUIET_MS} ms after the end of its job")
         for id_, living in self.workers.items():
-            kept = [key for key in living.stored if key not in self.network.not_released]
-            if kept and not self._is_lost(id_):
-                raise Violation(f"I20: {kept[0][0]} is over, and what it has produced still lies on {id_}")
+            if living.stored and not self._is_lost(id_):
+                attempt = living.stored[0][0]
+                raise Violation(f"I20: {attempt} is over, and what it has produced still lies on {id_}")
 
     def _reason(self, job: JobId) -> str:
         master = self.leader.masters().get(job) if self.leader is not None else None

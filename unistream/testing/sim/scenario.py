@@ -8,6 +8,7 @@ from enum import Enum
 from random import Random
 from typing import Final
 
+from unistream.base.limits import BUNDLE_MESSAGES_MAX
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobType
 from unistream.testing.sim.faults import Faults, draw
@@ -96,6 +97,9 @@ class Scenario:
         go_on_as: At this parallelism of its vertices, if that is drawn, and not as before.
         rescales: What users ask for, of the first job.
         places: (ms after the start, how many workers the hosts have room for from then on; None: any number).
+        bundle: How many messages one request holds at most.
+        hurried_ms: The users wait from then on for a checkpoint of the first job to become durable, and the
+            times of their wishes are counted from that moment.
     """
 
     jobs: tuple[tuple[Pipeline, ...], ...]
@@ -110,6 +114,8 @@ class Scenario:
     go_on_as: tuple[int, ...] | None = None
     rescales: tuple[Rescale, ...] = ()
     places: tuple[tuple[float, int | None], ...] = ()
+    bundle: int = 1
+    hurried_ms: float | None = None
 
     @property
     def job_type(self) -> JobType:
@@ -131,9 +137,15 @@ class Scenario:
         more += "".join(f", {n} workers@{at_ms:.0f}" for at_ms, n in self.places)
         wishes = (wishes + more).removeprefix(", ")
         return (
-            f"{self.kind.value} jobs: {jobs} | slots {self.slots} | wishes: {wishes or 'none'} "
-            f"| faults: {self.faults.text()}"
+            f"{self.kind.value} jobs: {jobs} | slots {self.slots} | bundles of {self.bundle} "
+            f"| wishes: {wishes or 'none'} | faults: {self.faults.text()}"
         )
+
+
+def bundle_of(seed: int) -> int:
+    """How many messages a request holds at most in this run. From a generator of its own, so that a run in
+    which each travels alone is the run that it always was."""
+    return Random(f"bundle of {seed}").choice((1, 2, 3, 10, BUNDLE_MESSAGES_MAX))  # noqa: S311  repeatable
 
 
 def scenario_of(random: Random) -> Scenario:

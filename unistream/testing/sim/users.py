@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
@@ -20,6 +20,9 @@ from unistream.testing.sim.scenario import Kind, Pipeline, Rescale, Scenario, Wi
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.table import Table
 from unistream.testing.sim.world import Violation, World
+
+WATCH_MS: Final = 2  # between two looks at the storage
+PATIENCE_MS: Final = 5_000
 
 
 @dataclass(slots=True)
@@ -107,10 +110,33 @@ class Users:
         world, scenario, job = self._world, self._site.scenario, self.jobs[0]
         for _ in range(scenario.resubmits):
             world.at(world.between(0, scenario.faulty_ms), lambda: self._resubmit(job))
-        for wish in scenario.wishes:
-            world.at(wish.at_ms, lambda wish=wish: self._wish(job, wish))  # type: ignore[misc]
+        if scenario.hurried_ms is None:
+            self._plan(job)
+        else:
+            world.at(scenario.hurried_ms, lambda: self._watch(job))
         for rescale in scenario.rescales:
             world.at(rescale.at_ms, lambda rescale=rescale: self._rescale(job, rescale))  # type: ignore[misc]
+
+    def _plan(self, job: Job) -> None:
+        for wish in self._site.scenario.wishes:
+            self._world.at(wish.at_ms, lambda wish=wish: self._wish(job, wish))  # type: ignore[misc]
+
+    def _watch(self, job: Job) -> None:
+        """Until another checkpoint is there: tasks that wait for it end while the users ask. Not for ever."""
+        former = self._newest(job)
+        until_ms = self._world.now + PATIENCE_MS
+
+        def look() -> None:
+            if self._newest(job) != former:
+                self._plan(job)
+            elif self._world.now < until_ms:
+                self._world.at(WATCH_MS, look)
+
+        look()
+
+    def _newest(self, job: Job) -> int:
+        newest = self._site.store.newest(job.id)
+        return 0 if newest is None else newest.manifest.checkpoint_id
 
     def leader_changed(self) -> None:
         """What they have asked of the old leader is never answered."""

@@ -8,11 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 from unistream.model.elements import SnapshotKind
 from unistream.testing.sim.faults import Faults
 from unistream.testing.sim.pipeline import Input
-from unistream.testing.sim.scenario import MAX_PARALLELISM, SHAPES, Kind, Pipeline, Rescale, Scenario, Wish
+from unistream.testing.sim.scenario import (
+    MAX_PARALLELISM,
+    SHAPES,
+    Kind,
+    Pipeline,
+    Rescale,
+    Scenario,
+    Wish,
+    bundle_of,
+)
 
 KINDS: tuple[tuple[Kind, float], ...] = (
     (Kind.BATCH, 0.1),
@@ -22,9 +32,13 @@ KINDS: tuple[tuple[Kind, float], ...] = (
 )
 """Share of the runs of each kind; the others are of the usual one."""
 
+LOSSY_MS: Final = 25_000.0
+HURRIED: Final = 0.1  # share of the runs whose users all ask at the same time
+
 
 def varied(scenario: Scenario, seed: int) -> Scenario:
     """`scenario`, or one made of it."""
+    scenario = replace(_hurried(scenario, seed), bundle=bundle_of(seed))
     random = Random(f"kind of {seed}")  # noqa: S311  repeatable, not secret
     drawn = random.random()
     for kind, share in KINDS:
@@ -32,6 +46,39 @@ def varied(scenario: Scenario, seed: int) -> Scenario:
         if drawn < 0:
             return _VARIANTS[kind](replace(scenario, kind=kind), random)
     return scenario
+
+
+def _hurried(scenario: Scenario, seed: int) -> Scenario:
+    """As it was drawn; or, in some runs, several users ask at almost the same time, when a checkpoint has
+    become durable about when the input ends, and some messages are late: so tasks end with a savepoint under
+    way and a stop behind it. From a generator of its own."""
+    random = Random(f"wishes of {seed}")  # noqa: S311  repeatable, not secret
+    if random.random() >= HURRIED:
+        return scenario
+    first = scenario.jobs[0][0]
+    shape = random.choice(("keyed", "keyed", "global", "long"))
+    wide = (1, *(random.choice((2, 3)) for _ in SHAPES[shape][1:]))
+    widths = (*wide[:-1], 1) if SHAPES[shape][-1] == ("committer",) else wide
+    contents = replace(first.contents, bounded=True, splits=random.choice((1, 2)))
+    pipeline = replace(first, shape=shape, parallelism=widths, contents=contents)
+    kinds = [SnapshotKind.SAVEPOINT] * random.choice((1, 1, 2))
+    kinds.append(random.choice((SnapshotKind.SUSPEND, SnapshotKind.SUSPEND, SnapshotKind.TERMINATE)))
+    at_ms = 800 + contents.splits * _input_ms(pipeline) * random.random() + random.uniform(0, 3_000)
+    times = sorted(random.choice((2, 20)) * random.random() for _ in kinds)
+    return replace(
+        scenario,
+        jobs=((pipeline,),),
+        slots=1,
+        faults=Faults(late=random.choice((0.1, 0.3, 0.3))),
+        hurried_ms=at_ms,
+        wishes=tuple(Wish(at_ms=time, kind=kind) for time, kind in zip(times, kinds, strict=True)),
+        config={
+            **scenario.config,
+            "execution.checkpointing.interval": "400 ms",
+            "execution.checkpointing.min-pause": "0 ms",
+            "execution.checkpointing.tolerable-failed-checkpoints": "100",
+        },
+    )
 
 
 # --- stored results ---------------------------------------------------------------------------------
@@ -47,7 +94,7 @@ def _stored(scenario: Scenario, random: Random) -> Scenario:
     places: tuple[tuple[float, int | None], ...] = ()
     if scenario.kind is Kind.BATCH and random.random() < 0.3:
         places = ((0.0, random.choice((1, 1, 2))),)  # one task after the other, if it must be
-    return replace(
+    stored = replace(
         scenario,
         jobs=jobs,
         places=places,
@@ -58,6 +105,17 @@ def _stored(scenario: Scenario, random: Random) -> Scenario:
             "slot.idle.timeout": random.choice(("50 s", "500 ms")),
             "resourcemanager.taskmanager-timeout": random.choice(("30 s", "1 s")),
         },
+    )
+    return _lossy(stored, random) if random.random() < 0.4 else stored
+
+
+def _lossy(scenario: Scenario, random: Random) -> Scenario:
+    """Messages are lost, and nothing else happens, for as long as most jobs take: so their last ones are."""
+    return replace(
+        scenario,
+        faults=Faults(loss=random.uniform(0.03, 0.12)),
+        faulty_ms=LOSSY_MS,
+        config={**scenario.config, "resourcemanager.taskmanager-timeout": "30 s"},
     )
 
 
@@ -123,7 +181,35 @@ def _adaptive(scenario: Scenario, random: Random) -> Scenario:
     contents: Input = replace(first.contents, splits=random.choice((2, 3, 4)))
     job = (replace(first, parallelism=_widened(first, random), contents=contents),)
     drawn = replace(scenario, jobs=(job,), places=_places(scenario, random), config=_waits(scenario, random))
-    return _rescaled(drawn, random) if random.random() < 0.4 else drawn
+    if random.random() < 0.4:
+        return _rescaled(drawn, random)
+    return _losing(drawn, random) if random.random() < 0.8 else drawn
+
+
+def _losing(scenario: Scenario, random: Random) -> Scenario:
+    """Some of what the job reads is stored, and workers are lost one soon after the other: also what they
+    store, while the job waits for slots."""
+    pipeline = _stored_pipeline(scenario.jobs[0][0], Kind.MIXED, random)
+    last = pipeline.parallelism[-1] if pipeline.whole else random.choice((2, 3))
+    widths = (*(random.choice((2, 3, 4)) for _ in pipeline.parallelism[:-1]), last)
+    at_ms = 1_000 + _input_ms(pipeline) + random.uniform(0, 2_000)
+    soon_ms = at_ms + random.uniform(50, 2_500)
+    return replace(
+        scenario,
+        jobs=((replace(pipeline, parallelism=widths, blocking=frozenset((1,))),),),
+        slots=1,
+        places=((at_ms, 2), (soon_ms, 1), (soon_ms + random.uniform(500, 6_000), None)),
+        config={
+            **scenario.config,
+            "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout": "3 s",
+        },
+    )
+
+
+def _input_ms(pipeline: Pipeline) -> float:
+    """About how long reading it takes."""
+    contents = pipeline.contents
+    return contents.rows / contents.batch * contents.pace_ms
 
 
 def _places(scenario: Scenario, random: Random) -> tuple[tuple[float, int | None], ...]:

@@ -25,6 +25,7 @@ from unistream.model.messages import (
     Ack,
     Answer,
     Heartbeat,
+    JobsOver,
     Refused,
     RegisterTaskManager,
     Request,
@@ -285,9 +286,8 @@ class SimWorker(TaskManager):
             self.around.world.sometimes("a cancelled task held on")
             self._exit(str(error))
             return
-        self.around.network.call(
-            self.process, self._spec.master, Heartbeat(task_manager=self.id), self._beat_answered
-        )
+        message = Heartbeat(task_manager=self.id, stored=self._blocking.jobs)
+        self.around.network.call(self.process, self._spec.master, message, self._beat_answered)
         self._beat_soon()
 
     def _beat_answered(self, answer: Answer | None) -> None:
@@ -298,6 +298,9 @@ class SimWorker(TaskManager):
             self._exit(f"the master refused the heartbeat: {answer.reason}")
         elif answer is not None:
             self._renew()
+            if isinstance(answer, JobsOver):
+                self.around.world.sometimes("a worker was told that a job is over")
+                self._control.jobs_are_over(answer.jobs)
         elif silent_ms > self._patience_ms:
             self.around.world.sometimes("a worker lost its lease")
             self._exit(f"the master was silent for {silent_ms:.0f} ms")

@@ -1,0 +1,81 @@
+"""A release of stored results that nobody answers is said again, as long as its worker lives."""
+
+from __future__ import annotations
+
+import pytest
+
+from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
+from unistream.core import job_messages as jm
+from unistream.core.doubts import LOSS_GRACE_MS
+from unistream.core.outbox import Outbox
+from unistream.core.releases import RELEASE_TRIES, Releases
+from unistream.model.messages import ReleasePartitions
+
+JOB = JobId("job")
+WORKER = TaskManagerId("tm-1")
+MESSAGE = ReleasePartitions(job=JOB, partitions=((AttemptId(JOB, VertexId("v"), 0, 0), EdgeId("e")),))
+
+LOST = "lost"  # nobody answers the message
+REFUSED = "refused"
+GONE = "gone"  # the worker is lost
+OTHER = "other gone"
+OVER = "over"  # the timer of the message fires
+
+
+def sent(commands: list[jm.Command]) -> list[int | None]:
+    return [command.token for command in commands if isinstance(command, jm.Send)]
+
+
+def drive(steps: list[str]) -> list[jm.Command]:
+    """What comes out, after message 1 was told."""
+    outbox = Outbox()
+    releases = Releases(outbox)
+    token = outbox.send_tracked(WORKER, MESSAGE)
+    first = jm.Send(task_manager=WORKER, message=MESSAGE, token=token)
+    outbox.take()
+    for step in steps:
+        if step in {LOST, REFUSED}:
+            event = jm.Undelivered(token=token, reason="?", refused=step == REFUSED)
+            releases.undelivered(first, event)
+        elif step == OVER:
+            releases.overdue(token)
+        else:
+            releases.lost(WORKER if step == GONE else TaskManagerId("tm-2"))
+    return outbox.take()
+
+
+@pytest.mark.parametrize(
+    ("steps", "again"),
+    [
+        pytest.param([LOST], [], id="not at once: the worker may be gone"),
+        pytest.param([LOST, OVER], [2], id="again when the worker is not lost meanwhile"),
+        pytest.param([LOST, OVER, OVER], [2], id="once for each loss"),
+        pytest.param([LOST, OTHER, OVER], [2], id="another worker's end is no reason"),
+        pytest.param([LOST, GONE, OVER], [], id="not to a worker that is gone"),
+        pytest.param([GONE, LOST, OVER], [], id="nor when its end is known first"),
+        pytest.param([REFUSED, OVER], [], id="not to a worker that refuses: it has nothing"),
+        pytest.param([OVER], [], id="not what was answered"),
+    ],
+)
+def test_a_release_is_said_again(steps: list[str], again: list[int]) -> None:
+    commands = drive(steps)
+    assert sent(commands) == again
+    assert all(c.message == MESSAGE for c in commands if isinstance(c, jm.Send))
+
+
+def test_it_is_not_said_for_ever() -> None:
+    outbox = Outbox()
+    releases = Releases(outbox)
+    outbox.send_tracked(WORKER, MESSAGE)
+    told = 0
+    while sends := [command for command in outbox.take() if isinstance(command, jm.Send)]:
+        told += len(sends)
+        token = sends[0].token
+        assert token is not None
+        releases.undelivered(sends[0], jm.Undelivered(token=token, reason="?", refused=False))
+        releases.overdue(token)
+    assert told == RELEASE_TRIES
+
+
+def test_the_pause_is_that_in_which_a_lost_worker_is_noticed() -> None:
+    assert drive([LOST]) == [jm.SetTimer(timer=jm.Timer(jm.TimerKind.RELEASE, 1), delay_ms=LOSS_GRACE_MS)]
