@@ -35,7 +35,7 @@ def test_a_planted_bug_is_found(name: str) -> None:
 
 
 def test_nothing_is_left_of_a_planted_bug() -> None:
-    before = run_seed(13).trace_hash
+    before = run_seed(7).trace_hash
     with planted("no-alignment"):
-        assert run_seed(13).trace_hash != before
-    assert run_seed(13).trace_hash == before
+        assert run_seed(7).trace_hash != before
+    assert run_seed(7).trace_hash == before

@@ -59,10 +59,11 @@ class StoredExchanges:
         )
 
     def _channel(self, channel: ChannelDescriptor) -> ChannelDescriptor:
-        if channel.edge not in self._edges:
-            return channel
-        partition = PartitionId(channel.producer.subtask, channel.edge)
-        return structs.replace(channel, stored=True, ended=self._tracker.has_passed(partition))
+        if channel.edge in self._edges:
+            partition = PartitionId(channel.producer.subtask, channel.edge)
+            channel = structs.replace(channel, stored=True, ended=self._tracker.has_passed(partition))
+        assert channel.address or channel.ended, f"{channel.producer} is read and has no place"
+        return channel
 
 
 def vertices_before(graph: JobGraph, vertices: frozenset[VertexId]) -> frozenset[VertexId]:

@@ -54,7 +54,8 @@ class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         stored: It was written in full before the consumer was deployed.
         ended: It is stored, and all its rows are in the state that the consumer is restored from: nothing is
-            left of it but its end.
+            left of it but its end. Nobody is asked for it: `address` may be empty, when the producer starts
+            later than the consumer.
     """
 
     producer: AttemptId

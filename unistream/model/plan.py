@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from unistream.base.ids import AttemptId, EdgeId, SubtaskId, TaskManagerId, VertexId
 from unistream.model.graph import JobEdge, JobGraph
@@ -23,6 +24,9 @@ class Place:
 
     task_manager: TaskManagerId
     address: str
+
+
+NOWHERE: Final = Place(TaskManagerId(""), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +111,11 @@ class ExecutionPlan:
         attempts: Mapping[SubtaskId, AttemptId],
         places: Mapping[SubtaskId, Place],
     ) -> tuple[GateDescriptor, ...]:
-        """What `subtask` reads, given who runs where; one gate for each logical input."""
+        """What `subtask` reads, given who runs where; one gate for each logical input. A producer that runs
+        nowhere gets no address."""
 
         def describe(channel: Channel) -> ChannelDescriptor:
-            place = places[channel.producer]
+            place = places.get(channel.producer, NOWHERE)
             return ChannelDescriptor(
                 producer=attempts[channel.producer],
                 edge=channel.edge,

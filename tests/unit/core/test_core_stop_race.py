@@ -115,3 +115,25 @@ def test_a_worker_that_cannot_be_reached_still_fails_the_stop() -> None:
     settle(rig, 0, "no answer")
     assert [failure.kind for failure in rig.failures] == ["TRIGGER_CHECKPOINT_FAILURE"]
     assert rig.coordinator.stop is None
+
+
+def test_a_savepoint_that_lost_its_task_does_not_begin_again_behind_the_stop() -> None:
+    """Its barriers would find tasks that stand still until the job ends."""
+    rig = Rig()
+    rig.start()
+    rig.complete(1)
+    rig.ask(SnapshotKind.SAVEPOINT, "first")
+    rig.ready(2)
+    rig.settle_triggers()
+    rig.ask(SnapshotKind.SUSPEND, "stop")
+    rig.ready(3)
+    rig.settle_triggers()
+    assert "PrepareDirectory" not in kinds(finish(rig, 0)), "savepoint 2 waited for that task"
+    assert "TriggerCheckpoint" in kinds(finish(rig, 1)), "the stop goes on without them"
+    rig.ack(3, 2, 3, 4)
+    rig.durable(3)
+    rig.suspend()
+    rig.do(lambda c: c.answer_stop())
+    answers = {c.request: c for c in rig.all if isinstance(c, jm.AnswerRequest)}
+    assert (answers["stop"].path, answers["first"].path) == ("chk-3", None)
+    assert rig.failures == []

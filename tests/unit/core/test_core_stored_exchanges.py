@@ -184,6 +184,26 @@ def test_the_end_of_the_last_producer_lets_the_checkpoint_that_waits_for_it_begi
     assert list(cluster.stored)[-1] == "chk-3"
 
 
+def test_a_consumer_of_what_is_read_already_may_start_before_its_producer_has_a_place() -> None:
+    cluster = started(
+        stages(job_type=JobType.STREAMING), **{"jobmanager.execution.failover-strategy": "full"}
+    )
+    cluster.settle_without("io WriteManifest")
+    [write] = [job for job in cluster.jobs if isinstance(job, jm.WriteManifest)]
+    cluster.fail(cluster.task("sink", 0))
+    cluster.io(write)
+    first = next(view for view in cluster.machine.view().attempts if view.attempt.index == 0)
+    assert first.task_manager is not None
+    cluster.lose(first.task_manager)
+    cluster.settle_without("grant")
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.settle_without("grant")
+    deployed = [m.deployment for m in cluster.sent(msg.DeployTask)][-1]
+    assert {(c.ended, c.address) for gate in deployed.gates for c in gate.channels} >= {(True, "")}
+    cluster.run_to_end()
+    assert cluster.ended == jm.JobEnded(state="FINISHED")
+
+
 def test_a_consumer_that_fails_while_the_first_manifest_is_written_does_not_read_again() -> None:
     cluster = started(enriched())
     cluster.settle_without("io WriteManifest")

@@ -32,7 +32,7 @@ from unistream.model.messages import CheckpointAcked
 from unistream.operator.sink import CommitterOperator
 from unistream.port.operator import CommitPermit
 from unistream.state.hashmap import HashMapStateBackend
-from unistream.testing.sim import master, network, variants
+from unistream.testing.sim import master, network
 from unistream.testing.sim import mutants_wide as wide
 from unistream.testing.sim.store import MasterStorage
 from unistream.testing.sim.table import Table
@@ -176,16 +176,6 @@ def _discard_unknown() -> list[Patch]:
     return [(CheckpointCoordinator, "_abort", abort)]
 
 
-def _behind_a_stop() -> list[Patch]:
-    """Three things have to meet, which happens once in some hundred of the runs whose users are in a hurry:
-    so all runs are such ones."""
-
-    def may_start(self: Any) -> bool:
-        return bool(self._active and not self._pendings.is_starting)
-
-    return [(CheckpointCoordinator, "_may_start", property(may_start)), (variants, "HURRIED", 1.0)]
-
-
 def _no_gate() -> list[Patch]:
     def quiet(self: Any) -> bool:
         return bool(self._held)
@@ -325,9 +315,6 @@ MUTANTS: Final[dict[str, Mutant]] = {
     ),
     "no-split-gate": Mutant(
         "a snapshot does not wait for splits on their way, and messages overtake (FLINK-21996)", _no_gate
-    ),
-    "snapshot-behind-a-stop": Mutant(
-        "a snapshot is begun while tasks stand behind the barrier of a stop", _behind_a_stop
     ),
     "no-epoch-fence": Mutant("an old leader's writes succeed", _no_fence),
     "stale-attempt": Mutant("reports of an earlier attempt are believed", _stale_attempt),
