@@ -34,7 +34,8 @@ AGAIN = || { echo "--- once more, alone:"; $(RUN) pytest -q -p no:randomly --las
 
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST) $(AGAIN) $(FAST); }
-	@$(RUN) pytest -q -s tests/simulation
+	@$(RUN) pytest -q -s tests/simulation/test_simulation_seeds.py
+	@$(RUN) pytest -q -n 2 tests/simulation --ignore tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 --durations=15 tests/integration $(AGAIN) tests/integration; }
 
 test-fast: setup  ## the tests that start no server
