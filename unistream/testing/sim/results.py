@@ -116,6 +116,9 @@ class Results:
     def _lies_behind(self, deployment: TaskDeployment, producer: AttemptId) -> None:
         """It does not read what `producer` has produced: the state that it is restored from has it."""
         restore = deployment.restore
+        outdated = deployment.epoch < self._store.epoch
+        if outdated and restore is not None and restore.root in self._store.removed:
+            return  # by the newer leader: this one's task finds nothing to start from
         manifest = None if restore is None else self._store.manifests.get(restore.root)
         finished = manifest is not None and any(
             vertex.fully_finished and set(vertex.operators) == self._operators[producer.vertex]

@@ -34,6 +34,7 @@ class Store:
     Attributes:
         epoch: Of the newest leader; what older ones write is refused.
         manifests: By directory, in the order of their writes.
+        removed: Directories that had a manifest.
         files: State files by directory and path.
         highest: The highest checkpoint id of each job that has a directory.
         results: Terminal states of jobs, written before anything is cleaned up.
@@ -45,6 +46,7 @@ class Store:
         self.world = world
         self.epoch = LeaderEpoch(0)
         self.manifests: dict[str, Manifest] = {}
+        self.removed: set[str] = set()
         self.files: dict[str, dict[str, bytes]] = {}
         self.highest: dict[JobId, CheckpointId] = {}
         self.results: dict[JobId, str] = {}
@@ -151,7 +153,8 @@ class MasterStorage:
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         self.check_epoch()
         self._witness.on_discard(directory, self._epoch)
-        self._store.manifests.pop(directory, None)
+        if self._store.manifests.pop(directory, None) is not None:
+            self._store.removed.add(directory)
         self._store.files.pop(directory, None)
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
