@@ -6,12 +6,43 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Self
 
-from unistream.testing.sim.batch import REQUIRED_MARKS, run_batch
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+from unistream.testing.sim.batch import REQUIRED_MARKS, Report, run_batch
 from unistream.testing.sim.mutants import MUTANTS, planted
-from unistream.testing.sim.run import run_seed
+from unistream.testing.sim.run import Outcome, run_seed
 
 MARKS_FROM = 1_000  # seeds; a smaller batch need not reach every rare branch
+TELL_EVERY = 1_000  # seeds, where nobody looks at a terminal
+
+
+class Watched:
+    """Tells how far a batch is, and each failure as it comes: a night's run is not silent until its end."""
+
+    def __init__(self, seeds: int) -> None:
+        self._seeds = seeds
+        self._console = Console(stderr=True)
+        columns = (*Progress.get_default_columns()[:-1], MofNCompleteColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, console=self._console, disable=not self._console.is_terminal)
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        self._task = self._bar.add_task("seeds", total=self._seeds)
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self._bar.stop()
+
+    def __call__(self, outcome: Outcome, report: Report) -> None:
+        if outcome.violation is not None:
+            self._console.print(f"make sim SEED={outcome.seed}   # {outcome.violation}", markup=False)
+        self._bar.advance(self._task)
+        if not self._console.is_terminal and report.seeds % TELL_EVERY == 0:
+            failed = len(report.failed)
+            self._console.print(f"{report.seeds}/{self._seeds} seeds, {failed} failed, {report.wall_s:.0f} s")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +78,9 @@ def _many(text: str, jobs: int, parser: argparse.ArgumentParser) -> int:
     first, separator, last = text.partition(":")
     if not (separator and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         parser.error(f"--seeds: A:B with A < B, not {text!r}")
-    report = run_batch(range(int(first), int(last)), jobs=jobs)
+    seeds = range(int(first), int(last))
+    with Watched(len(seeds)) as watched:
+        report = run_batch(seeds, jobs=jobs, watch=watched)
     print(report.text())
     for mark, count in sorted(report.marks.items(), key=lambda item: item[1]):
         print(f"{count:8d}  {mark}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from unistream.testing.sim.run import Outcome, run_seed
@@ -50,14 +50,18 @@ class Report:
         return "\n".join(lines)
 
 
-def run_batch(seeds: Sequence[int], *, jobs: int = 1) -> Report:
-    """Runs all of `seeds` in `jobs` processes."""
+def run_batch(
+    seeds: Sequence[int], *, jobs: int = 1, watch: Callable[[Outcome, Report], None] | None = None
+) -> Report:
+    """Runs all of `seeds` in `jobs` processes; `watch` sees each outcome and the report so far."""
     report = Report()
     began_s = time.monotonic()
     for outcome in outcomes(seeds, jobs=jobs):
         report.add(outcome)
+        report.wall_s = time.monotonic() - began_s
+        if watch is not None:
+            watch(outcome, report)
     report.failed.sort()
-    report.wall_s = time.monotonic() - began_s
     return report
 
 
