@@ -28,7 +28,7 @@ from unistream.core.checkpoint_plan import NotAllRunning
 from unistream.core.checkpoint_queue import SnapshotQueue, Wish
 from unistream.core.checkpoint_result import PartialFinishingNotSupported
 from unistream.core.checkpoint_start import Obstacle, SnapshotStart
-from unistream.core.checkpoint_store import CompletedSnapshots
+from unistream.core.checkpoint_store import CompletedSnapshots, SharedFileGone
 from unistream.core.executions import Execution
 from unistream.core.job import JobStatus
 from unistream.core.job_run import JobRun
@@ -80,7 +80,13 @@ class CheckpointCoordinator:
             notices=self._notices,
             sources=sources,
         )
-        self._starts = SnapshotStart(self._pendings, self._notices, run, sources)
+        self._starts = SnapshotStart(
+            self._pendings,
+            self._notices,
+            run,
+            sources,
+            after_finish=settings.checkpoints_after_finish,
+        )
         self.stop_path: str | None = None
 
     def at(self, now_ms: int) -> None:
@@ -124,6 +130,7 @@ class CheckpointCoordinator:
         if not self._active and not len(self._pendings):
             return
         self._active = False
+        self.completed.tasks_died()
         self._queue.clear(reason)
         why = FailureReason.CHECKPOINT_COORDINATOR_SUSPEND
         for pending in self._pendings:
@@ -168,10 +175,12 @@ class CheckpointCoordinator:
         """The job has ended as `status`: snapshots that nothing needs go."""
         for directory in self.completed.discard_at_end(status, retention):
             self._pendings.discard_completed(directory)
+        if status.is_globally_terminal:
+            self._pendings.sweep()
 
     def end_of_data(self) -> TaskFailure | None:
         """No task will produce another row: they wait for a checkpoint, so take it now."""
-        if self._active and self._settings.checkpointing:
+        if self._active and self._settings.checkpointing and self._settings.checkpoints_after_finish:
             self._queue.schedule.urgent = True
         return self._go_on()
 
@@ -293,8 +302,8 @@ class CheckpointCoordinator:
         if pending is None:
             return None
         try:
-            manifest = pending.manifest(self._settings, self._run.graph)
-        except PartialFinishingNotSupported as error:
+            manifest = pending.manifest(self._settings, self._run.graph, self.completed.resolved)
+        except (PartialFinishingNotSupported, SharedFileGone) as error:
             return self._abort(pending, FailureReason.FINALIZE_CHECKPOINT_FAILURE, str(error))
         pending.phase = Phase.FINALIZING
         self._outbox.add(jm.CancelTimer(pending.timeout))
@@ -323,6 +332,8 @@ class CheckpointCoordinator:
         for directory in dropped:
             self._pendings.discard_completed(directory)
         if self._active:
+            if pending.kind is SnapshotKind.CHECKPOINT:
+                self._pendings.sweep(before=checkpoint_id)
             self._queue.schedule.completed()
         return self._go_on()
 

@@ -155,17 +155,20 @@ class Pending:
             return f"still {self.phase.value}"
         return "waiting for " + ", ".join(sorted(str(a) for a in self.participants if self.waits_for(a))[:5])
 
-    def manifest(self, settings: JobSettings, graph: JobGraph) -> Manifest:
+    def manifest(
+        self, settings: JobSettings, graph: JobGraph, resolved: Callable[[Manifest], Manifest]
+    ) -> Manifest:
         """What the snapshot holds, when all have acknowledged.
 
         Raises:
             PartialFinishingNotSupported: see `vertex_snapshot`.
+            SharedFileGone: see `CompletedSnapshots.resolved`.
         """
         assert self.is_fully_acked, "a manifest before every acknowledgement"
         acked = {subtask: ack.snapshot for subtask, ack in self.acks.items()}
         ended = {*self.finished, *self.restored_finished}
         partner = self.partner
-        self._written = Manifest(
+        manifest = Manifest(
             job=settings.job,
             job_name=graph.name,
             lineage=settings.lineage,
@@ -179,6 +182,7 @@ class Pending:
                 for vertex in graph.vertices
             ),
         )
+        self._written = resolved(manifest)
         return self._written
 
     @property

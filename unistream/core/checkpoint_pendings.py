@@ -192,9 +192,12 @@ class PendingSnapshots:
             self._discard(pending)
         else:
             self._undecided.add(pending.checkpoint_id)
+            self._completed.may_exist(pending.written)
 
     def _discard(self, pending: Pending) -> None:
         if pending.directory is not None and not self._completed.is_fenced:
+            if pending.kind is SnapshotKind.CHECKPOINT and not pending.is_fully_acked:
+                self._completed.given_up(pending.directory)
             shared = self._completed.unneeded_of(ack.snapshot for ack in pending.acks.values())
             self._outbox.add(jm.DiscardSnapshot(pending.directory, shared=shared))
 
@@ -203,6 +206,12 @@ class PendingSnapshots:
         self._history.discarded(directory)
         unneeded = self._completed.unneeded_with(directory)
         self._outbox.add(jm.DiscardSnapshot(directory, shared=unneeded.files, sweep=unneeded.sweep))
+
+    def sweep(self, before: CheckpointId | None = None) -> None:
+        """Looks for what tasks have stored and nobody has named; see `CompletedSnapshots.sweep`."""
+        sweep = self._completed.sweep(before)
+        if sweep is not None:
+            self._outbox.add(jm.DiscardSnapshot("", sweep=sweep))
 
     def acked_too_late(self, ack: CheckpointAcked) -> None:
         """The files that it shares are nobody's, unless the snapshot is still under way or may exist."""

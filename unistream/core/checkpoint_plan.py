@@ -29,16 +29,17 @@ class CheckpointPlan:
 
 @dataclass(frozen=True, slots=True)
 class NotAllRunning:
-    """No checkpoint now: these tasks neither run nor have finished."""
+    """No checkpoint now: these tasks do not run, and may not be missing."""
 
     tasks: tuple[SubtaskId, ...]
 
 
 def plan_checkpoint(
-    plan: ExecutionPlan, states: Mapping[SubtaskId, ExecutionState]
+    plan: ExecutionPlan, states: Mapping[SubtaskId, ExecutionState], *, after_finish: bool = True
 ) -> CheckpointPlan | NotAllRunning:
-    """`states`: of the current attempt of every subtask."""
-    fit = (ExecutionState.RUNNING, ExecutionState.FINISHED)
+    """`states`: of the current attempt of every subtask. `after_finish`: tasks that have finished may be
+    missing."""
+    fit = (ExecutionState.RUNNING, *([ExecutionState.FINISHED] if after_finish else []))
     unfit = tuple(subtask for subtask in plan.subtasks if states[subtask] not in fit)
     if unfit:
         return NotAllRunning(unfit)

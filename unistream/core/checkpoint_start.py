@@ -35,8 +35,18 @@ class Obstacle:
 class SnapshotStart:
     """The steps; each returns what is in the way, if something is."""
 
-    def __init__(self, pendings: PendingSnapshots, notices: Notices, run: JobRun, sources: Sources) -> None:
+    def __init__(
+        self,
+        pendings: PendingSnapshots,
+        notices: Notices,
+        run: JobRun,
+        sources: Sources,
+        *,
+        after_finish: bool,
+    ) -> None:
+        """`after_finish`: also when some tasks have finished."""
         self._pendings = pendings
+        self._after_finish = after_finish
         self.rebind(notices, run, sources)
 
     def rebind(self, notices: Notices, run: JobRun, sources: Sources) -> None:
@@ -45,7 +55,9 @@ class SnapshotStart:
 
     def plan(self) -> CheckpointPlan | NotAllRunning:
         """Who would take part in a snapshot now."""
-        return plan_checkpoint(self._run.plan, self._run.executions.states)
+        return plan_checkpoint(
+            self._run.plan, self._run.executions.states, after_finish=self._after_finish
+        )
 
     def impediment(self) -> FailureReason | None:
         """Why no snapshot can be taken just now."""

@@ -2,19 +2,31 @@
 
 Only directories that this job made for its own checkpoints are ever discarded: never a savepoint, never the
 snapshot that a user started from, never one whose outcome is unknown (FLINK-22494, FLINK-26985).
+
+A task refers to a shared file once it has heard that a checkpoint which names it is complete, and it may hear
+so late: meanwhile a newer one may have completed, for which the task had stored the same file once more, and
+the older copy has gone. So what a new checkpoint names is looked up before its manifest is written
+(`CompletedSnapshots.resolved`); Flink's registry of shared state does the like (FLINK-25395).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from unistream.base.errors import UnistreamError
 from unistream.base.ids import CheckpointId, JobId
 from unistream.core.job import JobStatus
+from unistream.core.job_messages import Sweep
 from unistream.core.job_settings import RestorePoint, Retention
 from unistream.model.elements import SnapshotKind
-from unistream.model.manifest_files import files_of_task, referenced_files
+from unistream.model.file_ref import FileRef
+from unistream.model.manifest_files import files_of_task, referenced_files, with_files
 from unistream.model.snapshot import Manifest, TaskSnapshot
+
+
+class SharedFileGone(UnistreamError):
+    """A task refers to a file of an older checkpoint that has been removed, and there is no copy of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +50,12 @@ class Unneeded:
 
     Attributes:
         files: That no other snapshot needs.
-        sweep: Ask the storage which those are (`clean_shared`): the snapshot was claimed from another job,
-            whose other checkpoints are not known here; or it is the last one of a job that has ended, when
-            all that is still there was stored by tasks that died before they could tell.
+        sweep: Ask the storage which those are: the snapshot was claimed from another job, whose other
+            checkpoints are not known here.
     """
 
     files: tuple[str, ...] = ()
-    sweep: bool = False
+    sweep: Sweep | None = None
 
 
 class CompletedSnapshots:
@@ -57,6 +68,9 @@ class CompletedSnapshots:
         self._job: JobId | None = None
         self._unneeded: dict[str, Unneeded] = {}
         self._foreign: frozenset[str] = frozenset()  # of a snapshot that is not ours: never to be removed
+        self._undecided: frozenset[str] = frozenset()  # of those that may exist, which nobody can tell
+        self._beside = ""  # a checkpoint of ours: beside it are files that it shares
+        self._is_littered = False
         if restored is not None:
             self._all.append(
                 Completed(
@@ -84,15 +98,39 @@ class CompletedSnapshots:
         latest = self.latest
         assert latest is None or latest.checkpoint_id < manifest.checkpoint_id, "ids must grow"
         self._job = manifest.job
-        self._all.append(
-            Completed(
-                checkpoint_id=manifest.checkpoint_id,
-                directory=directory,
-                manifest=manifest,
-                owned=manifest.kind is SnapshotKind.CHECKPOINT,
-            )
+        completed = Completed(
+            checkpoint_id=manifest.checkpoint_id,
+            directory=directory,
+            manifest=manifest,
+            owned=manifest.kind is SnapshotKind.CHECKPOINT,
         )
+        self._all.append(completed)
+        if completed.owned and completed.shared:
+            self._beside = directory
         return self._subsume()
+
+    def resolved(self, manifest: Manifest) -> Manifest:
+        """The same, with files that are there: instead of a copy that has gone, another one that is named
+        by a snapshot which is kept.
+
+        Raises:
+            SharedFileGone: there is none.
+        """
+        needed = self._needed()
+        gone = [
+            ref
+            for ref in referenced_files(manifest)
+            if ref.shared and ref.stored_for != manifest.checkpoint_id and ref.path not in needed
+        ]
+        if not gone:
+            return manifest
+        copies = {
+            _content(ref): ref for one in self._all for ref in referenced_files(one.manifest) if ref.shared
+        }
+        lost = [ref.path for ref in gone if _content(ref) not in copies]
+        if lost:
+            raise SharedFileGone(f"shared files of older checkpoints have gone: {', '.join(lost[:5])}")
+        return with_files(manifest, {ref: copies[_content(ref)] for ref in gone})
 
     def _subsume(self) -> list[str]:
         """Drops what is older than the newest `retained` checkpoints."""
@@ -111,14 +149,13 @@ class CompletedSnapshots:
         for snapshot in reversed(snapshots):
             claimed = snapshot.manifest.job != self._job
             files = () if claimed else tuple(sorted(snapshot.shared - needed))
-            self._unneeded[snapshot.directory] = Unneeded(
-                files=files, sweep=claimed and bool(snapshot.shared)
-            )
+            sweep = Sweep(snapshot.directory) if claimed and snapshot.shared else None
+            self._unneeded[snapshot.directory] = Unneeded(files=files, sweep=sweep)
             needed |= snapshot.shared
         return [snapshot.directory for snapshot in snapshots]
 
     def _needed(self) -> frozenset[str]:
-        return self._foreign.union(*(snapshot.shared for snapshot in self._all))
+        return self._foreign.union(self._undecided, *(snapshot.shared for snapshot in self._all))
 
     def unneeded_with(self, directory: str) -> Unneeded:
         """What may be removed after a directory that `add` or `discard_at_end` named. Empty for others."""
@@ -134,6 +171,27 @@ class CompletedSnapshots:
             return ()
         files = {ref.path for task in acked for ref in files_of_task(task) if ref.shared}
         return tuple(sorted(files - self._needed()))
+
+    def may_exist(self, manifest: Manifest) -> None:
+        """Nobody knows whether it was written: its files stay."""
+        self._undecided |= {ref.path for ref in referenced_files(manifest) if ref.shared}
+
+    def given_up(self, directory: str) -> None:
+        """A checkpoint of ours, before all tasks had told what they stored for it, which they never will."""
+        self._beside, self._is_littered = directory, True
+
+    def tasks_died(self) -> None:
+        """They may have stored files of which they have told nobody."""
+        self._is_littered = True
+
+    def sweep(self, before: CheckpointId | None = None) -> Sweep | None:
+        """What to look for in `shared`: when a checkpoint has completed for the first time since tasks died
+        or another one was given up, or (`before` None) when all tasks have ended."""
+        wanted = self._is_littered or before is None
+        if not wanted or not self._beside or self._fenced or self._undecided:
+            return None
+        self._is_littered = False
+        return Sweep(self._beside, before)
 
     def fenced(self) -> None:
         """Another leader owns the job: nothing is discarded from now on."""
@@ -158,8 +216,8 @@ class CompletedSnapshots:
             return []
         dropped = [snapshot for snapshot in self._all if snapshot.owned]
         self._all = [snapshot for snapshot in self._all if not snapshot.owned]
-        directories = self._dropped(dropped)
-        if any(snapshot.shared for snapshot in dropped):
-            last = directories[-1]
-            self._unneeded[last] = replace(self._unneeded[last], sweep=True)
-        return directories
+        return self._dropped(dropped)
+
+
+def _content(ref: FileRef) -> tuple[str, int]:
+    return ref.sha256, ref.size

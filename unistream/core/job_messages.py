@@ -283,18 +283,31 @@ class WriteManifest:
 
 
 @dataclass(frozen=True, slots=True)
+class Sweep:
+    """Look for files in `shared` that no checkpoint names: tasks may have died before they told of them.
+
+    Attributes:
+        beside: A directory beside which that folder lies; it need not exist any more.
+        before: Leave alone what was stored for this checkpoint or a newer one. None: nothing is stored now.
+    """
+
+    beside: str
+    before: CheckpointId | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DiscardSnapshot:
     """Remove a snapshot that nothing needs: superseded, or aborted before its manifest was tried.
 
     Attributes:
         shared: Files of the job's folder `shared` that go after it. Alone (`directory` ""): of an
             acknowledgement that came too late.
-        sweep: After it all files in `shared` that no checkpoint beside it names.
+        sweep: After it, or alone, what else nobody names.
     """
 
     directory: str
     shared: tuple[str, ...] = ()
-    sweep: bool = False
+    sweep: Sweep | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

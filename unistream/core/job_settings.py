@@ -72,6 +72,7 @@ class JobSettings:
     concurrent_checkpoints_max: int
     unaligned_checkpoints: bool
     tolerable_checkpoint_failures: int
+    checkpoints_after_finish: bool
     checkpoints_retained: int
     checkpoints_history: int
     retention: Retention
@@ -121,6 +122,7 @@ class JobSettings:
             concurrent_checkpoints_max=_concurrent_max(config),
             unaligned_checkpoints=config.get(options.UNALIGNED_ENABLED),
             tolerable_checkpoint_failures=_at_least(config, options.CHECKPOINT_TOLERABLE_FAILURES, 0),
+            checkpoints_after_finish=config.get(options.CHECKPOINTS_AFTER_TASKS_FINISH),
             checkpoints_retained=_at_least(config, options.CHECKPOINTS_RETAINED, 1),
             checkpoints_history=config.get(options.CHECKPOINTS_HISTORY),
             retention=Retention(config.get(options.CHECKPOINT_RETENTION)),

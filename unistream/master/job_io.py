@@ -12,7 +12,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, Transient, UnistreamError, Unreachable
 from unistream.base.ids import JobId
 from unistream.core import job_messages as jm
-from unistream.master.ordered import Pool
+from unistream.master.ordered import InOrder, Pool
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import TaskFailure
 from unistream.port.source import SplitDiscovery
@@ -38,6 +38,7 @@ class JobIo:
     ) -> None:
         self._job = job
         self._pool = pool
+        self._discards = InOrder(pool)
         self._storage = storage
         self._create_discovery = discover
         self._clock = clock
@@ -48,8 +49,11 @@ class JobIo:
         self._pool.submit(self._perform, request)
 
     def discard(self, command: jm.DiscardSnapshot) -> Future[None]:
-        """Removes a snapshot that nothing needs; a failure is logged. Returns at once."""
-        return self._pool.submit(self._discard, command)
+        """Removes a snapshot that nothing needs; a failure is logged. Returns at once.
+
+        One after the other: what a snapshot shares with an older one goes only when that has gone.
+        """
+        return self._discards.submit(self._discard, command)
 
     def _perform(self, request: Request) -> None:
         match request:
@@ -107,10 +111,10 @@ class JobIo:
         try:
             if command.directory:
                 self._storage.discard(command.directory, command.shared)
-            else:
+            elif command.shared:
                 self._storage.discard_shared(self._job, command.shared)
-            if command.sweep:
-                self._storage.clean_shared(command.directory)
+            if command.sweep is not None:
+                self._storage.clean_shared(command.sweep.beside, command.sweep.before)
         except Exception:  # what is left over costs room, not correctness
             logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
         crash_point("retention.deleted")

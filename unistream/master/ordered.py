@@ -7,9 +7,11 @@ just when a cluster that was left open is closed.
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Generic, ParamSpec, TypeVar
@@ -173,3 +175,48 @@ class Pool:
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
+
+
+class InOrder:
+    """Work of one kind on a pool that others use too: one piece at a time, in the order of `submit`."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Work, Future[None]]] = deque()
+        self._is_busy = False
+
+    def submit(self, work: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> Future[None]:
+        """As `Pool.submit`."""
+        done: Future[None] = Future()
+        with self._lock:
+            self._waiting.append((functools.partial(work, *args, **kwargs), done))
+            begins, self._is_busy = not self._is_busy, True
+        if begins and self._pool.submit(self._run).cancelled():
+            self._give_up()
+        return done
+
+    def _run(self) -> None:
+        """Until nothing waits."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._is_busy = False
+                    return
+                work, done = self._waiting.popleft()
+            if not done.set_running_or_notify_cancel():
+                continue
+            try:
+                work()
+            except Exception as error:  # it belongs to whoever holds the future, as in a pool
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+    def _give_up(self) -> None:
+        """The pool is closed."""
+        with self._lock:
+            waiting, self._waiting, self._is_busy = self._waiting, deque(), False
+        for _, done in waiting:
+            done.cancel()
+            done.set_running_or_notify_cancel()

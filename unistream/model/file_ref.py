@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import msgspec
+
+from unistream.base.ids import CheckpointId
+
+_SHARED: Final = re.compile(r"chk-([0-9]+)-")
 
 
 class FileRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,3 +24,27 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     sha256: str
     shared: bool = False
+
+    @property
+    def stored_for(self) -> CheckpointId | None:
+        """The checkpoint for which a shared file was stored. None: see `stored_for`."""
+        return stored_for(self.path)
+
+
+def shared_name(checkpoint_id: CheckpointId, hint: str) -> str:
+    """What a shared file's name begins with: it says for which checkpoint the file was stored.
+
+    >>> shared_name(CheckpointId(7), "000012-sst")
+    'chk-7-000012-sst'
+    """
+    return f"chk-{checkpoint_id}-{hint}"
+
+
+def stored_for(name: str) -> CheckpointId | None:
+    """The checkpoint for which a shared file was stored. None: its name is older than this way to name them.
+
+    >>> stored_for("chk-7-000012-sst-a1b2c3")
+    7
+    """
+    found = _SHARED.match(name)
+    return CheckpointId(int(found[1])) if found else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from unistream.model.snapshot import FileRef, Manifest, OperatorStateHandle, TaskSnapshot
+from msgspec import structs
+
+from unistream.model.snapshot import FileRef, Manifest, NativeHandle, OperatorStateHandle, TaskSnapshot
 
 
 def referenced_files(manifest: Manifest) -> Iterator[FileRef]:
@@ -28,3 +30,27 @@ def files_of_operator(handle: OperatorStateHandle) -> Iterator[FileRef]:
     yield from (keyed.file for keyed in handle.keyed)
     yield from (stored.file for stored in handle.lists if stored.file)
     yield from (file.ref for native in handle.native for file in native.files)
+
+
+def with_files(manifest: Manifest, instead: Mapping[FileRef, FileRef]) -> Manifest:
+    """The same, with other files of a backend's own format (only those are shared) in place of some."""
+
+    def of_native(native: NativeHandle) -> NativeHandle:
+        files = tuple(structs.replace(file, ref=instead.get(file.ref, file.ref)) for file in native.files)
+        return structs.replace(native, files=files)
+
+    def of_operator(handle: OperatorStateHandle) -> OperatorStateHandle:
+        return (
+            structs.replace(handle, native=tuple(map(of_native, handle.native))) if handle.native else handle
+        )
+
+    def of_task(task: TaskSnapshot | None) -> TaskSnapshot | None:
+        if task is None:
+            return None
+        operators = {uid: of_operator(handle) for uid, handle in task.operators.items()}
+        return structs.replace(task, operators=operators)
+
+    vertices = (
+        structs.replace(vertex, subtasks=tuple(map(of_task, vertex.subtasks))) for vertex in manifest.vertices
+    )
+    return structs.replace(manifest, vertices=tuple(vertices))

@@ -66,9 +66,10 @@ class CheckpointStorage(Protocol):
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
         """Removes files of the folder `shared` that no checkpoint needs. Absent is fine."""
 
-    def clean_shared(self, directory: str) -> int:
+    def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
         """Removes from the folder `shared` what no checkpoint beside (or in) `directory` names; how many
-        files. Only when nobody is writing there.
+        files. `before`: only what was stored for older checkpoints than that, none of which is under way;
+        None: all, as nobody is writing there.
 
         Raises:
             CorruptSnapshot: one of them cannot be read; nothing was removed.

@@ -101,6 +101,28 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
         for created in missing:
             self._sync_path(created.parent)
 
+    def make_folders(self, root: str, folders: str) -> None:
+        """Creates ``folders`` (``a/b``) in `root`, each of them durable; those that exist are fine.
+
+        Raises:
+            FileNotFoundError: there is no `root`; unlike `makedirs`, this does not make it.
+        """
+        path = Path(self._strip_protocol(root))
+        for name in folders.split("/"):
+            path /= name
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            self._sync_path(path.parent)
+
+    def set_aside(self, path: str) -> str:
+        """Gives a directory a hidden name beside its own, which it returns: nobody adds to it any more."""
+        target = Path(self._strip_protocol(path))
+        aside = _temporary_of(target)
+        target.rename(aside)
+        return str(aside)
+
     def rm_file(self, path: str) -> None:
         """Removes one file, durably: what was said to be gone does not come back."""
         target = Path(self._strip_protocol(path))

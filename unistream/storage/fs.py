@@ -27,10 +27,11 @@ from unistream.base.ids import CheckpointId, JobId
 from unistream.base.limits import MIB
 from unistream.model.codec import decode_manifest, encode_manifest
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import stored_for
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
-from unistream.storage.durable_local import NotWritten
+from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
 from unistream.storage.location import Location, Pause, open_location
 from unistream.storage.state_files import (
     SHARED_FOLDER,
@@ -197,7 +198,7 @@ class FsCheckpointStorage:
         except OSError as error:
             raise Transient(f"cannot remove files in {folder.url}: {error}") from error
 
-    def clean_shared(self, directory: str) -> int:
+    def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
         """See the port.
 
         Raises:
@@ -206,12 +207,16 @@ class FsCheckpointStorage:
         location = self._open(directory)
         folder = shared_folder(location)
         parent = Location(location.fs, folder.path.rpartition("/")[0], self._pause)
-        needed: set[str] = set()
-        for name in parent.names():
-            beside = parent.below(name) if _CHECKPOINT.fullmatch(name) else None
-            if beside is not None and beside.below(MANIFEST_NAME).size() is not None:
-                needed |= {ref.path for ref in referenced_files(_read_manifest(beside)) if ref.shared}
-        orphans = sorted(set(folder.files()) - needed) if folder.is_directory() else []
+        found = set(folder.files()) if folder.is_directory() else set()
+        if not found:
+            return 0
+        checkpoints = _completed_in(parent)
+        needed = {
+            ref.path for one in checkpoints for ref in referenced_files(_read_manifest(one)) if ref.shared
+        }
+        if {one.path for one in _completed_in(parent)} != {one.path for one in checkpoints}:
+            return 0  # they change: what is named meanwhile is not known
+        orphans = sorted(name for name in found - needed if _is_before(name, before))
         try:
             remove_shared(folder, orphans)
         except OSError as error:
@@ -237,6 +242,18 @@ class FsCheckpointStorage:
 
     def _open(self, url: str) -> Location:
         return open_location(url, self._fs, self._pause)
+
+
+def _completed_in(folder: Location) -> list[Location]:
+    """Directories of the checkpoints in a job's folder that have their manifest."""
+    directories = (folder.below(name) for name in folder.names() if _CHECKPOINT.fullmatch(name))
+    return [one for one in directories if one.below(MANIFEST_NAME).size() is not None]
+
+
+def _is_before(name: str, checkpoint_id: CheckpointId | None) -> bool:
+    """A file of a folder `shared`, perhaps a hidden one, was stored for an older checkpoint."""
+    number = stored_for(name.removeprefix("."))
+    return checkpoint_id is None or (number is not None and number < checkpoint_id)
 
 
 def _has_older(location: Location) -> bool:
@@ -310,9 +327,16 @@ def _why_no_snapshot(location: Location) -> str:
 
 
 def _remove(location: Location) -> None:
-    """The manifest first: a directory that is half removed is no snapshot."""
+    """The manifest first: a directory that is half removed is no snapshot.
+
+    A task that was not told yet may still be writing into a local one, which could not be removed then: so it
+    loses its name first.
+    """
     manifest = location.below(MANIFEST_NAME)
     if manifest.size() is not None:
         manifest.fs.rm_file(manifest.path)
     if location.is_directory():
-        location.fs.rm(location.path, recursive=True)
+        fs, path = location.fs, location.path
+        if isinstance(fs, DurableLocalFileSystem):
+            path = fs.set_aside(path)
+        fs.rm(path, recursive=True)

@@ -2,12 +2,10 @@
 
     <root>/<job id>/chk-<n>/<uid>/<state>/part-<random>.arrow   of this one (`model.state_files`)
     <root>/<job id>/chk-<n>/state-<hint>-<random>               the same, for what has no state to itself
-    <root>/<job id>/shared/state-<hint>-<random>                of all that name it (`FileRef.shared`)
+    <root>/<job id>/shared/chk-<n>-<hint>-<random>              stored for one, of all that name it
+                                                                (`FileRef.shared`)
 
-A file has its name only when all of it is there. What is small is written at once. What grows past
-`SPOOL_BYTES_MAX` goes to the disk meanwhile: for a local store to a hidden file beside its later name, for
-others to a temporary file of this machine, which is then sent as a whole (a multipart upload that becomes
-visible at its end).
+A file has its name only when all of it is there; see `unistream.storage.growing_file`.
 """
 
 from __future__ import annotations
@@ -15,25 +13,21 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-import tempfile
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Final
+from typing import Final
 
 import pyarrow as pa
 from fsspec import AbstractFileSystem
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
+from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
-from unistream.model.snapshot import FileRef
+from unistream.model.file_ref import FileRef, shared_name
 from unistream.storage.durable_local import DurableLocalFileSystem
+from unistream.storage.growing_file import SPOOL_BYTES_MAX, Counter, GrowingFile, create_file, not_written
 from unistream.storage.location import Location, confined, open_location
 
-HASH_ASIDE_BYTES_MIN: Final = 4 * MIB  # below it a second thread costs more than it hides
-SPOOL_BYTES_MAX: Final = 8 * MIB  # of a file in the making that stay in memory
 COPY_BYTES: Final = MIB  # at a time, from and to a local disk
 SHARED_FOLDER: Final = "shared"
 
@@ -89,6 +83,11 @@ def remove_shared(folder: Location, files: Sequence[str]) -> None:
             continue
 
 
+def _plain(name_hint: str) -> str:
+    """A part of a file's name."""
+    return _NOT_IN_NAMES.sub("-", name_hint).strip("-")[:64] or "x"
+
+
 class FsStateWriter:
     """`unistream.port.storage.StateWriter` below one snapshot's directory. Thread-safe.
 
@@ -132,8 +131,7 @@ class FsStateWriter:
             ConfigError: `shared`, and this is a savepoint.
             Transient: it could not be read or written.
         """
-        folder = self._shared() if shared else self._location
-        target = self._target(name_hint, folder)
+        target = self._shared_target(name_hint) if shared else self._target(name_hint)
         try:
             growing = GrowingFile(target, self._store, self._name, self._bytes)
             with path.open("rb") as source, growing as file:
@@ -147,19 +145,22 @@ class FsStateWriter:
     def _shared(self) -> Location:
         folder = shared_folder(self._location)
         if self._location.is_local and not self._location.is_directory():
-            raise Transient(f"{self._location.url} is gone: its checkpoint was given up")
+            raise _given_up(self._location)
         try:
             folder.fs.makedirs(folder.path, exist_ok=True)
         except OSError as error:
             raise Transient(f"cannot make {folder.url}: {error}") from error
         return folder
 
-    def _target(self, name_hint: str, folder: Location | None = None) -> Location:
+    def _target(self, name_hint: str) -> Location:
         if _IN_FOLDERS.fullmatch(name_hint) and ".." not in name_hint:
             return self._in_folders(name_hint)
-        hint = _NOT_IN_NAMES.sub("-", name_hint).strip("-")[:64]
-        folder = folder or self._location
-        return folder.below(f"state-{hint or 'x'}-{self._unique()}{self._unique()}")
+        return self._location.below(f"state-{_plain(name_hint)}-{self._unique()}{self._unique()}")
+
+    def _shared_target(self, name_hint: str) -> Location:
+        folder = self._shared()
+        number = CheckpointId(int(self._location.path.rstrip("/").rpartition("-")[2]))
+        return folder.below(f"{shared_name(number, _plain(name_hint))}-{self._unique()}{self._unique()}")
 
     def _in_folders(self, name_hint: str) -> Location:
         """`a/b/part.arrow`: a file `part-<random>.arrow` in folders that are made."""
@@ -167,20 +168,28 @@ class FsStateWriter:
         stem, dot, suffix = name.partition(".")
         folder = self._location.below(folders)
         if folder.is_local:
-            if not self._location.is_directory():
-                raise Transient(f"{self._location.url} is gone: its checkpoint was given up")
-            try:
-                folder.fs.makedirs(folder.path, exist_ok=True)
-            except OSError as error:
-                raise Transient(f"cannot make {folder.url}: {error}") from error
+            self._make_folders(folder, folders)
         return folder.below(f"{stem}-{self._unique()}{self._unique()}{dot}{suffix}")
 
-    def _store(self, target: Location, content: memoryview) -> FileRef:
-        stored = content if target.is_local else bytes(content)
+    def _make_folders(self, folder: Location, folders: str) -> None:
+        root = self._location
+        if not root.is_directory():
+            raise _given_up(root)
         try:
-            digest = _hash_while(content, lambda: target.fs.pipe_file(target.path, stored, mode="create"))
+            if isinstance(root.fs, DurableLocalFileSystem):
+                root.fs.make_folders(root.path, folders)
+            else:
+                folder.fs.makedirs(folder.path, exist_ok=True)
+        except FileNotFoundError:
+            raise _given_up(root) from None
         except OSError as error:
-            raise _not_written(target, error) from error
+            raise Transient(f"cannot make {folder.url}: {error}") from error
+
+    def _store(self, target: Location, content: memoryview) -> FileRef:
+        try:
+            digest = create_file(target, content)
+        except OSError as error:
+            raise not_written(target, error) from error
         self._bytes.add(len(content))
         return FileRef(path=self._name(target), size=len(content), sha256=digest)
 
@@ -192,118 +201,8 @@ class FsStateWriter:
         return target.path.rpartition("/")[2]
 
 
-class GrowingFile:
-    """`unistream.port.storage.StateFile`. Made by `FsStateWriter.open`."""
-
-    def __init__(
-        self,
-        target: Location,
-        store: Callable[[Location, memoryview], FileRef],
-        name: Callable[[Location], str],
-        written: Counter,
-    ) -> None:
-        self._target = target
-        self._store = store
-        self._name = name
-        self._written = written
-        self._pieces: list[bytes] = []
-        self._size = 0
-        self._digest = hashlib.sha256()
-        self._spool: IO[bytes] | None = None
-        self._ref: FileRef | None = None
-
-    @property
-    def ref(self) -> FileRef:
-        """See the port."""
-        assert self._ref is not None, "the file is not finished"
-        return self._ref
-
-    def __enter__(self) -> GrowingFile:
-        return self
-
-    def write(self, content: bytes | memoryview) -> None:
-        """See the port."""
-        self._size += len(content)
-        if self._spool is None and self._size <= SPOOL_BYTES_MAX:
-            self._pieces.append(bytes(content))
-            return
-        try:
-            if self._spool is None:
-                self._spool = self._new_spool()
-                self._append(b"".join(self._pieces))
-                self._pieces.clear()
-            self._append(content)
-        except OSError as error:
-            raise _not_written(self._target, error) from error
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self._ref = self._finish()
-        finally:
-            self._pieces.clear()
-            if self._spool is not None:
-                self._spool.close()
-                Path(self._spool.name).unlink(missing_ok=True)
-
-    def _new_spool(self) -> IO[bytes]:
-        target = self._target
-        if isinstance(target.fs, DurableLocalFileSystem):
-            return target.fs.temporary_for(target.path)
-        return tempfile.NamedTemporaryFile(prefix="unistream-state-", delete=False)
-
-    def _append(self, content: bytes | memoryview) -> None:
-        assert self._spool is not None, "there is a spool by now"
-        self._spool.write(content)
-        self._digest.update(content)
-
-    def _finish(self) -> FileRef:
-        if self._spool is None:
-            return self._store(self._target, memoryview(b"".join(self._pieces)))
-        target = self._target
-        try:
-            self._spool.flush()
-            if isinstance(target.fs, DurableLocalFileSystem):
-                target.fs.name_temporary(self._spool, target.path)
-            else:
-                target.fs.put_file(self._spool.name, target.path, mode="create")
-        except OSError as error:
-            raise _not_written(target, error) from error
-        self._written.add(self._size)
-        return FileRef(path=self._name(target), size=self._size, sha256=self._digest.hexdigest())
-
-
-def _not_written(target: Location, error: OSError) -> Transient:
-    return Transient(f"cannot write the state file {target.url}: {error}")
-
-
-def _hash_while(content: memoryview, write: Callable[[], object]) -> str:
-    """SHA-256 in hex of what `write` writes, at the same time when that pays."""
-    if len(content) < HASH_ASIDE_BYTES_MIN:
-        write()
-        return hashlib.sha256(content).hexdigest()
-    with ThreadPoolExecutor(1, "state-hash") as pool:
-        digest = pool.submit(lambda: hashlib.sha256(content).hexdigest())
-        write()
-        return digest.result()
-
-
-class Counter:
-    """A sum that several threads add to."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._total = 0
-
-    @property
-    def total(self) -> int:
-        return self._total
-
-    def add(self, amount: int) -> None:
-        with self._lock:
-            self._total += amount
+def _given_up(directory: Location) -> Transient:
+    return Transient(f"{directory.url} is gone: its checkpoint was given up")
 
 
 class FsStateReader:

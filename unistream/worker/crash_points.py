@@ -4,6 +4,8 @@ In the order of the path from a row to a commit:
 
     task.batch           a task has processed one batch
     snapshot.sync_done   an operator chain's state is captured, the barrier is out, nothing is written
+    snapshot.half_written    a state file has a part of its bytes, and no name that anybody knows
+    snapshot.unnamed     it has all of them, and still no name
     snapshot.uploaded    the state files are written, the master does not know
     ack.sent             the acknowledgement is on its way
     sink.before_commit   a task has heard that a checkpoint completed and is about to tell its operators

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from core_shared import LocalFiles, SharedFolder, shared_files
 from msgspec import structs
 
 from unistream.base.config import Configuration
@@ -137,6 +138,7 @@ class Task:
     acked: set[int] = field(default_factory=set)
     read: list[str] = field(default_factory=list)  # stored partitions whose rows are in its state
     told_read: bool = False  # that it has read all its stored inputs
+    local: LocalFiles | None = None  # of its keyed state
 
     @property
     def stored(self) -> list[msg.ChannelDescriptor]:
@@ -178,6 +180,8 @@ class Cluster:
         self.jobs: list[jm.Command] = []  # PrepareDirectory, WriteManifest, DiscoverSplits under way
         self.timers: dict[jm.Timer, int] = {}
         self.stored: dict[str, Manifest] = {}
+        self.shared = SharedFolder()
+        self.in_doubt = False  # nobody knows whether some manifest exists
         self.discarded: list[str] = []
         self.answers: dict[str, jm.AnswerRequest] = {}
         self.ended: jm.JobEnded | None = None
@@ -217,7 +221,9 @@ class Cluster:
             case jm.CancelTimer(timer):
                 self.timers.pop(timer, None)
             case jm.DiscardSnapshot(directory):
-                self.discarded.append(directory)
+                if directory:
+                    self.discarded.append(directory)
+                self.shared.perform(command, self.kept)
             case jm.AnswerRequest(request=request):
                 assert request not in self.answers, "answered twice"
                 self.answers[request] = command
@@ -337,6 +343,12 @@ class Cluster:
         assert self.stored.get(directory, manifest) == manifest, "another manifest under the same name"
         check_splits(self.graph, manifest, self.read_by_ended)
         self.stored[directory] = manifest
+        assert shared_files(manifest) <= self.shared.files, f"{directory} names files that have gone"
+
+    @property
+    def kept(self) -> list[Manifest]:
+        """All that lie on the storage."""
+        return [manifest for directory, manifest in self.stored.items() if directory not in self.discarded]
 
     def deliver(self, worker: str) -> None:
         """The worker acts on its oldest message; the answer is under way."""
@@ -377,11 +389,13 @@ class Cluster:
                 task.asked = False
             case msg.TriggerCheckpoint(checkpoint_id=n, kind=kind, before=before):
                 if before is not None:
-                    task.to_ack[before.checkpoint_id] = task_snapshot(task)
+                    task.to_ack[before.checkpoint_id] = self.take(task, before.checkpoint_id)
                 if kind.is_synchronous:
                     task.end_of_data = True
-                task.to_ack[n] = task_snapshot(task)
+                task.to_ack[n] = self.take(task, n)
             case msg.CheckpointCompleted(checkpoint_id=n):
+                if task.local is not None:
+                    task.local.uploads.complete(n)
                 if task.state == "RUNNING" and self._releases(task, n):
                     self.report(task, "FINISHED")
             case msg.CheckpointAborted(checkpoint_id=n):
@@ -450,7 +464,7 @@ class Cluster:
         self.handle(msg.EndOfDataReached(attempt=task.attempt))
 
     def ack(self, task: Task, n: int) -> None:
-        snapshot = task.to_ack.pop(n, None) or task_snapshot(task)
+        snapshot = task.to_ack.pop(n, None) or self.take(task, CheckpointId(n))
         task.acked.add(n)
         if self.kinds[n].is_synchronous:
             task.end_of_data = True
@@ -459,6 +473,17 @@ class Cluster:
                 attempt=task.attempt, checkpoint_id=CheckpointId(n), snapshot=snapshot, state_bytes=10
             )
         )
+
+    def take(self, task: Task, n: CheckpointId) -> TaskSnapshot:
+        """A snapshot of its state, with files that it has stored, or has stored before."""
+        snapshot = task_snapshot(task)
+        if task.local is None or self.kinds[n] is not SnapshotKind.CHECKPOINT:
+            return snapshot
+        uid = task.deployment.vertex.operators[0].uid
+        native = task.local.snapshot(n, self.shared)
+        operator = snapshot.operators.get(uid, OperatorStateHandle())
+        operators = {**snapshot.operators, uid: structs.replace(operator, native=(native,))}
+        return structs.replace(snapshot, operators=operators)
 
     # --- faults -----------------------------------------------------------------------------------
 
@@ -559,6 +584,8 @@ def _listed(name: str, mode: ListMode, items: list[str]) -> ListHandle:
 
 def restored_task(deployment: msg.TaskDeployment) -> Task:
     task = Task(deployment)
+    if deployment.vertex.source is None:
+        task.local = LocalFiles(str(deployment.attempt))
     for name in restored_items(deployment.restore):
         kind, _, what = name.partition(":")
         {"todo": task.splits, "done": task.done, "read": task.read}[kind].append(what)

@@ -27,7 +27,27 @@ from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import TaskSnapshot
 
 CASES = json.loads((Path(__file__).parents[2] / "conformance" / "checkpoint_plan.json").read_text())
+NOT_AFTER_FINISH = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}
 STORED = {"execution.checkpointing.num-retained": "1"}
+
+
+@pytest.mark.parametrize(
+    ("config", "started"),
+    [
+        pytest.param({}, ["PrepareDirectory"], id="as usual"),
+        pytest.param(NOT_AFTER_FINISH, [], id="switched off: not even a directory is asked for"),
+    ],
+)
+def test_a_checkpoint_when_a_task_has_finished(config: dict[str, str], started: list[str]) -> None:
+    rig = Rig(config)
+    rig.start()
+    rig.complete(1)
+    rig.executions.move(next(iter(rig.executions)), ExecutionState.FINISHED, "test")
+    rig.outbox.take()
+    assert [kind for kind in kinds(rig.fire(INTERVAL)) if kind == "PrepareDirectory"] == started
+    answers = [c for c in rig.ask(SnapshotKind.SAVEPOINT) if isinstance(c, jm.AnswerRequest)]
+    assert [bool(answer.error) for answer in answers] == ([] if started else [True])
+    assert len(rig.coordinator.views()[1]) == len(started)
 
 
 def test_nothing_is_sent_when_a_task_does_not_run() -> None:
@@ -202,6 +222,8 @@ def test_a_stop_that_fails_when_a_task_has_finished_is_answered() -> None:
 
 SHOWN_BY: dict[str, Callable[..., None]] = {
     "not all tasks running": test_nothing_is_sent_when_a_task_does_not_run,
+    "some tasks finished, feature disabled": test_a_checkpoint_when_a_task_has_finished,
+    "tasks finished and IOException": test_a_checkpoint_when_a_task_has_finished,
     "decline": test_a_declined_checkpoint_is_told_to_all_once_and_what_comes_later_is_ignored,
     "decline with job failing": one.test_one_failure_more_than_tolerable_fails_the_job,
     "happy path": test_acks_come_in_any_order_and_twice,
@@ -246,8 +268,6 @@ SHOWN_BY: dict[str, Callable[..., None]] = {
 }
 
 NOT_APPLICABLE = {
-    "some tasks finished, feature disabled": "checkpoints after tasks have finished cannot be switched off",
-    "tasks finished and IOException": "the same switch",
     "master hook failure": "there are no master hooks; splits are held back by `Sources` instead",
     "canceller on disposed": "a timer is cancelled by a command, which has no result",
     "termination before savepoint result": "both are events of one machine; it has no handler to misuse",

@@ -84,6 +84,8 @@ class Script:
                 return f"PrepareDirectory {number} {kind.value}"
             case jm.WriteManifest(directory=directory):
                 return f"WriteManifest {directory}"
+            case jm.DiscardSnapshot(directory, sweep=jm.Sweep(beside, before)):
+                return f"Discard {directory or 'nothing'}, then sweep beside {beside} before {before}"
             case jm.DiscardSnapshot(directory):
                 return f"Discard {directory}"
             case jm.RecordJobState(state=state, restarts=restarts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core_cluster import EVERY_2_S, Action, Cluster, enriched, job_graph, pipelines, settings, stages
+from core_shared import shared_files
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -61,6 +62,7 @@ def _io_faults(cluster: Cluster, job: jm.Command) -> list[Action]:
         cluster.jobs.remove(job)
         if happened and isinstance(job, jm.WriteManifest):
             cluster.store(job.directory, job.manifest)
+        cluster.in_doubt |= isinstance(event, jm.ManifestFailed) and event.unknown
         cluster.handle(event)
 
     match job:
@@ -91,6 +93,7 @@ def check_safety(cluster: Cluster) -> None:
     kept = [d for d in completed if d not in cluster.discarded]
     assert not completed or kept or cluster.ended, "the last completed checkpoint was discarded"
     assert not any(d.startswith("savepoint") and d in completed for d in cluster.discarded)
+    assert shared_files(*cluster.kept) <= cluster.shared.files, "a file that a kept snapshot names has gone"
 
 
 def _is_completed(command: jm.Command) -> bool:
@@ -109,12 +112,22 @@ class JobAmongFaults(RuleBasedStateMachine):
         checkpointing=st.booleans(),
         adaptive=st.booleans(),
         strategy=st.sampled_from(("pipelined-region", "eager", "lazy-from-sources")),
+        at_once=st.integers(1, 3),
     )
     def start(
-        self, *, shape: str, bounded: bool, pull: bool, checkpointing: bool, adaptive: bool, strategy: str
+        self,
+        *,
+        shape: str,
+        bounded: bool,
+        pull: bool,
+        checkpointing: bool,
+        adaptive: bool,
+        strategy: str,
+        at_once: int,
     ) -> None:
         config = dict(MANY if checkpointing else {"restart-strategy.type": "fixed-delay"})
         config |= ADAPTIVE if adaptive else {}
+        config |= {"execution.checkpointing.max-concurrent-checkpoints": str(at_once)}
         graph = job_graph(bounded=bounded, pull=pull)
         if shape == "pipelines":
             graph = pipelines(bounded=bounded, pull=pull)
@@ -182,6 +195,8 @@ class JobAmongFaults(RuleBasedStateMachine):
         attempts = cluster.machine.view().attempts
         assert all(a.state in ("FINISHED", "CANCELED", "FAILED") for a in attempts)
         assert cluster.handle(jm.Started()) == [], "an ended job stays ended"
+        if not cluster.in_doubt:
+            assert cluster.shared.files == shared_files(*cluster.kept), "files that nobody names are left"
 
 
 class TestAJobAmongFaults(JobAmongFaults.TestCase):  # type: ignore[misc]  # hypothesis makes the class

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from msgspec import structs
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.core.checkpoint_store import CompletedSnapshots
+from unistream.core.checkpoint_store import CompletedSnapshots, SharedFileGone
 from unistream.core.job import JobStatus
+from unistream.core.job_messages import Sweep
 from unistream.core.job_settings import RestorePoint, Retention
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import (
@@ -68,7 +70,7 @@ class Story:
         for number, names in completed:
             for directory in self.store.add(f"chk-{number}", manifest(number, names)):
                 unneeded = self.store.unneeded_with(directory)
-                gone.append((directory, "".join(unneeded.files) + "*" * unneeded.sweep))
+                gone.append((directory, "".join(unneeded.files) + "*" * (unneeded.sweep is not None)))
         return gone
 
 
@@ -150,13 +152,94 @@ def test_at_the_end_all_files_go_but_those_of_a_snapshot_that_is_not_ours() -> N
     assert store.unneeded_with("chk-2").files == ("c",)
 
 
-def test_at_the_end_what_nobody_told_of_is_looked_for_with_the_last_one() -> None:
+# --- what nobody has told of --------------------------------------------------------------------------
+
+
+class TestFilesOfTasksThatDied:
     """A task that dies after it has stored files leaves some that no acknowledgement has named."""
-    store = CompletedSnapshots(2, None)
+
+    def test_are_looked_for_when_a_checkpoint_has_completed_since(self) -> None:
+        store = CompletedSnapshots(1, None)
+        store.add("chk-1", manifest(1, "a"))
+        assert store.sweep(CheckpointId(1)) is None, "nobody died"
+        store.tasks_died()
+        store.add("chk-3", manifest(3, "b"))
+        assert store.sweep(CheckpointId(3)) == Sweep("chk-3", CheckpointId(3))
+        store.add("chk-4", manifest(4, "b"))
+        assert store.sweep(CheckpointId(4)) is None, "once is enough"
+
+    @pytest.mark.parametrize("retention", Retention)
+    def test_are_looked_for_at_the_end_also_when_checkpoints_are_kept(self, retention: Retention) -> None:
+        store = CompletedSnapshots(2, None)
+        store.add("chk-1", manifest(1, "ab"))
+        store.discard_at_end(JobStatus.CANCELED, retention)
+        assert store.sweep() == Sweep("chk-1", None)
+
+    def test_are_looked_for_at_the_end_when_no_checkpoint_ever_completed(self) -> None:
+        store = CompletedSnapshots(1, None)
+        assert store.sweep() is None, "nothing was ever stored"
+        store.given_up("chk-1")
+        assert store.sweep() == Sweep("chk-1", None)
+
+    def test_are_left_alone_by_a_master_that_is_none_or_beside_a_checkpoint_that_may_exist(self) -> None:
+        store, other = CompletedSnapshots(1, None), CompletedSnapshots(1, None)
+        for one in (store, other):
+            one.add("chk-1", manifest(1, "a"))
+            one.tasks_died()
+        store.fenced()
+        other.may_exist(manifest(2, "b"))
+        assert (store.sweep(), other.sweep(), other.sweep(CheckpointId(3))) == (None, None, None)
+
+
+def test_files_of_a_checkpoint_that_may_exist_stay() -> None:
+    store = CompletedSnapshots(1, None)
     store.add("chk-1", manifest(1, "ab"))
-    store.add("chk-2", manifest(2, "bc"))
-    assert store.discard_at_end(JobStatus.FINISHED, Retention.NO_EXTERNALIZED_CHECKPOINTS) == [
-        "chk-1",
-        "chk-2",
-    ]
-    assert [store.unneeded_with(directory).sweep for directory in ("chk-1", "chk-2")] == [False, True]
+    store.may_exist(manifest(2, "ac"))
+    assert store.add("chk-3", manifest(3, "")) == ["chk-1"]
+    assert store.unneeded_with("chk-1").files == ("b",)
+    assert store.unneeded_of([task("cd")]) == ("d",)
+
+
+# --- copies -------------------------------------------------------------------------------------------
+
+
+def stored(number: int, content: str) -> FileRef:
+    """A copy of a file that was stored for one checkpoint."""
+    return FileRef(path=f"chk-{number}-{content}", size=7, sha256=content, shared=True)
+
+
+def naming(number: int, *refs: FileRef) -> Manifest:
+    native = NativeHandle(
+        format="x",
+        key_groups=(0, 1),
+        files=tuple(NativeFile(name=ref.sha256, ref=ref, key_groups=(0, 1)) for ref in refs),
+        descriptors=b"",
+    )
+    whole = manifest(number, "")
+    acked = TaskSnapshot(operators={UID: OperatorStateHandle(native=(native,))})
+    return structs.replace(whole, vertices=(structs.replace(whole.vertices[0], subtasks=(acked, None)),))
+
+
+class TestACheckpointThatNamesFilesOfOlderOnes:
+    """5 stored a file, 6 stored it once more (the task had not heard of 5 yet), and 7 names that of 5."""
+
+    def test_is_given_the_copy_that_is_kept(self) -> None:
+        store = CompletedSnapshots(1, None)
+        store.add("chk-5", naming(5, stored(5, "G")))
+        store.add("chk-6", naming(6, stored(6, "G"), stored(6, "H")))
+        wanted = naming(7, stored(5, "G"), stored(6, "H"), stored(7, "I"))
+        assert store.resolved(wanted) == naming(7, stored(6, "G"), stored(6, "H"), stored(7, "I"))
+
+    def test_keeps_what_is_there(self) -> None:
+        store = CompletedSnapshots(2, None)
+        store.add("chk-5", naming(5, stored(5, "G")))
+        store.add("chk-6", naming(6, stored(6, "G")))
+        wanted = naming(7, stored(5, "G"), stored(7, "I"))
+        assert store.resolved(wanted) is wanted
+
+    def test_is_refused_when_there_is_no_copy(self) -> None:
+        store = CompletedSnapshots(1, None)
+        store.add("chk-5", naming(5, stored(5, "G")))
+        store.add("chk-6", naming(6, stored(6, "H")))
+        with pytest.raises(SharedFileGone, match="older checkpoints have gone: chk-5-G"):
+            store.resolved(naming(7, stored(5, "G")))

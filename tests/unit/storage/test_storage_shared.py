@@ -147,6 +147,39 @@ def test_cleaning_keeps_what_is_named_and_removes_what_writers_left(job: Job) ->
     assert job.storage.clean_shared(directory) == 0
 
 
+def test_cleaning_while_tasks_store_leaves_alone_what_they_store(job: Job) -> None:
+    """Checkpoint 2 is complete, 3 is under way; 1 was given up, and of it nothing was told."""
+    given_up, complete, under_way = (job.directory(number) for number in (1, 2, 3))
+    orphan, old, new = job.upload(given_up), job.upload(complete), job.upload(under_way)
+    hidden = Path(complete.removeprefix("file://")).parent / "shared" / f".{orphan.path}.0123.tmp"
+    if job.fs is None:
+        hidden.write_bytes(b"half")
+    job.checkpoint(2)
+    assert job.storage.clean_shared(complete, CheckpointId(2)) == (2 if job.fs is None else 1)
+    there = [job.is_there(complete, ref) for ref in (orphan, old, new)]
+    assert there == [False, True, True]
+    assert not hidden.exists()
+
+
+def test_cleaning_beside_a_directory_that_has_gone(job: Job) -> None:
+    gone, directory = job.directory(1), job.directory(2)
+    orphan = job.upload(gone)
+    job.storage.discard(gone)
+    job.checkpoint(2)
+    assert job.storage.clean_shared(gone) == 1
+    assert not job.is_there(directory, orphan)
+
+
+def test_files_with_names_of_before_are_never_taken_for_older_ones(job: Job) -> None:
+    directory = job.checkpoint(9)
+    fs = job.fs or fsspec.filesystem("file")
+    folder = f"{directory.removeprefix('file://').rpartition('/')[0]}/shared"
+    fs.makedirs(folder, exist_ok=True)
+    fs.pipe_file(f"{folder}/state-000012-sst-0123", b"rows")
+    assert job.storage.clean_shared(directory, CheckpointId(9)) == 0
+    assert job.storage.clean_shared(directory) == 1
+
+
 def test_cleaning_removes_nothing_if_a_manifest_cannot_be_read(job: Job) -> None:
     orphan = job.upload(job.directory(1))
     directory = job.checkpoint(1)

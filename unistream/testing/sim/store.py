@@ -160,5 +160,5 @@ class MasterStorage:
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
         """No backend here has files of its own, so nothing is shared."""
 
-    def clean_shared(self, directory: str) -> int:
+    def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
         return 0
