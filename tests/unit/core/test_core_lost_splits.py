@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core_cluster import Cluster, job_graph, stages
+from core_cluster import EVERY_2_S, Cluster, job_graph, settings, stages
 
 from unistream.core import job_messages as jm
 from unistream.model import messages as msg
@@ -55,3 +55,27 @@ def test_a_reader_that_has_ended_well_has_got_what_was_sent_to_it() -> None:
     assert send.token in under_way
     assert send.token not in sources._undelivered
     assert state_of(cluster, send) == "FINISHED"
+
+
+def test_a_source_that_had_finished_in_the_snapshot_is_sent_nothing() -> None:
+    """It ends by itself as soon as it runs; a message would find it gone, and restart its region for ever."""
+    cluster = Cluster(job_graph(bounded=True), settings(EVERY_2_S | {"restart-strategy.type": "fixed-delay"}))
+    cluster.handle(jm.Started())
+    cluster.settle_without("end of data count")
+    for _ in range(2):  # the first lets the source finish, the second holds it as finished
+        cluster.fire(jm.TimerKind.CHECKPOINT_INTERVAL)
+        cluster.settle_without("end of data count")
+    assert sum(attempt.subtask.vertex == source_of(cluster) for attempt in cluster.finished) == 2
+    before = len(cluster.sent(msg.AssignSplits))
+    cluster.fail(cluster.task("count", 0))
+    cluster.settle_without("end of data count")
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.settle_without("end of data count")
+    assert cluster.task("count", 0).attempt.attempt == 1
+    assert len(cluster.sent(msg.AssignSplits)) == before
+    cluster.run_to_end()
+    assert cluster.ended == jm.JobEnded(state="FINISHED")
+
+
+def source_of(cluster: Cluster) -> str:
+    return next(vertex.id for vertex in cluster.graph.vertices if vertex.source is not None)
