@@ -8,7 +8,7 @@ TARGET ?= spark
 REPEAT ?= 1
 export UNISTREAM_CACHE := $(CACHE)
 
-.PHONY: help prerequisites setup check format test test-fast sim sim-nightly random-nightly conformance golden demo bench clean
+.PHONY: help prerequisites setup check format test test-fast crash-matrix sim sim-nightly random-nightly conformance golden demo bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -40,6 +40,10 @@ test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 
 test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
+
+crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
+	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -p no:randomly tests/integration/test_rescale_crashes.py tests/integration/test_large_state.py
+	@$(RUN) python -m benchmarks.large_state --gb 2 --memory-mb 512 --points all
 
 sim: setup  ## replay one simulated run and print its story; SEED=N
 	@$(RUN) python -m unistream.testing.sim --seed $(or $(SEED),0) --story

@@ -41,6 +41,11 @@ class Terminal:
         }
         (folder / "pipeline.py").write_text(pipeline)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """For commands that are started by other means."""
+        return self._environment
+
     def __call__(
         self, *words: str, code: int | None = 0, **environment: str
     ) -> subprocess.CompletedProcess[str]:

@@ -56,6 +56,7 @@ RECOVERING = {
 
 PACKAGE = Path(us.__file__).parent
 _CALL = re.compile(r"\bcrash_point\(\s*\"([a-z_.]+)\"")
+MATRIX = os.environ.get("UNISTREAM_CRASH_MATRIX") == "1"
 
 
 def points_in_code() -> dict[str, set[str]]:
@@ -67,13 +68,24 @@ def points_in_code() -> dict[str, set[str]]:
     return found
 
 
+def assert_none_forgotten(places: Iterable[str]) -> None:
+    """`places`: those that a test kills at, and those of which it says why they cannot come there. A place
+    that is new in the code belongs to the ones or the others."""
+    assert sorted(places) == sorted(points_in_code())
+
+
+def runs(*groups: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """One run for each group; with UNISTREAM_CRASH_MATRIX=1 (`make crash-matrix`) one for each place."""
+    return [(place,) for group in groups for place in group] if MATRIX else list(groups)
+
+
 class Crashes:
     """Points at which processes die that are started from now on; each point kills once."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._marks = folder / "crashed"
         self._marks.mkdir()
-        self._go = folder / "crash now"
+        self._go: list[Path] = []
         self._monkeypatch = monkeypatch
         self._armed: list[str] = []
         monkeypatch.setenv(TESTING_VARIABLE, "1")
@@ -90,7 +102,10 @@ class Crashes:
         marks = self._marks / str(len(self._armed))
         marks.mkdir()
         self._armed += [point.partition(":")[0] for point in points]
-        after = {AFTER_VARIABLE: str(self._go)} if later else {}
+        after: dict[str, str] = {}
+        if later:
+            self._go.append(marks.with_suffix(".go"))
+            after[AFTER_VARIABLE] = str(self._go[-1])
         return {POINTS_VARIABLE: ",".join(points), DIRECTORY_VARIABLE: str(marks), **after}
 
     def disarm(self) -> None:
@@ -98,8 +113,9 @@ class Crashes:
         self._monkeypatch.delenv(POINTS_VARIABLE)
 
     def go(self) -> None:
-        """Points that were armed for later count from now on."""
-        self._go.touch()
+        """Points that were armed for later until now count from now on."""
+        for file in self._go:
+            file.touch()
 
     @property
     def happened(self) -> list[str]:
@@ -248,12 +264,27 @@ def manifest_of(directory: str | Path) -> Manifest:
     return decode_manifest(Path(str(directory).removeprefix("file://"), "_metadata").read_bytes())
 
 
+def in_flight_bytes(directory: str | Path) -> int:
+    """Of the rows in flight that a snapshot holds."""
+    tasks = [
+        task for vertex in manifest_of(directory).vertices for task in vertex.subtasks if task is not None
+    ]
+    return sum(task.in_flight.file.size for task in tasks if task.in_flight is not None)
+
+
 def snapshots_in(*folders: Path) -> list[tuple[Path, Manifest]]:
-    """All complete ones below these, of whichever job, in the order in which they were taken."""
+    """All complete ones below these, of whichever job, in the order in which they were taken.
+
+    Those of one job are told by their numbers: the two of a drain are begun at once, and either may have the
+    earlier time.
+    """
     found = [
         (path.parent, manifest_of(path.parent)) for folder in folders for path in folder.rglob("_metadata")
     ]
-    return sorted(found, key=lambda one: (one[1].timestamp_ms, one[1].checkpoint_id))
+    begun: dict[JobId, int] = {}
+    for _, one in found:
+        begun[one.job] = min(one.timestamp_ms, begun.get(one.job, one.timestamp_ms))
+    return sorted(found, key=lambda each: (begun[each[1].job], each[1].checkpoint_id))
 
 
 class Lives:
@@ -272,7 +303,7 @@ class Lives:
         directory = (folder / "checkpoints").as_uri()
         settings = {"execution.checkpointing.dir": directory, **config}
         options = [word for key, value in settings.items() for word in ("-D", f"{key}={value}")]
-        self._words = ("run", pipeline, "-t", "local", "-p", "1", *options)
+        self._words = ("run", pipeline, "-t", "local", *options)
 
     @property
     def snapshots(self) -> list[tuple[Path, Manifest]]:
@@ -285,12 +316,13 @@ class Lives:
         going_on = [path for path, one in self.snapshots if one.kind is not SnapshotKind.TERMINATE]
         return going_on[-1] if going_on else None
 
-    def start(self, snapshot: Path | None = None, **environment: str) -> Command:
+    def start(self, snapshot: Path | None = None, *, parallelism: int = 1, **environment: str) -> Command:
         """The next life. `snapshot`: to begin with instead of the newest."""
         begin = snapshot or self.newest
         path = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(path)
-        return self._command(*self._words, *(("-s", str(begin)) if begin else ()), env=environment)
+        words = (*self._words, "-p", str(parallelism), *(("-s", str(begin)) if begin else ()))
+        return self._command(*words, env=environment)
 
     @contextmanager
     def watch(self, life: Command) -> Iterator[tuple[RestClient, JobId]]:

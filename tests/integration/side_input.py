@@ -5,8 +5,10 @@
                                      └───────────────────────── files "rows"
 
 Was the side input read again? Two things would show it: a note for each batch that was read of it, and its
-file, which `spoil` replaces by one with other teams once it was read. Did a window fire before its time?
-Then what came later for it was dropped as late, and its count is too small.
+file, which `spoil` replaces by one with other teams once it was read. But no more is given out of a file that
+was read, so tasks that are begun anew although they had finished find nothing to read and end once more. A
+note for each function that is opened shows them. Did a window fire before its time? Then what came later for
+it was dropped as late, and its count is too small.
 
 `build` is for `unistream run` in a process of its own, whose folder is the working directory.
 """
@@ -15,12 +17,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
@@ -47,6 +52,7 @@ CONFIG = {
     "execution.checkpointing.num-retained": "3",
     "heartbeat.interval": "100 ms",
 }
+ONLY_THE_DRAIN = {**CONFIG, "execution.checkpointing.min-pause": "1 h"}  # no snapshot but those of a drain
 BOOTSTRAP, TOPIC = "TEST_KAFKA", "TEST_TOPIC"  # of `build`: facts come from Kafka
 
 
@@ -66,7 +72,7 @@ def spoil(folder: Path) -> None:
 
 
 def names_read(folder: Path) -> int:
-    """Batches that were read of the side input, by all attempts."""
+    """Functions that were opened for the side input, and batches that they read, of all attempts."""
     return len(list((folder / "names_read").iterdir()))
 
 
@@ -100,16 +106,30 @@ def build(env: us.Environment) -> None:
 def pipeline(env: us.Environment, folder: Path, facts: Source) -> None:
     notes = str(folder / "names_read")
 
-    def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    def note() -> None:
         import os
         import uuid
 
         with open(os.path.join(notes, uuid.uuid4().hex), "x"):
-            return batch
+            return
+
+    def noted(batch: pa.RecordBatch) -> pa.RecordBatch:
+        note()
+        return batch
+
+    class Opened(us.ProcessFunction):
+        def open(self, context: us.FunctionContext) -> None:
+            note()
+
+        def process_element(
+            self, row: dict[str, Any], context: us.FunctionContext, out: us.Collector
+        ) -> None:
+            out.emit(row)
 
     names = us.FileSource(str(folder / "names.parquet"))
     teams = env.from_source(names, us.WatermarkStrategy.no_watermarks(), "names").uid("names")
     teams = teams.map_batches(noted, returns=names.schema).uid("noted")
+    teams = teams.process(Opened(), returns=names.schema).uid("opened")
     times = us.WatermarkStrategy.for_bounded_out_of_orderness(DISORDER_MS).with_timestamp_column("at")
     rows = env.from_source(facts, times, "facts").uid("facts").join(teams, "key").uid("join")
     rows.key_by("key", "team").window(us.TumblingEventTimeWindows.of("10 s")).aggregate(
@@ -142,6 +162,16 @@ def watermarks(info: JobInfo) -> list[int]:
     return [watermark for watermark in found if watermark is not None]
 
 
+def watermark_passed(info: JobInfo, at_ms: int) -> bool:
+    """By all tasks that make windows: with a side input that is for ever behind, they never come."""
+    tasks = [task for task in info.subtasks if "window" in task.vertex_name]
+    assert tasks, "no task makes windows"
+    return all(
+        task.state == "RUNNING" and task.metrics.watermark is not None and task.metrics.watermark > at_ms
+        for task in tasks
+    )
+
+
 def latest_ms(rows: pa.Table) -> int:
     """The latest time of all rows: no watermark is ahead of it while facts go on."""
     return max(int(at.timestamp() * 1000) for at in rows["at"].to_pylist())
@@ -159,26 +189,64 @@ def read_before(savepoint: str) -> list[int]:
     return sorted(ids)
 
 
+Window = tuple[int, str, int, int, int]  # key, team, slot of 10 s, n, total
+
+
+def windows_of(folder: Path) -> pa.Table:
+    return DeltaTable(str(folder / "windows")).to_pyarrow_table()
+
+
 def assert_exact(folder: Path, ids: Sequence[int]) -> pa.Table:
     """These facts once each, with the right team, and of them every window, once and right."""
+    rows = _exact_rows(folder, ids)
+    missing, too_many = _differences(rows, windows_of(folder))
+    assert (missing, too_many) == ([], [])
+    return rows
+
+
+def assert_resumed(
+    folder: Path, ids: Sequence[int], drained: Sequence[int], beside: Sequence[Window] = ()
+) -> list[Window]:
+    """So it is after a drain of a job that went on from the resumable savepoint of another, but windows that
+    were open at the former one are there as they were then, too.
+
+    `drained`: ids of that one. `beside`: what was there of earlier ones; returned for the next.
+    """
+    rows = _exact_rows(folder, ids)
+    missing, found = _differences(rows, windows_of(folder))
+    assert missing == [], "the windows that were open have fired whole"
+    assert Counter(found) >= Counter(beside)
+    early = list((Counter(found) - Counter(beside)).elements())
+    assert early, "windows were open, and the drain has fired them"
+    open_from = min(slot for _, _, slot, *_ in early)
+    fired, _ = _differences(
+        rows.filter(pc.is_in(rows["id"], pa.array(drained))), windows_of(folder).slice(0, 0)
+    )
+    assert sorted(early) == sorted(one for one in fired if one[2] >= open_from)
+    return found
+
+
+def _exact_rows(folder: Path, ids: Sequence[int]) -> pa.Table:
     rows = rows_of(folder)
     assert sorted(rows["id"].to_pylist()) == list(ids)
     pairs = sorted(set(zip(rows["key"].to_pylist(), rows["team"].to_pylist(), strict=True)))
     assert pairs == [(key, team_of(key)) for key, _ in groupby(pairs, key=lambda pair: pair[0])]
-    windows = DeltaTable(str(folder / "windows")).to_pyarrow_table()
+    return rows
+
+
+def _differences(rows: pa.Table, windows: pa.Table) -> tuple[list[Window], list[Window]]:
+    """Windows of `rows` that are not there, and those that are there beside."""
     with duckdb.connect() as connection:
         connection.register("rows_", rows)
         connection.register("windows_", windows)
-        differences = connection.sql(
+        connection.execute(
             """
-            WITH truth AS (
+            CREATE TEMP TABLE truth AS
                 SELECT key, team, epoch_ms("at") // 10000 AS slot, count(*) AS n, sum(value)::BIGINT AS total
-                FROM rows_ GROUP BY ALL
-            ), written AS (
+                FROM rows_ GROUP BY ALL;
+            CREATE TEMP TABLE written AS
                 SELECT key, team, epoch_ms(window_start) // 10000 AS slot, n, total FROM windows_
-            )
-            (FROM truth EXCEPT ALL FROM written) UNION ALL (FROM written EXCEPT ALL FROM truth)
             """
-        ).fetchall()
-    assert differences == []
-    return rows
+        )
+        missing = connection.sql("FROM truth EXCEPT ALL FROM written").fetchall()
+        return missing, connection.sql("FROM written EXCEPT ALL FROM truth").fetchall()

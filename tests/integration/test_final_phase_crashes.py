@@ -14,15 +14,13 @@ from pathlib import Path
 import pytest
 from cascaded_sinks import ONLY_THE_FINAL, check_cascade, commits_of
 from crash_runs import Command, Crashes, Lives, await_info, commands_in
-from side_input import CONFIG as OFTEN
-from side_input import assert_exact, prepare, read_before
+from side_input import ONLY_THE_DRAIN, assert_exact, assert_resumed, prepare, read_before
 
 import unistream as us
 from unistream.base.errors import UnistreamError
 from unistream.model.elements import SnapshotKind
 
 WHOLE = (SnapshotKind.SAVEPOINT, SnapshotKind.TERMINATE)  # what a drain leaves
-ONLY_THE_DRAIN = {**OFTEN, "execution.checkpointing.min-pause": "1 h"}  # no snapshot but those of the drain
 
 # --- a bounded job ------------------------------------------------------------------------------------
 
@@ -122,3 +120,21 @@ def test_a_drain_whose_master_dies_is_begun_again_from_its_resumable_savepoint_a
     crashes.assert_happened()
     assert kinds(drained) == [SnapshotKind.SAVEPOINT, *WHOLE, *WHOLE]
     assert_finalized(drained)
+
+
+@pytest.mark.timeout(240)
+def test_a_drain_whose_master_dies_at_the_note_of_the_result_has_committed_all_and_is_gone_on_from(
+    crashes: Crashes, drained: Lives
+) -> None:
+    die_draining(drained, drained.start(**crashes.environment("result.before_record")))
+    assert kinds(drained) == [*WHOLE]
+    first = read_before(str(drained.newest))
+    assert_exact(drained.folder, first)
+    die_draining(drained, drained.start(**crashes.environment("result.recorded")))
+    assert kinds(drained) == [*WHOLE, *WHOLE]
+    crashes.assert_happened()
+    second = read_before(str(drained.newest))
+    assert len(second) > len(first)
+    assert_resumed(drained.folder, second, first)
+    for path, _ in drained.snapshots:
+        assert us.finalize_savepoint(str(path)).had_nothing_to_do

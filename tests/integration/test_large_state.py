@@ -1,4 +1,5 @@
-"""State larger than the memory for it survives the death of a worker; the full size is a benchmark."""
+"""State larger than the memory for it survives the death of workers at every named place; the full size is a
+benchmark."""
 
 from __future__ import annotations
 
@@ -7,14 +8,35 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from crash_runs import MATRIX, assert_none_forgotten, points_in_code, runs
+
+from benchmarks.large_state import POINTS
+
 ROOT = Path(__file__).parents[2]
 MEMORY_MB = 32
 TIMEOUT_S = 240.0
+NOT_REACHED = {
+    "file.staged": "its only sink is a table",
+    "file.before_record": "its only sink is a table",
+    "file.recorded": "its only sink is a table",
+    "file.first_renamed": "its only sink is a table",
+}
 
 
-def test_state_that_does_not_fit_into_memory_comes_back_after_a_kill() -> None:
-    command = [sys.executable, "-m", "benchmarks.large_state", "--gb", "0.1", "--memory-mb", str(MEMORY_MB)]
+def test_every_named_place_of_a_worker_kills() -> None:
+    """Masters are killed in other jobs: this one's is the process that looks at the result."""
+    of_masters = [point for point, folders in points_in_code().items() if folders == {"master"}]
+    assert_none_forgotten([*POINTS, *NOT_REACHED, *of_masters])
+
+
+@pytest.mark.timeout(TIMEOUT_S + 10)
+@pytest.mark.parametrize("points", runs(POINTS), ids=lambda points: points[0] if MATRIX else "all")
+def test_state_that_does_not_fit_into_memory_comes_back_after_kills(points: tuple[str, ...]) -> None:
+    size = ("--gb", "0.1", "--memory-mb", str(MEMORY_MB), "--interval-ms", "500")
+    command = [sys.executable, "-m", "benchmarks.large_state", *size, "--points", ",".join(points)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert run.returncode == 0, f"lost, doubled or wrong keys, or no end at all:\n{run.stderr[-4000:]}"
     found = json.loads(run.stdout.splitlines()[-1])
     assert found["stored_mb"] > 2 * MEMORY_MB
+    assert found["restarts"] >= 1

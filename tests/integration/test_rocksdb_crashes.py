@@ -1,7 +1,9 @@
 """A worker dies in the middle of an incremental checkpoint of RocksDB: what it leaves is removed.
 
-    links made, nothing stored          "snapshot.sync_done"
-    files stored, the master not told   "snapshot.uploaded"
+    links made, nothing stored                  "snapshot.sync_done"
+    one file stored in part                     "snapshot.half_written"
+    one file stored, nobody knows its name      "snapshot.unnamed"
+    files stored, the master not told           "snapshot.uploaded"
 
 What it kept on the local disk goes with its folder when another worker starts. Files that it had stored and
 no checkpoint names are found when the job has ended.
@@ -60,23 +62,27 @@ def counted(lake: Path) -> us.Environment:
     return env
 
 
-@pytest.mark.parametrize("point", ["snapshot.sync_done:5", "snapshot.uploaded:5"])
-def test_a_worker_killed_in_a_snapshot_of_rocksdb_leaves_nothing_behind(
-    tmp_path: Path, crashes: Crashes, point: str
+@pytest.mark.parametrize(
+    "points",
+    [("snapshot.sync_done:5", "snapshot.half_written:30"), ("snapshot.uploaded:5", "snapshot.unnamed:30")],
+    ids=" ".join,
+)
+def test_workers_killed_in_snapshots_of_rocksdb_leave_nothing_behind(
+    tmp_path: Path, crashes: Crashes, points: tuple[str, str]
 ) -> None:
     (tmp_path / "tmp").mkdir()
     config = Configuration({"heartbeat.interval": "200 ms", "io.tmp.dirs": str(tmp_path / "tmp")})
-    crashes.arm(point)
+    crashes.arm(*points)
     with EmbeddedCluster("local", config, workdir=tmp_path / "work", rest=False) as cluster:
         job = submit(cluster, counted(tmp_path / "lake"), CONFIG, by_value=[sys.modules[__name__]])
-        info = job.wait_for(_went_on, WAIT_S)
+        info = job.wait_for(lambda info: _went_on(info) and crashes.all_happened, WAIT_S)
         crashes.assert_happened()
         workers = {subtask.task_manager for subtask in info.subtasks}
         assert len(list((tmp_path / "tmp").glob(f"{PREFIX}*"))) == len(workers), (
             "one folder for each that lives"
         )
         stored = tmp_path / "work" / "checkpoints" / job.job_id
-        assert next((stored / "shared").glob("state-*sst*"), None) is not None, "files are shared"
+        assert next((stored / "shared").glob("[!.]*-sst-*"), None) is not None, "files are shared"
         result = job.wait(WAIT_S)
         assert result.state == "FINISHED", result.failure
     assert _files(stored) == [], "nor does a finished job leave any"

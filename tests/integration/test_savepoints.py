@@ -241,6 +241,8 @@ def test_a_drained_job_has_fired_every_window_of_what_it_read(
         found = us.finalize_savepoint(path)
         assert found.commits, "committed after it was taken, so it lists them"
         assert found.had_nothing_to_do, "the drain has committed all that either lists"
+    assert reached(terminal) == {"end of input"}
+    assert reached(resumable) > {"end of input"}, "the dimension had ended, and no time went on for the drain"
     rows = lake.rows
     assert 0 < rows.num_rows < ROWS
     assert differences(lake.windows, windows_of(rows)) == []
@@ -248,6 +250,12 @@ def test_a_drained_job_has_fired_every_window_of_what_it_read(
     for split in range(SPLITS):
         read = [number for number in ids if number % SPLITS == split]
         assert read == list(range(split, split + len(read) * SPLITS, SPLITS)), "a gap, or a row twice"
+
+
+def reached(path: str) -> set[str]:
+    """The least watermarks of its operators."""
+    spans = [operator.watermark for operator in us.read_savepoint(path).operators]
+    return {"not recorded" if span is None else span.least for span in spans}
 
 
 def beyond(left: pa.Table, right: pa.Table) -> list[tuple[object, ...]]:

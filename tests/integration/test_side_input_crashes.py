@@ -39,6 +39,7 @@ from side_input import (
     side_input_ended,
     spoil,
     values,
+    watermark_passed,
     watermarks,
 )
 
@@ -51,7 +52,10 @@ from unistream.client.rest_client import Poll
 from unistream.testing.kafka_tools import produce_values
 
 OF_WORKERS = {
-    "a snapshot": ("task.batch", "snapshot.sync_done", "snapshot.uploaded", "ack.sent"),
+    "a snapshot": (
+        *("task.batch", "snapshot.sync_done", "snapshot.half_written", "snapshot.unnamed"),
+        *("snapshot.uploaded", "ack.sent"),
+    ),
     "notices and commits": (
         *("sink.before_commit", "sink.committed", "committer.before_commit", "committer.committed"),
     ),
@@ -99,12 +103,14 @@ def start(cluster: EmbeddedCluster, folder: Path, facts: Source) -> EmbeddedJobC
     return job
 
 
-def await_recovery(job: EmbeddedJobClient, crashes: Crashes) -> None:
+def await_recovery(job: EmbeddedJobClient, crashes: Crashes) -> JobInfo:
     """All kills have come, and since then two checkpoints were completed."""
     killed = job.wait_for(lambda info: info.restarts >= 1 and crashes.all_happened, WAIT_S)
-    job.wait_for(
+    return job.wait_for(
         lambda info: (
-            side_input_ended(info) and info.checkpoints_completed >= killed.checkpoints_completed + 2
+            side_input_ended(info)
+            and bool(watermarks(info))
+            and info.checkpoints_completed >= killed.checkpoints_completed + 2
         ),
         WAIT_S,
     )
@@ -119,11 +125,13 @@ def test_a_side_input_that_has_ended_stays_so_when_workers_are_killed(
         job = start(cluster, tmp_path, side_input.generated())
         read = names_read(tmp_path)
         crashes.go()
-        await_recovery(job, crashes)
-        info = job.wait_for(lambda info: bool(watermarks(info)), WAIT_S)
+        latest = max(watermarks(await_recovery(job, crashes)))
+        info = job.wait_for(lambda info: watermark_passed(info, latest), WAIT_S)
         job.stop(drain=True, target=str(tmp_path / "savepoints"))
         resumable = job.result(WAIT_S).resumable_savepoint
     crashes.assert_happened()
+    left = [path for path in (tmp_path / "work" / "checkpoints").rglob("*") if path.is_file()]
+    assert left == [], "what a writer that was killed has left goes with its checkpoint"
     assert resumable is not None
     rows = assert_exact(tmp_path, read_before(resumable))
     assert max(watermarks(info)) <= latest_ms(rows)

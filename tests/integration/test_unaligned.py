@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import slow_batches
-from crash_runs import manifest_of, snapshots_in, submit
+from crash_runs import in_flight_bytes, snapshots_in, submit
 from deltalake import DeltaTable
 from slow_batches import Slow
 
@@ -63,14 +63,6 @@ def _completed(info: JobInfo, least: int = 1) -> bool:
     return info.checkpoints_completed >= least
 
 
-def _in_flight(directory: str) -> int:
-    """Bytes of rows in flight that a checkpoint holds."""
-    tasks = [
-        task for vertex in manifest_of(directory).vertices for task in vertex.subtasks if task is not None
-    ]
-    return sum(task.in_flight.file.size for task in tasks if task.in_flight is not None)
-
-
 def _assert_exact(lake: Path) -> None:
     ids = DeltaTable(str(lake / "rows")).to_pyarrow_table().column("id").to_pylist()
     assert len(ids) == ROWS
@@ -83,7 +75,7 @@ def test_rows_are_exact_after_a_death_under_full_backpressure(tmp_path: Path, co
         job = _submit(cluster, tmp_path, config)
         info = job.wait_for(lambda i: _completed(i, 3), WAIT_S)
         assert info.latest_checkpoint is not None
-        assert _in_flight(info.latest_checkpoint) > 0
+        assert in_flight_bytes(info.latest_checkpoint) > 0
         pid = info.task_managers[0].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
@@ -109,7 +101,7 @@ def test_a_job_that_has_failed_goes_on_from_its_unaligned_checkpoint_with_twice_
         os.kill(pid, signal.SIGKILL)
         assert job.wait(WAIT_S).state == "FAILED"
         checkpoint, _ = snapshots_in(tmp_path / "work" / "checkpoints" / job.job_id)[-1]
-        assert _in_flight(str(checkpoint)) > 0
+        assert in_flight_bytes(checkpoint) > 0
         rest = _submit(
             cluster, tmp_path, UNALIGNED, parallelism=4, rate=None, batch_s=0, savepoint=str(checkpoint)
         )
