@@ -12,34 +12,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from unistream.base.ids import CheckpointId
-from unistream.model.in_flight import InFlightHandle
 from unistream.model.messages import (
     AssignSplits,
     CheckpointAborted,
     CheckpointCompleted,
     TriggerCheckpoint,
 )
-from unistream.model.snapshot import TaskSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotStored:
-    """The state of a snapshot is stored. `new_bytes`: what of it was written for it; `async_ms`: how long
-    that took."""
+    """All of a snapshot is stored and acknowledged: who waited for that to end goes on."""
 
     checkpoint_id: CheckpointId
-    snapshot: TaskSnapshot
-    state_bytes: int
-    new_bytes: int
-    async_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InFlightStored:
-    """The rows in flight of a snapshot are stored."""
-
-    checkpoint_id: CheckpointId
-    handle: InFlightHandle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +48,6 @@ Mail = (
     | CheckpointAborted
     | AssignSplits
     | SnapshotStored
-    | InFlightStored
     | SnapshotNotStored
     | BackgroundDone
 )

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from unistream.base.config import CHECKPOINTS_AFTER_TASKS_FINISH, Configuration
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.elements import (
@@ -52,7 +53,6 @@ from unistream.worker.gates import InputGates
 from unistream.worker.in_flight import RestoredRows
 from unistream.worker.mailbox import (
     BackgroundDone,
-    InFlightStored,
     Mail,
     Mailbox,
     SnapshotNotStored,
@@ -105,6 +105,9 @@ class StreamTask:
         self._snapshots = TaskSnapshots(deployment, chain, environment, mailbox, self._outputs)
         self._barriers = TaskBarriers(
             deployment, inputs, self._outputs, self._snapshots, environment.clock, life=self
+        )
+        self._awaits_last_checkpoint = deployment.checkpointing and Configuration(deployment.config).get(
+            CHECKPOINTS_AFTER_TASKS_FINISH
         )
         self._state = TaskState.CREATED
         self.data_ended = False
@@ -313,9 +316,7 @@ class StreamTask:
             case CheckpointAborted():
                 self._barriers.on_aborted(mail)
             case SnapshotStored():
-                self._snapshots.on_stored(mail)
-            case InFlightStored():
-                self._snapshots.on_in_flight_stored(mail)
+                pass  # it has woken the task, which may be able to end now
             case SnapshotNotStored():
                 self._snapshots.on_not_stored(mail)
             case AssignSplits():
@@ -341,7 +342,7 @@ class StreamTask:
             return False
         if not self._is_source_vertex and not self._inputs.all_ended:
             return False
-        waits = self._deployment.checkpointing or self._snapshots.is_stopping
+        waits = self._awaits_last_checkpoint or self._snapshots.is_stopping
         return self._snapshots.final_completed or not waits
 
     def _end_finished(self) -> StepResult:

@@ -1,18 +1,20 @@
 """A task's part of each checkpoint: snapshot, background write, acknowledgement, notices.
 
     begin -> prepare (head -> tail) -> barrier out -> state by reference (tail -> head)
-          -> [pool thread] write files -> mail ─┐
-          -> rows in flight are gathered         ├─> acknowledge   (or decline; the task goes on)
-          -> [pool thread] write them -> mail ──┘
+          -> [pool thread] write files ────────┐
+          -> rows in flight are gathered        ├─> acknowledge   (or decline; the task goes on)
+          -> [pool thread] write them ─────────┘
 
-Everything but the writes happens on the task's thread. Rows in flight are whole when the inputs have all
-barriers (`on_inputs_gathered`; only of an unaligned snapshot) and when the task's own barrier has left all
-outputs, or has overtaken what was before it there: at once, or at its timeout (`check_outputs`).
+Everything but the writes, and the acknowledgement behind the last of them, happens on the task's thread.
+Rows in flight are whole when the inputs have all barriers (`on_inputs_gathered`; only of an unaligned
+snapshot) and when the task's own barrier has left all outputs, or has overtaken what was before it there:
+at once, or at its timeout (`check_outputs`).
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -30,17 +32,27 @@ from unistream.model.messages import (
     CheckpointDeclined,
     TaskDeployment,
 )
-from unistream.model.snapshot import OperatorSnapshot
+from unistream.model.snapshot import OperatorSnapshot, TaskSnapshot
 from unistream.port.operator import CommitPermit
 from unistream.state.snapshot_writer import UnfitState, write_task_snapshot
 from unistream.worker.alignment_meter import AlignmentFigures
 from unistream.worker.finished_chain import TaskChain
 from unistream.worker.in_flight import Gathered, Run, write_in_flight
-from unistream.worker.mailbox import InFlightStored, Mailbox, SnapshotNotStored, SnapshotStored
+from unistream.worker.mailbox import Mailbox, SnapshotNotStored, SnapshotStored
 from unistream.worker.output import Outputs
 from unistream.worker.task_environment import TaskEnvironment
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredState:
+    """`new_bytes`: what of it was written for this snapshot; `async_ms`: how long that took."""
+
+    snapshot: TaskSnapshot
+    state_bytes: int
+    new_bytes: int
+    async_ms: int
 
 
 @dataclass(slots=True)
@@ -58,7 +70,7 @@ class _InProgress:
     inputs_open: bool
     outputs_open: bool
     gathered: Gathered = field(default_factory=Gathered)
-    state: SnapshotStored | None = None
+    state: _StoredState | None = None
     in_flight: InFlightHandle | None = None
     in_flight_done: bool = False
 
@@ -97,6 +109,7 @@ class TaskSnapshots:
         self._machine = TaskCheckpoints(restored)
         self._native = Configuration(deployment.config).get(INCREMENTAL_CHECKPOINTS)
         self._storing: dict[CheckpointId, _InProgress] = {}
+        self._lock = threading.Lock()  # what is stored is acknowledged by the thread that has stored it
 
     @property
     def is_storing(self) -> bool:
@@ -184,7 +197,7 @@ class TaskSnapshots:
     @property
     def deadline_monotonic_ms(self) -> int | None:
         """When a barrier in an output times out."""
-        waiting = [p.barrier.deadline_ms for p in self._storing.values() if p.outputs_open]
+        waiting = [p.barrier.deadline_ms for p in list(self._storing.values()) if p.outputs_open]
         if not waiting:
             return None
         clock = self._environment.clock
@@ -194,33 +207,25 @@ class TaskSnapshots:
         if progress.is_open:
             return
         if progress.gathered.is_empty:
-            progress.in_flight_done = True
-            self._acknowledge_if_stored(progress)
+            self._stored(progress.barrier.checkpoint_id, in_flight_done=True)
             return
         self._environment.executor.submit(self._store_in_flight, progress.barrier, progress.gathered)
 
     def _store_in_flight(self, barrier: CheckpointBarrier, gathered: Gathered) -> None:
-        """On a pool thread; its result comes back as mail."""
+        """On a pool thread."""
         try:
             handle = write_in_flight(gathered, self._environment.state_writer(barrier.directory))
         except Exception as error:  # whatever it is, the task hears of it and declines
             self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
             return
-        self._mailbox.post(InFlightStored(checkpoint_id=barrier.checkpoint_id, handle=handle))
-
-    def on_in_flight_stored(self, mail: InFlightStored) -> None:
-        """Rows in flight are stored, unless it was aborted meanwhile."""
-        progress = self._storing.get(mail.checkpoint_id)
-        if progress is not None:
-            progress.in_flight, progress.in_flight_done = mail.handle, True
-            self._acknowledge_if_stored(progress)
+        self._stored(barrier.checkpoint_id, in_flight=handle, in_flight_done=True)
 
     # --- state ------------------------------------------------------------------------------------
 
     def _store(
         self, barrier: CheckpointBarrier, snapshots: dict[OperatorUid, OperatorSnapshot], finished: bool
     ) -> None:
-        """On a pool thread; its result comes back as mail."""
+        """On a pool thread."""
         clock = self._environment.clock
         started_ms = clock.monotonic_ms()
         try:
@@ -232,34 +237,43 @@ class TaskSnapshots:
         except Exception as error:
             self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
             return
-        self._mailbox.post(
-            SnapshotStored(
-                checkpoint_id=barrier.checkpoint_id,
-                snapshot=snapshot,
-                state_bytes=state_bytes,
-                new_bytes=writer.bytes_written,
-                async_ms=clock.monotonic_ms() - started_ms,
-            )
+        state = _StoredState(
+            snapshot=snapshot,
+            state_bytes=state_bytes,
+            new_bytes=writer.bytes_written,
+            async_ms=clock.monotonic_ms() - started_ms,
         )
+        self._stored(barrier.checkpoint_id, state=state)
 
-    def on_stored(self, mail: SnapshotStored) -> None:
-        """State is stored, unless it was aborted meanwhile."""
-        progress = self._storing.get(mail.checkpoint_id)
-        if progress is not None:
-            progress.state = mail
-            self._acknowledge_if_stored(progress)
+    def _stored(
+        self,
+        checkpoint_id: CheckpointId,
+        *,
+        state: _StoredState | None = None,
+        in_flight: InFlightHandle | None = None,
+        in_flight_done: bool = False,
+    ) -> None:
+        """A part is stored, unless the snapshot was aborted meanwhile. With the last part it is
+        acknowledged, at once: the task may be amid a long batch. (So does Flink's AsyncCheckpointRunnable.)"""
+        with self._lock:
+            progress = self._storing.get(checkpoint_id)
+            if progress is None:
+                return
+            progress.state = state or progress.state
+            if in_flight_done:
+                progress.in_flight, progress.in_flight_done = in_flight, True
+            if progress.state is None or not progress.in_flight_done:
+                return
+            self._acknowledge(progress, progress.state)
+            del self._storing[checkpoint_id]
+        self._mailbox.post(SnapshotStored(checkpoint_id=checkpoint_id))
 
-    def _acknowledge_if_stored(self, progress: _InProgress) -> None:
-        state = progress.state
-        if state is None or not progress.in_flight_done:
-            return
-        checkpoint_id = progress.barrier.checkpoint_id
-        del self._storing[checkpoint_id]
+    def _acknowledge(self, progress: _InProgress, state: _StoredState) -> None:
         persisted = 0 if progress.in_flight is None else progress.in_flight.file.size
         self._environment.report(
             CheckpointAcked(
                 attempt=self._attempt,
-                checkpoint_id=checkpoint_id,
+                checkpoint_id=progress.barrier.checkpoint_id,
                 snapshot=structs.replace(state.snapshot, in_flight=progress.in_flight),
                 sync_ms=progress.sync_ms,
                 async_ms=state.async_ms,
@@ -279,7 +293,7 @@ class TaskSnapshots:
         to blame, whose state will not be storable next time either."""
         if isinstance(mail.error, UnfitState):
             raise self._chain.located(mail.error.uid, f"storing checkpoint {mail.checkpoint_id}", mail.error)
-        if self._storing.pop(mail.checkpoint_id, None) is None:
+        if not self._forget(mail.checkpoint_id):
             return
         _log.warning(
             "event=snapshot_not_stored attempt=%s checkpoint=%s",
@@ -291,13 +305,18 @@ class TaskSnapshots:
 
     def decline(self, checkpoint_id: CheckpointId, reason: str) -> None:
         """Tells the master that this task has no part in `checkpoint_id`, or cannot make it whole."""
-        self._storing.pop(checkpoint_id, None)
-        for older in [c for c, p in self._storing.items() if c < checkpoint_id and p.inputs_open]:
-            del self._storing[older]  # its missing barriers would be ignored
+        self._forget(checkpoint_id)
+        for older in [c for c, p in list(self._storing.items()) if c < checkpoint_id and p.inputs_open]:
+            self._forget(older)  # its missing barriers would be ignored
         self._environment.report(
             CheckpointDeclined(attempt=self._attempt, checkpoint_id=checkpoint_id, reason=reason)
         )
         self._obey(self._machine.on_declined(checkpoint_id), self._epoch)
+
+    def _forget(self, checkpoint_id: CheckpointId) -> bool:
+        """It will not be acknowledged. False: it was already, or was not begun."""
+        with self._lock:
+            return self._storing.pop(checkpoint_id, None) is not None
 
     def on_completed(self, mail: CheckpointCompleted) -> None:
         """Commits what is durable now."""
@@ -305,7 +324,7 @@ class TaskSnapshots:
 
     def on_aborted(self, mail: CheckpointAborted) -> None:
         """Forgets it, after a completion that was missed."""
-        self._storing.pop(mail.checkpoint_id, None)
+        self._forget(mail.checkpoint_id)
         self._obey(self._machine.on_aborted(mail.checkpoint_id, mail.latest_completed), self._epoch)
 
     def _obey(self, notices: list[Notice], epoch: LeaderEpoch) -> None:
