@@ -298,6 +298,7 @@ class JobLife:
         self._stay(why)
         self.parts.coordinator.suspend(why)
         recovery = self.parts.recoveries.add(subtasks, is_global=is_global, delay_over=delay_ms == 0)
+        self.parts.run.tracker.will_restart(recovery.subtasks)
         if delay_ms:
             timer = Timer(TimerKind.RESTART_DELAY, recovery.id)
             self.parts.outbox.add(SetTimer(timer=timer, delay_ms=delay_ms))

@@ -117,6 +117,11 @@ class PartitionTracker:
                 out += self._not_needed(link, number)
         return self._sends(out)
 
+    def will_restart(self, subtasks: Iterable[SubtaskId]) -> None:
+        """They run again later: until they have finished then, what they read is needed, whoever finishes."""
+        for subtask in subtasks:
+            self._not_finished(subtask)
+
     def restarted(self, attempts: Iterable[AttemptId]) -> list[Send]:
         """These attempts take the place of earlier ones (they need not run yet): what those have produced is
         released, and what they read is needed again."""

@@ -83,6 +83,10 @@ def _restarted(*texts: str, attempt: int = 1) -> Step:
     return lambda tracker: _releases(tracker.restarted([_attempt(text, attempt) for text in texts]))
 
 
+def _will_restart(*texts: str) -> Step:
+    return lambda tracker: tracker.will_restart([_subtask(text) for text in texts])
+
+
 def _lost(task_manager: TaskManagerId) -> Step:
     return lambda tracker: sorted(str(p) for p in tracker.lost(task_manager))
 
@@ -121,6 +125,23 @@ TWO_READERS = ({"a": 1, "b": 1, "c": 1}, _link("ab", dataset="d"), _link("ac", d
             ["tm-1 a#0.0>ab", "tm-2 a#1.0>ab"],
             [],
             id="when all consumers have finished everything they read is released, wherever it lies",
+        ),
+        pytest.param(
+            A2B2,
+            [_produced("a0"), _finished("b0"), _will_restart("b0"), _finished("b1")],
+            [],
+            ["a0>ab"],
+            id="a consumer that has finished and waits for its restart reads it once more",
+        ),
+        pytest.param(
+            A2B2,
+            [
+                *(_produced("a0"), _finished("b0"), _will_restart("b0"), _finished("b1")),
+                *(_restarted("b0"), _finished("b0")),
+            ],
+            ["tm-1 a#0.0>ab"],
+            [],
+            id="and then it is not needed any more",
         ),
         pytest.param(
             A2B2,
@@ -391,6 +412,11 @@ class TrackerMachine(RuleBasedStateMachine):
             self.finished.discard(attempt.subtask)
         again = {attempt.subtask for attempt in attempts}
         self._check(sends, self._forget(lambda p: p.producer in again))
+
+    @rule(texts=st.lists(subtasks, unique=True, max_size=4))
+    def announce_restart(self, texts: list[str]) -> None:
+        self.tracker.will_restart([_subtask(text) for text in texts])
+        self.finished.difference_update(_subtask(text) for text in texts)
 
     @rule(worker=workers)
     def lose(self, worker: TaskManagerId) -> None:
