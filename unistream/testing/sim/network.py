@@ -276,6 +276,8 @@ class _Sender:
                     self._network.releases.unanswered(self._process, self._task_manager, letter.message)
             elif fate is not None:
                 self._world.sometimes(f"{type(letter.message).__name__} was refused")
+            elif isinstance(letter.message, ReleasePartitions):
+                self._network.releases.answered(self._task_manager, letter.message)
             letter.fate(fate)
         self._next()
 

@@ -31,12 +31,17 @@ class Releases:
     def __init__(self, world: World) -> None:
         self._world = world
         self._told: Counter[_Key] = Counter()
+        self._answered: set[_Key] = set()
         self.is_settled: Callable[[TaskManagerId, JobId], bool] = lambda _worker, _job: False
 
     def told(self, worker: TaskManagerId, message: ReleasePartitions) -> None:
         """On its way to `worker`."""
         for attempt, edge in message.partitions:
             self._told[worker, attempt, edge] += 1
+
+    def answered(self, worker: TaskManagerId, message: ReleasePartitions) -> None:
+        """It has done so; another copy of the message, whose answer may be lost, changes nothing."""
+        self._answered.update((worker, *key) for key in message.partitions)
 
     def unanswered(self, process: Process, worker: TaskManagerId, message: ReleasePartitions) -> None:
         """`process`: of the master that has said it."""
@@ -48,6 +53,8 @@ class Releases:
         for key, count in counts.items():
             if self._told[key] != count:
                 self._world.sometimes("a release that nobody answered was said again")
+            elif key in self._answered:
+                continue
             elif count < RELEASE_TRIES and not self.is_settled(worker, job):
                 raise self._world.violated(
                     f"I20: {worker} was told to release what {key[1]} has produced, did not answer, and "

@@ -99,6 +99,9 @@ class MasterStorage:
             self._store.world.sometimes("a write of an older leader was fenced")
             raise Fenced(f"epoch {self._store.epoch} leads, {self._epoch} does not")
 
+    def check_writable(self) -> None:
+        """It is; that it answers is not to be relied on afterwards."""
+
     def directory(
         self, job: JobId, checkpoint_id: CheckpointId, kind: SnapshotKind, target: str | None
     ) -> str:
@@ -162,3 +165,6 @@ class MasterStorage:
 
     def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
         return 0
+
+    def forget(self, job: JobId) -> None:
+        """There are no folders."""
