@@ -225,3 +225,24 @@ def test_a_folder_has_one_cluster_at_a_time(tmp_path: Path) -> None:
     with MiniCluster(workdir=tmp_path) as cluster:
         job = cluster.execute(*counted(tmp_path / "out", rows=10))
         assert job.wait(WAIT_S).state == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "named"),
+    [
+        pytest.param(4000, "64 mb", "4000 cpu cores", id="cores"),
+        pytest.param(0.1, "900000 gb", "921600000 MiB", id="memory"),
+    ],
+)
+def test_a_slot_that_no_worker_has_is_refused_at_submission(cores: float, memory: str, named: str) -> None:
+    env = us.Environment()
+    env.register_slot_sharing_group(us.SlotSharingGroup("heavy", cpu_cores=cores, task_memory=memory))
+    numbers = env.from_source(
+        DatagenSource({"n": Sequential()}, rows=10), us.WatermarkStrategy.no_watermarks(), "numbers"
+    )
+    numbers.uid("numbers").slot_sharing_group("heavy").sink_to(us.BlackholeSink()).uid("out")
+    with MiniCluster() as cluster:
+        with pytest.raises(ConfigError, match=r"operator 'numbers.*'heavy' needs .*SlotSharing") as caught:
+            cluster.execute(*env.job_graph("heavy"))
+        assert named in str(caught.value)
+        assert cluster.task_managers() == ()

@@ -42,6 +42,10 @@ def needy(env):
 def asks_for_more(row):
     import not_on_any_worker
     return row
+
+def installed(env):
+    from only_here import same
+    rows(env).map(same).sink_to(us.BlackholeSink()).uid("out")
 """,
     "flights/rules.py": """
 class Rule:
@@ -51,6 +55,8 @@ class Rule:
 def label(row):
     return {**row, "label": "ok"}
 """,
+    "libs/only_here.py": "def same(row):\n    return row\n",
+    "libs/only_here-1.0.dist-info/RECORD": "only_here.py,,\n",
     "flights/late.py": "def nothing_changed(row):\n    return row\n",
     "script.py": """
 import unistream as us
@@ -69,7 +75,7 @@ print(env.execute("script").state)
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     for name, text in PROJECT.items():
         path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text.replace("OUT", str(tmp_path / "table")))
     made = Terminal(tmp_path, "")
     yield made
@@ -122,15 +128,21 @@ def test_a_project_travels_with_its_pipeline(cluster: None, terminal: Terminal, 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("cluster", ["local"], indirect=True)
-def test_a_module_that_is_nowhere_fails_the_job_at_once(cluster: None, terminal: Terminal) -> None:
-    done = terminal(
-        *("run", "flights.pipeline:needy", "-t", "remote"),
-        *("-D", "restart-strategy.type=fixed-delay", "-D", "restart-strategy.fixed-delay.attempts=1000"),
-        code=1,
-    )
-    assert "No module named 'not_on_any_worker'" in done.stderr
-    assert "install it on the workers" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_a_module_that_no_worker_has_fails_the_job_at_once(
+    cluster: None, terminal: Terminal, tmp_path: Path
+) -> None:
+    for function, says in [
+        ("installed", "needs module 'only_here', which this worker does not have; install it on the workers"),
+        ("needy", "No module named 'not_on_any_worker' at row 0 of the batch; install it on the workers"),
+    ]:
+        done = terminal(
+            *("run", f"flights.pipeline:{function}", "-t", "remote"),
+            *("-D", "restart-strategy.type=fixed-delay", "-D", "restart-strategy.fixed-delay.attempts=1000"),
+            code=1,
+            PYTHONPATH=str(tmp_path / "libs"),
+        )
+        [line] = done.stderr.splitlines()
+        assert says in line
 
 
 @pytest.mark.timeout(240)

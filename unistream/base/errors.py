@@ -5,6 +5,7 @@ UnistreamError
 │   ├── NotFound           there is no such job, worker or request
 │   └── AlreadyEnded       the job has ended, so this can no longer be done
 ├── UserCodeError          from the user's own function or data; carries where, original as __cause__
+│   ├── MissingCode        a worker has not what the user's code imports; no restart can help
 │   └── SuppressRestarts   the same, and the user's function says that no restart can help
 ├── ProtocolError          a peer broke the rules; drop the connection
 │   └── CorruptSnapshot    a stored object is unreadable or does not match its checksum; never skipped
@@ -43,6 +44,10 @@ class UserCodeError(UnistreamError):
     Args:
         message: One sentence naming operator, subtask and (if known) the row.
     """
+
+
+class MissingCode(UserCodeError):
+    """A worker has not what the user's code imports: no restart brings it there."""
 
 
 class SuppressRestarts(UserCodeError):

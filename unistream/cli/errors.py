@@ -42,3 +42,9 @@ def complain(text: str) -> None:
     """One paragraph on stderr."""
     sys.stderr.write(f"error: {text}\n")
     sys.stderr.flush()
+
+
+def report(text: str) -> None:
+    """One line on stderr about what goes on; stdout is for the result."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

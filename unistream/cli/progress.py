@@ -1,15 +1,21 @@
-"""What a person sees of a job that runs attached to a terminal."""
+"""What a person sees of a job that runs attached: how it is, and each failure after which it starts again."""
 
 from __future__ import annotations
 
+from itertools import takewhile
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from rich.live import Live
 from rich.spinner import Spinner
 
-from unistream.cli.output import console, duration
+from unistream.cli.output import console, duration, moment
 from unistream.client.job_client import JobInfo
+from unistream.master.job_info import ExceptionInfo
+
+FAILURES_SHOWN: Final = 3  # of one look: without a pause before restarts there are more than one reads
+MESSAGE_CHARS_MAX: Final = 400
+_BY_FAILURE: Final = frozenset({"FAILING", "FAILED"})
 
 
 class Progress:
@@ -51,3 +57,34 @@ def line(info: JobInfo) -> str:
     if info.restarts:
         parts.append(f"{info.restarts} restarts")
     return " · ".join(parts)
+
+
+class Restarts:
+    """Failures that a job survived: each is told once, in one line."""
+
+    def __init__(self) -> None:
+        self._told: tuple[object, ...] = ()
+
+    def news(self, info: JobInfo) -> list[str]:
+        """What happened since the last call, oldest first. What ends the job is not among it: that is told
+        with its result."""
+        survived = info.exceptions[1:] if info.state in _BY_FAILURE else info.exceptions
+        if not survived:
+            return []
+        new = list(takewhile(lambda entry: _identity(entry) != self._told, survived))
+        self._told = _identity(survived[0])
+        lines = [_in_one_line(entry) for entry in reversed(new[:FAILURES_SHOWN])]
+        if len(new) > FAILURES_SHOWN:
+            lines.insert(0, f"{len(new) - FAILURES_SHOWN} more failures: unistream exceptions {info.job[:8]}")
+        return lines
+
+
+def _identity(entry: ExceptionInfo) -> tuple[object, ...]:
+    """What failed along with it may still grow."""
+    return (entry.at_ms, entry.attempt, entry.kind, entry.message)
+
+
+def _in_one_line(entry: ExceptionInfo) -> str:
+    what = (entry.message.splitlines() or [""])[0][:MESSAGE_CHARS_MAX]
+    who = entry.task_name or entry.attempt or "the job"
+    return f"{moment(entry.at_ms)} {who} failed and starts again: {entry.kind}: {what}"

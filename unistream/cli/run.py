@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import nullcontext, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -12,7 +13,7 @@ from msgspec import structs
 
 from unistream.base.config import PARALLELISM, Configuration, parse_assignments
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
-from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain
+from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
 from unistream.cli.logs import log_to_stderr
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from unistream.client.job_client import JobClient, JobResult
     from unistream.master.job_setup import SubmitRequest
 
-POLL_S: Final = 0.5  # how often the progress line changes
+POLL_S: Final = 0.5  # how often the progress line changes, and failures are looked for
+SILENT_LOOKS_MAX: Final = 10  # of a cluster that may be busy
 CANCEL_WAIT_S: Final = 20.0
 
 
@@ -38,7 +40,10 @@ def run(  # noqa: PLR0917  # typer passes them by name
         int | None, typer.Option("-p", "--parallelism", help="Of operators that set none.")
     ] = None,
     savepoint: Annotated[
-        str | None, typer.Option("-s", "--from-savepoint", metavar="DIR", help="Start from this snapshot.")
+        str | None,
+        typer.Option(
+            "-s", "--from-savepoint", "--restore-from", metavar="DIR", help="Start from this snapshot."
+        ),
     ] = None,
     allow_non_restored: Annotated[
         bool, typer.Option("--allow-non-restored-state", help="Drop state whose operator is gone.")
@@ -62,7 +67,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
     graph, code = environment.job_graph()
     request = SubmitRequest(
         graph=graph if name is None else structs.replace(graph, name=name),
-        artifact=pack(code),
+        artifact=pack(code, with_modules=True),
         config=environment.config.to_dict(),
         savepoint=absolute(savepoint),
         allow_non_restored=allow_non_restored,
@@ -143,16 +148,33 @@ def _attach(client: JobClient, as_json: bool) -> None:
 
 
 def _wait(client: JobClient, *, shows: bool) -> JobResult:
-    if not shows:
-        return client.wait()
-    from unistream.cli.progress import Progress
+    """Until the end; meanwhile each failure that the job survives is told, and `shows`: how it is.
 
-    with Progress(client.status()) as progress:
-        while True:
+    Raises:
+        Unreachable: its cluster is gone.
+    """
+    from unistream.cli.progress import Progress, Restarts
+
+    restarts = Restarts()
+    silent = 0
+    with Progress(client.status()) if shows else nullcontext() as progress:
+        result: JobResult | None = None
+        while result is None:
+            with suppress(TimeoutError):
+                result = client.wait(POLL_S)
             try:
-                return client.wait(POLL_S)
-            except TimeoutError:
-                progress.update(client.status())
+                info = client.status()
+            except Unreachable:
+                silent += 1
+                if result is None and silent >= SILENT_LOOKS_MAX:
+                    raise
+                continue
+            silent = 0
+            if progress is not None:
+                progress.update(info)
+            for line in restarts.news(info):
+                report(line)
+    return result
 
 
 def _cancel(client: JobClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 import uuid
 from typing import Annotated, Final
 
@@ -11,20 +12,26 @@ import msgspec
 import typer
 from rich.table import Table
 
-from unistream.base.config import JOBMANAGER_PORT, TASK_SLOTS, Configuration
+from unistream.base.config import JOBMANAGER_PORT, REGISTRATION_TIMEOUT, TASK_SLOTS, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.cli import memory
+from unistream.cli.errors import report
 from unistream.cli.logs import log_to_stderr
 from unistream.cli.options import AsJson, Defines, configuration
-from unistream.cli.output import console, print_json
+from unistream.cli.output import console, duration, print_json
 from unistream.client.hosts import STANDALONE_PORT
 from unistream.client.lookup import running_clusters
 from unistream.core.slot_matching import describe
 from unistream.master.job_info import TaskManagerInfo
+from unistream.net.address import TCP_SCHEME
 
 app = typer.Typer(no_args_is_help=True, help="Workers.")
 app.command("memory")(memory.memory)
+
+SAY_EVERY_MS: Final = 5_000  # while nobody answers
+LOOK_UPS: Final = 3  # of a host's name, while the name server says that it cannot tell now
+LOOK_UP_PAUSE_S: Final = 0.5
 
 _ADDRESS: Final = re.compile(r"^(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?$")
 
@@ -53,14 +60,16 @@ def start(
 
     config = configuration(defines)
     log_to_stderr(verbose)
+    master = location(jobmanager, config)
     spec = TaskManagerSpec(
         id=_new_id(),
-        master=location(jobmanager, config),
+        master=master,
         slots=config.get(TASK_SLOTS) if slots is None else slots,
         config=config.to_dict(),
         standalone=True,
     )
-    raise typer.Exit(run_standalone(spec, _new_id))
+    waiting = Waiting(master.removeprefix(TCP_SCHEME), config.get(REGISTRATION_TIMEOUT))
+    raise typer.Exit(run_standalone(spec, _new_id, waiting.on_silence))
 
 
 @app.command("list")
@@ -88,19 +97,59 @@ def list_workers(defines: Defines = None, as_json: AsJson = False) -> None:
 
 
 def location(jobmanager: str, config: Configuration) -> str:
-    """``HOST:PORT`` or ``HOST`` -> the Flight location.
+    """``HOST:PORT``, or ``HOST`` and `jobmanager.rpc.port` -> the Flight location.
 
     Raises:
-        ConfigError: it is not one.
+        ConfigError: it is not one, or there is no such host.
     """
     match = _ADDRESS.match(jobmanager)
-    default = config.find(JOBMANAGER_PORT) or STANDALONE_PORT
-    port = int(match["port"] or default) if match else 0
+    port = int((match["port"] if match else None) or config.find(JOBMANAGER_PORT) or 0)
     if match is None or not 0 < port < 65_536:
         raise ConfigError(
             f"--jobmanager takes HOST:PORT, such as 127.0.0.1:{STANDALONE_PORT}, not {jobmanager!r}"
         )
-    return f"grpc+tcp://{match['host']}:{port}"
+    _look_up(match["host"], port)
+    return f"{TCP_SCHEME}{match['host']}:{port}"
+
+
+def _look_up(host: str, port: int) -> None:
+    """Raises ConfigError: the name means no address, so waiting for an answer is in vain."""
+    for attempt in range(LOOK_UPS):
+        try:
+            socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        except (socket.gaierror, UnicodeError) as error:
+            again = isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN
+            if not again or attempt == LOOK_UPS - 1:
+                why = error.strerror if isinstance(error, socket.gaierror) else "not a name"
+                raise ConfigError(f"--jobmanager: host {host!r} cannot be found: {why}") from error
+            time.sleep(LOOK_UP_PAUSE_S)
+        else:
+            return
+
+
+class Waiting:
+    """Says on the console that nobody answers: at once, and again every `SAY_EVERY_MS`.
+
+    Args:
+        where: ``HOST:PORT``.
+        patience_ms: After which the worker gives up.
+    """
+
+    def __init__(self, where: str, patience_ms: int) -> None:
+        self._where = where
+        self._patience_ms = patience_ms
+        self._said_ms: int | None = None
+
+    def on_silence(self, silent_ms: int, error: Unreachable) -> None:
+        """`unistream.worker.reports.OnSilence`."""
+        if self._said_ms is not None and self._said_ms <= silent_ms < self._said_ms + SAY_EVERY_MS:
+            return  # less: it is another registration, whose silence begins
+        self._said_ms = silent_ms
+        why = str(error).rpartition(": ")[2]  # gRPC tells the way to it, too
+        report(
+            f"no cluster answers at {self._where} for {duration(silent_ms)}, trying for "
+            f"{duration(self._patience_ms)} ({REGISTRATION_TIMEOUT.key}): {why}"
+        )
 
 
 def _new_id() -> TaskManagerId:

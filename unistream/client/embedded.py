@@ -36,6 +36,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId
 from unistream.client import home
 from unistream.client.hosts import (
+    LOCAL,
     STANDALONE,
     control_port,
     host_factory,
@@ -52,10 +53,10 @@ from unistream.master.resource_manager import HostFactory
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.elements import SavepointFormat
 from unistream.net.address import TCP_SCHEME
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
-from unistream.port.host import HostTraits
 from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
@@ -77,7 +78,7 @@ class EmbeddedCluster(Closing):
         config: Configuration of the cluster and, unless a job says otherwise, of its jobs.
         workdir: Folder for logs, checkpoints, savepoints, metadata; None: one below
             `$UNISTREAM_HOME/runs`, removed at the end if nothing in it is needed.
-        create_host: Where workers run, instead of the target's host.
+        create_host: Where workers run, instead of the target's host; on this machine, too.
         max_workers: Limit of workers at the same time; None: what the target can host.
         rest: Serve the REST API and be found by other processes.
         on_shutdown_request: Called when somebody asks over REST for the end of the cluster;
@@ -114,7 +115,7 @@ class EmbeddedCluster(Closing):
         self.rest_url: str | None = None
         self._max_workers = workers_max(target) if max_workers is None else max_workers
         factory = create_host or host_factory(target, config)
-        self._traits = HostTraits() if create_host is not None else host_traits(target, config)
+        self._traits = host_traits(target if create_host is None else LOCAL, config)
         try:
             self._prepare_workdir()
             self.dispatcher = Dispatcher(config, self._services(target, config, factory))
@@ -300,8 +301,9 @@ class EmbeddedJobClient(Closing):
     def cancel(self) -> None:
         self._dispatcher.cancel(self._job)
 
-    def savepoint(self, target: str | None = None) -> str:
-        return _directory(self._dispatcher.savepoint(self._job, target))
+    def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
+        form = SavepointFormat.parse(format)
+        return _directory(self._dispatcher.savepoint(self._job, target, form=form))
 
     def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
         answer = self._dispatcher.rescale(self._job, parallelism)
@@ -312,8 +314,9 @@ class EmbeddedJobClient(Closing):
                 break
         answer.result(max(0.0, deadline_s - time.monotonic()))
 
-    def stop(self, *, drain: bool = False, target: str | None = None) -> str:
-        return _directory(self._dispatcher.stop(self._job, drain=drain, target=target))
+    def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
+        form = SavepointFormat.parse(format)
+        return _directory(self._dispatcher.stop(self._job, drain=drain, target=target, form=form))
 
     def close(self) -> None:
         """Ends the cluster if it was made for this job, and with it the job."""

@@ -10,7 +10,8 @@ from unistream.master.resource_manager import HostFactory
 from unistream.port.host import HostTraits, LostListener, WorkerHost
 
 DEFAULT_TARGET: Final = "spark"
-TARGETS: Final = ("spark", "local")
+LOCAL: Final = "local"
+TARGETS: Final = ("spark", LOCAL)
 """Targets of an embedded cluster. "remote" is a cluster of another process."""
 STANDALONE: Final = "standalone"
 CLUSTER_TARGETS: Final = (*TARGETS, STANDALONE)

@@ -10,6 +10,7 @@ from unistream.base.errors import (
     ConfigError,
     CorruptSnapshot,
     Fenced,
+    MissingCode,
     PartitionLost,
     SuppressRestarts,
     UserCodeError,
@@ -25,6 +26,8 @@ def task_failure(error: BaseException) -> TaskFailure:
     """Why a task failed: class, sentence, traceback, whether a restart may help, and whether what it reads is
     lost."""
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    if isinstance(_first(error), ModuleNotFoundError) and not isinstance(error, MissingCode):
+        notes += "; install it on the workers"
     trace = "".join(traceback.format_exception(error))
     return TaskFailure(
         kind=_kind(error).__name__,
@@ -49,11 +52,16 @@ def _kind(error: BaseException) -> type[BaseException]:
 
 def _is_recoverable(error: BaseException) -> bool:
     """False if any cause says so; a configuration error counts as well if user code raised it. What is stored
-    and damaged is as damaged after a restart, and must not be hidden in a loop of them."""
-    if _kind(error) is SuppressRestarts:
+    and damaged is as damaged after a restart, and must not be hidden in a loop of them; and no restart
+    installs a module that is not there."""
+    if _kind(error) is SuppressRestarts or isinstance(error, MissingCode):
         return False
-    first = next((cause for cause in _chain(error) if not isinstance(cause, UserCodeError)), None)
-    return not isinstance(first, ConfigError | CorruptSnapshot | Fenced)
+    return not isinstance(_first(error), ConfigError | CorruptSnapshot | Fenced | ModuleNotFoundError)
+
+
+def _first(error: BaseException) -> BaseException | None:
+    """What user code raised, where user code did; else the error."""
+    return next((cause for cause in _chain(error) if not isinstance(cause, UserCodeError)), None)
 
 
 def _lost_partition(error: BaseException) -> PartitionId | None:

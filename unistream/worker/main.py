@@ -28,6 +28,7 @@ from unistream.port.transport import ControlHandler, DataClient, PartitionSource
 from unistream.worker.crash_points import crash_points
 from unistream.worker.lease import Ending
 from unistream.worker.limits import apply_limits
+from unistream.worker.reports import OnSilence, unheard
 from unistream.worker.task_manager import Services, TaskManager
 
 RELEASED: Final = 0
@@ -81,19 +82,20 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
 
 
 def run_standalone(
-    spec: TaskManagerSpec, new_id: Callable[[], TaskManagerId], services: Services | None = None
+    spec: TaskManagerSpec, new_id: Callable[[], TaskManagerId], on_silence: OnSilence = unheard
 ) -> int:
     """A worker that came by itself: when it has lost its master it ends its tasks and registers anew, under
     a new id, for as long as `taskmanager.registration.timeout` allows. The exit code.
 
     It ends when a signal or its master tells it to, and when its master has given it up meanwhile.
+    `on_silence` is told of each attempt to register that nobody answers.
 
     Raises:
         ConfigError: the spec or its configuration cannot work.
         Unreachable: no master was found.
     """
     apply_limits(Configuration(spec.config), spec.slots)
-    own = services or default_services()
+    own = replace(default_services(), on_silence=on_silence)
     while True:
         ending = _live(spec, own, (signal.SIGTERM, signal.SIGINT))
         if ending is not Ending.MASTER_LOST:

@@ -33,12 +33,26 @@ RETRY_LONGEST_S: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
+OnSilence = Callable[[int, Unreachable], None]
+"""Told of each request that was not answered: for how many ms nobody has, and what happened to this one."""
+
+
+def unheard(_silent_ms: int, _error: Unreachable) -> None:
+    """Nobody wants to know."""
+
+
 class GaveUp(Unreachable):
     """The master did not answer for as long as its lease."""
 
 
 def call_patiently(
-    client: ControlClient, message: Request, *, clock: Clock, patience_ms: int, stop: threading.Event
+    client: ControlClient,
+    message: Request,
+    *,
+    clock: Clock,
+    patience_ms: int,
+    stop: threading.Event,
+    on_silence: OnSilence = unheard,
 ) -> Answer:
     """One request, repeated while the master does not answer.
 
@@ -53,6 +67,7 @@ def call_patiently(
             return client.call(message)
         except Unreachable as error:
             silent_ms = clock.monotonic_ms() - began_ms
+            on_silence(silent_ms, error)
             if silent_ms >= patience_ms or stop.wait(pause_s):
                 raise GaveUp(f"the master did not answer for {silent_ms} ms: {error}") from error
             pause_s = min(2 * pause_s, RETRY_LONGEST_S)

@@ -66,7 +66,7 @@ from unistream.worker.local_folder import LocalFolder
 from unistream.worker.mailbox import Mailbox
 from unistream.worker.network_memory import NetworkMemory, Shares
 from unistream.worker.partition_registry import PartitionRegistry
-from unistream.worker.reports import ReportSender, call_patiently
+from unistream.worker.reports import OnSilence, ReportSender, call_patiently, unheard
 from unistream.worker.slot_table import SlotTable
 from unistream.worker.task import StreamTask
 from unistream.worker.task_builder import TaskNetwork, build_task
@@ -92,6 +92,7 @@ class Services:
         control_client: Flight location -> requests to it.
         data_client: Configuration -> streams from other processes.
         state_writer, state_reader: fsspec URL of a snapshot's directory -> its files.
+        on_silence: Told when the master does not answer the registration.
     """
 
     server: Callable[[str, ControlHandler, PartitionSource], Server]
@@ -101,6 +102,7 @@ class Services:
     state_reader: Callable[[str], StateReader]
     clock: Clock = field(default_factory=SystemClock)
     crash_point: Callable[[str], None] = no_crash
+    on_silence: OnSilence = unheard
 
 
 class TaskManager:
@@ -202,6 +204,7 @@ class TaskManager:
             if self._spec.standalone
             else self._patience_ms,
             stop=self._released,
+            on_silence=self._services.on_silence,
         )
         if isinstance(answer, Refused):
             ending = Ending.FENCED if answer.fenced else Ending.BROKEN

@@ -11,6 +11,8 @@ import pytest
 from unistream.cli.main import main
 from unistream.client import home
 from unistream.client.embedded import EmbeddedCluster
+from unistream.model.elements import SavepointFormat
+from unistream.savepoint.reading import read_savepoint
 
 WAIT_S = 30.0
 Start = Callable[[], EmbeddedCluster]
@@ -38,6 +40,7 @@ def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
     return Shell(capsys)
 
 
+STORED = ["pipelines:endless", "-t", "local", "-D", "execution.checkpointing.interval=1 s", "-D"]
 REFUSED = [
     pytest.param(
         ["pipelines:bounded", "-D", "parallelism.defualt=2"], "did you mean 'parallelism.default'", id="key"
@@ -58,6 +61,22 @@ REFUSED = [
     pytest.param(["pipelines:raising"], "raising raised KeyError: 'missing' at", id="function raises"),
     pytest.param(["pipelines:refused"], "parallelism", id="pipeline refused"),
     pytest.param(["pipelines:empty"], "the pipeline is empty", id="nothing to run"),
+    pytest.param(
+        [*STORED, "execution.checkpointing.dir=/proc/version"],
+        "cannot store snapshots in /proc/version: it is, or lies below, a file; change "
+        "execution.checkpointing.dir",
+        id="a file for checkpoints",
+    ),
+    pytest.param(
+        [*STORED, "execution.checkpointing.dir=/proc/nope"],
+        "cannot store snapshots in /proc/nope: No such file or directory; change execution.checkpointing.dir",
+        id="nowhere for checkpoints",
+    ),
+    pytest.param(
+        ["-d", *STORED, "execution.checkpointing.dir=/proc/nope"],
+        "cannot store snapshots in /proc/nope: No such file or directory; change execution.checkpointing.dir",
+        id="nowhere for checkpoints of a job in the background",
+    ),
 ]
 
 
@@ -72,6 +91,7 @@ def test_bad_input_is_one_sentence_and_2(
     assert shell.err.count("\n") == 1
     assert "Traceback" not in shell.err + shell.out
     assert not list(own_home.glob("work/*"))
+    assert not list(own_home.glob("runs/*"))
 
 
 def test_a_module_whose_import_fails_is_shown_with_the_place(
@@ -84,7 +104,16 @@ def test_a_module_whose_import_fails_is_shown_with_the_place(
 
 
 @pytest.mark.parametrize(
-    "words", [["run"], ["nope"], ["stop"], ["run", "a:b", "--nope"], ["cluster", "start", "--nope"]]
+    "words",
+    [
+        ["run"],
+        ["nope"],
+        ["stop"],
+        ["run", "a:b", "--nope"],
+        ["cluster", "start", "--nope"],
+        ["stop", "job", "--type", "open"],
+        ["savepoint", "job", "--type", "open"],
+    ],
 )
 def test_wrong_usage_is_2(shell: Shell, words: list[str]) -> None:
     assert shell(*words) == 2
@@ -196,6 +225,21 @@ class TestJobs:
         assert "no such flight" in shell.out
         assert "explode" in shell.out
 
+    def test_a_job_that_keeps_restarting_says_why_each_time(
+        self, shell: Shell, start_cluster: Start, pipelines: str
+    ) -> None:
+        start_cluster()
+        restarts = {"type": "fixed-delay", "fixed-delay.attempts": "2", "fixed-delay.delay": "1200 ms"}
+        defines = [f"-Drestart-strategy.{key}={value}" for key, value in restarts.items()]
+        assert shell("run", f"{pipelines}:failing", "-t", "remote", "--json", *defines) == 1
+        *told, end = shell.err.splitlines()
+        assert len(told) == 2
+        for number, line in enumerate(told):
+            assert f"execution #{number} failed and starts again: UserCodeError: " in line
+            assert "no such flight" in line
+        assert end.startswith("error: job ")
+        assert shell.json()["restarts"] == 2
+
     def test_a_whole_life(self, shell: Shell, start_cluster: Start, pipelines: str, tmp_path: Path) -> None:
         cluster = start_cluster()
         run = ("run", f"{pipelines}:endless", "-t", "remote", "--detached", "--json", "--name", "endless")
@@ -212,8 +256,12 @@ class TestJobs:
 
         assert shell("savepoint", job, "-p", "taken") == 0
         assert str(tmp_path / "taken") in shell.out
-        assert shell("stop", "endless", "--drain", "--json") == 0
+        assert shell("savepoint", job, "-p", "native", "-type", "native", "--json") == 0
+        assert read_savepoint(shell.json()["savepoint"]).format is SavepointFormat.NATIVE
+        assert shell("stop", "endless", "--drain", "--type", "NATIVE", "--json") == 0
         path = shell.json()["resumable"]
+        both = [read_savepoint(found) for found in (path, shell.json()["savepoint"])]
+        assert [found.format for found in both] == [SavepointFormat.NATIVE] * 2
         assert cluster.dispatcher.job(job).state == "FINISHED"
 
         assert shell("stop", job) == 2

@@ -9,6 +9,7 @@ from unistream.base.errors import (
     ConfigError,
     CorruptSnapshot,
     Fenced,
+    MissingCode,
     PartitionLost,
     Transient,
     UserCodeError,
@@ -38,6 +39,9 @@ def caused(error: Exception, *causes: Exception) -> Exception:
         (Fenced("an older epoch"), "Fenced", False),
         (CorruptSnapshot("a file is missing"), "CorruptSnapshot", False),
         (caused(OperatorFailed("x"), UserCodeError("y"), ConfigError("no")), "UserCodeError", False),
+        (MissingCode("no such module"), "UserCodeError", False),
+        (caused(OperatorFailed("x"), ModuleNotFoundError("no such module")), "UserCodeError", False),
+        (caused(OperatorFailed("x"), ImportError("no such name")), "UserCodeError", True),
         (caused(Transient("busy"), ConfigError("of somebody else")), "Transient", True),
         (us.SuppressRestarts("stop"), "SuppressRestarts", False),
         (caused(UserCodeError("y"), us.SuppressRestarts("stop")), "SuppressRestarts", False),
@@ -48,6 +52,11 @@ def caused(error: Exception, *causes: Exception) -> Exception:
 def test_whether_a_restart_may_help(error: Exception, kind: str, recoverable: bool) -> None:
     failure = task_failure(error)
     assert (failure.kind, failure.recoverable) == (kind, recoverable)
+
+
+def test_a_module_that_a_function_misses_is_the_workers_to_have() -> None:
+    error = caused(OperatorFailed("'f' raised No module named 'x'"), ModuleNotFoundError("x"))
+    assert task_failure(error).message == "'f' raised No module named 'x'; install it on the workers"
 
 
 def test_the_partition_that_is_lost_is_found_among_the_causes() -> None:

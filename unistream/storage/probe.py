@@ -1,0 +1,97 @@
+"""Whether snapshots can be stored somewhere: asked once, before a job exists.
+
+What never can be (a file where a directory should be, no permission, no such bucket) is told from a store
+that does not answer just now. Nothing is left behind, save the directory itself where all is well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.storage.location import READ_PAUSE_S, Location
+from unistream.storage.state_files import random_name
+
+ATTEMPTS: Final = 3  # of a store that does not answer; its own client retries, too
+
+_NEVER: Final = (
+    FileExistsError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+    NotImplementedError,
+    ValueError,  # a name that is none for the store
+)
+_NEVER_EITHER: Final = frozenset({errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.EINVAL})
+"""These have no class of their own."""
+
+
+def check_writable(location: Location) -> None:
+    """Makes the directory, writes an object in it, and removes that.
+
+    Raises:
+        ConfigError: it cannot be written, whenever one tries; names it and says why.
+        Unreachable: the store refused `ATTEMPTS` times for another reason, or did not answer.
+    """
+    made = _missing(location)
+    try:
+        _attempts(location)
+    except BaseException:
+        _remove(made)
+        raise
+
+
+def _attempts(location: Location) -> None:
+    for attempt in range(ATTEMPTS):
+        try:
+            return _write(location)
+        except Exception as error:  # each store's client has errors of its own
+            cause = error.__cause__ if isinstance(error.__cause__, OSError) else error
+            if isinstance(cause, _NEVER) or getattr(cause, "errno", None) in _NEVER_EITHER:
+                raise ConfigError(f"cannot store snapshots in {_shown(location)}: {_why(cause)}") from error
+            if attempt == ATTEMPTS - 1:
+                raise Unreachable(
+                    f"cannot store snapshots in {_shown(location)} now: {_why(cause)} ({ATTEMPTS} attempts)"
+                ) from error
+        location.pause(READ_PAUSE_S * 4**attempt)
+    return None
+
+
+def _write(location: Location) -> None:
+    location.fs.makedirs(location.path, exist_ok=True)
+    probe = location.below(f"probe-{random_name()}")
+    try:
+        location.fs.pipe_file(probe.path, b"probe", mode="overwrite")
+    finally:
+        with contextlib.suppress(Exception):  # what counts is whether it was written
+            location.fs.rm_file(probe.path)
+
+
+def _missing(location: Location) -> list[Path]:
+    """Directories of this machine that are not there yet, the innermost first."""
+    if not location.is_local:
+        return []
+    path = Path(location.path)
+    return [one for one in (path, *path.parents) if not os.path.lexists(one)]
+
+
+def _remove(made: list[Path]) -> None:
+    for path in made:
+        with contextlib.suppress(OSError):  # it was never made, or somebody else uses it by now
+            path.rmdir()
+
+
+def _shown(location: Location) -> str:
+    return location.path if location.is_local else location.url
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return "it is, or lies below, a file"
+    text = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    return text or type(error).__name__

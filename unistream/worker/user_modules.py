@@ -1,0 +1,169 @@
+"""Which modules travel with a pipeline: the user's own, as sources.
+
+*Own* is a module with Python source that is neither of the standard library nor of an installed package:
+what the current folder, the folder of a script or ``PYTHONPATH`` gives. A worker on another machine, or one
+that was started elsewhere, does not have it (`docs/decision/user-modules.md`).
+
+What travels is the closure: the modules that the pickled pipeline refers to by name, and each own module
+that one of them imports, at its top or inside of a function. Nothing is imported to find it.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+import sysconfig
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from functools import lru_cache
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+_NEVER: Final = frozenset({"unistream", "pyspark", "py4j"})
+"""Every worker has them, of its own version; `spark-submit` puts its own on ``PYTHONPATH``."""
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+_INSTALLED_BELOW: Final = tuple(
+    os.path.realpath(sysconfig.get_path(kind)) + os.sep
+    for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+)
+
+
+class ModuleSource(msgspec.Struct, frozen=True, array_like=True):
+    """A module as it travels.
+
+    Attributes:
+        name: As it is imported.
+        path: Of its file, where it came from: in tracebacks and ``__file__``.
+        is_package: It may have modules below it.
+        source: As stored, so with its own declaration of an encoding.
+    """
+
+    name: str
+    path: str
+    is_package: bool
+    source: bytes
+
+
+def own_modules(referred: Iterable[str], *, by_value: Collection[str]) -> tuple[ModuleSource, ...]:
+    """The user's modules that are needed where the pickle is opened, by name.
+
+    Args:
+        referred: Names of modules; those of others are passed over.
+        by_value: Modules whose functions lie in the pickle itself. They do not travel, but what they import
+            does.
+    """
+    found: dict[str, ModuleSource] = {}
+    seen: set[str] = set()
+    waiting = list(referred)
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        own = _of_loaded(name) if name in by_value else _of_name(name)
+        if own is None:
+            continue
+        if name not in by_value:
+            found[name] = own
+        parent = name.rpartition(".")[0]
+        waiting += [*([parent] if parent else []), *_imported(own)]
+    return tuple(found[name] for name in sorted(found))
+
+
+def _of_loaded(name: str) -> ModuleSource | None:
+    """A script, or what else lies in the pickle; None: nobody knows its source (a notebook, a shell)."""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    if path is None or not _is_own_file(path):
+        return None
+    with suppress(OSError), open(path, "rb") as file:
+        package = getattr(sys.modules[name], "__package__", None) or ""
+        return ModuleSource(f"{package}.__main__" if package else name, path, False, file.read())
+    return None
+
+
+def _of_name(name: str) -> ModuleSource | None:
+    """None: there is no such module, or it is not the user's, or it has no source."""
+    if name.partition(".")[0] in _NEVER:
+        return None
+    spec = _spec(name)
+    if spec is None or spec.origin is None or not _is_own_file(spec.origin):
+        return None
+    is_package = spec.submodule_search_locations is not None
+    depth = name.count(".") + is_package
+    folder = Path(os.path.abspath(spec.origin)).parents[depth]
+    if name.partition(".")[0] in _installed_into(folder):
+        return None
+    source = _source(spec, spec.origin)
+    return None if source is None else ModuleSource(name, os.path.abspath(spec.origin), is_package, source)
+
+
+def _is_own_file(path: str) -> bool:
+    if not path.endswith(".py") or not _INSTALLED.isdisjoint(path.split(os.sep)):
+        return False
+    return not os.path.realpath(path).startswith(_INSTALLED_BELOW)
+
+
+@lru_cache(maxsize=64)
+def _installed_into(folder: Path) -> frozenset[str]:
+    """Top-level modules of packages that were installed into a folder (``pip install --target``), which need
+    not be named ``site-packages``: by the lists of their files."""
+    names: set[str] = set()
+    for record in folder.glob("*.dist-info/RECORD"):
+        with suppress(OSError, UnicodeError):
+            lines = record.read_text("utf-8").splitlines()
+            names |= {re.split(r"[/\\,]", line, maxsplit=1)[0].removesuffix(".py") for line in lines}
+    return frozenset(names)
+
+
+def _source(spec: ModuleSpec, path: str) -> bytes | None:
+    with suppress(OSError):
+        read = getattr(spec.loader, "get_data", None)  # in a zip file, too
+        if read is not None:
+            return bytes(read(path))
+        with open(path, "rb") as file:
+            return file.read()
+    return None
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Where a module is; unlike `importlib.util.find_spec` it does not import what is above it."""
+    loaded = sys.modules.get(name)
+    if loaded is not None:
+        return getattr(loaded, "__spec__", None)
+    path: Any = None
+    parent = name.rpartition(".")[0]
+    if parent:
+        above = _spec(parent)
+        path = None if above is None else above.submodule_search_locations
+        if path is None:
+            return None
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)  # old libraries have finders without one
+        spec: ModuleSpec | None = None if find is None else find(name, path)
+        if spec is not None:
+            return spec
+    return None
+
+
+def _imported(module: ModuleSource) -> Iterator[str]:
+    """Every name that an import statement of the module may mean."""
+    try:
+        tree = ast.parse(module.source)
+    except (SyntaxError, ValueError):  # it has been imported, or never will be
+        return
+    parts = module.name.split(".")
+    package = parts if module.is_package else parts[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            if base:
+                yield base
+                yield from (f"{base}.{alias.name}" for alias in node.names)
