@@ -1,12 +1,17 @@
 """How fast is keyed state, on one core and without exchange or sources? One JSON line per figure.
 
     python -m benchmarks.state hashmap-record|hashmap-batch|timers-record|timers-batch|restore|snapshot
+                               |reduce-record|reduce-batch|aggregate-record|aggregate-batch
+                               |list-record|list-batch|map-record|map-batch
                                [--rows N] [--backend hashmap|rocksdb]
 
 hashmap-record   rows/s of a function per row that counts by key, and emits a row for each row
 hashmap-batch    rows/s of a function per batch that counts by key, over a column
 timers-record    rows/s of a function per row that moves a timer of its key with each row
 timers-batch     the same per batch, in columns; half of all timers fire in both
+reduce-…         rows/s of functions (per row, per batch) that add up by key in reducing state and emit sums
+aggregate-…      a mean by key in aggregating state; per batch, sums and counts of the batch are merged in
+list-…, map-…    each row becomes an element of its key's list, an entry of its key's map
 restore          bytes that each of two subtasks reads of the tables of one with a million keys, in its share
 snapshot         ms of the synchronous part of a snapshot of a million keys, and of its tables
 `rows_per_s` counts input rows per second of this thread, once every key has been seen.
@@ -16,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import tempfile
 import time
 from collections.abc import Iterator
@@ -86,11 +92,103 @@ class TimersBatches(us.KeyedBatchFunction):
         out.emit(timers.keys.take(pa.array(timers.groups)).append_column("at", timers.times), timers.times)
 
 
+class ReduceRows(us.KeyedProcessFunction):
+    total = us.ReducingStateDescriptor("total", pa.int64(), reduce=operator.add)
+
+    def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
+        total = context.state(self.total)
+        total.add(row["value"])
+        out.emit({"key": row["key"], "total": total.get()})
+
+
+class ReduceBatches(us.KeyedBatchFunction):
+    total = ReduceRows.total
+
+    def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        total = context.column(self.total)
+        total.add(batch.records.column("value"), batch.groups)
+        out.emit(batch.keys.append_column("total", total.get()))
+
+
+class Mean:
+    def create_accumulator(self) -> Any:
+        return {"sum": 0, "count": 0}
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        return {"sum": accumulator["sum"] + value, "count": accumulator["count"] + 1}
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator["sum"] / accumulator["count"]
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return {"sum": one["sum"] + other["sum"], "count": one["count"] + other["count"]}
+
+
+class AggregateRows(us.KeyedProcessFunction):
+    mean = us.AggregatingStateDescriptor(
+        "mean", pa.struct([("sum", pa.int64()), ("count", pa.int64())]), aggregate=Mean()
+    )
+
+    def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
+        mean = context.state(self.mean)
+        mean.add(row["value"])
+        out.emit({"key": row["key"], "mean": mean.get()})
+
+
+class AggregateBatches(us.KeyedBatchFunction):
+    mean = AggregateRows.mean
+
+    def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        mean, keys = context.column(self.mean), batch.keys.num_rows
+        sums = np.bincount(batch.groups, batch.records.column("value").to_numpy(), minlength=keys)
+        counts = np.bincount(batch.groups, minlength=keys)
+        parts = [pa.array(sums.astype(np.int64)), pa.array(counts)]
+        mean.merge(pa.StructArray.from_arrays(parts, ["sum", "count"]))
+        out.emit(batch.keys.append_column("mean", mean.get(pa.float64())))
+
+
+class ListRows(us.KeyedProcessFunction):
+    values = us.ListStateDescriptor("values", pa.int64())
+
+    def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
+        context.state(self.values).add(row["value"])
+
+
+class ListBatches(us.KeyedBatchFunction):
+    values = ListRows.values
+
+    def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        context.column(self.values).add(batch.records.column("value"), batch.groups)
+
+
+class MapRows(us.KeyedProcessFunction):
+    values = us.MapStateDescriptor("values", pa.int64(), key_type=pa.int64())
+
+    def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
+        context.state(self.values).put(row["value"] % 10, row["value"])
+
+
+class MapBatches(us.KeyedBatchFunction):
+    values = MapRows.values
+
+    def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        value = batch.records.column("value").to_numpy()
+        context.column(self.values).put(value % 10, value, batch.groups)
+
+
 _RATES: Final[dict[str, tuple[type[Any], type[Any], int]]] = {
     "hashmap-record": (KeyedProcessOperator, CountRows, 2_000_000),
     "hashmap-batch": (KeyedBatchOperator, CountBatches, 8_000_000),
     "timers-record": (KeyedProcessOperator, TimersRows, 2_000_000),
     "timers-batch": (KeyedBatchOperator, TimersBatches, 8_000_000),
+    "reduce-record": (KeyedProcessOperator, ReduceRows, 2_000_000),
+    "reduce-batch": (KeyedBatchOperator, ReduceBatches, 8_000_000),
+    "aggregate-record": (KeyedProcessOperator, AggregateRows, 2_000_000),
+    "aggregate-batch": (KeyedBatchOperator, AggregateBatches, 8_000_000),
+    "list-record": (KeyedProcessOperator, ListRows, 2_000_000),
+    "list-batch": (KeyedBatchOperator, ListBatches, 2_000_000),
+    "map-record": (KeyedProcessOperator, MapRows, 2_000_000),
+    "map-batch": (KeyedBatchOperator, MapBatches, 2_000_000),
 }
 
 
@@ -107,8 +205,8 @@ def main() -> None:
         elif options.case == "restore":
             lines = restores(options.backend, Path(folder))
         else:
-            operator, function, rows = _RATES[options.case]
-            lines = rates(operator, function, options.rows or rows, options.backend, folder)
+            form, function, rows = _RATES[options.case]
+            lines = rates(form, function, options.rows or rows, options.backend, folder)
         for line in lines:
             print(
                 json.dumps({"benchmark": "state", "case": options.case, "backend": options.backend, **line})
@@ -116,12 +214,12 @@ def main() -> None:
 
 
 def rates(
-    operator: type[Any], function: type[Any], rows: int, kind: str, folder: str
+    form: type[Any], function: type[Any], rows: int, kind: str, folder: str
 ) -> Iterator[dict[str, object]]:
     """Rows per second for each type and number of keys."""
     for number, (key_type, keys) in enumerate((t, k) for t in (pa.int64(), pa.string()) for k in KEYS):
         backend = _backend(kind, Path(folder) / str(number))
-        made: BaseOperator = operator(function(), ["key"])
+        made: BaseOperator = form(function(), ["key"])
         with OperatorHarness(made, backend=backend) as harness:
             made.setup(harness.context, _Dropped())
             for batch in _every_key(keys, key_type):

@@ -155,6 +155,17 @@ def test_a_manifest_reads_back_as_it_was_written(adapter: Adapter) -> None:
     assert adapter.storage.read_manifest(directory) == manifest(3, ref)
 
 
+def test_one_that_can_be_written_says_so_and_keeps_nothing_of_it(adapter: Adapter) -> None:
+    adapter.storage.check_writable()
+    directory, ref = checkpoint(adapter, 3)
+    adapter.storage.check_writable()
+    [stored] = adapter.storage.completed(JOB)
+    assert (stored.directory, stored.manifest) == (directory, manifest(3, ref))
+    fs, path = fsspec.core.url_to_fs(adapter.root)
+    inside = {str(name).rpartition("/")[2] for name in fs.find(path)}
+    assert inside == {"_metadata", ref.path}
+
+
 def test_create_never_overwrites(adapter: Adapter) -> None:
     directory, ref = checkpoint(adapter, 3)
     assert adapter.storage.write_manifest(directory, manifest(3, ref)) is Created.EXISTS

@@ -355,6 +355,27 @@ def test_state_is_found_under_its_former_name(
     assert [table.name for table in restored.tables()] == ["t"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        pytest.param((), ("s",), "'t' is renamed from 's', which is still declared", id="still declared"),
+        pytest.param(("r",), ("r",), "'s' and 't' are both renamed from 'r'", id="two heirs"),
+    ],
+)
+def test_what_is_stored_under_a_former_name_goes_to_one_state(
+    bench: Bench, first: tuple[str, ...], second: tuple[str, ...], text: str
+) -> None:
+    """Also of states that are declared nowhere but where they are asked for."""
+    keyed = bench.make()
+    state = keyed.state(replace(value(), options=StateOptions(renamed_from=first)))
+    keyed.at("a")
+    state.update(5)
+    with pytest.raises(ConfigError, match=text):
+        keyed.state(replace(value(), name="t", options=StateOptions(renamed_from=second)))
+    assert state.value() == 5
+    assert [table.name for table in keyed.tables()] == ["s"]
+
+
 @all_kinds
 def test_a_handle_needs_a_key(
     bench: Bench,

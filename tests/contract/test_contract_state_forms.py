@@ -478,13 +478,17 @@ def test_a_column_expires(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "told"),
-    [(listed(), "only value state"), (value(pickled=True), "pickled")],
-    ids=["list", "pickled"],
+    "declared",
+    [value(pickled=True), listed(pickled=True), mapped(pickled=True)],
+    ids=["value", "list", "map"],
 )
-def test_only_typed_values_have_columns(bench: Bench, declared: StateDescriptor, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        bench.make().backend.column(declared)
+@pytest.mark.parametrize("rows_first", [True, False], ids=["rows first", "column first"])
+def test_only_typed_state_has_columns(bench: Bench, declared: StateDescriptor, rows_first: bool) -> None:
+    keyed = bench.make()
+    if rows_first:
+        keyed.state(declared)
+    with pytest.raises(ConfigError, match="'s' is pickled; a column needs a declared type"):
+        keyed.backend.column(declared)
 
 
 def test_a_column_of_another_type_is_refused(bench: Bench) -> None:

@@ -19,9 +19,9 @@ from unistream.base.ids import CheckpointId
 from unistream.model.column_values import column_values, row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.model.state import StateDescriptor
+from unistream.model.state import StateDescriptor, check_declarations
 from unistream.operator.base import BaseOperator, function_name
-from unistream.operator.process_context import Collector, ProcessContext, declared_states
+from unistream.operator.process_context import Collector, ProcessContext, declarations, declared_states
 from unistream.operator.rows import Row, RowSchema
 from unistream.operator.timer_table import (
     EVENT_TIMERS,
@@ -71,9 +71,13 @@ class KeyedOperator(BaseOperator):
 
     Args:
         key_schema: Names and types of the key columns; None: those of the first batch.
+
+    Raises:
+        ConfigError: what the function declares contradicts itself.
     """
 
     def __init__(self, function: Any, keys: Sequence[str], key_schema: pa.Schema | None) -> None:
+        check_declarations(function_name(function), declarations(function, StateDescriptor))
         self._function = function
         self._keys = list(keys)
         self._key_schema = None if key_schema is None else _without_dictionaries(key_schema)

@@ -8,33 +8,36 @@ columns as well (`timer_columns`): registered for many keys at once, and due as 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import BATCH_ROWS_MAX, MIN_WATERMARK
+from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch
 from unistream.model.key_groups import canonical_keys
-from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.model.state import StateDescriptor
+from unistream.operator.base import function_name
+from unistream.operator.batch_context import BatchContext
 from unistream.operator.expressions import conform, describe
 from unistream.operator.process import KeyedOperator
-from unistream.operator.timer_columns import TimerColumns, Times, distinct
+from unistream.operator.timer_columns import Times, distinct
 from unistream.operator.timer_table import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
     stored_timers,
     table_of_columns,
 )
-from unistream.port.state import ColumnState, KeyedStateBackend
 
-TimesOf: TypeAlias = int | pa.Array | npt.NDArray[Any] | Sequence[int | None]
-GroupsOf: TypeAlias = pa.Array | npt.NDArray[Any] | Sequence[int]
+__all__ = [
+    "BatchCollector",
+    "BatchContext",
+    "KeyedBatch",
+    "KeyedBatchFunction",
+    "KeyedBatchOperator",
+    "TimerBatch",
+]
 
 
 class KeyedBatch:
@@ -67,114 +70,6 @@ class TimerBatch:
         self.times = times
         self.time_domain = time_domain
         self.keys, self.groups = distinct(keys)
-
-
-class BatchContext:
-    """What a function may ask while it is given a batch of rows or of timers."""
-
-    def __init__(self, backend: KeyedStateBackend) -> None:
-        self.watermark = MIN_WATERMARK
-        self.now_ms = 0
-        self.event = TimerColumns()
-        self.processing = TimerColumns()
-        self._backend = backend
-        self._keys: Sequence[Any] | None = None
-        self._records: pa.RecordBatch | None = None
-        self._columns: dict[str, tuple[StateDescriptor, KeyedColumn]] = {}
-
-    def column(self, descriptor: StateDescriptor) -> KeyedColumn:
-        """A value state of the keys of the batch; the same object each time.
-
-        Raises:
-            ConfigError: the state is not a value, or is declared twice with different types, or what was
-                stored under its name cannot be converted.
-        """
-        found = self._columns.get(descriptor.name)
-        if found is None or found[0] is not descriptor:
-            found = (descriptor, KeyedColumn(self._backend.column(descriptor), self))
-            self._columns[descriptor.name] = found
-        return found[1]
-
-    def current_watermark(self) -> int:
-        """ms; the lowest int64 before the first one."""
-        return self.watermark
-
-    def current_processing_time(self) -> int:
-        """Wall clock of the task, ms."""
-        return self.now_ms
-
-    def register_event_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
-        """`on_timers` for keys of the batch, once the watermark has reached `times`.
-
-        Args:
-            times: ms, or timestamps; null: no timer. One number stands for all.
-            groups: Whose they are: positions in `batch.keys`, such as `batch.groups`. None: there is one time
-                for each of `batch.keys`.
-
-        Raises:
-            ValueError: as many times as keys (or groups) are wanted; or a group is not a position in `keys`.
-        """
-        self.event.register(*self._timers(times, groups))
-
-    def delete_event_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
-        """Arguments as above. What is not there stays so."""
-        self.event.delete(*self._timers(times, groups))
-
-    def register_processing_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
-        """`on_timers` for keys of the batch, once the task's clock has reached `times`; as above."""
-        self.processing.register(*self._timers(times, groups))
-
-    def delete_processing_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
-        """Arguments as above. What is not there stays so."""
-        self.processing.delete(*self._timers(times, groups))
-
-    def enter(self, keys: Sequence[Any] | None, records: pa.RecordBatch | None) -> None:
-        """Called by the operator around each call of the user's function: the keys, and their columns."""
-        self._keys, self._records = keys, records
-
-    def _timers(self, times: TimesOf, groups: GroupsOf | None) -> tuple[Times, pa.RecordBatch]:
-        """Without those that are null."""
-        keys = self._records
-        if keys is None:
-            raise RuntimeError("there is no batch in open(); use timers in process_batch or on_timers")
-        if groups is not None:
-            places = np.asarray(groups, np.int64)
-            if len(places) and not 0 <= int(places.min()) <= int(places.max()) < keys.num_rows:
-                raise ValueError(f"groups are positions in the {keys.num_rows} keys of the batch")
-            keys = keys.take(pa.array(places))
-        if isinstance(times, int | np.integer):
-            return np.full(keys.num_rows, times, np.int64), keys
-        at = _milliseconds(times)
-        if len(at) != keys.num_rows:
-            what = "keys of the batch" if groups is None else "groups"
-            raise ValueError(f"{len(at)} times for {keys.num_rows} {what}")
-        if at.null_count:
-            keys, at = keys.filter(at.is_valid()), at.drop_null()
-        return at.to_numpy(), keys
-
-    @property
-    def batch_keys(self) -> Sequence[Any]:
-        """Keys of the batch, as the backend has them."""
-        if self._keys is None:
-            raise RuntimeError("there is no batch in open(); use columns in process_batch")
-        return self._keys
-
-
-class KeyedColumn:
-    """One value for each of the distinct keys of the batch."""
-
-    def __init__(self, column: ColumnState, context: BatchContext) -> None:
-        self._column = column
-        self._context = context
-
-    def get(self) -> pa.Array:
-        """The values, in the order of `batch.keys`; null where there is none."""
-        return self._column.get(self._context.batch_keys)
-
-    def put(self, values: pa.Array | npt.NDArray[Any]) -> None:
-        """Sets them, in the order of `batch.keys`; null removes."""
-        array = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
-        self._column.put(self._context.batch_keys, array)
 
 
 class BatchCollector:
@@ -258,6 +153,9 @@ class KeyedBatchOperator(KeyedOperator):
     Args:
         returns: Schema of the main output; None: whatever the function emits.
         key_schema: Names and types of the key columns; None: those of the first batch.
+
+    Raises:
+        ConfigError: the function has pickled state.
     """
 
     def __init__(
@@ -269,6 +167,12 @@ class KeyedBatchOperator(KeyedOperator):
         key_schema: pa.Schema | None = None,
     ) -> None:
         super().__init__(function, keys, key_schema)
+        for descriptor in self.declared_states():
+            if descriptor.options.pickled:
+                raise ConfigError(
+                    f"state {descriptor.name!r} of {function_name(function)} is pickled; a function per "
+                    "batch has state of Arrow types: declare one, or use a function per row"
+                )
         self._returns = returns
         self._batch_context: BatchContext | None = None
 
@@ -355,12 +259,7 @@ class KeyedBatchOperator(KeyedOperator):
 
     def _open_states(self) -> None:
         for descriptor in self.declared_states():
-            if descriptor.kind is StateKind.VALUE and not descriptor.options.pickled:
-                self.backend.column(descriptor)
-            else:
-                raise ConfigError(
-                    f"state {descriptor.name!r}: a function per batch has value state of declared types"
-                )
+            self.backend.column(descriptor)
 
     def _context_now(self) -> BatchContext:
         context = self._known_context()
@@ -383,17 +282,3 @@ class KeyedBatchOperator(KeyedOperator):
                 None,
             )
         return Batch(conformed, emitted.timestamps)
-
-
-def _milliseconds(times: pa.Array | npt.NDArray[Any] | Sequence[int | None]) -> pa.Array:
-    """As int64.
-
-    Raises:
-        ValueError: they are neither whole numbers nor timestamps of whole ms.
-    """
-    found = times.combine_chunks() if isinstance(times, pa.ChunkedArray) else pa.array(times)
-    if pa.types.is_timestamp(found.type):
-        found = found.cast(pa.timestamp("ms", found.type.tz))
-    elif not pa.types.is_integer(found.type) and not pa.types.is_null(found.type):
-        raise ValueError(f"times of timers are whole milliseconds or timestamps, not {found.type}")
-    return found.cast(pa.int64())

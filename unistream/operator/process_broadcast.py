@@ -16,10 +16,11 @@ from unistream.base.ids import CheckpointId
 from unistream.model.column_values import row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.model.state import MapStateDescriptor, StateDescriptor
+from unistream.model.state import MapStateDescriptor, StateDescriptor, check_declarations
+from unistream.operator.base import function_name
 from unistream.operator.list_state import BroadcastMap
 from unistream.operator.process import KeyedProcessFunction, KeyedProcessOperator
-from unistream.operator.process_context import Collector, ProcessContext
+from unistream.operator.process_context import Collector, ProcessContext, declarations
 from unistream.operator.rows import Row
 from unistream.operator.timers import KeyedTimers
 from unistream.port.state import NO_KEY, KeyedStateBackend
@@ -91,6 +92,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
         key_schema: pa.Schema | None = None,
     ) -> None:
         super().__init__(function, keys, returns=returns, key_schema=key_schema)
+        check_declarations(function_name(function), [*states, *declarations(function, StateDescriptor)])
         self._broadcast = function
         self._states = tuple(states)
         self._maps: dict[str, BroadcastMap] = {}

@@ -150,10 +150,14 @@ def declared_states(function: object) -> tuple[StateDescriptor, ...]:
 
 def declared(function: object, kind: type[Declared]) -> tuple[Declared, ...]:
     """The same for descriptors of one kind."""
-    found: dict[str, Declared] = {}
+    return tuple({one.name: one for one in declarations(function, kind)}.values())
+
+
+def declarations(function: object, kind: type[Declared]) -> list[Declared]:
+    """Descriptors that the function has as attributes, some maybe of the same name. An attribute of a class
+    hides one that is called so in its bases."""
+    found: dict[str, object] = {}
     spaces = [*(vars(cls) for cls in reversed(type(function).__mro__)), getattr(function, "__dict__", {})]
     for space in spaces:
-        for value in space.values():
-            if isinstance(value, kind):
-                found[value.name] = value
-    return tuple(found.values())
+        found.update(space)
+    return [value for value in found.values() if isinstance(value, kind)]

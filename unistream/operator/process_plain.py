@@ -14,10 +14,10 @@ from unistream.base.limits import MIN_WATERMARK
 from unistream.model.column_values import column_values, row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
-from unistream.model.state import OperatorListDescriptor
+from unistream.model.state import OperatorListDescriptor, check_declarations
 from unistream.operator.base import BaseOperator, function_name
 from unistream.operator.list_state import OperatorList
-from unistream.operator.process_context import Collector, declared
+from unistream.operator.process_context import Collector, declarations, declared
 from unistream.operator.rows import Row, RowSchema
 
 
@@ -127,9 +127,13 @@ class ProcessOperator(BaseOperator):
 
     Args:
         returns: Schema of the main output; None: inferred from the first rows, then fixed.
+
+    Raises:
+        ConfigError: what the function declares contradicts itself.
     """
 
     def __init__(self, function: ProcessFunction, *, returns: pa.Schema | None = None) -> None:
+        check_declarations(function_name(function), declarations(function, OperatorListDescriptor))
         self._function = function
         self._schemas: dict[str | None, RowSchema] = {None: RowSchema(returns)}
         self._process: FunctionContext | None = None

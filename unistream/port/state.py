@@ -19,8 +19,10 @@ Timers are not here: the operator keeps them by key, and hands them over in `Ope
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from unistream.base.ids import CheckpointId
@@ -29,6 +31,8 @@ from unistream.model.state import StateDescriptor
 
 KeyTuple = tuple[object, ...]
 """One Python value per key column, in the order of the key."""
+
+GROUP_COLUMN: Final = "group"
 
 
 class NoKey:
@@ -120,6 +124,67 @@ class ColumnState(Protocol):
         """Sets the values; null removes. A key that comes twice keeps its last value."""
 
 
+Places: TypeAlias = npt.NDArray[np.int64]
+"""Row -> position in `keys`: whose a value is. None in its place: there is one value for each key."""
+
+
+class AppendingColumnState(Protocol):
+    """Reducing and aggregating state, many keys at a time. `keys`, here and below, are distinct."""
+
+    def get(self, keys: Sequence[object], type: pa.DataType | None = None) -> pa.Array:
+        """The reduced values, of their declared type or of `type`; or the aggregate's results, of `type` or
+        of what they look like. Null where nothing was added."""
+
+    def add(self, keys: Sequence[object], values: pa.Array, places: Places | None = None) -> None:
+        """Adds the values of a key in their order; null adds nothing."""
+
+    def merge(self, keys: Sequence[object], accumulators: pa.Array, places: Places | None = None) -> None:
+        """Adds what was aggregated elsewhere, by the aggregate's `merge`; null adds nothing. For reducing
+        state the same as `add`."""
+
+    def clear(self, keys: Sequence[object]) -> None: ...
+
+
+class ListColumnState(Protocol):
+    """A list state, many keys at a time."""
+
+    def get(self, keys: Sequence[object]) -> pa.ListArray:
+        """A list per key, in the order in which its elements were added; an empty one, not null, if there are
+        none."""
+
+    def add(self, keys: Sequence[object], values: pa.Array, places: Places | None = None) -> None:
+        """Appends the values of a key in their order; null appends nothing."""
+
+    def put(self, keys: Sequence[object], lists: pa.Array) -> None:
+        """Replaces the lists; null and empty ones remove, and null elements are left out."""
+
+    def clear(self, keys: Sequence[object]) -> None: ...
+
+
+class MapColumnState(Protocol):
+    """A map state, many keys at a time."""
+
+    def get(self, keys: Sequence[object], map_keys: pa.Array, places: Places | None = None) -> pa.Array:
+        """One value for each of `map_keys`; null where there is none, and under null."""
+
+    def put(
+        self, keys: Sequence[object], map_keys: pa.Array, values: pa.Array, places: Places | None = None
+    ) -> None:
+        """Sets entries; null removes one. An entry that comes twice keeps its last value.
+
+        Raises:
+            ValueError: a key of an entry is null.
+        """
+
+    def remove(self, keys: Sequence[object], map_keys: pa.Array, places: Places | None = None) -> None: ...
+
+    def entries(self, keys: Sequence[object]) -> pa.RecordBatch:
+        """All entries: GROUP_COLUMN (int64, position in `keys`, ascending), MAP_KEY_COLUMN, VALUE_COLUMN;
+        those of one key in no order that is promised."""
+
+    def clear(self, keys: Sequence[object]) -> None: ...
+
+
 class KeyedStateBackend(Protocol):
     """Keyed state of one operator of one subtask. Used by the task's thread only, but for snapshots."""
 
@@ -156,11 +221,13 @@ class KeyedStateBackend(Protocol):
                 that cannot be converted (a wider number and an added nullable field can).
         """
 
-    def column(self, descriptor: StateDescriptor) -> ColumnState:
-        """The same state as `state(descriptor)` of a value, a batch at a time.
+    def column(self, descriptor: StateDescriptor) -> Any:
+        """The same state as `state(descriptor)`, a batch at a time: ColumnState, ListColumnState,
+        MapColumnState or AppendingColumnState by the descriptor's class. Values that are not of the declared
+        type are a UserCodeError, at the latest when a snapshot stores them.
 
         Raises:
-            ConfigError: as `state`; or its kind is not VALUE.
+            ConfigError: as `state`; or it is pickled.
         """
 
     def keys(self, name: str) -> Iterator[KeyTuple]:

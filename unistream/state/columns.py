@@ -19,7 +19,6 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.column_values import column_values
-from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import StateDescriptor
 from unistream.state.hashmap_ttl import Lifetime
 from unistream.state.slot_index import SlotIndex, Slots
@@ -39,7 +38,7 @@ class Column:
         self.descriptor = descriptor
         self._index = index
         self._life = life
-        self._storage = _storage_type(descriptor.type)
+        self._storage = storage_type(descriptor.type)
         dtype: Any = object if self._storage is None else self._storage.to_pandas_dtype()
         self._values: npt.NDArray[Any] = np.zeros(SLOTS_MIN, dtype)
         self.valid = np.zeros(SLOTS_MIN, np.bool_)
@@ -52,9 +51,17 @@ class Column:
         shown = there if self._life is None else self._touch(self._life, slots, there)
         return self._array(self._values[slots], shown)
 
+    def live(self, keys: Sequence[object]) -> pa.Array:
+        """The values as a writer sees them: what has expired is not there, and nothing is touched."""
+        slots = self._index.find(keys)
+        self._reach(len(self._index))
+        there = self.valid[slots] & (slots >= 0)
+        if self._life is not None:
+            there &= self._expires[slots] > self._life.now()
+        return self._array(self._values[slots], there)
+
     def put(self, keys: Sequence[object], values: pa.Array) -> None:
-        if len(values) != len(keys):
-            raise UserCodeError(f"{self._what()}: {len(values)} values for {len(keys)} keys")
+        check_count(self.descriptor.name, values, len(keys))
         raw, there = self._raw(values)
         slots = self._index.make(keys)
         self._reach(len(self._index))
@@ -124,16 +131,7 @@ class Column:
         return to_array(values, there, self._storage, self.descriptor.type)
 
     def _raw(self, values: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        if not values.type.equals(self.descriptor.type):
-            try:
-                values = values.cast(self.descriptor.type)
-            except pa.ArrowException as error:
-                raise UserCodeError(
-                    f"{self._what()} was given {values.type}, which is not of its declared type "
-                    f"{self.descriptor.type}: {error}"
-                ) from error
+        values = conformed(self.descriptor.name, values, self.descriptor.type)
         there = (
             np.ones(len(values), np.bool_)
             if values.null_count == 0
@@ -143,13 +141,7 @@ class Column:
             raw = np.empty(len(values), object)
             raw[:] = column_values(values)
             return raw, there
-        number = values if values.type.equals(self._storage) else values.view(self._storage)
-        if number.null_count:
-            number = number.fill_null(False if pa.types.is_boolean(self._storage) else 0)
-        return number.to_numpy(zero_copy_only=False), there
-
-    def _what(self) -> str:
-        return f"state {self.descriptor.name!r}"
+        return stored_numbers(values, self._storage), there
 
 
 class ColumnCopy:
@@ -197,14 +189,8 @@ class SlotValue:
         return self._column.get((self._current.key,))[0].as_py()
 
     def update(self, value: Any) -> None:
-        try:
-            values = pa.array([value], self._column.descriptor.type)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise UserCodeError(
-                f"state {self._column.descriptor.name!r} was given a value that is not of its declared type "
-                f"{self._column.descriptor.type}: {error}"
-            ) from error
-        self._column.put((self._current.key,), values)
+        declared = self._column.descriptor
+        self._column.put((self._current.key,), array_of(declared.name, [value], declared.type))
 
     def clear(self) -> None:
         self.update(None)
@@ -227,8 +213,7 @@ class RowColumn:
         return pa.array(found, self._descriptor.type)
 
     def put(self, keys: Sequence[object], values: pa.Array) -> None:
-        if len(values) != len(keys):
-            raise UserCodeError(f"state {self._descriptor.name!r}: {len(values)} values for {len(keys)} keys")
+        check_count(self._descriptor.name, values, len(keys))
         before = self._current.key
         for key, value in zip(keys, column_values(values), strict=True):
             self._current.key = key
@@ -237,13 +222,54 @@ class RowColumn:
 
 
 def check_column(descriptor: StateDescriptor) -> None:
-    """Raises ConfigError if a state of this kind has no columns."""
-    if descriptor.kind is not StateKind.VALUE:
-        raise ConfigError(
-            f"state {descriptor.name!r} is {descriptor.kind.value} state; only value state has columns"
-        )
+    """Raises ConfigError if a state has no columns."""
     if descriptor.options.pickled:
         raise ConfigError(f"state {descriptor.name!r} is pickled; a column needs a declared type")
+
+
+def check_count(name: str, values: pa.Array, count: int, what: str = "keys") -> None:
+    """Raises UserCodeError unless there are `count` values."""
+    if len(values) != count:
+        raise UserCodeError(f"state {name!r}: {len(values)} values for {count} {what}")
+
+
+def conformed(name: str, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """Values in one piece, of the declared type.
+
+    Raises:
+        UserCodeError: they cannot be converted.
+    """
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    try:
+        return values if values.type.equals(kind) else values.cast(kind)
+    except pa.ArrowException as error:
+        raise UserCodeError(
+            f"state {name!r} was given {values.type}, which is not of its declared type {kind}: {error}"
+        ) from error
+
+
+def array_of(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Python values as an array of the declared type.
+
+    Raises:
+        UserCodeError: one is not of it.
+    """
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise UserCodeError(
+            f"state {name!r} was given a value that is not of its declared type {kind}: {error}"
+        ) from error
+
+
+def stored_numbers(values: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
+    """What values are kept as; 0 where there is none."""
+    number = values if values.type.equals(storage) else values.view(storage)
+    if number.null_count:
+        number = number.fill_null(False if pa.types.is_boolean(storage) else 0)
+    made: npt.NDArray[Any] = number.to_numpy(zero_copy_only=False)
+    return made
 
 
 def to_array(
@@ -257,7 +283,7 @@ def to_array(
     return made if storage.equals(kind) else made.view(kind)
 
 
-def _storage_type(kind: pa.DataType) -> pa.DataType | None:
+def storage_type(kind: pa.DataType) -> pa.DataType | None:
     """The number that a value is kept as; None: it is kept as a Python object."""
     if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
         return kind

@@ -1,7 +1,7 @@
 """Keyed state in memory: a dict by key for each state, or columns where a function works on batches.
 
     state(descriptor)    first ─► Rows (a dict), with a handle of the current key
-    column(descriptor)   first ─► Column (an array, by slot of the key)
+    column(descriptor)   first ─► Column (an array, by slot of the key), or Rows (lists, maps, aggregates)
     the other one afterwards   ─► the same storage through an adapter
     snapshot()                 ─► shallow copies, made at once; their tables are made in the background
 
@@ -26,15 +26,15 @@ from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateTable
 from unistream.model.state import (
     EXPIRES_COLUMN,
     StateDescriptor,
+    check_declarations,
 )
-from unistream.port.state import ColumnState, KeyTuple
+from unistream.port.state import KeyTuple
 from unistream.state.columns import (
     COMPACT_SLOTS_MIN,
     Column,
-    RowColumn,
-    SlotValue,
     check_column,
 )
+from unistream.state.hashmap_columns import is_in_slots, make_column, make_slot_handle
 from unistream.state.hashmap_handles import make_handle, make_rows
 from unistream.state.hashmap_rows import CurrentKey, Rows
 from unistream.state.hashmap_tables import (
@@ -58,7 +58,7 @@ class _State:
     descriptor: StateDescriptor
     store: Rows | Column
     handle: Any
-    column: ColumnState | None = None
+    column: Any = None
 
 
 class HashMapStateBackend:
@@ -124,22 +124,26 @@ class HashMapStateBackend:
             _check_same(found.descriptor, descriptor)
         if found.handle is None:
             assert isinstance(found.store, Column)
-            found.handle = SlotValue(found.store, self._current)
+            found.handle = make_slot_handle(found.descriptor, found.store, self._current)
         return found.handle
 
-    def column(self, descriptor: StateDescriptor) -> ColumnState:
-        found = self._states.get(descriptor.name)
+    def column(self, descriptor: StateDescriptor) -> Any:
+        found, life = self._states.get(descriptor.name), self._life(descriptor)
         if found is None:
             check_column(descriptor)
-            found = self._open(descriptor, Column(descriptor, self._index, self._life(descriptor)))
+            slots = is_in_slots(descriptor)
+            found = self._open(
+                descriptor, Column(descriptor, self._index, life) if slots else make_rows(descriptor)
+            )
         elif found.descriptor is not descriptor:
             _check_same(found.descriptor, descriptor)
         if found.column is None:
             check_column(descriptor)
-            found.column = RowColumn(descriptor, found.handle, self._current)
+            found.column = make_column(descriptor, found.store, found.handle, self._current, life)
         return found.column
 
     def _open(self, descriptor: StateDescriptor, store: Rows | Column) -> _State:
+        check_declarations("this operator", [*(one.descriptor for one in self._states.values()), descriptor])
         name, parts = self._stored(descriptor)
         for part in parts:
             check_fits(descriptor, stored_name=name, kind=part.kind, pickled=part.pickled, schema=part.schema)
@@ -157,8 +161,6 @@ class HashMapStateBackend:
         made = _State(descriptor, store, None)
         if isinstance(store, Rows):
             made.handle = make_handle(descriptor, store, self._current, self._life(descriptor))
-        else:
-            made.column = store
         self._states[descriptor.name] = made
         return made
 

@@ -64,6 +64,13 @@ class Rows:
             found = self.rows[key] = self._copies(found)
         return found
 
+    def owned_all(self, keys: Sequence[Any]) -> list[Any]:
+        """The same of many keys."""
+        if self._frozen:
+            return [self.owned(key) for key in keys]
+        get = self.rows.get
+        return [get(key) for key in keys]
+
 
 def copier(descriptor: StateDescriptor, shallow: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """How what lies under a key is copied: deeply, if a user may change an element in place."""

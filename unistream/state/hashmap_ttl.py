@@ -35,6 +35,25 @@ class Lifetime:
         return self._clock.wall_ms() + self._ms
 
 
+def seen_cell(state: Rows, key: Any, life: Lifetime) -> Any:
+    """The value of a key as a reader sees it, which may make it live longer or remove it; or None."""
+    cell: Cell | None = state.owned(key)
+    if cell is None:
+        return None
+    if cell[1] <= life.now():
+        del state.rows[key]
+        return cell[0] if life.shows_expired else None
+    if life.on_read:
+        state.rows[key] = (cell[0], life.expiry())
+    return cell[0]
+
+
+def live_cell(state: Rows, key: Any, life: Lifetime) -> Any:
+    """As a writer sees it."""
+    cell: Cell | None = state.owned(key)
+    return None if cell is None or cell[1] <= life.now() else cell[0]
+
+
 class _LivingHandle(RowHandle):
     """What it keeps has a time to live."""
 
@@ -52,21 +71,11 @@ class _CellHandle(_LivingHandle):
 
     def _read(self) -> Any:
         """The value as a reader sees it, which may make it live longer or remove it."""
-        key, life = self._current.key, self._life
-        cell: Cell | None = self._state.owned(key)
-        if cell is None:
-            return None
-        if cell[1] <= life.now():
-            del self._rows[key]
-            return cell[0] if life.shows_expired else None
-        if life.on_read:
-            self._rows[key] = (cell[0], life.expiry())
-        return cell[0]
+        return seen_cell(self._state, self._current.key, self._life)
 
     def _live(self) -> Any:
         """The value as a writer sees it."""
-        cell: Cell | None = self._state.owned(self._current.key)
-        return None if cell is None or cell[1] <= self._life.now() else cell[0]
+        return live_cell(self._state, self._current.key, self._life)
 
     def _write(self, value: Any) -> None:
         self._rows[self._current.key] = (value, self._life.expiry())

@@ -34,14 +34,15 @@ from unistream.base.config import (
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.model.keyed_snapshot import RestoredFiles, StateTable
-from unistream.model.state import StateDescriptor
-from unistream.port.state import NO_KEY, ColumnState, KeyTuple
+from unistream.model.state import StateDescriptor, check_declarations
+from unistream.port.state import NO_KEY, KeyTuple
 from unistream.state.columns import check_column
 from unistream.state.hashmap_tables import KeyCodec, described
 from unistream.state.hashmap_ttl import Lifetime
 from unistream.state.migration import check_fits
 from unistream.state.rocksdb_api import RocksDbTuning
-from unistream.state.rocksdb_handles import ColumnHandle, CurrentBytes, make_handle
+from unistream.state.rocksdb_columns import make_column
+from unistream.state.rocksdb_handles import CurrentBytes, make_handle
 from unistream.state.rocksdb_keys import KeyBytes
 from unistream.state.rocksdb_restore import Restorer
 from unistream.state.rocksdb_shards import Groups
@@ -57,7 +58,7 @@ class _Open:
     descriptor: StateDescriptor
     layout: Layout
     handle: Any
-    column: ColumnState | None = None
+    column: Any = None
 
 
 class RocksDbStateBackend:
@@ -151,12 +152,17 @@ class RocksDbStateBackend:
     def state(self, descriptor: StateDescriptor) -> Any:
         return self._opened(descriptor).handle
 
-    def column(self, descriptor: StateDescriptor) -> ColumnState:
+    def column(self, descriptor: StateDescriptor) -> Any:
         check_column(descriptor)
         found = self._opened(descriptor)
         if found.column is None:
-            families = self._store.families(found.layout)
-            found.column = ColumnHandle(descriptor, found.layout, families, self._life(descriptor))
+            found.column = make_column(
+                descriptor,
+                found.layout,
+                self._store.families(found.layout),
+                life=self._life(descriptor),
+                numbers=self._store.numbers,
+            )
         return found.column
 
     def _opened(self, descriptor: StateDescriptor) -> _Open:
@@ -165,6 +171,7 @@ class RocksDbStateBackend:
             if found.descriptor is not descriptor:
                 _check_same(found.descriptor, descriptor)
             return found
+        check_declarations("this operator", [*(one.descriptor for one in self._open.values()), descriptor])
         layout = self._take_over(descriptor)
         self._store.layouts[layout.name] = layout
         handle = make_handle(

@@ -1,4 +1,4 @@
-"""Handles of the current key over the column families of a state: `port.state` row by row, and `ColumnState`.
+"""Handles of the current key over the column families of a state: `port.state` row by row.
 
 What has expired is removed when it is touched (there is no compaction filter to do it), as in
 `unistream.state.hashmap_ttl`, whose rules are these.
@@ -9,10 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from unistream.base.errors import UserCodeError
-from unistream.model.column_values import column_values
 from unistream.model.state import (
     AggregateFunction,
     AggregatingStateDescriptor,
@@ -317,67 +313,3 @@ class MapHandle(_Cells):
 
     def clear(self) -> None:
         self._remove_all(self._current.key)
-
-
-class ColumnHandle:
-    """`port.state.ColumnState`: a look-up and a write for a whole batch."""
-
-    def __init__(
-        self,
-        descriptor: StateDescriptor,
-        layout: Layout,
-        families: Families,
-        life: Lifetime | None,
-    ) -> None:
-        self._descriptor = descriptor
-        self._layout = layout
-        self._families = families
-        self._life = life
-
-    def get(self, keys: Sequence[object]) -> pa.Array:
-        stored = self._families.get_many(keys)
-        if self._life is not None:
-            stored = self._touched(keys, stored, self._life)
-        load = self._layout.load
-        values = [None if cell is None else load(cell) for cell in stored]
-        return pa.array(values, self._descriptor.type)
-
-    def put(self, keys: Sequence[object], values: pa.Array) -> None:
-        name, kind = self._descriptor.name, self._descriptor.type
-        if len(values) != len(keys):
-            raise UserCodeError(f"state {name!r}: {len(values)} values for {len(keys)} keys")
-        if isinstance(values, pa.ChunkedArray):
-            values = values.combine_chunks()
-        try:
-            values = values if values.type.equals(kind) else values.cast(kind)
-        except pa.ArrowException as error:
-            raise UserCodeError(
-                f"state {name!r} was given {values.type}, which is not of its declared type {kind}: {error}"
-            ) from error
-        dump = self._layout.dump
-        cells: Iterable[bytes | None] = (
-            None if value is None else dump(value) for value in column_values(values)
-        )
-        if self._life is not None:
-            expiry = self._life.expiry()
-            cells = (None if cell is None else stamped(expiry, cell) for cell in cells)
-        self._families.write(zip(keys, cells, strict=True))  # type: ignore[arg-type]
-
-    def _touched(
-        self, keys: Sequence[object], stored: list[bytes | None], life: Lifetime
-    ) -> list[bytes | None]:
-        """What a reader sees; expired values are removed, others live longer if reads count."""
-        now, expiry = life.now(), life.expiry()
-        changes: dict[object, bytes | None] = {}
-        seen: list[bytes | None] = []
-        for key, cell in zip(keys, stored, strict=True):
-            expired = cell is not None and expiry_of(cell) <= now
-            value = None if cell is None else cell[TIME_BYTES:]
-            if expired:
-                changes[key] = None
-            elif value is not None and life.on_read:
-                changes[key] = stamped(expiry, value)
-            seen.append(value if not expired or life.shows_expired else None)
-        if changes:
-            self._families.write(changes.items())  # type: ignore[arg-type]
-        return seen

@@ -52,13 +52,15 @@ def write_task_snapshot(
     *,
     finished: bool,
     native: bool = False,
+    shared: bool = True,
 ) -> tuple[TaskSnapshot, int]:
     """Stores the snapshots of all operators of a task: what to acknowledge, and its size in bytes.
 
     The size is that of all that the snapshot refers to; what was stored for it is `writer.bytes_written`.
 
-    `native`: a backend that has files of its own stores those, and shares them with other checkpoints.
-    Otherwise, and always for a savepoint, its state is stored as tables.
+    `native`: a backend that has files of its own stores those; otherwise its state is stored as tables.
+    `shared`: such files are common to checkpoints, and each is stored once. False: the snapshot has them all
+    to itself, in its own directory.
 
     Raises:
         UnfitState: the user's function is to blame.
@@ -71,7 +73,7 @@ def write_task_snapshot(
             if snapshot.is_empty:
                 continue
             try:
-                handle = _write_operator(snapshot, FolderWriter(writer, uid), native=native)
+                handle = _write_operator(snapshot, FolderWriter(writer, uid), native=native, shared=shared)
             except UserCodeError as error:
                 raise UnfitState(str(error), uid) from error
             operators[uid] = handle
@@ -80,16 +82,19 @@ def write_task_snapshot(
         for snapshot in snapshots.values():
             if snapshot.state is not None:
                 snapshot.state.release()
-    return TaskSnapshot(operators=operators, finished=finished), total
+    watermarks = {uid: one.watermark for uid, one in snapshots.items() if one.watermark is not None}
+    return TaskSnapshot(operators=operators, finished=finished, watermarks=watermarks), total
 
 
-def _write_operator(snapshot: OperatorSnapshot, writer: StateWriter, *, native: bool) -> OperatorStateHandle:
+def _write_operator(
+    snapshot: OperatorSnapshot, writer: StateWriter, *, native: bool, shared: bool
+) -> OperatorStateHandle:
     files = snapshot.state.files() if native and snapshot.state is not None else None
     written = (write_keyed_table(table, writer) for table in _tables(snapshot, with_state=files is None))
     return OperatorStateHandle(
         keyed=tuple(handle for handle in written if handle is not None),
         lists=tuple(_write_list(name, state, writer) for name, state in snapshot.lists.items()),
-        native=() if files is None else (_write_native(files, writer),),
+        native=() if files is None else (_write_native(files, writer, shared=shared),),
     )
 
 
@@ -109,12 +114,15 @@ def _own_table(name: str, table: pa.Table) -> StateTable:
     )
 
 
-def _write_native(files: FileSet, writer: StateWriter) -> NativeHandle:
-    """Files with rows are shared; the backend's own metadata belongs to this checkpoint alone."""
+def _write_native(files: FileSet, writer: StateWriter, *, shared: bool) -> NativeHandle:
+    """Files with rows may be shared; the backend's own metadata belongs to this snapshot alone."""
     refs: dict[str, FileRef] = {}
     for file in files.files:
-        refs[file.name] = file.stored or writer.copy(file.name, file.path, shared=file.key_groups is not None)
-    files.remember(refs)
+        stored = file.stored if shared else None
+        with_rows = file.key_groups is not None
+        refs[file.name] = stored or writer.copy(file.name, file.path, shared=shared and with_rows)
+    if shared:
+        files.remember(refs)
     return NativeHandle(
         format=files.format,
         key_groups=files.key_groups,

@@ -94,8 +94,13 @@ class ColumnInOpen(us.KeyedBatchFunction):
         context.column(us.ValueStateDescriptor("s", pa.int64())).get()
 
 
-class ListInBatch(us.KeyedBatchFunction):
-    s = us.ListStateDescriptor("s", pa.int64())
+class ObjectsInBatch(us.KeyedBatchFunction):
+    s = us.ListStateDescriptor("s", pa.binary(), options=us.StateOptions(pickled=True))
+
+
+class WrongGroups(us.KeyedBatchFunction):
+    def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
+        context.column(us.ListStateDescriptor("s", pa.int64())).add([1], [1])
 
 
 class WrongOutput(us.KeyedBatchFunction):
@@ -111,7 +116,8 @@ class WrongOutput(us.KeyedBatchFunction):
             UserCodeError,
             r"function 'ColumnInOpen', open raised RuntimeError: .*process_batch",
         ),
-        (ListInBatch(), ConfigError, r"operator 'operator': state 's': a function per batch has value state"),
+        (ObjectsInBatch(), ConfigError, r"state 's' of function 'ObjectsInBatch' is pickled; a function per"),
+        (WrongGroups(), UserCodeError, r"ValueError: groups are positions in the 1 keys of the batch"),
         (us.KeyedBatchFunction(), UserCodeError, "must define process_batch"),
         (WrongOutput(), UserCodeError, "emit takes a pyarrow.RecordBatch, not list"),
     ],

@@ -136,6 +136,18 @@ def test_damage_in_rows_of_others_is_theirs_to_notice() -> None:
     assert groups_in(read_keyed_share(share(handle, 2, 3), files)) == [9]
 
 
+def test_the_footer_is_not_trusted() -> None:
+    """It is for other readers: whatever is in it, each row read is one that was written."""
+    files = MemoryFiles("d", {})
+    handle = written(files, rows([1, 1, 4, 9]))
+    whole = files.stored[handle.file.path]
+    footer = slice(handle.offsets[-1], len(whole) - len(b"ARROW1"))
+    nonsense = b"\xff" * (footer.stop - footer.start)
+    files.stored[handle.file.path] = whole[: footer.start] + nonsense + whole[footer.stop :]
+    assert groups_in(read_keyed_share(share(handle), files)) == [1, 1, 4, 9]
+    assert groups_in(read_keyed_share(share(handle, 1, 2), files)) == [4]
+
+
 @pytest.mark.parametrize(
     "change",
     [

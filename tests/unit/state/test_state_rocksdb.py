@@ -117,10 +117,10 @@ def expected(count: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def stored(
-    backend: RocksDbStateBackend, number: int, files: MemoryFiles, *, native: bool
+    backend: RocksDbStateBackend, number: int, files: MemoryFiles, *, native: bool, shared: bool = True
 ) -> OperatorStateHandle:
     snapshot = OperatorSnapshot(state=backend.snapshot(CheckpointId(number)))
-    task, _ = write_task_snapshot({UID: snapshot}, files, finished=False, native=native)
+    task, _ = write_task_snapshot({UID: snapshot}, files, finished=False, native=native, shared=shared)
     return task.operators[UID]
 
 
@@ -244,6 +244,34 @@ def test_a_restored_backend_goes_on(make: Make, tmp_path: Path, *, native: bool)
     words.add("z")
     assert words.get() == ("w0", "x", "y", "z")
     assert len(list(third.keys("count"))) == 20
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["tables", "files"])
+def test_what_was_written_row_by_row_goes_on_in_columns(make: Make, tmp_path: Path, *, native: bool) -> None:
+    files = MemoryFiles("d", {})
+    first = make()
+    fill(first, 20)
+    found = {}
+    for part in restored(make, tmp_path, files, [stored(first, 1, files, native=native)], 2):
+        mine = sorted(part.keys("count"), key=lambda key: int(str(key[1])))
+        columns = list(zip(*mine, strict=True))
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(columns[0]), pa.array(columns[1], pa.int64())], schema=KEY
+        )
+        at = part.keys_of(batch)
+        number, words, seen, total = (part.column(descriptor) for descriptor in ALL)
+        number.put(at, number.get(at))
+        words.add(at, pa.array(["z"] * len(at)))
+        total.add(at, pa.array([1.0] * len(at)))
+        seen.remove(
+            at, pa.array([-int(str(n)) for _, n in mine if n], pa.int64()), np.flatnonzero(columns[1])
+        )
+        found |= contents(part)
+    late = DAY + datetime.timedelta(hours=1)
+    assert found == {
+        key: (number, (*words, "z"), {number: DAY} if number else {0: late}, total + 1)
+        for key, (number, words, _, total) in expected(20).items()
+    }
 
 
 def test_a_widened_type_is_converted_from_files_too(make: Make, tmp_path: Path) -> None:
@@ -376,6 +404,21 @@ def test_a_savepoint_between_checkpoints_changes_nothing(make: Make) -> None:
     assert {table.name for table in savepoint.keyed} == {descriptor.name for descriptor in ALL}
     backend.notify_complete(CheckpointId(2))
     assert _uploaded(stored(backend, 3, files, native=True)) == first
+
+
+def test_a_native_savepoint_is_whole_and_checkpoints_know_nothing_of_it(make: Make, tmp_path: Path) -> None:
+    files = MemoryFiles("d", {})
+    backend = make()
+    fill(backend, 50)
+    first = _uploaded(stored(backend, 1, files, native=True))
+    backend.notify_complete(CheckpointId(1))
+    savepoint = stored(backend, 2, files, native=True, shared=False)
+    assert _uploaded(savepoint) == {}, "neither files that a checkpoint has stored nor files for others"
+    backend.notify_complete(CheckpointId(2))  # of a stop: tasks hear of it
+    assert _uploaded(stored(backend, 3, files, native=True)) == first
+    own = MemoryFiles("moved", {k: v for k, v in files.stored.items() if not k.startswith("shared/")})
+    news = restored(make, tmp_path, own, [savepoint], 2)
+    assert {key: value for one in news for key, value in contents(one).items()} == expected(50)
 
 
 def test_after_a_restore_everything_is_stored_anew(make: Make, tmp_path: Path) -> None:

@@ -75,6 +75,14 @@ def test_nothing_is_stored_for_operators_without_state() -> None:
     assert (size, store.files) == (0, {})
 
 
+def test_watermarks_are_told_of_all_operators_and_are_no_state() -> None:
+    store = MemoryStateStore()
+    snapshots = {UID: OperatorSnapshot(watermark=7), OperatorUid("unknown"): OperatorSnapshot()}
+    task, size = write_task_snapshot(snapshots, store.writer("d"), finished=False)
+    assert task.watermarks == {UID: 7}
+    assert (task.operators, size) == ({}, 0)
+
+
 @pytest.mark.parametrize(
     ("size", "files"), [(STATE_INLINE_BYTES_MAX, 0), (STATE_INLINE_BYTES_MAX + 1, 1)], ids=["inline", "file"]
 )
