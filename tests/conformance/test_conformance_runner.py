@@ -14,6 +14,7 @@ from unistream.base.errors import NotFound
 from unistream.testing.conformance.__main__ import main
 from unistream.testing.conformance.case import Comparison, SkipCase
 from unistream.testing.conformance.files import Found, find_cases
+from unistream.testing.conformance.prose import IN_WORDS
 from unistream.testing.conformance.runner import differing, report, run_case, run_cases
 
 HERE = Path(__file__).parent
@@ -111,6 +112,40 @@ def test_a_run_in_which_nothing_failed_ends_with_0(tmp_path: Path) -> None:
     assert main([str(path)]) == 0
 
 
+NO_CASES: list[Any] = [
+    pytest.param({}, id="an empty folder"),
+    pytest.param({"a.json": {"cases": [{"name": "odd", "colour": "red"}]}}, id="an entry of another shape"),
+    pytest.param({"a.json": {"plans": []}}, id="an empty section"),
+    pytest.param({"a.json": [1], "notes.md": "words"}, id="no sections, and a text"),
+    pytest.param({"a.json": {"sequences": [{"name": "cancel"}]}}, id="only words"),
+]
+
+
+@pytest.mark.parametrize("files", NO_CASES)
+def test_a_run_in_which_no_case_was_played_ends_with_1_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], files: dict[str, object]
+) -> None:
+    for name, content in files.items():
+        write(tmp_path, name, content)
+    assert main([str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1].startswith("0 passed, 0 failed, ")
+    assert printed.err == (
+        f"error: no case was played: no file of {tmp_path} holds one that a machine reads\n"
+    )
+
+
+def test_what_a_test_of_ours_shows_is_listed_with_the_test(tmp_path: Path) -> None:
+    names = [case["name"] for case in json.loads((HERE / "lifecycle.json").read_text())["sequences"]]
+    lines = lines_of(write(tmp_path, "x.json", {"sequences": [{"name": name} for name in names]}))
+    assert lines[0] == f"skipped {len(names)}: {IN_WORDS}"
+    tests = [line for line in lines if line.startswith("    -> tests/conformance/test_conformance_")]
+    assert [line for line in lines[1:-1] if line not in tests] == [
+        f"  x.json sequences: {name}" for name in names
+    ]
+    assert len(tests) >= len(names)
+
+
 def test_the_name_of_a_file_means_nothing(tmp_path: Path) -> None:
     content = json.loads((HERE / "keygroups.json").read_text())
     assert lines_of(write(tmp_path, "x.json", content))[-1] == lines_of(HERE / "keygroups.json")[-1]
@@ -122,9 +157,9 @@ def test_what_no_machine_reads_is_listed_with_a_reason(tmp_path: Path) -> None:
     write(tmp_path, "c.json", [1, 2])
     write(tmp_path, "notes.md", "words")
     assert lines_of(tmp_path) == [
-        "skipped 2: no machine reads a section of this name",
+        "skipped 2: no machine reads a section of this name: {name}",
         "  a.json newSection: first; a.json newSection: second",
-        "skipped 1: no machine reads an entry of another shape",
+        "skipped 1: no machine reads an entry of this shape: {colour, name}",
         "  b.json cases: odd",
         "skipped 1: no sections: the file is not a JSON object",
         "  c.json -: (the file)",

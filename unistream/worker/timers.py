@@ -40,12 +40,11 @@ class TaskTimers:
         return True
 
     def quiesce(self) -> None:
-        """Fires what is due already, then nothing any more."""
-        now_ms = self._clock.wall_ms()
-        pending = len(self._heap)
-        while pending > 0 and self.fire_due(now_ms):
-            pending -= 1  # timers that re-register themselves do not keep it here
+        """Fires what is due already, then nothing any more: not what these timers register either."""
         self._quiesced = True
+        now_ms = self._clock.wall_ms()
+        while self.fire_due(now_ms):
+            pass
         self._heap.clear()
 
     @property

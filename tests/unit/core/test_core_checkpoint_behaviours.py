@@ -1,24 +1,18 @@
-"""Flink's behaviours of the checkpoint coordinator that are told in words: which of our tests shows each.
+"""Flink's behaviours of the checkpoint coordinator that are told in words and that no other test shows.
 
-They are `coordinatorBehaviours` and `stopWithSavepointTermination` of tests/conformance/checkpoint_plan.json.
-One that no test shows fails here, or has its reason in NOT_APPLICABLE.
+They are `coordinatorBehaviours` and `stopWithSavepointTermination` of tests/conformance/checkpoint_plan.json;
+which test shows each is in `unistream.testing.conformance.prose`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-
 import msgspec
 import pytest
-import test_core_checkpoint as one
 import test_core_checkpoint_many as many
-import test_core_job_machine as life
 import test_core_stop_race as race
 from test_core_checkpoint import INTERVAL, PAUSE, Rig, kinds
 
-from unistream.base.ids import CheckpointId, JobId
+from unistream.base.ids import CheckpointId, JobId, VertexId
 from unistream.core import job_messages as jm
 from unistream.core.execution import ExecutionState
 from unistream.core.job_settings import RestorePoint
@@ -26,7 +20,6 @@ from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import TaskSnapshot
 
-CASES = json.loads((Path(__file__).parents[2] / "conformance" / "checkpoint_plan.json").read_text())
 NOT_AFTER_FINISH = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}
 STORED = {"execution.checkpointing.num-retained": "1"}
 
@@ -98,6 +91,25 @@ def test_an_ack_of_another_job_changes_nothing() -> None:
         assert rig.do(lambda c, ack=ack: c.acked(ack)) == []
 
 
+def test_acks_of_what_is_not_there_change_nothing() -> None:
+    """Of an unknown checkpoint, an unknown task and an unknown attempt; the pending one still needs all."""
+    rig = Rig()
+    rig.start()
+    rig.ready(1)
+    known = rig.attempts[0]
+    strangers = [
+        (known, CheckpointId(7)),
+        (msgspec.structs.replace(known, index=99), CheckpointId(1)),
+        (msgspec.structs.replace(known, vertex=VertexId("f" * 32)), CheckpointId(1)),
+        (msgspec.structs.replace(known, attempt=known.attempt + 1), CheckpointId(1)),
+    ]
+    for attempt, checkpoint in strangers:
+        ack = msg.CheckpointAcked(attempt=attempt, checkpoint_id=checkpoint, snapshot=TaskSnapshot())
+        assert kinds(rig.do(lambda c, ack=ack: c.acked(ack))) in ([], ["DiscardFiles"])
+    assert kinds(rig.ack(1, 1, 2, 3, 4)) == [], "the first task's is missing"
+    assert "WriteManifest" in kinds(rig.ack(1, 0))
+
+
 def test_the_pause_counts_from_the_completion() -> None:
     rig = Rig({"execution.checkpointing.interval": "12 ms", "execution.checkpointing.min-pause": "50 ms"})
     rig.start()
@@ -110,6 +122,19 @@ def test_the_pause_counts_from_the_completion() -> None:
     assert (pause.timer, pause.delay_ms) == (PAUSE, 50)
     assert kinds(rig.fire(INTERVAL)) == [], "the interval is over long since"
     assert "PrepareDirectory" in kinds(rig.fire(PAUSE))
+
+
+def test_the_pause_counts_from_the_completion_of_a_savepoint_too() -> None:
+    rig = Rig({"execution.checkpointing.interval": "12 ms", "execution.checkpointing.min-pause": "50 ms"})
+    rig.start()
+    rig.fire(PAUSE)
+    rig.complete(1)
+    rig.ask(SnapshotKind.SAVEPOINT)
+    rig.ready(2)
+    rig.ack(2)
+    rig.settle_triggers()
+    [pause] = [c for c in rig.durable(2) if isinstance(c, jm.SetTimer)]
+    assert (pause.timer, pause.delay_ms) == (PAUSE, 50)
 
 
 def test_a_synchronous_savepoint_that_is_declined_fails_the_job_whatever_is_tolerable() -> None:
@@ -218,72 +243,3 @@ def test_a_stop_that_fails_when_a_task_has_finished_is_answered() -> None:
     assert "it took longer than" in (answer.error or "")
     assert rig.coordinator.stop is None
     assert len(rig.failures) == 1, "the others stand behind the barrier"
-
-
-SHOWN_BY: dict[str, Callable[..., None]] = {
-    "not all tasks running": test_nothing_is_sent_when_a_task_does_not_run,
-    "some tasks finished, feature disabled": test_a_checkpoint_when_a_task_has_finished,
-    "tasks finished and IOException": test_a_checkpoint_when_a_task_has_finished,
-    "decline": test_a_declined_checkpoint_is_told_to_all_once_and_what_comes_later_is_ignored,
-    "decline with job failing": one.test_one_failure_more_than_tolerable_fails_the_job,
-    "happy path": test_acks_come_in_any_order_and_twice,
-    "timeout": one.test_a_triggered_checkpoint,
-    "IOException of storage": test_a_directory_that_cannot_be_made_counts,
-    "wrong messages": test_an_ack_of_another_job_changes_nothing,
-    "max concurrent": many.test_as_many_as_allowed_and_each_completion_makes_room_for_one,
-    "min pause": test_the_pause_counts_from_the_completion,
-    "interval smaller than pause": test_the_pause_counts_from_the_completion,
-    "unaligned needs max concurrent 1": many.test_unaligned_checkpoints_come_one_at_a_time,
-    "savepoints are not subsumed and do not subsume": many.test_savepoints_neither_subsume_nor_are_subsumed,
-    "concurrent savepoints": many.test_five_savepoints_run_at_once_and_complete_in_any_order,
-    "min pause does not delay savepoints": many.test_five_savepoints_run_at_once_and_complete_in_any_order,
-    "sync savepoint declined": (
-        test_a_synchronous_savepoint_that_is_declined_fails_the_job_whatever_is_tolerable
-    ),
-    "shutdown": test_a_job_that_ends_while_a_snapshot_is_being_started_refuses_it,
-    "trigger while triggering": many.test_only_one_is_being_started_at_a_time,
-    "failed trigger does not block the queue": (
-        test_a_request_that_fails_does_not_keep_the_others_from_their_turn
-    ),
-    "canceller during trigger": many.test_the_next_one_starts_when_the_one_that_was_being_started_is_given_up,
-    "discarding a triggering checkpoint": (
-        many.test_the_next_one_starts_when_the_one_that_was_being_started_is_given_up
-    ),
-    "abort carries latest completed id": (
-        test_a_completed_savepoint_is_not_the_latest_completed_one_of_an_abort
-    ),
-    "operator coordinators": (
-        one.test_a_snapshot_starts_only_when_every_split_has_arrived_and_holds_back_the_others
-    ),
-    "region recovery resets master hooks": test_readers_that_restart_give_their_splits_back_and_no_others_do,
-    "null subtask state": test_a_task_without_state_is_one_without_state,
-    "retention with savepoints in store": test_the_last_checkpoint_and_the_last_savepoint_are_kept,
-    # stop with savepoint
-    "savepoint failed": test_a_stop_that_fails_brings_periodic_checkpoints_back,
-    "savepoint failed, executions failed": (
-        life.test_a_stop_that_was_still_waiting_when_the_job_failed_leaves_nothing_behind
-    ),
-    "savepoint failed, executions finished": test_a_stop_that_fails_when_a_task_has_finished_is_answered,
-    "StopWithSavepointTerminationManager": life.test_a_stop_is_answered_when_the_job_has_finished,
-}
-
-NOT_APPLICABLE = {
-    "master hook failure": "there are no master hooks; splits are held back by `Sources` instead",
-    "canceller on disposed": "a timer is cancelled by a command, which has no result",
-    "termination before savepoint result": "both are events of one machine; it has no handler to misuse",
-    "both or neither argument": "the same",
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        case["name"]
-        for kind in ("coordinatorBehaviours", "stopWithSavepointTermination")
-        for case in CASES[kind]
-    ],
-)
-def test_each_behaviour_is_shown_by_a_test(name: str) -> None:
-    shown = SHOWN_BY.get(name)
-    assert shown is not None or name in NOT_APPLICABLE, "no test shows it"
-    assert shown is None or shown.__name__.startswith("test_")

@@ -13,9 +13,9 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, VertexId
-from unistream.base.limits import LOCAL_QUEUE_BATCHES
+from unistream.base.limits import LOCAL_QUEUE_BATCHES, MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
-from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.elements import Batch, SavepointFormat, SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import CheckpointAborted, CheckpointDeclined, Split, TriggerCheckpoint
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
@@ -239,6 +239,31 @@ def test_a_snapshot_holds_exactly_the_rows_before_its_barrier() -> None:
     assert 0 < stored == read
 
 
+@pytest.mark.parametrize(
+    ("newest", "last", "watermark"),
+    [
+        pytest.param(None, False, MIN_WATERMARK, id="before the first rows there is none"),
+        pytest.param(99, False, 98, id="an operator behind an exchange has the source's"),
+        pytest.param(99, True, MAX_WATERMARK, id="at the end of all data it is the last"),
+    ],
+)
+def test_a_snapshot_tells_the_watermark_of_each_operator(
+    newest: int | None, last: bool, watermark: int
+) -> None:
+    job = TaskJob(_graph(2), _Chains(lambda: SumByKey({})))
+    for index in range(2):
+        splits = [] if newest is None else [Split(id="0", data=f"0-{newest + 1}".encode())]
+        job.assign("S", splits, index=index, no_more=last)
+    job.run()
+    job.clock.now_ms += 1_000  # longer than the interval of watermarks
+    job.run()
+    snapshot = job.trigger(SnapshotKind.CHECKPOINT)
+    job.run()
+    assert {str(s): task.watermarks for s, task in snapshot.acked.items()} == {
+        f"{vertex}#{index}": {OperatorUid(vertex): watermark} for vertex in "SK" for index in range(2)
+    }
+
+
 # --- backpressure ---------------------------------------------------------------------------------
 
 
@@ -399,6 +424,55 @@ def test_state_that_is_not_as_declared_fails_the_task_and_not_only_the_checkpoin
     assert "not of its declared type int64" in failure.message
     assert "not a number" in failure.traceback
     assert not any(isinstance(report, CheckpointDeclined) for report in job.reports)
+
+
+CANONICAL, NATIVE = SavepointFormat
+
+
+class Closing(SumByKey):
+    def close(self) -> None:
+        self.context.state.close()
+
+
+@pytest.mark.parametrize(
+    ("backend", "incremental", "kind", "form", "stored"),
+    [
+        ("rocksdb", "true", SnapshotKind.CHECKPOINT, CANONICAL, "shared files"),
+        ("rocksdb", "false", SnapshotKind.CHECKPOINT, CANONICAL, "tables"),
+        ("rocksdb", "true", SnapshotKind.SAVEPOINT, CANONICAL, "tables"),
+        ("rocksdb", "true", SnapshotKind.SAVEPOINT, NATIVE, "files"),
+        ("rocksdb", "false", SnapshotKind.SAVEPOINT, NATIVE, "files"),
+        ("rocksdb", "true", SnapshotKind.SUSPEND, NATIVE, "files"),
+        ("rocksdb", "true", SnapshotKind.TERMINATE, NATIVE, "files"),
+        ("hashmap", "true", SnapshotKind.CHECKPOINT, CANONICAL, "tables"),
+        ("hashmap", "true", SnapshotKind.SAVEPOINT, NATIVE, "tables"),
+    ],
+)
+def test_what_a_snapshot_stores_of_keyed_state(
+    backend: str, incremental: str, kind: SnapshotKind, form: SavepointFormat, stored: str
+) -> None:
+    config = {"state.backend.type": backend, "execution.checkpointing.incremental": incremental}
+    job = TaskJob(_graph(1, config=config), _Chains(lambda: Closing({})))
+    _assign(job, 1, 20)
+    while job.task("K").metrics().records_in == 0:
+        for task in job.tasks.values():
+            task.step()
+    before = job.trigger(SnapshotKind.CHECKPOINT)  # its files must not be referred to by a savepoint
+    while not before.completed:
+        for task in job.tasks.values():
+            task.step()
+    snapshot = job.trigger(kind, form)
+    job.run()
+    job.cancel()
+    job.run()
+    handle = snapshot.acked[SubtaskId(VertexId("K"), 0)].operators[OperatorUid("K")]
+    refs = [file.ref for native in handle.native for file in native.files]
+    shared = [ref for ref in refs if ref.shared]
+    assert (bool(handle.keyed), bool(refs), bool(shared)) == {
+        "tables": (True, False, False),
+        "files": (False, True, False),
+        "shared files": (False, True, True),
+    }[stored]
 
 
 class Locks(SumByKey):
@@ -574,3 +648,23 @@ def _abort(job: TaskJob, number: int) -> CheckpointAborted:
     return CheckpointAborted(
         attempt=job.task("S").deployment.attempt, checkpoint_id=CheckpointId(number), latest_completed=None
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "state"),
+    [
+        pytest.param({}, TaskState.RUNNING, id="it waits for its last checkpoint"),
+        pytest.param(
+            {"execution.checkpointing.checkpoints-after-tasks-finish": "false"},
+            TaskState.FINISHED,
+            id="there will be none",
+        ),
+    ],
+)
+def test_how_a_task_ends_whose_data_has_ended(config: dict[str, str], state: TaskState) -> None:
+    results: dict[int, int] = {}
+    job = TaskJob(_graph(1, config=config), _Chains(lambda: SumByKey(results)))
+    _assign(job, 1, 50)
+    job.run()
+    assert set(job.states().values()) == {state}
+    assert results == _expected(1, 50)

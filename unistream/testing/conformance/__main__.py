@@ -1,4 +1,7 @@
-"""`python -m unistream.testing.conformance PATH…`: exit code 1 when a case failed, 2 when a path is wrong."""
+"""`python -m unistream.testing.conformance PATH…`.
+
+Exit code 1 when a case failed or none was played, 2 when a path is wrong.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     sys.stdout.write("".join(f"{line}\n" for line in report(outcome)))
+    if not outcome.played:
+        where = ", ".join(str(path) for path in paths)
+        sys.stderr.write(f"error: no case was played: no file of {where} holds one that a machine reads\n")
+        return 1
     return 1 if outcome.failed else 0
 
 

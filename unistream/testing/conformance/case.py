@@ -14,7 +14,17 @@ NAME_CHARS_MAX: Final = 120
 
 
 class SkipCase(Exception):
-    """The case cannot apply, by design; the text is the reason."""
+    """The case, or a part of it, is not compared, by design.
+
+    Attributes:
+        reason: Why.
+        shown_by: ``file::test`` of ours that show what the case says; none: it cannot apply.
+    """
+
+    def __init__(self, reason: str, *shown_by: str) -> None:
+        super().__init__(f"{reason}; shown by {', '.join(shown_by)}" if shown_by else reason)
+        self.reason = reason
+        self.shown_by = shown_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +51,13 @@ class Shape:
         section: Key in the file under which they lie.
         fields: Which a case has; tells apart sections of one name. ``a.b``: entries of list a have b. Empty:
             `read` takes the section as a whole.
-        read: Cases of one entry (or of the whole section), given the name of the entry.
+        read: Cases of one entry (or of the whole section), given the name of the entry and the section.
+            What is compared and what is not are cases of their own.
     """
 
     section: str
     fields: frozenset[str]
-    read: Callable[[str, Any], Iterator[Case]]
+    read: Callable[[str, Any, Any], Iterator[Case]]
 
     def fits(self, value: object) -> bool:
         """Whether it reads that entry."""
@@ -64,10 +75,19 @@ def _has(value: Json, field: str) -> bool:
 def entry(section: str, *fields: str, play: Callable[[Json], Comparison]) -> Shape:
     """A shape of which each entry is one case."""
 
-    def read(name: str, value: Json) -> Iterator[Case]:
+    def read(name: str, value: Json, _section: Any) -> Iterator[Case]:
         yield Case(name, lambda: play(value))
 
     return Shape(section, frozenset(fields), read)
+
+
+def skipped(name: str, why: SkipCase) -> Case:
+    """What is only listed."""
+
+    def run() -> Comparison:
+        raise why
+
+    return Case(name, run)
 
 
 def name_of(value: object, number: int) -> str:
@@ -79,7 +99,7 @@ def name_of(value: object, number: int) -> str:
         scalars = {k: v for k, v in value.items() if isinstance(v, str | int | float | bool)}
         if scalars:
             return ", ".join(f"{k}={v}" for k, v in scalars.items())[:NAME_CHARS_MAX]
-    return f"#{number}"
+    return value[:NAME_CHARS_MAX] if isinstance(value, str) else f"#{number}"
 
 
 def shown(value: object) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
-from typing import Final
+from typing import Any, Final
 
 from unistream.base import config as options
 from unistream.base.config import OPTIONS, Configuration
@@ -15,13 +15,16 @@ from unistream.core import restart_backoff as rb
 from unistream.core.execution import ExecutionState
 from unistream.core.failover import create_failover
 from unistream.core.regions import build_regions
-from unistream.testing.conformance.case import Case, Comparison, Json, Shape, SkipCase, entry
+from unistream.testing.conformance.case import Case, Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import partition, subtask, texts, topology_of
+from unistream.testing.conformance.prose import in_words
 
 _MIDDLE: Final = 0.5
 DRAWS: Final = 1_000  # evenly over [0, 1): every value of a jitter of up to +-499 ms comes up
 _GROUPS_OF_NAMES: Final = re.compile(r"^[\w-]+(\|[\w-]+)*(;\s*[\w-]+(\|[\w-]+)*)*$")
-_UNSET_DEFAULTS: Final = re.compile(r"(with|without) checkpointing(?: enabled)? -> ([\w-]+)")
+_UNSET: Final = r"(with|without) checkpointing(?: enabled)? -> ([\w-]+)(?: with defaults| \([\w ]+\))?"
+_UNSET_DEFAULTS: Final = re.compile(rf"none set: {_UNSET}(?:; {_UNSET})*")
+_NOTE: Final = re.compile(r"\s*\((?:infinite|other values?: ([\w, -]+))\)$")
 
 
 # --- what restarts --------------------------------------------------------------------------------
@@ -41,7 +44,7 @@ class Job:
         return partition not in self._lost
 
 
-def _failures(name: str, case: Json) -> Iterator[Case]:
+def _failures(name: str, case: Json, _section: Any) -> Iterator[Case]:
     """Each failure is a case of its own, and so are the regions of the graph."""
     if "regions" in case:
         yield Case(f"{name}, regions", partial(_regions, case))
@@ -136,21 +139,28 @@ def _default(case: Json) -> Comparison:
     """An option's default by its key; names of a strategy; or what follows from an option that is unset."""
     key, default = case["key"], case["default"]
     text = default if isinstance(default, str) else repr(default)
-    unset = dict(_UNSET_DEFAULTS.findall(text))
-    if key == options.RESTART_STRATEGY.key and unset:
+    if key == options.RESTART_STRATEGY.key and _UNSET_DEFAULTS.fullmatch(text):
+        unset = dict(re.findall(_UNSET, text))
         return Comparison({how: _kind(name) for how, name in unset.items()}, _kinds_when_unset())
     if key in OPTIONS:
         option = OPTIONS[key]
-        value = re.sub(r"\s*\(.*\)$", "", text)
-        return Comparison(
-            option.parse(value), None if option.default is None else option.parse(option.default)
-        )
+        note = _NOTE.search(text)
+        others = re.split(r",\s*", note[1]) if note is not None and note[1] else []
+        value = option.parse(_NOTE.sub("", text))
+        allowed = [option.parse(other) for other in others]
+        default = None if option.default is None else option.parse(option.default)
+        return Comparison([value, allowed], [default, [_other(option.key, other) for other in others]])
     if "." in key:
         return Comparison(default, f"there is no option {key}")
     if "|" in text and _GROUPS_OF_NAMES.match(text):
         groups = [group.strip().split("|") for group in text.split(";")]
         return Comparison([1] * len(groups), [len({_kind(name) for name in group}) for group in groups])
-    raise SkipCase("a rule in words, not in steps that a machine could play")
+    raise in_words("configurationDefaults", key)
+
+
+def _other(key: str, value: str) -> object:
+    """Another value of the option, as a configuration with it reads it."""
+    return Configuration({key: value}).get(OPTIONS[key])
 
 
 def _kind(name: str) -> str:
@@ -173,6 +183,3 @@ SHAPES: Final[tuple[Shape, ...]] = (
     entry("exponentialJitter", "params", "allowedBackoffAfterNthFailure", play=_jitter),
     entry("configurationDefaults", "key", "default", play=_default),
 )
-PROSE: Final[dict[str, str]] = {
-    "failureHandlingBehaviours": ("expected in words, not in steps that a machine could play"),
-}

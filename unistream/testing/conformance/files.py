@@ -14,13 +14,16 @@ from unistream.testing.conformance import (
     failover,
     key_groups,
     lifecycle,
+    phases,
     regions,
     scheduling,
     state_redistribution,
     two_phase_commit,
     watermarks,
+    wire,
 )
-from unistream.testing.conformance.case import Case, Comparison, Shape, SkipCase, name_of
+from unistream.testing.conformance.case import Case, Comparison, Shape, SkipCase, name_of, skipped
+from unistream.testing.conformance.prose import PROSE, in_words
 
 MODULES: Final = (
     regions,
@@ -31,14 +34,16 @@ MODULES: Final = (
     state_redistribution,
     watermarks,
     lifecycle,
+    wire,
+    phases,
     two_phase_commit,
 )
 SHAPES: Final[tuple[Shape, ...]] = tuple(shape for module in MODULES for shape in module.SHAPES)
-PROSE: Final[dict[str, str]] = {
-    section: reason for module in MODULES for section, reason in module.PROSE.items()
-}
 DESCRIPTION: Final = "about"  # of the file itself; neither a case nor skipped
-RULES: Final = frozenset({"rules", "invariants", "flinkTests"})
+EXPLANATIONS: Final = {
+    "rules": "rules in words: the cases of the same file show them",
+    "flinkTests": "names of Flink's tests: the cases are taken from them",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,8 @@ def find_cases(paths: Iterable[Path]) -> Iterator[Found]:
 
 def _in_file(file: Path) -> Iterator[Found]:
     if file.suffix != ".json":
-        yield Found(file, "-", _skipped("(the file)", "a text, not cases: it has no suffix .json"))
+        why = SkipCase("a text, not cases: it has no suffix .json")
+        yield Found(file, "-", skipped("(the file)", why))
         return
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -78,51 +84,53 @@ def _in_file(file: Path) -> Iterator[Found]:
         yield Found(file, "-", Case("(the file)", _raising(f"unreadable: {error}")))
         return
     if not isinstance(content, dict):
-        yield Found(file, "-", _skipped("(the file)", "no sections: the file is not a JSON object"))
+        why = SkipCase("no sections: the file is not a JSON object")
+        yield Found(file, "-", skipped("(the file)", why))
         return
     for section, value in content.items():
         if section != DESCRIPTION:
-            for case in _in_section(section, value):
+            for case in cases_of(section, value):
                 yield Found(file, section, case)
 
 
-def _in_section(section: str, value: Any) -> Iterator[Case]:
-    if section in RULES:
-        yield _skipped("(all)", "rules in words: the cases show them")
+def cases_of(section: str, value: Any) -> Iterator[Case]:
+    """All cases of one section."""
+    if section in EXPLANATIONS:
+        yield skipped("(all)", SkipCase(EXPLANATIONS[section]))
         return
     known = [shape for shape in SHAPES if shape.section == section]
     whole = next((shape for shape in known if not shape.fields), None)
     if whole is not None:
-        yield from _guarded(whole, "(all)", value)
+        yield from _guarded(whole, "(all)", value, value)
         return
     if not isinstance(value, list) or not value:
-        yield _skipped("(all)", PROSE.get(section, "no machine reads a section of this name"))
+        yield skipped("(all)", SkipCase(f"no machine reads a section of this name that is {_shape(value)}"))
         return
     for number, entry in enumerate(value):
         name = name_of(entry, number)
         shape = next((shape for shape in known if shape.fits(entry)), None)
         if shape is not None:
-            yield from _guarded(shape, name, entry)
+            yield from _guarded(shape, name, entry, value)
         elif section in PROSE:
-            yield _skipped(name, PROSE[section])
+            yield skipped(name, in_words(section, name))
         else:
-            why = "entry of another shape" if known else "section of this name"
-            yield _skipped(name, f"no machine reads an {why}" if known else f"no machine reads a {why}")
+            what = "an entry of this shape" if known else "a section of this name"
+            yield skipped(name, SkipCase(f"no machine reads {what}: {_shape(entry)}"))
 
 
-def _guarded(shape: Shape, name: str, value: Any) -> Iterator[Case]:
+def _shape(value: Any) -> str:
+    """The fields that an entry has."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(value))}}}"
+    return "an empty list" if value == [] else f"a {type(value).__name__}"
+
+
+def _guarded(shape: Shape, name: str, value: Any, section: Any) -> Iterator[Case]:
     """A case that cannot even be read has failed; it does not end the run."""
     try:
-        yield from shape.read(name, value)
+        yield from shape.read(name, value, section)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         yield Case(name, _raising(f"cannot be read as a case: {type(error).__name__}: {error}"))
-
-
-def _skipped(name: str, reason: str) -> Case:
-    def run() -> Comparison:
-        raise SkipCase(reason)
-
-    return Case(name, run)
 
 
 def _raising(text: str) -> Callable[[], Comparison]:

@@ -24,6 +24,7 @@ ARROW_TYPES: Final[dict[str, pa.DataType]] = {
     "Byte": pa.int8(),
     "Short": pa.int16(),
 }
+BAD_ARGUMENT: Final = "IllegalArgumentException"  # Java's name for a `ConfigError`
 _TUPLE: Final = re.compile(r"^Tuple\d+<(.*)>$")
 _GROUPS: Final = re.compile(r"^keyGroupFor((?:_\d+)+)$")
 _OWNERS: Final = re.compile(r"^subtaskFor_mp(\d+)_p((?:_\d+)+)$")
@@ -33,7 +34,7 @@ def _ranges(case: Json) -> Comparison:
     maximum, parallelism = case["maxParallelism"], case["parallelism"]
     owners = case["operatorIndexOfKeyGroup"]
     sampled = bool(owners) and isinstance(owners[0], list)
-    groups = [pair[0] for pair in owners] if sampled else list(range(len(owners)))
+    groups = [pair[0] for pair in owners] if sampled else list(range(maximum))
     expected = {
         "ranges": case["keyGroupRangePerSubtask"],
         "owners": [pair[1] for pair in owners] if sampled else owners,
@@ -116,7 +117,7 @@ def _column(java_type: str, value: Any) -> pa.Array:
 
 def _preconditions(case: Json) -> Comparison:
     """Either a max parallelism (`value`), or a case in words with its two numbers."""
-    expected = "refused" if case["error"] is not None else "accepted"
+    expected = case["error"]
     try:
         if "value" in case:
             kg.check_max_parallelism(case["value"])
@@ -125,8 +126,8 @@ def _preconditions(case: Json) -> Comparison:
                 _number(case["case"], "maxParallelism"), _number(case["case"], "parallelism"), 0
             )
     except ConfigError:
-        return Comparison(expected, "refused")
-    return Comparison(expected, "accepted")
+        return Comparison(expected, BAD_ARGUMENT)
+    return Comparison(expected, None)
 
 
 def _number(text: str, name: str) -> int:
@@ -149,4 +150,3 @@ SHAPES: Final[tuple[Shape, ...]] = (
     entry("preconditionErrors", "error", play=_preconditions),
     entry("keyGroupRangeIntersections", "a", "b", "intersection", play=_intersections),
 )
-PROSE: Final[dict[str, str]] = {}

@@ -1,26 +1,25 @@
 """The job of the recorded life cycles, with operators that log their calls as the recorded ones did.
 
 T1: source s1 chained with A; T2: B chained with C; T3: source s2 chained with D; T4: E, of two inputs.
+
+An operator of ours sees the watermark combined over its inputs; what each input says (``processWatermark1``)
+is heard where the task combines them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK
+from unistream.core.watermark import CombinedWatermark, Signal
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.elements import (
     Batch,
-    CheckpointBarrier,
-    Element,
-    EndOfData,
-    EndOfPartition,
     SnapshotKind,
-    Watermark,
 )
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import Split
@@ -30,10 +29,11 @@ from unistream.operator.base import BaseOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows
 from unistream.testing.task_harness import Snapshot, TaskJob
-from unistream.worker.partition import ResultPartition
 from unistream.worker.task_state import TaskState
 
 TASKS: Final = ("T1", "T2", "T3", "T4")
+TIMER_MS: Final = 1_000
+LAST_WORDS: Final = {"endInput": -2, "finish": -1}  # the row that an operator sends there, if it is to
 
 
 class ScriptedReader:
@@ -106,6 +106,7 @@ class Recording(BaseOperator):
         self.fail_in = fail_in
         self.armed = fail_in != "processElement"  # that one fails at its second row
         self.seen_row = False
+        self.last_words: Collection[str] = ()
 
     def log(self, call: str) -> None:
         self.trace.append(f"{self.name} {call}")
@@ -115,16 +116,25 @@ class Recording(BaseOperator):
             self.trace.append(f"!! {self.name} throws in {method}")
             raise RuntimeError("as told")
 
+    def say_last_words(self, method: str) -> None:
+        if method in self.last_words:
+            row = pa.record_batch({"v": [LAST_WORDS[method]]})
+            self.output.emit(Batch(row, pa.array([0], pa.int64())))
+
     def initialize_state(self, state: Any) -> None:
         self.log(f"initializeState(restored={str(self.context.restored).lower()})")
+        self.fail("initializeState")
 
     def open(self) -> None:
         self.log("open")
         self.fail("open")
+        if self.fail_in == "timer":
+            now_ms = self.context.timers.now_ms()
+            self.context.timers.register(now_ms + TIMER_MS, lambda _at: self.fail("timer"))
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         if not self.seen_row:
-            self.log("processElement(first)")
+            self.log(f"processElement{'' if self.inputs == 1 else input_index + 1}(first)")
             self.seen_row = True
         self.fail("processElement")
         self.armed = True
@@ -133,14 +143,17 @@ class Recording(BaseOperator):
     def process_watermark(self, timestamp: int) -> None:
         if timestamp == MAX_WATERMARK:
             self.log("processWatermark(MAX)" if self.inputs == 1 else "combinedWatermark(MAX)")
+            self.fail("processWatermark")
 
     def end_input(self, input_index: int) -> None:
         self.log("endInput" if self.inputs == 1 else f"endInput({input_index + 1})")
         self.fail("endInput")
+        self.say_last_words("endInput")
 
     def finish(self) -> None:
         self.log("finish")
         self.fail("finish")
+        self.say_last_words("finish")
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
         self.log(f"prepareSnapshotPreBarrier({checkpoint_id})")
@@ -198,21 +211,48 @@ GRAPH: Final = JobGraph(
 )
 
 
+class _Overheard(CombinedWatermark):
+    """Combines the inputs of E, and logs which of them has come to the end of time."""
+
+    def __init__(self, trace: list[str], inputs: int) -> None:
+        super().__init__(inputs)
+        self._trace = trace
+
+    def on_finished(self, input_index: int) -> list[Signal]:
+        self._trace.append(f"E processWatermark{input_index + 1}(MAX)")
+        return super().on_finished(input_index)
+
+
 class RecordedJob:
-    """The four tasks with recording operators; one trace per task."""
+    """The four tasks with recording operators; one trace per task.
+
+    Args:
+        fail: Operator and method that throws.
+        order: Tasks in the order in which they are stepped.
+        last_words: Methods (of `LAST_WORDS`) in which every operator sends a row.
+        options: Of `TaskJob`.
+    """
 
     def __init__(
-        self, fail: tuple[str, str] | None = None, order: list[str] | None = None, **options: Any
+        self,
+        fail: tuple[str, str] | None = None,
+        order: list[str] | None = None,
+        *,
+        last_words: Collection[str] = (),
+        **options: Any,
     ) -> None:
         self.traces: dict[str, list[str]] = {task: [] for task in TASKS}
         self.sources = {"T1": ScriptedSource(), "T3": ScriptedSource()}
+        self._last_words = last_words
         order_ids = [VertexId(t) for t in order or TASKS]
         self.job = TaskJob(GRAPH, self._chains(fail), order=order_ids, **options)
+        self.job.task("T4")._inputs._combined = _Overheard(self.traces["T4"], 2)
 
     def _chains(self, fail: tuple[str, str] | None) -> dict[VertexId, Chain]:
         def node(task: str, name: str, *outputs: Any, inputs: int = 1) -> ChainNode:
             fail_in = fail[1] if fail and fail[0] == name else None
             operator = Recording(name, self.traces[task], inputs, fail_in)
+            operator.last_words = self._last_words
             return ChainNode(uid=OperatorUid(name), name=name, operator=operator, outputs=outputs)
 
         def source(task: str, name: str) -> ChainNode:
@@ -250,73 +290,3 @@ def stopped_after_s1_ended() -> tuple[Snapshot, Any]:
     assert savepoint.completed
     assert set(recorded.job.states().values()) == {TaskState.FINISHED}
     return savepoint, recorded.job.store
-
-
-# --- what a task writes ---------------------------------------------------------------------------
-
-
-def written(recorded: RecordedJob, task: str) -> list[str]:
-    """What a task has put on its output so far; the test is its consumer, so the real one must not run."""
-    partition = recorded.job.task(task).partitions[0]
-    assert isinstance(partition, ResultPartition), "a stream"
-    subpartition = partition.subpartition(0)
-    assert subpartition is not None
-    names = []
-    while (element := subpartition.poll()) is not None:
-        if not _is_timer_watermark(element):
-            names.append(_wire_name(element))
-    return names
-
-
-def _is_timer_watermark(element: Element) -> bool:
-    return isinstance(element, Watermark) and element.timestamp != MAX_WATERMARK
-
-
-def _wire_name(element: Element) -> str:
-    match element:
-        case Batch():
-            return "data"
-        case Watermark():
-            return "Watermark(MAX)"
-        case EndOfData(drain=drain):
-            return "EndOfData(DRAIN)" if drain else "EndOfData(NO_DRAIN)"
-        case CheckpointBarrier():
-            return "CheckpointBarrier"
-        case EndOfPartition():
-            return "EndOfPartition"
-    return type(element).__name__
-
-
-PRODUCERS: Final = {"T1": ["T1"], "T2": ["T1", "T2"]}
-
-
-def run_upstream(recorded: RecordedJob, task: str) -> None:
-    recorded.job.run(recorded.subtasks(PRODUCERS[task]))
-
-
-def final_checkpoint(recorded: RecordedJob, task: str, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> None:
-    """As if the tasks that do not run here had acknowledged, too."""
-    snapshot = recorded.job.trigger(kind)
-    run_upstream(recorded, task)
-    assert len(snapshot.acked) == len(PRODUCERS[task])
-    recorded.job.complete(snapshot.checkpoint_id)
-    run_upstream(recorded, task)
-
-
-def bounded(task: str, *, checkpointing: bool) -> list[str]:
-    recorded = RecordedJob(checkpointing=checkpointing)
-    for _ in range(2):
-        recorded.sources["T1"].put_row()
-    recorded.sources["T1"].end()
-    run_upstream(recorded, task)
-    if checkpointing:
-        final_checkpoint(recorded, task)
-    return written(recorded, task)
-
-
-def restored_as_finished(task: str) -> list[str]:
-    savepoint, store = stopped_after_s1_ended()
-    recorded = RecordedJob(restore=savepoint, store=store, first_checkpoint=5)
-    run_upstream(recorded, task)
-    final_checkpoint(recorded, task)
-    return written(recorded, task)

@@ -20,7 +20,12 @@ class Outcome:
 
     passed: int = 0
     failed: list[tuple[Found, Comparison]] = field(default_factory=list)
-    skipped: list[tuple[Found, str]] = field(default_factory=list)
+    skipped: list[tuple[Found, SkipCase]] = field(default_factory=list)
+
+    @property
+    def played(self) -> int:
+        """How many were compared."""
+        return self.passed + len(self.failed)
 
     @property
     def summary(self) -> str:
@@ -49,7 +54,7 @@ def run_cases(cases: Iterable[Found]) -> Outcome:
         try:
             comparison = run_case(found)
         except SkipCase as skipped:
-            outcome.skipped.append((found, str(skipped)))
+            outcome.skipped.append((found, skipped))
             continue
         if comparison.expected == comparison.actual:
             outcome.passed += 1
@@ -59,20 +64,29 @@ def run_cases(cases: Iterable[Found]) -> Outcome:
 
 
 def report(outcome: Outcome) -> Iterator[str]:
-    """Lines for people: failures with both sides, skipped cases by reason, and the numbers last."""
+    """Lines for people: failures with both sides, skipped cases by reason, and the numbers last.
+
+    Of what a test of ours shows instead, all are listed, with the test.
+    """
     for found, comparison in outcome.failed:
         expected, actual = differing(comparison)
         yield f"FAILED {found.title}"
         yield f"  expected {_cut(shown(expected))}"
         yield f"  actual   {_cut(shown(actual))}"
-    by_reason: dict[str, list[Found]] = {}
-    for found, reason in outcome.skipped:
-        by_reason.setdefault(reason, []).append(found)
+    by_reason: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
+    for found, why in outcome.skipped:
+        by_reason.setdefault(why.reason, []).append((found.title, why.shown_by))
     for reason, members in by_reason.items():
-        names = [found.title for found in members]
+        yield f"skipped {len(members)}: {reason}"
+        for title, tests in members:
+            if tests:
+                yield f"  {title}"
+            for test in tests:
+                yield f"    -> {test}"
+        names = [title for title, tests in members if not tests]
         more = f", and {len(names) - NAMES_SHOWN_MAX} more" if len(names) > NAMES_SHOWN_MAX else ""
-        yield f"skipped {len(names)}: {reason}"
-        yield f"  {'; '.join(names[:NAMES_SHOWN_MAX])}{more}"
+        if names:
+            yield f"  {'; '.join(names[:NAMES_SHOWN_MAX])}{more}"
     yield outcome.summary
 
 

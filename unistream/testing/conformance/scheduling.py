@@ -97,4 +97,3 @@ def _steps(case: Json) -> Comparison:
 
 
 SHAPES: Final[tuple[Shape, ...]] = (entry("cases", "strategy", "vertices", "edges", "steps", play=_steps),)
-PROSE: Final[dict[str, str]] = {}

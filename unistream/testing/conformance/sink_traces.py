@@ -1,16 +1,19 @@
 """Recorded traces of a sink's writer and committer: each subtask is replayed on our operators.
 
-What was done to a subtask follows from its calls: a first row, checkpoints, notices, the end of input. What
-it was restored from follows too, from what it committed and restored at its start, unless it took that
-snapshot itself. In batch mode writer and committer ran one after the other, so their calls are compared
-apart.
+What was done to a subtask follows from its calls: a first row, checkpoints, notices, the end of input. It is
+restored from the snapshot that it took itself, or from those of the trace that its scenario names
+(``restore d with …``), dealt out among its subtasks. If that trace is not there, what it was restored from
+follows from what it committed and restored at its start. In batch mode writer and committer ran one after the
+other, so their calls are compared apart.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -22,14 +25,15 @@ from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.operator.sink import COMMITTER_STATE, WRITER_STATE, CommitterOperator, SinkWriterOperator
 from unistream.port.operator import CommitPermit, Operator
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext, SinkWriter
-from unistream.testing.conformance.case import Comparison, Json, SkipCase
+from unistream.testing.conformance.case import Case, Comparison, Json, SkipCase
 from unistream.testing.harness import OperatorHarness, restore_state
 
-ANSWERS = {
+ANSWERS: Final = {
     "-> retryLater": CommitOutcome.RETRY,
     "-> signalAlreadyCommitted": CommitOutcome.ALREADY_COMMITTED,
     "-> signalFailedWithKnownReason": CommitOutcome.FAILED,
 }
+THROWS: Final = re.compile(r"-> (signalFailedWithUnknownReason|throws?\b.*)")
 
 
 @dataclass
@@ -103,8 +107,10 @@ class _Committer:
             self.tries = 0
             return CommitResult(CommitOutcome.COMMITTED)
         self.sink.log.append(answer)
-        if answer not in ANSWERS:
+        if THROWS.fullmatch(answer):
             raise OutcomeUnknown(answer)
+        if answer not in ANSWERS:
+            raise SkipCase(f"an answer that a committer cannot give: {answer}")
         self.tries = self.tries + 1 if ANSWERS[answer] is CommitOutcome.RETRY else 0
         return CommitResult(ANSWERS[answer])
 
@@ -117,14 +123,21 @@ Snapshots = tuple[OperatorSnapshot, OperatorSnapshot]
 
 @dataclass
 class _Subtask:
-    """One subtask through all its attempts."""
+    """One subtask through all its attempts.
+
+    Attributes:
+        before: Snapshots, by checkpoint, of the subtasks that it may be restored from.
+        result: How its last attempt ended.
+    """
 
     index: int
     parallelism: int
     calls: list[str]
     checkpointing: bool
+    before: Mapping[int, Sequence[Snapshots]] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     taken: dict[int, Snapshots] = field(default_factory=dict)
+    result: str = "RUNNING"
 
     def run(self) -> list[str]:
         starts = (
@@ -137,6 +150,7 @@ class _Subtask:
         return self.log
 
     def _attempt(self, number: int, calls: list[str]) -> None:
+        self.result = "RUNNING"
         sink = TracingSink(self.log, _answers(calls), number)
         restored = re.search(r"restoredCheckpoint=(\d+)", calls[0])
         states = self._states(int(restored[1]), calls) if restored else (None, None)
@@ -163,10 +177,12 @@ class _Subtask:
                     try:
                         committer.complete(latest)
                     except OutcomeUnknown:
+                        self.result = "FAILED"
                         break
         if any("close" in call for call in calls):
             committer.close()
             writer.close()
+            self.result = "FINISHED" if self.result == "RUNNING" else self.result
 
     def _harness(self, operator: Operator, state: OperatorState | None) -> OperatorHarness:
         return OperatorHarness(
@@ -181,6 +197,13 @@ class _Subtask:
         if restored in self.taken:
             writer, committer = self.taken[restored]
             return restore_state([writer], restored), restore_state([committer], restored)
+        if restored in self.before:
+            writers, committers = zip(*self.before[restored], strict=True)
+            where = {"index": self.index, "parallelism": self.parallelism}
+            return (
+                restore_state(writers, restored, **where),
+                restore_state(committers, restored, **where),
+            )
         checkpoint = CheckpointId(restored)
         states = re.findall(r"restoreWriter\[(.*)\]", "\n".join(calls))
         names = [name.encode() for name in states[0].split(",") if name] if states else []
@@ -237,25 +260,62 @@ def _stimuli(calls: list[str]) -> list[str]:
     return found
 
 
-def play(trace: Json) -> Comparison:
-    """One trace of all its subtasks."""
+def read(name: str, trace: Json, section: list[Json]) -> Iterator[Case]:
+    """The calls, and what became of the job."""
+    yield Case(name, partial(_calls, trace, section))
+    yield Case(f"{name}: the job's result", partial(_result, trace, section))
+
+
+def _played(trace: Json, section: list[Json]) -> list[_Subtask]:
+    """All subtasks of one trace."""
     names = sorted({name for segment in trace["segments"] for name in segment["perSubtask"]})
     if not all(re.fullmatch(r"subtask\d+", name) for name in names):
         raise SkipCase("subtasks without numbers")
+    former = re.match(r"restore (\w+) with", trace["scenario"])
+    found = [other for other in section if former is not None and other.get("id") == former[1]]
+    before: dict[int, list[Snapshots]] = {}
+    for other in _played(found[0], section) if found else []:
+        for checkpoint, snapshots in other.taken.items():
+            before.setdefault(checkpoint, []).append(snapshots)
+    subtasks = []
+    for name in names:
+        calls = _calls_of(trace, name)
+        checkpointing = any("snapshotWriter" in call for call in calls)
+        number = int(name.removeprefix("subtask"))
+        subtask = _Subtask(number, len(names), calls, checkpointing, before)
+        subtask.run()
+        subtasks.append(subtask)
+    return subtasks
+
+
+def _calls_of(trace: Json, name: str) -> list[str]:
+    return [call for segment in trace["segments"] for call in segment["perSubtask"].get(name, [])]
+
+
+def _calls(trace: Json, section: list[Json]) -> Comparison:
     expected: Json = {}
     actual: Json = {}
-    for name in names:
-        calls = [c for segment in trace["segments"] for c in segment["perSubtask"].get(name, [])]
-        checkpointing = any("snapshotWriter" in call for call in calls)
-        subtask = _Subtask(int(name.removeprefix("subtask")), len(names), calls, checkpointing)
-        expected[name], actual[name] = _apart(calls, checkpointing), _apart(subtask.run(), checkpointing)
+    for subtask in _played(trace, section):
+        name = f"subtask{subtask.index}"
+        expected[name] = _apart(_calls_of(trace, name), subtask.checkpointing)
+        actual[name] = _apart(subtask.log, subtask.checkpointing)
     return Comparison(expected, actual)
 
 
+def _result(trace: Json, section: list[Json]) -> Comparison:
+    """A job has finished if all its subtasks have, and has failed if one of them has."""
+    results = {subtask.result for subtask in _played(trace, section)}
+    if results == {"FINISHED"} and any("cancel" in segment["segment"] for segment in trace["segments"]):
+        results = {"CANCELED"}
+    return Comparison(trace["jobResult"], results.pop() if len(results) == 1 else sorted(results))
+
+
 def _apart(calls: list[str], together: bool) -> list[list[str]]:
-    """The names in one commit in their order by name; without checkpoints the calls of each by itself."""
+    """Names in one commit, and states of one restore, in the order of their names: which of several old
+    subtasks comes first says nothing. Without checkpoints the calls of writer and committer by themselves."""
     plain = [
-        re.sub(r"commit\[(.*)\]", lambda m: f"commit[{','.join(sorted(m[1].split(',')))}]", c) for c in calls
+        re.sub(r"(commit|restoreWriter)\[(.*)\]", lambda m: f"{m[1]}[{','.join(sorted(m[2].split(',')))}]", c)
+        for c in calls
     ]
     if together:
         return [plain]

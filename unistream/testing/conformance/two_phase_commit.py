@@ -13,8 +13,8 @@ from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot
 from unistream.operator.sink import CommitterOperator, SinkWriterOperator
+from unistream.testing.conformance import sink_traces
 from unistream.testing.conformance.case import Comparison, Json, Shape, SkipCase, entry
-from unistream.testing.conformance.sink_traces import play as _play_trace
 from unistream.testing.harness import OperatorHarness, restore_state
 
 
@@ -187,9 +187,6 @@ def _play_script(case: Json) -> Comparison:
 
 
 SHAPES: Final[tuple[Shape, ...]] = (
-    entry("observedTraces", "scenario", "jobResult", "segments.perSubtask", play=_play_trace),
+    Shape("observedTraces", frozenset({"scenario", "jobResult", "segments.perSubtask"}), sink_traces.read),
     entry("twoPhaseCommitSinkFunction", "steps", "expected", play=_play_script),
 )
-PROSE: Final[dict[str, str]] = {
-    "committerOperator": "given, when and expected in words: tests of the sink operators bear their names",
-}
