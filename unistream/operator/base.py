@@ -18,6 +18,7 @@ class BaseOperator:
     `initialize_state`.
     """
 
+    forwards_watermarks: bool = True
     _context: OperatorContext | None = None
     _output: Output | None = None
 

@@ -3,14 +3,12 @@
 A fact is emitted as soon as its key is known, or when the dimension is complete; until then it waits.
 So the result does not depend on which side is faster.
 
-When is the dimension complete? The API lets only a bounded dimension without watermarks of its own in
-(no bound on disorder, no idleness), so its only watermark is MAX_WATERMARK, and that is its last element. The
-combined watermark, the minimum over both inputs, therefore stands still until the dimension is complete:
-facts that wait are never late. A task then forwards the combined watermark *before* it calls
-end_input(1) (that order is Flink's), and what is emitted behind it would be late. Hence whichever
-comes first ends the wait: the first process_watermark, inside which rows still precede the watermark; the
-idleness that is left when the dimension ends while the facts are idle, before which rows still count; or
-end_input(1), if no fact had a watermark yet.
+When is the dimension complete? At end_input(1), and not before: behind its MAX_WATERMARK rows may still come,
+which functions in front of it emit in `finish`. But that watermark lets the combined one, the minimum over
+both inputs, go on (the API lets only a dimension without watermarks of its own in: no bound on disorder, no
+idleness; until its end it holds the combined one back, so facts that wait are never late). What is emitted
+behind a watermark would be late. Hence the join keeps watermarks, and idleness, until the dimension has
+ended, and emits them itself behind the facts that have waited.
 
 How many facts may wait? As many as the disk holds: above the operator's managed memory they go to a file, and
 then all that come queue behind them, so that facts of one key keep their order. Not to read the facts
@@ -31,6 +29,7 @@ import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
+from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.operator.acero import group
@@ -60,6 +59,8 @@ class BroadcastLookupJoin(BaseOperator):
         dimension: Schema of the dimension's rows.
     """
 
+    forwards_watermarks = False
+
     def __init__(self, on: Sequence[tuple[str, str]], dimension: pa.Schema, how: JoinKind) -> None:
         self._fact_keys = [fact for fact, _ in on]
         self._keys = [key for _, key in on]
@@ -68,6 +69,8 @@ class BroadcastLookupJoin(BaseOperator):
         self._schema = dimension
         self._table = LookupTable(dimension, self._keys)
         self._complete = False
+        self._watermark = self._emitted = MIN_WATERMARK
+        self._idle = self._said_idle = False
         self._waiting = WaitingRows(0, None)
         self._stored: tuple[bytes, ...] | None = None
 
@@ -100,15 +103,20 @@ class BroadcastLookupJoin(BaseOperator):
             self._join(batch)
 
     def process_watermark(self, timestamp: int) -> None:
-        self._end_dimension()
+        self._watermark = timestamp
+        self._forward()
 
     def process_watermark_status(self, idle: bool) -> None:
-        if idle:  # a dimension is never idle, so it has ended
-            self._end_dimension()
+        self._idle = idle
+        self._forward()
 
     def end_input(self, input_index: int) -> None:
-        if input_index == DIMENSION:
-            self._end_dimension()
+        if input_index == DIMENSION and not self._complete:
+            self._complete = True
+            for batch in self._waiting.drain():
+                self._join(batch)
+                self.context.await_room()
+            self._forward()
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         if self._stored is None:
@@ -120,12 +128,16 @@ class BroadcastLookupJoin(BaseOperator):
             lists[name] = ListState(ListMode.SPLIT, items)
         return OperatorSnapshot(lists=lists)
 
-    def _end_dimension(self) -> None:
+    def _forward(self) -> None:
+        """What has come and was not emitted yet, as soon as it may."""
         if not self._complete:
-            self._complete = True
-            for batch in self._waiting.drain():
-                self._join(batch)
-                self.context.await_room()
+            return
+        if self._watermark > self._emitted:
+            self._emitted = self._watermark
+            self.output.emit_watermark(self._watermark)
+        if self._idle != self._said_idle:
+            self._said_idle = self._idle
+            self.output.emit_watermark_status(self._idle)
 
     def _join(self, facts: Batch) -> None:
         matches = self._table.find([self._column(facts, name) for name in self._fact_keys])

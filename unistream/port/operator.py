@@ -154,7 +154,13 @@ class Operator(Protocol):
     `unistream.operator.base.BaseOperator` gives every method a default; most operators override one
     or two. The watermark that arrives in `process_watermark` is already the minimum over all inputs;
     the task forwards it after the call, so rows emitted inside it precede it.
+
+    Attributes:
+        forwards_watermarks: False: the task does not forward watermarks and their status; the operator emits
+            them itself, when what has to precede them has come.
     """
+
+    forwards_watermarks: bool
 
     def setup(self, context: OperatorContext, output: Output) -> None:
         """First call. Keep the arguments; touch nothing outside."""

@@ -212,12 +212,14 @@ class OperatorHarness:
         if combined > self._combined:
             self._combined = combined
             self.operator.process_watermark(combined)
-            self.output.emit_watermark(combined)
+            if self.operator.forwards_watermarks:
+                self.output.emit_watermark(combined)
 
     def idle(self, idle: bool = True) -> None:
         """All inputs are idle now, or active again."""
         self.operator.process_watermark_status(idle)
-        self.output.emit_watermark_status(idle)
+        if self.operator.forwards_watermarks:
+            self.output.emit_watermark_status(idle)
 
     def end_input(self, input_index: int = 0, *, inputs: int = 1) -> None:
         """MAX_WATERMARK, then end_input."""

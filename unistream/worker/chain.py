@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import cast
 
 from unistream.base.errors import UnistreamError, UserCodeError
@@ -53,6 +54,11 @@ class NodeOutput:
 
     def _rows_to(self, tag: str | None, consumer: Callable[[Batch], None]) -> None:
         (self._main if tag is None else self._side.setdefault(tag, [])).append(consumer)
+
+    @property
+    def watermark(self) -> int:
+        """The last that was sent on; MIN_WATERMARK before the first."""
+        return self._watermark
 
     def emit(self, batch: Batch) -> None:
         if batch.num_rows:
@@ -116,12 +122,14 @@ class _Node:
     def process_watermark(self, timestamp: int) -> None:
         with self.fence("processing a watermark"):
             self.operator.process_watermark(timestamp)
-        self.output.emit_watermark(timestamp)
+        if self.operator.forwards_watermarks:
+            self.output.emit_watermark(timestamp)
 
     def process_watermark_status(self, idle: bool) -> None:
         with self.fence("processing a watermark status"):
             self.operator.process_watermark_status(idle)
-        self.output.emit_watermark_status(idle)
+        if self.operator.forwards_watermarks:
+            self.output.emit_watermark_status(idle)
 
     @contextmanager
     def fence(self, doing: str) -> Iterator[None]:
@@ -228,11 +236,13 @@ class OperatorChain:
                 node.operator.prepare_snapshot_pre_barrier(checkpoint_id)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> dict[OperatorUid, OperatorSnapshot]:
-        """Tail -> head; by reference."""
+        """Tail -> head; by reference. With the watermark that each has sent on: its input's, or its own, of
+        sources and assigners of event times."""
         snapshots: dict[OperatorUid, OperatorSnapshot] = {}
         for node in reversed(self._nodes):
             with node.fence(f"taking its part of checkpoint {checkpoint_id}"):
-                snapshots[node.uid] = node.operator.snapshot_state(checkpoint_id)
+                taken = node.operator.snapshot_state(checkpoint_id)
+            snapshots[node.uid] = replace(taken, watermark=node.output.watermark)
         return snapshots
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:

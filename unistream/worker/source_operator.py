@@ -39,6 +39,8 @@ class SourceOperator:
         links: How the reader wakes the task and asks the master for splits.
     """
 
+    forwards_watermarks = True
+
     def __init__(self, spec: SourceOperatorSpec, links: SourceLinks) -> None:
         self._spec = spec
         self._links = links

@@ -65,11 +65,28 @@ def test_released_facts_precede_the_watermark_that_the_end_of_the_dimension_lets
         harness.watermark(100, 0, inputs=2)
         assert harness.output.elements == []
         harness.watermark(MAX_WATERMARK, 1, inputs=2)
+        assert harness.output.elements == [], "rows of the dimension may still come"
+        harness.operator.end_input(1)
         batch, watermark = harness.output.elements
         assert isinstance(batch, Batch)
         assert watermark == Watermark(100)
         harness.operator.end_input(1)
         assert len(harness.output.elements) == 2
+        harness.watermark(200, 0, inputs=2)
+        assert harness.output.elements[2:] == [Watermark(200)]
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_rows_that_the_dimension_emits_in_finish_come_behind_its_last_watermark_and_count(how: str) -> None:
+    with OperatorHarness(join(how)) as harness:
+        facts(harness, "x")
+        harness.watermark(100, 0, inputs=2)
+        harness.watermark(MAX_WATERMARK, 1, inputs=2)
+        facts(harness, "x", start=1)
+        harness.process(airlines(x="X"), input_index=1)
+        harness.operator.end_input(1)
+        assert pairs(harness) == [(0, "X"), (1, "X")]
+        assert harness.output.elements[-1] == Watermark(100)
 
 
 def test_without_a_watermark_the_end_of_the_dimension_releases() -> None:
@@ -161,11 +178,13 @@ def test_facts_that_wait_leave_before_the_join_is_idle() -> None:
     with OperatorHarness(join("left")) as harness:
         facts(harness, "x")
         harness.idle()
+        assert harness.output.elements == []
+        harness.operator.end_input(1)
         batch, status = harness.output.elements
         assert isinstance(batch, Batch)
         assert status == WatermarkStatus(idle=True)
-        harness.operator.end_input(1)
-        assert len(harness.output.elements) == 2
+        harness.idle(False)
+        assert harness.output.elements[2:] == [WatermarkStatus(idle=False)]
 
 
 # --- more facts than memory -----------------------------------------------------------------------
