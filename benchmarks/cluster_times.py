@@ -78,8 +78,8 @@ def _end(job: EmbeddedJobClient) -> None:
 
 
 def schedule(options: argparse.Namespace) -> None:
-    """Seconds from the submission until all tasks are scheduled, and until all are RUNNING: the first time with
-    new workers, then with their slots free."""
+    """Seconds from the submission until all tasks are scheduled, and until all are RUNNING: the first time
+    with new workers, then with their slots free."""
     exchange = options.exchange
     request = line_of(exchange, options.width)
     config = MANY_CHANNELS if exchange == "rebalance" else {}

@@ -5,6 +5,7 @@
     python -m benchmarks.state_rocksdb incremental        bytes that a checkpoint stores, against what changed
     python -m benchmarks.state_rocksdb large --gb 2 --memory-mb 512
     python -m benchmarks.state_rocksdb restore            bytes that each of two subtasks reads of one
+    python -m benchmarks.state_rocksdb savepoint          seconds to take and restore one of each format
 
 One JSON line each. rate: records per second and process; sync_ms: the part of a snapshot that the task waits
 for. large: rss_mb is the growth of the process's resident memory while state is written, read at random and
@@ -187,6 +188,40 @@ def restore(root: Path, args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
+def savepoint(root: Path, args: argparse.Namespace) -> dict[str, Any]:
+    found: dict[str, Any] = {"keys": args.keys}
+    with backend(root / "old", 256 * MIB) as state:
+        put_all(state, 0, args.keys)
+        for number, name in enumerate(
+            ("first", "canonical", "native") * 2
+        ):  # "first" flushes what is in memory
+            directory = root / f"savepoint-{number}"
+            directory.mkdir()
+            started = time.perf_counter()
+            snapshot = OperatorSnapshot(state=state.snapshot(CheckpointId(number)))
+            writer = FsStateWriter(str(directory))
+            task, _ = write_task_snapshot(
+                {UID: snapshot}, writer, finished=False, native=name == "native", shared=False
+            )
+            taken_s, started = time.perf_counter() - started, time.perf_counter()
+            handle = task.operators[UID]
+            last = GROUPS - 1
+            restore = OperatorRestore(keyed=_cut(handle, 0, last), native=_chosen(handle, 0, last))
+            reader = FsStateReader(str(directory))
+            with backend(root / f"new-{number}", 256 * MIB) as again:
+                again.restore(read_operator_state(restore, CheckpointId(1), reader, root).state)
+                restored_s = time.perf_counter() - started
+            found.setdefault(name, []).append(
+                {
+                    "taken_s": round(taken_s, 2),
+                    "restored_s": round(restored_s, 2),
+                    "bytes": writer.bytes_written,
+                }
+            )
+    del found["first"]
+    return found
+
+
 def _cut(handle: OperatorStateHandle, first: int, last: int) -> tuple[KeyedShare, ...]:
     shares = []
     for table in handle.keyed:
@@ -205,6 +240,7 @@ BENCHMARKS: dict[str, Callable[[Path, argparse.Namespace], dict[str, Any]]] = {
     "incremental": incremental,
     "large": large,
     "restore": restore,
+    "savepoint": savepoint,
 }
 
 

@@ -247,6 +247,22 @@ def test_what_cannot_be_simulated_is_refused(pipeline, arguments, error, text: s
         simulate(pipeline, seeds=range(1), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("seeds", "text"),
+    [
+        pytest.param(range(0), "seeds is empty, so that nothing would run", id="no seed"),
+        pytest.param(iter(()), "seeds is empty", id="an iterator without any"),
+        pytest.param("17", "seeds is '17'; it must be whole numbers", id="text"),
+        pytest.param(17, "seeds is 17; it must be whole numbers", id="a number"),
+        pytest.param([None], "seed None is no whole number", id="nothing"),
+        pytest.param([0.5], "seed 0.5 is no whole number", id="half a number"),
+    ],
+)
+def test_seeds_that_test_nothing_are_refused(seeds, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        simulate(right, seeds=seeds)
+
+
 def test_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:

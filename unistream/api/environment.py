@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from unistream.api.graph import GraphBuilder, Port, check_max_parallelism, check_parallelism
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.stream import DataStream
-from unistream.base.config import CHAINING, CHECKPOINT_INTERVAL, MAX_PARALLELISM, PARALLELISM, Configuration
+from unistream.base.config import (
+    CHAINING,
+    CHECKPOINT_INTERVAL,
+    MAX_PARALLELISM,
+    PARALLELISM,
+    Configuration,
+    ConfigValue,
+)
 from unistream.base.errors import (
     ConfigError,
     Fenced,
@@ -41,7 +49,8 @@ class Environment:
     """Collects a pipeline's operators and runs them.
 
     Args:
-        config: Options by key (`docs/reference/configuration.md`); an unknown key is refused.
+        config: Options by key (`docs/reference/configuration.md`); an unknown key is refused. Numbers and
+            booleans stand for their text.
         target: Where it runs: ``"spark"`` (the default), ``"local"``: child processes, or ``"remote"``: a
             cluster that is up.
 
@@ -52,7 +61,7 @@ class Environment:
     """
 
     def __init__(
-        self, config: Configuration | Mapping[str, str] | None = None, *, target: str | None = None
+        self, config: Configuration | Mapping[str, ConfigValue] | None = None, *, target: str | None = None
     ) -> None:
         self._config = config if isinstance(config, Configuration) else Configuration(config)
         self._target = target
@@ -230,35 +239,54 @@ class Environment:
         resolved = self._resolve()
         return plan_json(resolved, translate_resolved(resolved, self._config.to_dict())[0])
 
-    def execute(self, name: str | None = None, *, savepoint: str | None = None) -> JobResult:
+    def execute(
+        self,
+        name: str | None = None,
+        *,
+        savepoint: str | os.PathLike[str] | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> JobResult:
         """Runs the job and waits for its end.
 
         Args:
             name: Of the job, for people.
             savepoint: Directory of a savepoint or checkpoint to start from.
+            allow_non_restored_state: State of it whose operator the job does not have is dropped instead of
+                refused (also `execution.state-recovery.ignore-unclaimed-state`).
 
         Raises:
             ConfigError: the job cannot start as it is.
             UnistreamError: it failed; the text says why.
         """
-        with self.execute_async(name, savepoint=savepoint) as job:
+        with self.execute_async(
+            name, savepoint=savepoint, allow_non_restored_state=allow_non_restored_state
+        ) as job:
             result = job.wait()
         if result.failure is not None:
             raise _failure(result.failure)
         return result
 
-    def execute_async(self, name: str | None = None, *, savepoint: str | None = None) -> JobClient:
-        """Starts the job and returns at once; the client steers it."""
+    def execute_async(
+        self,
+        name: str | None = None,
+        *,
+        savepoint: str | os.PathLike[str] | None = None,
+        allow_non_restored_state: bool = False,
+    ) -> JobClient:
+        """Starts the job and returns at once; the client steers it. Arguments as of `execute`."""
         from unistream import client
         from unistream.worker import artifact
 
+        if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
+            raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
         graph, code = self.job_graph(name)
         return client.execute(
             graph,
-            artifact.pack(code),
+            artifact.pack(code, with_modules=True),
             target=self._target,
             config=self._config.to_dict(),
-            savepoint=savepoint,
+            savepoint=None if savepoint is None else os.fspath(savepoint),
+            allow_non_restored=allow_non_restored_state,
         )
 
     def _max_parallelism(self) -> int | None:

@@ -94,7 +94,9 @@ class GraphBuilder:
         return node
 
     def set_uid(self, node: StreamNode, uid: str) -> None:
-        """Raises ConfigError if another operator has it."""
+        """Raises ConfigError if another operator has it, or it is no text."""
+        if not isinstance(uid, str):
+            raise ConfigError(f"operator {node.name!r}: a uid is text, not {uid!r}")
         if not uid or len(uid) > UID_LENGTH_MAX:
             raise ConfigError(f"a uid has 1 to {UID_LENGTH_MAX} characters, not {len(uid)}")
         for other in self.graph.nodes:

@@ -22,7 +22,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 
 Checkpoint = Annotated[
     int | None, typer.Argument(metavar="CHECKPOINT", min=1, help="Id of one of them: its tasks.")
@@ -95,7 +95,7 @@ def newest(known: tuple[CheckpointFigures, ...]) -> Table:
         sizes = (figures.state_bytes, figures.new_bytes, figures.persisted_bytes)
         table.add_row(
             str(figures.checkpoint_id),
-            _KINDS[figures.kind],
+            _kind(figures),
             _state(figures),
             moment(figures.timestamp_ms),
             took(figures.duration_ms),
@@ -103,6 +103,11 @@ def newest(known: tuple[CheckpointFigures, ...]) -> Table:
             took(figures.alignment_ms),
         )
     return table
+
+
+def _kind(figures: CheckpointFigures) -> str:
+    is_native = figures.kind.is_savepoint and figures.format is SavepointFormat.NATIVE
+    return f"native {_KINDS[figures.kind]}" if is_native else _KINDS[figures.kind]
 
 
 def spreads(summary: dict[str, Spread]) -> Table:
@@ -131,7 +136,7 @@ def print_checkpoint(figures: CheckpointFigures) -> None:
 def _facts(figures: CheckpointFigures) -> list[tuple[str, str]]:
     facts = [
         ("id", str(figures.checkpoint_id)),
-        ("kind", _KINDS[figures.kind]),
+        ("kind", _kind(figures)),
         ("state", _state(figures)),
         ("started", f"{moment(figures.timestamp_ms)}, took {took(figures.duration_ms)}"),
         ("tasks", f"{len(figures.subtasks)} of {figures.expected} have acknowledged"),

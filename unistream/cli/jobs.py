@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from unistream.base.errors import Unreachable
-from unistream.cli.options import AsJson, Defines, Directory, Job, configuration
+from unistream.cli.options import AsJson, Defines, Directory, Format, Job, configuration
 from unistream.cli.output import console, is_over, print_info, print_jobs, print_json
 from unistream.client.lookup import all_jobs, find_job, running_clusters
+from unistream.model.elements import SavepointFormat
 
 
 def list_jobs(
@@ -51,16 +52,20 @@ def info(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
 
 
 def savepoint(
-    job: Job, directory: Directory = None, defines: Defines = None, as_json: AsJson = False
+    job: Job,
+    directory: Directory = None,
+    defines: Defines = None,
+    as_json: AsJson = False,
+    form: Format = SavepointFormat.CANONICAL,
 ) -> None:
     """Take a savepoint; the job goes on."""
     found = find_job(configuration(defines), job)
     with found.cluster:
-        path = found.cluster.savepoint(found.job.job, absolute(directory))
+        path = found.cluster.savepoint(found.job.job, absolute(directory), form)
     _print_savepoint(found.job.job, path, as_json, "savepoint complete")
 
 
-def stop(
+def stop(  # noqa: PLR0917  # typer passes them by name
     job: Job,
     drain: Annotated[
         bool, typer.Option("--drain", help="As if all input had ended: windows fire before the savepoint.")
@@ -68,14 +73,15 @@ def stop(
     directory: Directory = None,
     defines: Defines = None,
     as_json: AsJson = False,
+    form: Format = SavepointFormat.CANONICAL,
 ) -> None:
     """End a job with a savepoint that another one can start from.
 
-    With --drain there are two: the one behind the end of data, and the one to go on from.
+    With --drain there are two: the one behind the end of data, and the one to go on from. Both are of --type.
     """
     found = find_job(configuration(defines), job)
     with found.cluster:
-        path = found.cluster.stop(found.job.job, drain=drain, target=absolute(directory))
+        path = found.cluster.stop(found.job.job, drain=drain, target=absolute(directory), form=form)
         resumable = found.cluster.info(found.job.job).resumable_savepoint if drain else path
     text = "job drained" if drain else "job stopped"
     _print_savepoint(found.job.job, path, as_json, text, resumable=resumable)

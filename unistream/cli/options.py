@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from unistream.base.config import Configuration, parse_assignments
+from unistream.model.elements import SavepointFormat
 
 Job = Annotated[
     str, typer.Argument(metavar="JOB", help="Beginning of a job's id (4 characters), or its name.")
@@ -19,6 +20,15 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for 
 Directory = Annotated[
     str | None,
     typer.Option("-p", "--savepoint-path", metavar="DIR", help="Where the savepoint's directory is made."),
+]
+Format = Annotated[
+    SavepointFormat,
+    typer.Option(
+        "--type",
+        "-type",
+        help="canonical: open tables. native: the files of the state backend, quicker and for it alone.",
+        case_sensitive=False,
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ unistream savepoint finalize PATH       commit what it lists as pending, without
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -21,14 +22,16 @@ from unistream.cli import jobs
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
-from unistream.cli.options import AsJson, Defines, Directory, Job, configuration
+from unistream.cli.options import AsJson, Defines, Directory, Format, Job, configuration
 from unistream.cli.output import console, duration, moment, print_json
 from unistream.core.memory import describe_bytes
+from unistream.model.elements import SavepointFormat
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
     from unistream.savepoint.finalize import Finalized
 
+NATIVE_TEXT: Final = "native: keyed state is in files of its backend, if that has any of its own"
 ROWS_SHOWN_MAX: Final = 200  # of a query, for people; programs get all
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="Directory of a savepoint or checkpoint.")]
@@ -51,14 +54,20 @@ app = typer.Typer(
 
 
 @app.command("take")
-def take(job: Job, directory: Directory = None, defines: Defines = None, as_json: AsJson = False) -> None:
+def take(
+    job: Job,
+    directory: Directory = None,
+    defines: Defines = None,
+    as_json: AsJson = False,
+    form: Format = SavepointFormat.CANONICAL,
+) -> None:
     """Take a savepoint; the job goes on. `savepoint JOB` is short for it."""
-    jobs.savepoint(job, directory, defines, as_json)
+    jobs.savepoint(job, directory, defines, as_json, form)
 
 
 @app.command("inspect")
 def inspect(path: Path, as_json: AsJson = False) -> None:
-    """Show what a savepoint holds: operators, states, sizes, positions of sources, pending commits."""
+    """Show what a savepoint holds: operators, states, sizes, watermarks, positions, pending commits."""
     from unistream.savepoint.inspection import inspection
     from unistream.savepoint.reading import read_savepoint
 
@@ -70,6 +79,9 @@ def inspect(path: Path, as_json: AsJson = False) -> None:
     for label, value in _facts(found):
         out.print(f"[bold]{label:<12}[/bold] {value}")
     out.print(_states(found))
+    if any(operator.watermark for operator in found.operators):
+        out.print()
+        out.print(_watermarks(found))
     if found.positions:
         out.print()
         out.print(_positions(found))
@@ -232,11 +244,21 @@ def _facts(found: Any) -> list[tuple[str, str]]:
         ("checkpoint", f"{found.checkpoint_id}, format {found.format}"),
         ("taken", f"{moment(found.taken_ms)}, {duration(found.age_ms)} ago"),
         ("size", describe_bytes(found.size)),
-        ("resume", f"unistream run … -s {escape(found.path)}" if found.can_resume else "no"),
+        *([("format", NATIVE_TEXT)] if found.savepoint_format == "native" else []),
+        ("resume", escape(_how_to_resume(found))),
     ]
     if found.advice:
         facts.append(("", escape(found.advice)))
     return facts
+
+
+def _how_to_resume(found: Any) -> str:
+    """A command that a shell understands, whatever is in the path."""
+    path = found.path if found.can_resume else found.resumable
+    if path is None:
+        return "no"
+    command = f"unistream run … -s {shlex.quote(path)}"
+    return command if found.can_resume else f"not from this one: {command}"
 
 
 def _states(found: Any) -> Table:
@@ -264,6 +286,17 @@ def _states(found: Any) -> Table:
                 groups,
                 width,
             )
+    return table
+
+
+def _watermarks(found: Any) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("OPERATOR", "LEAST WATERMARK", "GREATEST, OF ITS SUBTASKS"):
+        table.add_column(heading, overflow="fold")
+    for operator in found.operators:
+        span = operator.watermark
+        known = ("not recorded", "") if span is None else (span.least, span.greatest)
+        table.add_row(escape(operator.uid), *known)
     return table
 
 

@@ -128,8 +128,11 @@ class JobClient(Protocol):
             AlreadyEnded: it has finished or failed.
         """
 
-    def savepoint(self, target: str | None = None) -> str:
+    def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
         """Takes a savepoint and returns its directory; the job goes on.
+
+        `format`: "canonical", which is open tables whatever the backend, or "native", which is the backend's
+        own files, where it has such: quicker to take and to start from, and read by that backend alone.
 
         Raises:
             ConfigError: it could not be taken, and why.
@@ -146,11 +149,12 @@ class JobClient(Protocol):
             ConfigError: it cannot be done, and why; the job goes on as it was.
         """
 
-    def stop(self, *, drain: bool = False, target: str | None = None) -> str:
+    def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
         """Ends the job with a savepoint and returns its directory, when the job has ended.
 
         `drain`: as if all input had ended: windows fire, `finish` is called. Nothing can go on from such a
         savepoint; `result().resumable_savepoint` names one of the same positions, taken just before.
+        `format`: as in `savepoint`; of a drain both are of it.
 
         Raises:
             ConfigError: it could not be stopped, and why; it goes on.

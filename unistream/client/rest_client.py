@@ -24,6 +24,7 @@ from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked,
 from unistream.master.job_info import JobSummary, TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.elements import SavepointFormat
 
 TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large manifest
 POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # then every half second
@@ -94,11 +95,22 @@ class RestClient(Closing):
     def cancel(self, job: JobId) -> None:
         self._request("PATCH", f"/jobs/{job}", params={"mode": "cancel"})
 
-    def savepoint(self, job: JobId, target: str | None) -> str:
-        return self._snapshot(job, "savepoints", {"target-directory": target, "cancel-job": False})
+    def savepoint(
+        self, job: JobId, target: str | None, form: SavepointFormat = SavepointFormat.CANONICAL
+    ) -> str:
+        body = {"target-directory": target, "cancel-job": False, "formatType": form.name}
+        return self._snapshot(job, "savepoints", body)
 
-    def stop(self, job: JobId, *, drain: bool, target: str | None) -> str:
-        return self._snapshot(job, "stop", {"targetDirectory": target, "drain": drain})
+    def stop(
+        self,
+        job: JobId,
+        *,
+        drain: bool,
+        target: str | None,
+        form: SavepointFormat = SavepointFormat.CANONICAL,
+    ) -> str:
+        body = {"targetDirectory": target, "drain": drain, "formatType": form.name}
+        return self._snapshot(job, "stop", body)
 
     def rescale(
         self, job: JobId, parallelism: Mapping[str, int], on_progress: OnProgress | None = None
@@ -194,14 +206,15 @@ class RestJobClient(Closing):
     def cancel(self) -> None:
         self._cluster.cancel(self._job)
 
-    def savepoint(self, target: str | None = None) -> str:
-        return self._cluster.savepoint(self._job, target)
+    def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
+        return self._cluster.savepoint(self._job, target, SavepointFormat.parse(format))
 
     def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
         self._cluster.rescale(self._job, parallelism, on_progress)
 
-    def stop(self, *, drain: bool = False, target: str | None = None) -> str:
-        return self._cluster.stop(self._job, drain=drain, target=target)
+    def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
+        form = SavepointFormat.parse(format)
+        return self._cluster.stop(self._job, drain=drain, target=target, form=form)
 
     def close(self) -> None:
         """The job goes on; only the connection is closed, if it was made for this client."""

@@ -149,7 +149,8 @@ class CheckpointCoordinator:
 
     def request(self, event: jm.SnapshotRequested) -> TaskFailure | None:
         """A user asks for a snapshot; the answer comes when it is durable (a stop: when the job ended)."""
-        return self.want(Request(id=event.request, kind=event.kind, target=event.target))
+        request = Request(id=event.request, kind=event.kind, target=event.target, format=event.format)
+        return self.want(request)
 
     def want(self, request: Request) -> TaskFailure | None:
         """As `request`, for the machine's own purposes too."""

@@ -120,6 +120,7 @@ class CheckpointHistory:
         figures = CheckpointFigures(
             checkpoint_id=pending.checkpoint_id,
             kind=pending.kind,
+            format=pending.format,
             status=status,
             timestamp_ms=pending.timestamp_ms,
             duration_ms=now_ms - started_ms,

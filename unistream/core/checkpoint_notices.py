@@ -42,6 +42,7 @@ class Notices:
                 before=None
                 if half is None
                 else SnapshotPlace(checkpoint_id=half.checkpoint_id, directory=half.directory or ""),
+                format=pending.format,
             )
             token = self._outbox.send_tracked(_place(execution).task_manager, message)
             pending.triggers.add(token)

@@ -13,7 +13,7 @@ from unistream.core.executions import Executions
 from unistream.core.job_messages import Timer, TimerKind
 from unistream.core.job_settings import JobSettings
 from unistream.core.job_view import CheckpointView
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CheckpointAcked
 from unistream.model.snapshot import Manifest
@@ -40,6 +40,7 @@ class Request:
     id: str
     kind: SnapshotKind
     target: str | None
+    format: SavepointFormat = SavepointFormat.CANONICAL
     number: int = 0
     on_done: Callable[[str | None, str | None], None] | None = None
 
@@ -54,6 +55,7 @@ class Pending:
         triggers: Tokens of `TriggerCheckpoint`s whose fate is open.
         triggered: Tasks that were sent one.
         acks: By subtask.
+        format: Of a savepoint.
         partner: Of a drain, whose two snapshots have the same positions: the resumable one names the terminal
             one here, and the other way round.
         orphaned: Nobody wants it any more, but its manifest may be on its way to the storage.
@@ -63,6 +65,7 @@ class Pending:
     checkpoint_id: CheckpointId
     kind: SnapshotKind
     request: Request | None
+    format: SavepointFormat = SavepointFormat.CANONICAL
     partner: Pending | None = field(default=None, repr=False)
     orphaned: bool = False
     is_durable: bool = False
@@ -177,6 +180,7 @@ class Pending:
             timestamp_ms=self.timestamp_ms,
             resumes_after=partner.checkpoint_id if partner and self.is_resumable_half else None,
             resumable=_name(partner.directory) if partner and self.kind.is_synchronous else None,
+            savepoint_format=self.format,
             vertices=tuple(
                 vertex_snapshot(vertex, acked=acked, ended=ended, coordinator=self.assigners.get(vertex.id))
                 for vertex in graph.vertices

@@ -103,9 +103,12 @@ class PendingSnapshots:
 
     # --- beginning and ending ---------------------------------------------------------------------
 
-    def open(self, kind: SnapshotKind, request: Request | None, target: str | None) -> Pending:
-        """A new one, whose directory is asked for."""
+    def open(self, kind: SnapshotKind, request: Request | None, *, like: Request | None) -> Pending:
+        """A new one, whose directory is asked for. `like`: says where it goes, and its format."""
         pending = Pending(checkpoint_id=CheckpointId(self._next_id), kind=kind, request=request)
+        target = None
+        if like is not None:
+            target, pending.format = like.target, like.format
         self._next_id += 1
         self._all[pending.checkpoint_id] = pending
         self._outbox.add(jm.SetTimer(timer=pending.timeout, delay_ms=self._timeout_ms))

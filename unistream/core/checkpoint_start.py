@@ -55,9 +55,7 @@ class SnapshotStart:
 
     def plan(self) -> CheckpointPlan | NotAllRunning:
         """Who would take part in a snapshot now."""
-        return plan_checkpoint(
-            self._run.plan, self._run.executions.states, after_finish=self._after_finish
-        )
+        return plan_checkpoint(self._run.plan, self._run.executions.states, after_finish=self._after_finish)
 
     def impediment(self) -> FailureReason | None:
         """Why no snapshot can be taken just now."""
@@ -69,11 +67,10 @@ class SnapshotStart:
 
     def open(self, kind: SnapshotKind, request: Request | None) -> None:
         """Its directory is asked for; of a drain two."""
-        target = request.target if request is not None else None
         half = None
         if kind is SnapshotKind.TERMINATE:
-            half = self._pendings.open(SnapshotKind.SAVEPOINT, None, target)
-        whole = self._pendings.open(kind, request, target)
+            half = self._pendings.open(SnapshotKind.SAVEPOINT, None, like=request)
+        whole = self._pendings.open(kind, request, like=request)
         if half is not None:
             half.partner, whole.partner = whole, half
 

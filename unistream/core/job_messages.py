@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from unistream.base.ids import AllocationId, AttemptId, CheckpointId, TaskManagerId, VertexId
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, SourceInfo
 from unistream.model.messages import (
     CheckpointAcked,
@@ -173,11 +173,13 @@ class TimerFired:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRequested:
     """A user asks for a savepoint (SAVEPOINT), a stop (SUSPEND) or a drain (TERMINATE), or for a
-    checkpoint now (CHECKPOINT). Answered by `AnswerRequest` with the same `request`."""
+    checkpoint now (CHECKPOINT). Answered by `AnswerRequest` with the same `request`.
+    `format`: of a savepoint, and of both that a drain takes."""
 
     request: str
     kind: SnapshotKind
     target: str | None = None
+    format: SavepointFormat = SavepointFormat.CANONICAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

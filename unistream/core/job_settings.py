@@ -134,7 +134,7 @@ class JobSettings:
             if config.get(options.SCHEDULER) == "adaptive"
             else None,
             cancellation_timeout_ms=_at_least(config, options.CANCELLATION_TIMEOUT, 1),
-            allow_non_restored=allow_non_restored,
+            allow_non_restored=allow_non_restored or config.get(options.IGNORE_UNCLAIMED_STATE),
             first_checkpoint_id=first_checkpoint_id,
         )
 

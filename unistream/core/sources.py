@@ -90,8 +90,8 @@ class Sources:
             self._pump()
 
     def ready(self, subtask: SubtaskId) -> None:
-        """A task runs; if it is a source's, it can take splits, unless it had finished in the snapshot that it
-        starts from: then it ends by itself, perhaps before a message would reach it."""
+        """A task runs; if it is a source's, it can take splits. Not if it had finished in the snapshot that
+        it starts from: then it ends by itself, perhaps before a message would reach it."""
         assigner = self._assigners.get(subtask.vertex)
         if assigner is not None and not self._executions[subtask].restored_finished:
             assigner.ready(subtask.index)

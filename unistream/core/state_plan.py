@@ -295,7 +295,7 @@ class _Rules:
         name, rows = stored.name, stored.rows
         columns = declared.tables.get(name)
         if stored.is_native:
-            return _unknown(stored, "in files of a backend's own; a savepoint tells")
+            return _unknown(stored, "in files of a backend's own; a canonical savepoint tells")
         reason = self._pickled(stored) or _other_keys(stored, declared.keys)
         if reason is not None:
             return StatePlan(state=name, fate=Fate.REFUSED, why=reason, rows=rows)

@@ -36,6 +36,7 @@ INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 """KeyboardInterrupt: where a library of the user has put its own handler in front of Dagster's."""
 
 OnTerminate = Literal["stop_with_savepoint", "drain", "cancel"]
+SavepointFormat = Literal["canonical", "native"]
 
 T = TypeVar("T")
 
@@ -47,6 +48,7 @@ class EndPolicy:
     on_terminate: OnTerminate
     savepoint_dir: str | None
     timeout_s: float
+    savepoint_format: SavepointFormat = "canonical"
 
 
 class StepListener(Protocol):
@@ -163,9 +165,7 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         return
     drain = policy.on_terminate == "drain"
     given_up = threading.Event()
-    stopping = _apart(
-        lambda: _stop(client, drain=drain, target=policy.savepoint_dir, given_up=given_up), "stop"
-    )
+    stopping = _apart(lambda: _stop(client, policy, given_up), "stop")
     try:
         savepoint = stopping.result(policy.timeout_s)
     except AlreadyEnded as late:
@@ -181,7 +181,7 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         given_up.set()
 
 
-def _stop(client: JobClient, *, drain: bool, target: str | None, given_up: threading.Event) -> str:
+def _stop(client: JobClient, policy: EndPolicy, given_up: threading.Event) -> str:
     """Stops the job as soon as all its tasks run: one that starts or restarts has no savepoint to give.
 
     Raises:
@@ -192,7 +192,11 @@ def _stop(client: JobClient, *, drain: bool, target: str | None, given_up: threa
         info = client.status()
         if info.is_terminal or _runs(info):
             try:
-                return client.stop(drain=drain, target=target)
+                return client.stop(
+                    drain=policy.on_terminate == "drain",
+                    target=policy.savepoint_dir,
+                    format=policy.savepoint_format,
+                )
             except AlreadyEnded:
                 raise
             except ConfigError:

@@ -17,7 +17,7 @@ from unistream.api.environment import Environment
 from unistream.base.config import CHECKPOINT_RETENTION
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.client.job_client import JobInfo
-from unistream.dagster.attached import EndPolicy, OnTerminate, run_attached
+from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_attached
 from unistream.dagster.report import (
     SAVEPOINT_TAG,
     RunReport,
@@ -41,6 +41,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             run's tag `unistream/savepoint` comes first.
         on_terminate: What a terminated run does with its job.
         savepoint_dir: fsspec URL for the savepoint of a terminated run; empty: the job's own folder.
+        savepoint_format: Of that savepoint: "canonical" (open tables) or "native" (files of the state
+            backend, quicker to take, and only that backend reads them).
         terminate_timeout_s: Longest wait for that, then the job is cancelled. Must be well below the run
             monitor's `cancel_timeout_seconds`, after which Dagster waits no longer.
 
@@ -53,6 +55,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     savepoint: str = ""
     on_terminate: OnTerminate = "stop_with_savepoint"
     savepoint_dir: str = ""
+    savepoint_format: SavepointFormat = "canonical"
     terminate_timeout_s: float = Field(default=120.0, gt=0)
 
     def run(
@@ -100,6 +103,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             on_terminate=self.on_terminate,
             savepoint_dir=self.savepoint_dir or None,
             timeout_s=self.terminate_timeout_s,
+            savepoint_format=self.savepoint_format,
         )
 
 

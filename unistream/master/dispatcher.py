@@ -33,7 +33,7 @@ from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.senders import Senders
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, shown
 from unistream.port.metadata import JobRecord
 from unistream.port.transport import Server
@@ -193,17 +193,27 @@ class Dispatcher:
             raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.state}")
         master.cancel()
 
-    def savepoint(self, job: JobId, target: str | None = None) -> Future[str]:
+    def savepoint(
+        self, job: JobId, target: str | None = None, *, form: SavepointFormat = SavepointFormat.CANONICAL
+    ) -> Future[str]:
         """Directory of a savepoint; the job goes on. Raises NotFound, AlreadyEnded."""
-        return self._snapshot(job, SnapshotKind.SAVEPOINT, target)
+        return self._snapshot(job, SnapshotKind.SAVEPOINT, target, form)
 
-    def stop(self, job: JobId, *, drain: bool, target: str | None = None) -> Future[str]:
+    def stop(
+        self,
+        job: JobId,
+        *,
+        drain: bool,
+        target: str | None = None,
+        form: SavepointFormat = SavepointFormat.CANONICAL,
+    ) -> Future[str]:
         """Directory of the savepoint with which the job has ended; `drain`: as if all input had ended.
 
         Raises:
             NotFound, AlreadyEnded
         """
-        return self._snapshot(job, SnapshotKind.TERMINATE if drain else SnapshotKind.SUSPEND, target)
+        kind = SnapshotKind.TERMINATE if drain else SnapshotKind.SUSPEND
+        return self._snapshot(job, kind, target, form)
 
     def rescale(self, job: JobId, parallelism: Mapping[str, int]) -> Future[str]:
         """Gives vertices of a running job another parallelism; the answer ("") comes when it runs so.
@@ -348,11 +358,17 @@ class Dispatcher:
             raise NotFound(f"there is no job {job}")
         return record
 
-    def _snapshot(self, job: JobId, kind: SnapshotKind, target: str | None) -> Future[str]:
+    def _snapshot(
+        self,
+        job: JobId,
+        kind: SnapshotKind,
+        target: str | None,
+        form: SavepointFormat = SavepointFormat.CANONICAL,
+    ) -> Future[str]:
         master = self._master(job)
         if master.wait(0):
             raise AlreadyEnded(f"job {job} has already ended as {master.state}: no savepoint can be taken")
-        return master.request_snapshot(kind, target)
+        return master.request_snapshot(kind, target, form)
 
     # --- the ResourceManager's view of jobs ---------------------------------------------------------
 

@@ -118,6 +118,7 @@ def _figures(record: CheckpointRecord) -> CheckpointFigures:
         path=record.path,
         reason=record.reason,
         recorded_bytes=record.state_bytes,
+        format=None,
     )
 
 

@@ -55,6 +55,12 @@ class JobIo:
         """
         return self._discards.submit(self._discard, command)
 
+    def forget(self) -> Future[None]:
+        """The job has ended: removes its folder, if nothing is left in it once all that was discarded has
+        gone. A failure is logged. Returns at once.
+        """
+        return self._discards.submit(self._forget)
+
     def _perform(self, request: Request) -> None:
         match request:
             case jm.DiscoverSplits():
@@ -118,6 +124,12 @@ class JobIo:
         except Exception:  # what is left over costs room, not correctness
             logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
         crash_point("retention.deleted")
+
+    def _forget(self) -> None:
+        try:
+            self._storage.forget(self._job)
+        except Exception:  # an empty folder is in nobody's way
+            logger.exception("event=job_folder_not_removed job=%s", self._job)
 
 
 def _text(error: Exception) -> str:

@@ -43,7 +43,7 @@ from unistream.master.outgoing import Outgoing
 from unistream.master.senders import Senders
 from unistream.master.timers import Mailbox
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, SourceInfo
 from unistream.model.messages import TaskFailure
 from unistream.port.source import SplitDiscovery
@@ -143,7 +143,12 @@ class JobMaster:
         if not self._ended.is_set():
             self._mailbox.post(event)
 
-    def request_snapshot(self, kind: SnapshotKind, target: str | None) -> Future[str]:
+    def request_snapshot(
+        self,
+        kind: SnapshotKind,
+        target: str | None,
+        form: SavepointFormat = SavepointFormat.CANONICAL,
+    ) -> Future[str]:
         """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
 
         The future raises ConfigError with the reason when it cannot be had, AlreadyEnded if it is too late.
@@ -151,7 +156,8 @@ class JobMaster:
         request, answer = self._requests.add()
         if request is not None:
             target = target or self._services.savepoint_dir
-            self._mailbox.post(jm.SnapshotRequested(request=request, kind=kind, target=target))
+            event = jm.SnapshotRequested(request=request, kind=kind, target=target, format=form)
+            self._mailbox.post(event)
         return answer
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
@@ -392,7 +398,7 @@ class JobMaster:
         self._requests.reject_all(f"the job ended as {self._end.state} before it was done{why}")
         self._ended.set()
         discards = [self._io.discard(c) for c in final if isinstance(c, jm.DiscardSnapshot)]
-        wait_for(discards, timeout=CLEANUP_TIMEOUT_S)
+        wait_for([*discards, self._io.forget()], timeout=CLEANUP_TIMEOUT_S)
         logger.info("event=job_ended job=%s state=%s", self.identity.job, self._end.state)
         self._services.on_ended(self.identity.job)
 

@@ -124,6 +124,7 @@ def prepare(
     Raises:
         ConfigError: one of them cannot work; says which and why.
         CorruptSnapshot: the savepoint is damaged.
+        Unreachable: the checkpoint storage does not answer.
     """
     _check_sizes(request)
     check(request.graph)
@@ -149,11 +150,14 @@ def prepare(
         draw=services.draw,
         allow_non_restored=request.allow_non_restored,
     )
+    machine = JobMachine(graph, settings, restore)
+    if settings.checkpoint_interval_ms is not None:
+        _check_writable(storage)  # last: what it makes there is for a job that starts
     return JobSetup(
         job=job,
         lineage=lineage,
         graph=graph,
-        machine=JobMachine(graph, settings, restore),
+        machine=machine,
         storage=storage,
         savepoint_dir=config.find(SAVEPOINT_DIR) or services.savepoint_root,
         artifact=artifact,
@@ -190,6 +194,14 @@ def _check_sizes(request: SubmitRequest) -> None:
         )
 
 
+def _check_writable(storage: CheckpointStorage) -> None:
+    """A job whose checkpoints can never be stored would restart for ever."""
+    try:
+        storage.check_writable()
+    except ConfigError as error:
+        raise ConfigError(f"{error}; change {CHECKPOINT_DIR.key}") from error
+
+
 def _restore_point(
     storage: CheckpointStorage, directory: str | None, *, claimed: bool
 ) -> RestorePoint | None:
@@ -200,6 +212,8 @@ def _restore_point(
     manifest = storage.read_manifest(directory)
     if manifest.kind is SnapshotKind.TERMINATE:
         raise ConfigError(_why_terminal(directory, manifest))
+    if claimed:
+        storage.claim(directory)
     return RestorePoint(directory=directory, manifest=manifest, owned=claimed)
 
 

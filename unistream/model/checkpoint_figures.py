@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from unistream.base.ids import CheckpointId, VertexId
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 
 
 class SnapshotStatus(Enum):
@@ -64,6 +64,7 @@ class CheckpointFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One snapshot.
 
     Attributes:
+        format: Of a savepoint; None: only a record of it is left.
         timestamp_ms: Wall clock at its start.
         duration_ms: From its start to its end, or until now.
         path: Its directory, once that has a name.
@@ -83,6 +84,7 @@ class CheckpointFigures(msgspec.Struct, frozen=True, kw_only=True):
     vertices: tuple[VertexFigures, ...] = ()
     recorded_bytes: int = 0
     discarded: bool = False
+    format: SavepointFormat | None = SavepointFormat.CANONICAL
 
     @property
     def subtasks(self) -> tuple[SubtaskFigures, ...]:

@@ -108,6 +108,7 @@ class _Barrier(_Event, frozen=True):
     directory: str = ""
     alignment: el.Alignment = el.Alignment.ALIGNED
     timeout_ms: int | None = None
+    format: el.SavepointFormat = el.SavepointFormat.CANONICAL
 
 
 class _Cancel(_Event, frozen=True):
@@ -134,8 +135,8 @@ def encode_event(event: el.Event) -> bytes:
             wire: _Event = _Watermark(timestamp)
         case el.WatermarkStatus(idle):
             wire = _Status(idle)
-        case el.CheckpointBarrier(checkpoint_id, timestamp_ms, kind, directory, alignment, timeout_ms):
-            wire = _Barrier(checkpoint_id, timestamp_ms, kind, directory, alignment, timeout_ms)
+        case el.CheckpointBarrier(checkpoint_id, at_ms, kind, directory, alignment, timeout_ms, format_):
+            wire = _Barrier(checkpoint_id, at_ms, kind, directory, alignment, timeout_ms, format_)
         case el.CancelCheckpointMarker(checkpoint_id):
             wire = _Cancel(checkpoint_id)
         case el.EndOfData(drain):
@@ -152,9 +153,9 @@ def decode_event(data: bytes) -> el.Event:
             return el.Watermark(timestamp)
         case _Status(idle):
             return el.WatermarkStatus(idle)
-        case _Barrier(checkpoint_id, timestamp_ms, kind, directory, alignment, timeout_ms):
+        case _Barrier(checkpoint_id, at_ms, kind, directory, alignment, timeout_ms, format_):
             return el.CheckpointBarrier(
-                CheckpointId(checkpoint_id), timestamp_ms, kind, directory, alignment, timeout_ms
+                CheckpointId(checkpoint_id), at_ms, kind, directory, alignment, timeout_ms, format_
             )
         case _Cancel(checkpoint_id):
             return el.CancelCheckpointMarker(CheckpointId(checkpoint_id))

@@ -11,6 +11,7 @@ from enum import Enum
 
 import pyarrow as pa
 
+from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 
 
@@ -84,6 +85,22 @@ class SnapshotKind(Enum):
         return self in (SnapshotKind.SUSPEND, SnapshotKind.TERMINATE)
 
 
+class SavepointFormat(Enum):
+    """How a savepoint stores keyed state (FLIP-203). Values are the wire form, names Flink's in REST."""
+
+    CANONICAL = "canonical"  # open tables, whatever the backend
+    NATIVE = "native"  # a backend's own files, where it has such: only that backend reads them
+
+    @classmethod
+    def parse(cls, text: str) -> SavepointFormat:
+        """In upper or lower case. Raises ConfigError for anything else."""
+        try:
+            return cls(text.lower())
+        except ValueError:
+            known = " or ".join(one.value for one in cls)
+            raise ConfigError(f"the format of a savepoint is {known}, not {text[:80]!r}") from None
+
+
 class Alignment(Enum):
     """How a barrier travels. Values are the wire form."""
 
@@ -98,6 +115,7 @@ class CheckpointBarrier:
     snapshot's own directory, so that a task which is reached only by barriers knows where to write.
 
     `timeout_ms`: of an aligned one: so long after `timestamp_ms` it may overtake; None: never.
+    `format`: of a savepoint.
     """
 
     checkpoint_id: CheckpointId
@@ -106,6 +124,7 @@ class CheckpointBarrier:
     directory: str = ""
     alignment: Alignment = Alignment.ALIGNED
     timeout_ms: int | None = None
+    format: SavepointFormat = SavepointFormat.CANONICAL
 
     @property
     def may_time_out(self) -> bool:

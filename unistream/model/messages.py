@@ -24,7 +24,7 @@ from unistream.base.ids import (
 )
 from unistream.base.limits import BUNDLE_MESSAGES_MAX
 from unistream.base.secrets import redacted_repr
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobVertex, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
@@ -141,7 +141,8 @@ class SnapshotPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
     """`directory`: fsspec URL of this snapshot's own directory; state goes below it. `before`: of a drain,
-    the resumable savepoint that is taken first, at the same position, before the end of data."""
+    the resumable savepoint that is taken first, at the same position, before the end of data. `format`: of
+    a savepoint, and of the one `before` it."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId
@@ -149,6 +150,7 @@ class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
     kind: SnapshotKind
     directory: str
     before: SnapshotPlace | None = None
+    format: SavepointFormat = SavepointFormat.CANONICAL
 
 
 class CheckpointCompleted(_Message, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.file_ref import FileRef as FileRef  # noqa: PLC0414  (whoever reads snapshots finds it here)
 from unistream.model.in_flight import InFlightHandle, InFlightShare
 from unistream.model.keyed_snapshot import KeyedSnapshot, RestoredFiles, StateKind, StateTable
@@ -56,15 +56,18 @@ class OperatorSnapshot:
         lists: State name -> list.
         state: What its keyed state backend holds; None: it has none.
         timers: Of kind TIMERS, made as they are read, in the background. Restored into `OperatorState.keyed`.
+        watermark: What it has sent on at the barrier, see `TaskSnapshot.watermarks`; the task sets it.
     """
 
     keyed: dict[str, pa.Table] = field(default_factory=dict)
     lists: dict[str, ListState] = field(default_factory=dict)
     state: KeyedSnapshot | None = None
     timers: tuple[StateTable, ...] = ()
+    watermark: int | None = None
 
     @property
     def is_empty(self) -> bool:
+        """Nothing has to be stored of it."""
         return not self.keyed and not self.lists and self.state is None and not self.timers
 
 
@@ -170,11 +173,15 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         finished: The subtask had sent EndOfData(drain) before the barrier: on restore a vertex whose
             subtasks all say so is not run again.
         in_flight: Rows that its barriers had overtaken; None: none were.
+        watermarks: How far event time was behind each operator, also those without state: ms since the epoch,
+            MIN_WATERMARK before the first, MAX_WATERMARK at the end of its input. For people: as in Flink,
+            watermarks are not restored but begin anew with the rows. An operator without: not recorded.
     """
 
     operators: dict[OperatorUid, OperatorStateHandle] = {}
     finished: bool = False
     in_flight: InFlightHandle | None = None
+    watermarks: dict[OperatorUid, int] = {}
 
 
 class VertexSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +215,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         resumes_after: Of a resumable one: the terminal one's id. Sinks have committed up to it, so a job that
             goes on from here counts on from there.
         resumable: Of a terminal one: folder of the resumable one, beside its own.
+        savepoint_format: What was asked for of a savepoint; of a checkpoint it says nothing.
     """
 
     format: int = MANIFEST_FORMAT
@@ -219,6 +227,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     timestamp_ms: int
     resumes_after: CheckpointId | None = None
     resumable: str | None = None
+    savepoint_format: SavepointFormat = SavepointFormat.CANONICAL
     vertices: tuple[VertexSnapshot, ...]
 
     @property

@@ -14,7 +14,7 @@ in the manifest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -66,6 +66,10 @@ class StateTtl:
     visibility: TtlVisibility = TtlVisibility.NEVER_RETURN_EXPIRED
 
     def __post_init__(self) -> None:
+        if isinstance(self.time_to_live, bool) or not isinstance(self.time_to_live, str | int):
+            raise ConfigError(
+                f"time_to_live is {self.time_to_live!r}; it must be text such as '1 h', or whole milliseconds"
+            )
         if self.time_to_live_ms < 1:
             raise ConfigError(f"time_to_live is {self.time_to_live!r}; it must be at least 1 ms")
 
@@ -104,6 +108,13 @@ class StateOptions:
     ttl: StateTtl | None = None
     renamed_from: tuple[str, ...] = ()
     pickled: bool = False
+
+    def __post_init__(self) -> None:
+        if self.ttl is not None and not isinstance(self.ttl, StateTtl):
+            raise ConfigError(f"ttl is {self.ttl!r}; it must be a time to live, such as StateTtl('1 h')")
+        names = self.renamed_from
+        if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"renamed_from is {names!r}; it must be a tuple of names, such as ('old',)")
 
 
 @dataclass(frozen=True)
@@ -204,7 +215,64 @@ class OperatorListDescriptor:
             raise ConfigError(f"operator state {self.name!r}: its mode must be one of us.ListMode")
 
 
+def check_declarations(owner: str, states: Iterable[StateDescriptor | OperatorListDescriptor]) -> None:
+    """That all which one operator declares can be restored together, in whatever order it asks for it.
+
+    Args:
+        owner: The operator, for the message.
+        states: The same one may come several times.
+
+    Raises:
+        ConfigError: one name stands for two states, or what is stored under one name would go to two.
+    """
+    named: dict[str, StateDescriptor | OperatorListDescriptor] = {}
+    for state in states:
+        first = named.setdefault(state.name, state)
+        if not is_same_state(first, state):
+            raise ConfigError(
+                f"{owner}: state {state.name!r} is declared twice, as {_told(first)} and as {_told(state)}; "
+                "give each a name of its own"
+            )
+    heirs: dict[str, str] = {}
+    for state in named.values():
+        for former in state.options.renamed_from if isinstance(state, StateDescriptor) else ():
+            if former == state.name:
+                continue
+            if former in named:
+                raise ConfigError(
+                    f"{owner}: state {state.name!r} is renamed from {former!r}, which is still declared: "
+                    "what is stored under that name could only go to one; give the other a new name"
+                )
+            heir = heirs.setdefault(former, state.name)
+            if heir != state.name:
+                raise ConfigError(
+                    f"{owner}: states {heir!r} and {state.name!r} are both renamed from {former!r}: what is "
+                    "stored under that name can only go to one of them"
+                )
+
+
+def is_same_state(
+    one: StateDescriptor | OperatorListDescriptor, other: StateDescriptor | OperatorListDescriptor
+) -> bool:
+    """Both declare the same (functions that reduce or aggregate may be others)."""
+    if not isinstance(one, StateDescriptor) or not isinstance(other, StateDescriptor):
+        return one == other
+    empty = pa.schema([])
+    same_tables = one.table_schema(empty).equals(other.table_schema(empty))
+    return one.kind is other.kind and same_tables and one.options == other.options
+
+
+def _told(state: StateDescriptor | OperatorListDescriptor) -> str:
+    if not isinstance(state, StateDescriptor):
+        return f"{state.mode.value} list of {state.type}"
+    keys = f"{state.key_type} to " if isinstance(state, MapStateDescriptor) else ""
+    options = "" if state.options == StateOptions() else f" with {state.options}"
+    return f"{state.kind.value} state of {keys}{state.type}{options}"
+
+
 def _check_declared(name: str, of: object) -> None:
+    if not isinstance(name, str):
+        raise ConfigError(f"state name {name!r}: a name is text")
     allowed = all(c.isalnum() or c in "-_." for c in name)
     if not name or not allowed or name.startswith((".", "__")):
         raise ConfigError(

@@ -34,6 +34,14 @@ class CheckpointStorage(Protocol):
     savepoints; each holds state files and, written last by create-if-absent, ``_metadata``.
     """
 
+    def check_writable(self) -> None:
+        """Whether checkpoints can be stored here; asked before a job starts. Leaves no object behind.
+
+        Raises:
+            ConfigError: they never can; says where and why.
+            Unreachable: the store does not answer now, after bounded repetition.
+        """
+
     def directory(
         self, job: JobId, checkpoint_id: CheckpointId, kind: SnapshotKind, target: str | None
     ) -> str:
@@ -63,6 +71,9 @@ class CheckpointStorage(Protocol):
         checkpoints share. Absent is fine; so is another call after a failure.
         """
 
+    def claim(self, directory: str) -> None:
+        """The snapshot that lies there is the job's own from now on: `discard` may remove it."""
+
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
         """Removes files of the folder `shared` that no checkpoint needs. Absent is fine."""
 
@@ -74,6 +85,9 @@ class CheckpointStorage(Protocol):
         Raises:
             CorruptSnapshot: one of them cannot be read; nothing was removed.
         """
+
+    def forget(self, job: JobId) -> None:
+        """The job has ended: removes its folders if no checkpoint, and no file, is left in them."""
 
 
 class StateFile(Protocol):

@@ -42,6 +42,7 @@ from unistream.rest.requests import (
     StopBody,
     body_of,
     job_id,
+    savepoint_format,
     target,
     task_manager_id,
     trigger_id,
@@ -174,11 +175,11 @@ class _Api:
         return await run_in_threadpool(self._savepoint, id_, body)
 
     def _savepoint(self, id_: str, body: SavepointBody) -> Response:
-        job, where = job_id(id_), target(body.target)
+        job, where, form = job_id(id_), target(body.target), savepoint_format(body.format)
         if body.cancel:
-            future = self._dispatcher.stop(job, drain=False, target=where)
+            future = self._dispatcher.stop(job, drain=False, target=where, form=form)
         else:
-            future = self._dispatcher.savepoint(job, where)
+            future = self._dispatcher.savepoint(job, where, form=form)
         return _json({"request-id": self._triggers.add(job, future)}, 202)
 
     async def stop(self, id_: str, request: Request) -> Response:
@@ -186,8 +187,8 @@ class _Api:
         return await run_in_threadpool(self._stop, id_, body)
 
     def _stop(self, id_: str, body: StopBody) -> Response:
-        job, where = job_id(id_), target(body.target)
-        future = self._dispatcher.stop(job, drain=bool(body.drain), target=where)
+        job, where, form = job_id(id_), target(body.target), savepoint_format(body.format)
+        future = self._dispatcher.stop(job, drain=bool(body.drain), target=where, form=form)
         return _json({"request-id": self._triggers.add(job, future)}, 202)
 
     def savepoint_status(self, id_: str, trigger: str) -> Response:

@@ -135,7 +135,7 @@ def item(figures: CheckpointFigures) -> Json:
         "id": figures.checkpoint_id,
         "status": figures.status.name,
         "is_savepoint": figures.kind.is_savepoint,
-        "savepointFormat": "CANONICAL" if figures.kind.is_savepoint else None,
+        "savepointFormat": _format(figures),
         "trigger_timestamp": figures.timestamp_ms,
         **_totals(figures, figures.subtasks),
         "state_size": figures.state_bytes,
@@ -211,7 +211,7 @@ def checkpoint_config(graph: JobGraph) -> Json:
         "unaligned_checkpoints": config.get(options.UNALIGNED_ENABLED),
         "tolerable_failed_checkpoints": config.get(options.CHECKPOINT_TOLERABLE_FAILURES),
         "aligned_checkpoint_timeout": config.get(options.ALIGNED_TIMEOUT),
-        "checkpoints_after_tasks_finish": True,
+        "checkpoints_after_tasks_finish": config.get(options.CHECKPOINTS_AFTER_TASKS_FINISH),
         "state_changelog_enabled": False,
         "changelog_periodic_materialization_interval": MATERIALIZATION_MS,
         "changelog_storage": "memory",
@@ -287,6 +287,10 @@ def _type(figures: CheckpointFigures) -> str:
         return "SAVEPOINT"
     unaligned = any(subtask.unaligned for subtask in figures.subtasks)
     return "UNALIGNED_CHECKPOINT" if unaligned else "CHECKPOINT"
+
+
+def _format(figures: CheckpointFigures) -> str | None:
+    return figures.format.name if figures.kind.is_savepoint and figures.format is not None else None
 
 
 def _spread(spread: Spread | None) -> Json:

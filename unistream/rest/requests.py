@@ -9,6 +9,7 @@ import msgspec
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
+from unistream.model.elements import SavepointFormat
 
 ID: Final = re.compile(r"^[0-9a-fA-F]{32}$")
 TASK_MANAGER: Final = re.compile(r"^[A-Za-z0-9._:-]{1,100}$")
@@ -23,19 +24,23 @@ B = TypeVar("B")
 
 
 class SavepointBody(
-    msgspec.Struct, frozen=True, rename={"target": "target-directory", "cancel": "cancel-job"}
+    msgspec.Struct,
+    frozen=True,
+    rename={"target": "target-directory", "cancel": "cancel-job", "format": "formatType"},
 ):
     """POST /jobs/{id}/savepoints. Unknown fields are ignored."""
 
     target: str | None = None
     cancel: bool | None = None
+    format: str | None = None
 
 
-class StopBody(msgspec.Struct, frozen=True, rename={"target": "targetDirectory"}):
+class StopBody(msgspec.Struct, frozen=True, rename={"target": "targetDirectory", "format": "formatType"}):
     """POST /jobs/{id}/stop."""
 
     target: str | None = None
     drain: bool | None = None
+    format: str | None = None
 
 
 def job_id(text: str) -> JobId:
@@ -77,6 +82,11 @@ def target(text: str | None) -> str | None:
     if ".." in text.split("/"):
         raise ConfigError(f"{where}: must not contain '..'")
     return text
+
+
+def savepoint_format(text: str | None) -> SavepointFormat:
+    """Canonical unless it says otherwise, as in Flink. Raises ConfigError for what is no format."""
+    return SavepointFormat.CANONICAL if text is None else SavepointFormat.parse(text)
 
 
 def body_of(content: bytes, content_type: str, kind: type[B]) -> B:

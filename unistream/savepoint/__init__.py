@@ -12,6 +12,7 @@ from __future__ import annotations
 from unistream.savepoint.contents import PendingCommit, SplitPosition
 from unistream.savepoint.reading import Savepoint, read_savepoint
 from unistream.savepoint.states import OperatorContent, StateContent
+from unistream.savepoint.watermarks import WatermarkSpan
 from unistream.savepoint.writing import SavepointWriter, write_savepoint
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "SavepointWriter",
     "SplitPosition",
     "StateContent",
+    "WatermarkSpan",
     "read_savepoint",
     "write_savepoint",
 ]

@@ -27,9 +27,12 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kind: Of the snapshot: "checkpoint", "savepoint", "suspend" (stopped) or "terminate" (drained).
         meaning: The same, for people.
+        savepoint_format: "canonical" (tables) or "native" (files of its backend); None: it is a checkpoint.
         age_ms: Since it was taken, by the clock of whoever asks.
         size: Of all that its states hold.
         can_resume: A job can go on from it.
+        resumes_after: Of the resumable savepoint of a drain: checkpoint id of the terminal one, beside it.
+        resumable: Of the terminal savepoint of a drain: path of the resumable one, beside it.
         advice: What to know before that; empty: nothing.
     """
 
@@ -37,6 +40,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     kind: str
     meaning: str
+    savepoint_format: str | None
     job: JobId
     job_name: str
     checkpoint_id: CheckpointId
@@ -44,6 +48,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     age_ms: int
     size: int
     can_resume: bool
+    resumes_after: CheckpointId | None
+    resumable: str | None
     advice: str
     operators: tuple[OperatorContent, ...]
     positions: tuple[SplitPosition, ...]
@@ -61,7 +67,8 @@ def inspection(savepoint: Savepoint, now_ms: int) -> Inspection:
         path=savepoint.path,
         format=savepoint.manifest.format,
         kind=savepoint.kind.value,
-        meaning=_MEANING[savepoint.kind],
+        meaning=_meaning(savepoint),
+        savepoint_format=savepoint.format.value if savepoint.kind.is_savepoint else None,
         job=savepoint.job,
         job_name=savepoint.job_name,
         checkpoint_id=savepoint.checkpoint_id,
@@ -69,11 +76,30 @@ def inspection(savepoint: Savepoint, now_ms: int) -> Inspection:
         age_ms=max(0, now_ms - savepoint.taken_ms),
         size=sum(state.size for operator in operators for state in operator.states),
         can_resume=savepoint.can_resume,
+        resumes_after=savepoint.manifest.resumes_after,
+        resumable=_resumable(savepoint),
         advice=_advice(savepoint),
         operators=operators,
         positions=tuple(savepoint.positions),
         pending_commits=tuple(savepoint.pending_commits),
     )
+
+
+def _meaning(savepoint: Savepoint) -> str:
+    terminal = savepoint.manifest.resumes_after
+    if terminal is not None:
+        return (
+            f"resumable savepoint of a drain, whose terminal one is checkpoint {terminal}: "
+            "taken before the end of data, to go on from"
+        )
+    if savepoint.manifest.resumable is not None:
+        return f"terminal {_MEANING[savepoint.kind]}; the resumable one is beside it"
+    return _MEANING[savepoint.kind]
+
+
+def _resumable(savepoint: Savepoint) -> str | None:
+    name = savepoint.manifest.resumable
+    return None if name is None else posixpath.join(posixpath.dirname(savepoint.path.rstrip("/")), name)
 
 
 def _advice(savepoint: Savepoint) -> str:
@@ -85,8 +111,5 @@ def _advice(savepoint: Savepoint) -> str:
             if state.pickled
         )
         return f"holds pickled values, which a job must allow: {', '.join(pickled)}" if pickled else ""
-    resumable = savepoint.manifest.resumable
-    if resumable is None:
-        return "all windows of a drained job have fired; go on from a savepoint that was taken before"
-    beside = posixpath.join(posixpath.dirname(savepoint.path.rstrip("/")), resumable)
-    return f"all windows of a drained job have fired; go on from {beside}"
+    earlier = _resumable(savepoint) or "a savepoint that was taken before"
+    return f"all windows of a drained job have fired; go on from {earlier}"

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from unistream.base.config import Configuration
-from unistream.base.config.state import ALLOW_PICKLED_STATE
+from unistream.base.config.state import ALLOW_PICKLED_STATE, IGNORE_UNCLAIMED_STATE
 from unistream.base.ids import OperatorUid
 from unistream.core.state_plan import DeclaredList, DeclaredState, RestorePlan, StoredState, plan_restore
 from unistream.model.chain import JobCode
@@ -59,7 +59,7 @@ def plan(
         graph,
         stored_states(savepoint, declared),
         declared,
-        allow_non_restored=allow_non_restored,
+        allow_non_restored=allow_non_restored or config.get(IGNORE_UNCLAIMED_STATE),
         allow_pickled=config.get(ALLOW_PICKLED_STATE),
     )
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
+from unistream.savepoint.states import NATIVE_KIND
 
 if TYPE_CHECKING:
     from unistream.savepoint.reading import Savepoint
@@ -30,7 +32,7 @@ def query(savepoint: Savepoint, sql: str) -> pa.Table:
         for name, state in names.items():
             if name.lower() in sql.lower():
                 connection.register(name, savepoint.table(*state))
-        return _result(connection, sql, names)
+        return _result(connection, sql, _known(savepoint, names))
 
 
 def table_names(savepoint: Savepoint) -> dict[str, tuple[str, str]]:
@@ -62,7 +64,23 @@ def _connect() -> Any:
     return duckdb.connect(":memory:")
 
 
-def _result(connection: Any, sql: str, names: dict[str, tuple[str, str]]) -> pa.Table:
+def _known(savepoint: Savepoint, names: Iterable[str]) -> str:
+    """Which tables there are, and why some are not."""
+    quoted = [f'"{name}"' for name in names if "/" in name]
+    native = [
+        repr(str(operator.uid))
+        for operator in savepoint.operators
+        if any(state.kind == NATIVE_KIND for state in operator.states)
+    ]
+    if not native:
+        return f"the tables are {', '.join(quoted) or 'none: it has no state'}"
+    return (
+        f"the tables are {', '.join(quoted) or 'none'}; the state of operator uid {', '.join(native)} is in "
+        "files that only its backend reads: take a savepoint in the canonical format, which is tables"
+    )
+
+
+def _result(connection: Any, sql: str, known: str) -> pa.Table:
     import duckdb
 
     try:
@@ -70,5 +88,4 @@ def _result(connection: Any, sql: str, names: dict[str, tuple[str, str]]) -> pa.
         return pa.table({}) if result is None else result.to_arrow_table()
     except duckdb.Error as error:
         told = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        quoted = [f'"{name}"' for name in names if "/" in name]
-        raise ConfigError(f"{told}; the tables are {', '.join(quoted) or 'none: it has no state'}") from error
+        raise ConfigError(f"{told}; {known}") from error

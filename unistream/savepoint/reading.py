@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import CheckpointId, JobId, OperatorUid
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.snapshot import (
     KeyedShare,
     ListHandle,
@@ -43,6 +43,7 @@ from unistream.savepoint.states import (
     content_of,
     states_of,
 )
+from unistream.savepoint.watermarks import span_of
 from unistream.state.keyed_files import read_keyed_share
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateReader
@@ -74,6 +75,8 @@ class Savepoint:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise ConfigError(f"the path of a savepoint is text or a Path, not {path!r}")
         text = os.fspath(path).removeprefix("file://")
         self.path = text if "://" in text or text.startswith("file:") else os.path.abspath(text)
         self.manifest: Manifest = FsCheckpointStorage(self.path).read_manifest(self.path)
@@ -86,6 +89,11 @@ class Savepoint:
     def kind(self) -> SnapshotKind:
         """Checkpoint, savepoint, or the one a job was stopped (SUSPEND) or drained (TERMINATE) with."""
         return self.manifest.kind
+
+    @property
+    def format(self) -> SavepointFormat:
+        """Of a savepoint: tables (CANONICAL), or NATIVE: files of its backend, if that has any of its own."""
+        return self.manifest.savepoint_format
 
     @property
     def job(self) -> JobId:
@@ -120,6 +128,7 @@ class Savepoint:
                 max_parallelism=vertex.max_parallelism,
                 finished_subtasks=vertex.finished_subtasks,
                 states=tuple(content_of(name, stored) for name, stored in states_of(uid, vertex).items()),
+                watermark=span_of(uid, vertex),
             )
             for vertex in self.manifest.vertices
             for uid in vertex.operators
@@ -138,7 +147,7 @@ class Savepoint:
 
         Raises:
             NotFound: there is no such operator or state.
-            ConfigError: the state lies in a backend's own files.
+            ConfigError: the operator's state lies in a backend's own files.
             CorruptSnapshot: a file is damaged; also while one goes through the rows.
         """
         with self._named():
@@ -148,10 +157,7 @@ class Savepoint:
     def _open(self, uid: str, state: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         stored = self._stored(uid, state)
         if stored.native:
-            raise ConfigError(
-                f"the state of operator uid {uid!r} in {self.path} is in files of {state!r}, which only that "
-                "backend reads; take a savepoint, which is always tables"
-            )
+            raise ConfigError(self._why_native(uid, state))
         if stored.lists:
             return self._list_table(OperatorUid(uid), state, stored)
         tables = [
@@ -250,9 +256,18 @@ class Savepoint:
                 states = states_of(OperatorUid(uid), vertex)
                 if state in states:
                     return states[state]
+                native = [name for name, stored in states.items() if stored.native]
+                if native:
+                    raise ConfigError(self._why_native(uid, native[0]))
         names = ", ".join(repr(found.name) for found in self.operator(uid).states)
         raise NotFound(
             f"operator uid {uid!r} in {self.path} has no state {state!r}; it has {names or 'none'}"
+        )
+
+    def _why_native(self, uid: str, form: str) -> str:
+        return (
+            f"the state of operator uid {uid!r} in {self.path} is in files of {form!r}, which only that "
+            "backend reads; take a savepoint in the canonical format, which is tables"
         )
 
     def _list(self, handle: ListHandle) -> list[bytes]:

@@ -16,6 +16,7 @@ from unistream.model.snapshot import (
     OperatorStateHandle,
     VertexSnapshot,
 )
+from unistream.savepoint.watermarks import WatermarkSpan
 
 NATIVE_KIND: Final = "native"
 
@@ -50,6 +51,7 @@ class OperatorContent(msgspec.Struct, frozen=True, kw_only=True):
         vertex: Name of the chain that it was in.
         max_parallelism: Number of key groups; a job that starts from here has as many.
         finished_subtasks: Of its vertex; they are not run again.
+        watermark: How far event time was; None: the snapshot does not say.
     """
 
     uid: OperatorUid
@@ -58,6 +60,7 @@ class OperatorContent(msgspec.Struct, frozen=True, kw_only=True):
     max_parallelism: int
     finished_subtasks: tuple[int, ...]
     states: tuple[StateContent, ...]
+    watermark: WatermarkSpan | None = None
 
     @property
     def is_finished(self) -> bool:

@@ -120,7 +120,7 @@ class SavepointWriter:
             clock: As in `SavepointWriter`.
 
         Raises:
-            ConfigError: it is a checkpoint in files of a backend's own, or a drained savepoint.
+            ConfigError: it is in files of a backend's own, or a drained savepoint.
             CorruptSnapshot: it cannot be read.
         """
         savepoint = old if isinstance(old, Savepoint) else read_savepoint(old)
@@ -128,7 +128,7 @@ class SavepointWriter:
         if native:
             raise ConfigError(
                 f"{savepoint.path} holds the state of operator uid {native[0].uid!r} in files of its "
-                "backend; take a savepoint of the job and change that"
+                "backend; take a savepoint of the job in the canonical format and change that"
             )
         if max_parallelism is None:
             keyed = (op for op in savepoint.operators if any(s.key_groups is not None for s in op.states))
@@ -205,6 +205,8 @@ class SavepointWriter:
             CorruptSnapshot: what is taken over of the old savepoint is damaged.
             Transient: it could not be written; nothing is left of it.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise ConfigError(f"the path of a savepoint is text or a Path, not {path!r}")
         text = os.fspath(path)
         location = open_location(text if "://" in text else os.path.abspath(text))
         if location.size() is not None or location.names():

@@ -33,6 +33,7 @@ from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
 from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
 from unistream.storage.location import Location, Pause, open_location
+from unistream.storage.probe import check_writable
 from unistream.storage.state_files import (
     SHARED_FOLDER,
     missing,
@@ -75,6 +76,10 @@ class FsCheckpointStorage:
         self._root = open_location(root_url, fs, pause)
         self._unique = unique
         self._given_out: set[str] = set()
+
+    def check_writable(self) -> None:
+        """See the port."""
+        check_writable(self._root)
 
     def directory(
         self, job: JobId, checkpoint_id: CheckpointId, kind: SnapshotKind, target: str | None
@@ -166,13 +171,13 @@ class FsCheckpointStorage:
         yield StoredSnapshot(directory, manifest)
 
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
-        """See the port. Only directories that this storage lays out are ever removed.
+        """See the port. Only directories that this storage lays out, or that were claimed, are ever removed.
 
         While an older checkpoint is still there (its own removal failed), shared files stay: it may need
         them. `clean_shared` finds them later.
 
         Raises:
-            ConfigError: it is neither a checkpoint below the root nor was it made by this object.
+            ConfigError: it is neither a checkpoint below the root nor made by this object nor claimed.
             Transient: not all of it could be removed; the manifest is gone, so it is no snapshot any more.
         """
         location = self._open(directory)
@@ -185,6 +190,10 @@ class FsCheckpointStorage:
         except OSError as error:
             raise Transient(f"cannot remove {location.url}: {error}") from error
         self._given_out.discard(location.url)
+
+    def claim(self, directory: str) -> None:
+        """See the port. Of a directory that `read_manifest` has read."""
+        self._given_out.add(self._open(directory).url)
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
         """See the port.
@@ -224,10 +233,21 @@ class FsCheckpointStorage:
         return len(orphans)
 
     def forget(self, job: JobId) -> None:
-        """Removes the job's own folder if no checkpoint is left in it; call it when the job has ended."""
+        """See the port. Where there are no folders but in names there is nothing to do. Of a checkpoint that
+        was to begin when the job ended there may be an empty directory.
+
+        Raises:
+            Transient: an empty folder could not be removed.
+        """
         folder = self._of_job(job)
-        if folder.is_local and folder.is_directory() and not folder.names():
-            folder.fs.rmdir(folder.path)
+        if not folder.is_local or not folder.is_directory():
+            return
+        try:
+            for one in (*map(folder.below, folder.names()), folder):
+                if one.is_directory() and not one.names():
+                    one.fs.rmdir(one.path)
+        except OSError as error:
+            raise Transient(f"cannot remove {folder.url}: {error}") from error
 
     def _of_job(self, job: JobId) -> Location:
         if "/" in job:

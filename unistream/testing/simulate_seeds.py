@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain, islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -60,7 +61,7 @@ def simulate(
         story: The report has the story of the last run, also if nothing failed.
 
     Raises:
-        ConfigError: the pipeline cannot be simulated.
+        ConfigError: the pipeline cannot be simulated, or there is no seed: nothing would be tested.
         UserCodeError: it fails without any fault.
 
     >>> import unistream as us
@@ -71,6 +72,7 @@ def simulate(
     >>> us.testing.simulate(pipeline, seeds=range(3)).ok
     True
     """
+    runs = _checked(seeds)
     options = config.to_dict() if isinstance(config, Configuration) else dict(config or {})
     if keep_sinks and not outputs:
         raise ConfigError(
@@ -78,8 +80,29 @@ def simulate(
         )
     job = user_job(pipeline, options, inputs or {}, keep_sinks=keep_sinks)
     judge = _Judge(Prepared(job), dict(outputs or {}), reset, check)
-    draws = ((seed, draw(seed, faults, rescale=rescale)) for seed in seeds)
+    draws = ((seed, draw(seed, faults, rescale=rescale)) for seed in runs)
     return _report(judge, draws, job.replaced, story=story)
+
+
+def _checked(seeds: object) -> Iterator[int]:
+    """At least one, or a test that uses them could not fail."""
+    if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+        raise ConfigError(
+            f"simulate: seeds is {seeds!r}; it must be whole numbers, such as range(100) or [17]"
+        )
+    found = iter(seeds)
+    first = [_seed(seed) for seed in islice(found, 1)]
+    if not first:
+        raise ConfigError(
+            "simulate: seeds is empty, so that nothing would run; give some, such as range(100)"
+        )
+    return map(_seed, chain(first, found))
+
+
+def _seed(seed: object) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ConfigError(f"simulate: seed {seed!r} is no whole number")
+    return seed
 
 
 def _report(

@@ -26,7 +26,7 @@ from unistream.base.ids import (
 )
 from unistream.core.in_flight import with_in_flight
 from unistream.model.chain import Chain
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
 from unistream.model.messages import (
     AssignSplits,
@@ -208,8 +208,8 @@ class TaskJob:
             AssignSplits(attempt=task.deployment.attempt, splits=tuple(splits), no_more=no_more)
         )
 
-    def trigger(self, kind: SnapshotKind) -> Snapshot:
-        """Triggers sources that run and tasks whose producers have all finished."""
+    def trigger(self, kind: SnapshotKind, form: SavepointFormat = SavepointFormat.CANONICAL) -> Snapshot:
+        """Triggers sources that run and tasks whose producers have all finished. `form`: of a savepoint."""
         running = {s for s, task in self.tasks.items() if not task.state.is_terminal}
         snapshot = Snapshot(
             CheckpointId(self._next_id),
@@ -229,6 +229,7 @@ class TaskJob:
                         timestamp_ms=self.clock.wall_ms(),
                         kind=kind,
                         directory=snapshot.directory,
+                        format=form,
                     )
                 )
         return snapshot

@@ -115,12 +115,15 @@ class TaskBarriers:
             return
         triggers, self._triggers = self._triggers, []
         for trigger in triggers:
-            before, at_ms = trigger.before, trigger.timestamp_ms
+            before, at_ms, format_ = trigger.before, trigger.timestamp_ms, trigger.format
             figures = AlignmentFigures(start_delay_ms=max(0, self._clock.wall_ms() - at_ms))
             if before is not None:  # of a drain: at the same position, ahead of the end of data
                 kind = SnapshotKind.SAVEPOINT
-                self._take(CheckpointBarrier(before.checkpoint_id, at_ms, kind, before.directory), figures)
-            barrier = CheckpointBarrier(trigger.checkpoint_id, at_ms, trigger.kind, trigger.directory)
+                half = CheckpointBarrier(before.checkpoint_id, at_ms, kind, before.directory, format=format_)
+                self._take(half, figures)
+            barrier = CheckpointBarrier(
+                trigger.checkpoint_id, at_ms, trigger.kind, trigger.directory, format=format_
+            )
             self._take(self._settings.stamped(barrier), figures)
 
     def _perform(self, actions: list[Action]) -> None:

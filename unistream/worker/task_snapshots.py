@@ -23,7 +23,7 @@ from unistream.base.config import INCREMENTAL_CHECKPOINTS, Configuration
 from unistream.base.errors import Transient
 from unistream.base.ids import AttemptId, CheckpointId, LeaderEpoch, LineageId, OperatorUid
 from unistream.core.task_commit import Notice, NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
-from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier
+from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier, SavepointFormat
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.messages import (
     CheckpointAborted,
@@ -107,7 +107,7 @@ class TaskSnapshots:
         self._mailbox = mailbox
         self._outputs = outputs
         self._machine = TaskCheckpoints(restored)
-        self._native = Configuration(deployment.config).get(INCREMENTAL_CHECKPOINTS)
+        self._incremental = Configuration(deployment.config).get(INCREMENTAL_CHECKPOINTS)
         self._storing: dict[CheckpointId, _InProgress] = {}
         self._lock = threading.Lock()  # what is stored is acknowledged by the thread that has stored it
 
@@ -231,7 +231,11 @@ class TaskSnapshots:
         try:
             writer = self._environment.state_writer(barrier.directory)
             snapshot, state_bytes = write_task_snapshot(
-                snapshots, writer, finished=finished, native=self._native and not barrier.kind.is_savepoint
+                snapshots,
+                writer,
+                finished=finished,
+                native=self._keeps_files(barrier),
+                shared=not barrier.kind.is_savepoint,
             )
             self._environment.crash_point("snapshot.uploaded")
         except Exception as error:
@@ -245,6 +249,11 @@ class TaskSnapshots:
         )
         self._stored(barrier.checkpoint_id, state=state)
 
+    def _keeps_files(self, barrier: CheckpointBarrier) -> bool:
+        """A backend's own files are stored, if it has such, instead of tables."""
+        is_savepoint = barrier.kind.is_savepoint
+        return barrier.format is SavepointFormat.NATIVE if is_savepoint else self._incremental
+
     def _stored(
         self,
         checkpoint_id: CheckpointId,
@@ -254,7 +263,7 @@ class TaskSnapshots:
         in_flight_done: bool = False,
     ) -> None:
         """A part is stored, unless the snapshot was aborted meanwhile. With the last part it is
-        acknowledged, at once: the task may be amid a long batch. (So does Flink's AsyncCheckpointRunnable.)"""
+        acknowledged, at once: the task may be amid a long batch. (As Flink does.)"""
         with self._lock:
             progress = self._storing.get(checkpoint_id)
             if progress is None:

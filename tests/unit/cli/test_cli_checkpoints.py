@@ -24,7 +24,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 
 Start = Callable[[], EmbeddedCluster]
 Capture = pytest.CaptureFixture[str]
@@ -111,6 +111,23 @@ def test_the_newest_and_how_figures_are_spread(capsys: Capture) -> None:
     assert failure == ["last failure", "9: IO_EXCEPTION: [full]"]
     assert restart[0] == "last restart"
     assert restart[1].endswith("from savepoint 3: file:///sp")
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "told"),
+    [
+        (SnapshotKind.CHECKPOINT, SavepointFormat.CANONICAL, "checkpoint"),
+        (SnapshotKind.SAVEPOINT, SavepointFormat.CANONICAL, "savepoint"),
+        (SnapshotKind.SAVEPOINT, SavepointFormat.NATIVE, "native savepoint"),
+        (SnapshotKind.SUSPEND, SavepointFormat.NATIVE, "native savepoint of a stop"),
+        (SnapshotKind.TERMINATE, None, "savepoint of a drain"),
+    ],
+)
+def test_a_native_savepoint_is_called_so(
+    capsys: Capture, kind: SnapshotKind, form: SavepointFormat | None, told: str
+) -> None:
+    print_checkpoints(CheckpointsInfo(completed=1, latest=(figures(5, kind=kind, format=form),)))
+    assert printed(capsys)[2][:2] == ["5", told]
 
 
 def test_all_that_the_job_remembers_are_shown(capsys: Capture) -> None:

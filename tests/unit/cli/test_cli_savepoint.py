@@ -15,8 +15,10 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import CorruptSnapshot
+from unistream.base.ids import OperatorUid
 from unistream.cli.main import main
 from unistream.model.codec import decode_manifest, encode_manifest
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.messages import Split
 from unistream.model.state import ValueStateDescriptor
 from unistream.testing.mini_cluster import MiniCluster
@@ -50,6 +52,14 @@ def text(env):
 
 def elsewhere(env):
     job(env, ValueStateDescriptor("count", pa.int32()), uid="other")
+
+class TwoHeirs(Counts):
+    total = ValueStateDescriptor("total", pa.int32(), options=StateOptions(renamed_from=("count",)))
+
+def heirs(env):
+    rows = us.StaticSource(pa.table({"user": pa.array([1, 2], pa.int64())}))
+    source = env.from_source(rows, us.WatermarkStrategy.no_watermarks(), "users").uid("users")
+    source.key_by("user").process(TwoHeirs(ValueStateDescriptor("count", pa.int32()))).uid("counts").print()
 """
 
 
@@ -108,6 +118,92 @@ class TestInspect:
         out = capsys.readouterr().out
         for text in ("the job went on", "counts", "count", "100", "topic-0", "offset 42", "out-committer"):
             assert text in out
+
+    @pytest.mark.parametrize(
+        ("changes", "for_programs", "for_people"),
+        [
+            pytest.param(
+                {}, (None, None), "kind         savepoint: the job went on\n", id="a savepoint is no half"
+            ),
+            pytest.param(
+                {"resumes_after": 8},
+                (8, None),
+                "resumable savepoint of a drain, whose terminal one is checkpoint 8",
+                id="the resumable half of a drain names the terminal one",
+            ),
+            pytest.param(
+                {"kind": SnapshotKind.TERMINATE, "resumable": "go on"},
+                (None, "{here}/go on"),
+                "resume       not from this one: unistream run … -s '{here}/go on'\n",
+                id="the terminal half of a drain names the resumable one",
+            ),
+            pytest.param(
+                {"kind": SnapshotKind.TERMINATE},
+                (None, None),
+                "resume       no\n",
+                id="a drained one that nothing was taken before",
+            ),
+        ],
+    )
+    def test_halves_of_a_drain(
+        self, capsys: pytest.CaptureFixture[str], users: str,
+        changes: dict[str, Any], for_programs: tuple[int | None, str | None], for_people: str,
+    ) -> None:  # fmt: skip
+        here = str(Path.cwd())
+        _rewrite(MANIFEST, **changes)
+        found = shown(capsys, "savepoint", "inspect", users)
+        resumable = for_programs[1] and for_programs[1].format(here=here)
+        assert (found["resumes_after"], found["resumable"]) == (for_programs[0], resumable)
+        assert main(["savepoint", "inspect", users]) == 0
+        assert for_people.format(here=here) in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("changes", "for_programs", "line"),
+        [
+            pytest.param({}, "canonical", False, id="canonical"),
+            pytest.param({"savepoint_format": SavepointFormat.NATIVE}, "native", True, id="native"),
+            pytest.param({"kind": SnapshotKind.CHECKPOINT}, None, False, id="a checkpoint has no format"),
+        ],
+    )
+    def test_the_format(
+        self, capsys: pytest.CaptureFixture[str], users: str,
+        changes: dict[str, Any], for_programs: str | None, line: bool,
+    ) -> None:  # fmt: skip
+        _rewrite(MANIFEST, **changes)
+        assert shown(capsys, "savepoint", "inspect", users)["savepoint_format"] == for_programs
+        assert main(["savepoint", "inspect", users]) == 0
+        told = "format       native: keyed state is in files of its backend" in capsys.readouterr().out
+        assert told is line
+
+    def test_the_command_to_resume_is_quoted(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
+        Path(users).rename("my savepoint")
+        assert main(["savepoint", "inspect", "my savepoint"]) == 0
+        assert f"unistream run … -s '{Path.cwd()}/my savepoint'" in capsys.readouterr().out
+
+    def test_watermarks(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
+        assert main(["savepoint", "inspect", users]) == 0
+        assert "WATERMARK" not in capsys.readouterr().out, "nobody has recorded any"
+        at = {OperatorUid("counts"): 1_000}
+        vertices = [
+            msgspec.structs.replace(
+                vertex,
+                subtasks=tuple(
+                    task and msgspec.structs.replace(task, watermarks=at) for task in vertex.subtasks
+                ),
+            )
+            for vertex in decode_manifest(MANIFEST.read_bytes()).vertices
+        ]
+        _rewrite(MANIFEST, vertices=tuple(vertices))
+        found = {o["uid"]: o["watermark"] for o in shown(capsys, "savepoint", "inspect", users)["operators"]}
+        text = "1970-01-01T00:00:01.000Z"
+        assert found["counts"] == {
+            "least": text, "least_ms": 1_000, "greatest": text, "greatest_ms": 1_000
+        }  # fmt: skip
+        assert found["users"] is None
+        assert main(["savepoint", "inspect", users]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert any(line.split() == ["counts", text, text] for line in lines)
+        assert any(line.split() == ["users", "not", "recorded"] for line in lines)
 
 
 class TestQuery:
@@ -226,6 +322,14 @@ class TestPlan:
         assert "new" in out
         assert main([*words, "--allow-non-restored-state"]) == 0
         assert "dropped" in capsys.readouterr().out
+
+    def test_declarations_that_contradict_each_other(
+        self, capsys: pytest.CaptureFixture[str], users: str, module: str
+    ) -> None:
+        assert main(["plan", f"{module}:heirs", "--against", users]) == 2
+        err = capsys.readouterr().err
+        assert "'TwoHeirs': state 'total' is renamed from 'count', which is still declared" in err
+        assert err.count("\n") == 1
 
 
 # --- damage ----------------------------------------------------------------------------------------

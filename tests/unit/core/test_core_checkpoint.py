@@ -20,7 +20,7 @@ from unistream.core.job_settings import RestorePoint
 from unistream.core.outbox import Outbox
 from unistream.core.sources import Sources
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.plan import Place
 from unistream.model.snapshot import TaskSnapshot
 
@@ -115,8 +115,14 @@ class Rig:
     def expire(self, n: int) -> list[jm.Command]:
         return self.do(lambda c: c.expired(CheckpointId(n)))
 
-    def ask(self, kind: SnapshotKind, request: str = "r") -> list[jm.Command]:
-        return self.do(lambda c: c.request(jm.SnapshotRequested(request=request, kind=kind)))
+    def ask(
+        self,
+        kind: SnapshotKind,
+        request: str = "r",
+        form: SavepointFormat = SavepointFormat.CANONICAL,
+    ) -> list[jm.Command]:
+        event = jm.SnapshotRequested(request=request, kind=kind, format=form)
+        return self.do(lambda c: c.request(event))
 
     def start(self) -> list[jm.Command]:
         return self.do(lambda c: c.activate())

@@ -15,7 +15,7 @@ from unistream.core import job_messages as jm
 from unistream.core.execution import ExecutionState
 from unistream.core.job_settings import RestorePoint
 from unistream.model import messages as msg
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 
 CONCURRENT = "execution.checkpointing.max-concurrent-checkpoints"
 UNALIGNED = "execution.checkpointing.unaligned.enabled"
@@ -199,6 +199,32 @@ def test_both_savepoints_of_a_drain_go_with_one_trigger() -> None:
     ]
     place = msg.SnapshotPlace(checkpoint_id=2, directory="chk-2")  # type: ignore[arg-type]
     assert [(m.checkpoint_id, m.kind, m.before) for m in triggers] == [(3, SnapshotKind.TERMINATE, place)] * 2
+
+
+@pytest.mark.parametrize("form", SavepointFormat)
+@pytest.mark.parametrize("kind", [SAVEPOINT, SnapshotKind.SUSPEND, SnapshotKind.TERMINATE])
+def test_triggers_manifest_and_history_tell_the_format_that_was_asked_for(
+    kind: SnapshotKind, form: SavepointFormat
+) -> None:
+    rig = Rig()
+    rig.start()
+    rig.complete(1)
+    rig.ask(kind, form=form)
+    numbers = [2, 3] if kind is SnapshotKind.TERMINATE else [2]  # a drain: both
+    for n in numbers:
+        trigger(rig, n)
+    for n in numbers:
+        rig.ack(n)
+        rig.durable(n)
+    triggers = [
+        c.message for c in rig.all if isinstance(c, jm.Send) and isinstance(c.message, msg.TriggerCheckpoint)
+    ]
+    assert {m.format for m in triggers if m.checkpoint_id == 1} == {SavepointFormat.CANONICAL}
+    assert {(m.checkpoint_id, m.format) for m in triggers if m.checkpoint_id > 1} == {(numbers[-1], form)}
+    written = [c.manifest for c in rig.all if isinstance(c, jm.WriteManifest)]
+    assert [m.savepoint_format for m in written] == [SavepointFormat.CANONICAL, *[form] * len(numbers)]
+    known = rig.coordinator.history.info((), {}, 0, 0).latest
+    assert [figures.format for figures in known if figures.kind.is_savepoint] == [form] * len(numbers)
 
 
 def test_the_terminal_manifest_waits_for_the_resumable_one_and_names_it() -> None:

@@ -16,7 +16,7 @@ import pytest
 from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import JobId, LineageId
 from unistream.client.job_client import JobClient, JobInfo, JobResult, result_of
-from unistream.dagster.attached import POLL_S, EndPolicy, OnTerminate, Pace, run_attached
+from unistream.dagster.attached import POLL_S, EndPolicy, OnTerminate, Pace, SavepointFormat, run_attached
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 SAVEPOINT = "/savepoints/1"
@@ -75,11 +75,12 @@ class FakeJob:
             raise self.cancel_fails
         self.end("CANCELED")
 
-    def savepoint(self, target: str | None = None) -> str:
+    def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
         raise ConfigError("the step takes no savepoint of its own")
 
-    def stop(self, *, drain: bool = False, target: str | None = None) -> str:
-        self.calls.append(f"stop drain={drain} target={target}")
+    def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
+        of_format = "" if format == "canonical" else f" format={format}"
+        self.calls.append(f"stop drain={drain} target={target}{of_format}")
         self.on_stop()
         if self.stop_fails is not None:
             raise self.stop_fails
@@ -130,8 +131,11 @@ def policy(
     *,
     savepoint_dir: str | None = None,
     timeout_s: float = 20,
+    form: SavepointFormat = "canonical",
 ) -> EndPolicy:
-    return EndPolicy(on_terminate=on_terminate, savepoint_dir=savepoint_dir, timeout_s=timeout_s)
+    return EndPolicy(
+        on_terminate=on_terminate, savepoint_dir=savepoint_dir, timeout_s=timeout_s, savepoint_format=form
+    )
 
 
 def interrupt(_job: FakeJob) -> None:
@@ -170,6 +174,12 @@ def test_a_completed_checkpoint_is_told_once() -> None:
             ["stop drain=False target=memory://there", "close"],
             f"stopped FINISHED {SAVEPOINT} resumable=True",
             id="a savepoint is taken where the resource says",
+        ),
+        pytest.param(
+            policy(form="native"),
+            ["stop drain=False target=None format=native", "close"],
+            f"stopped FINISHED {SAVEPOINT} resumable=True",
+            id="in the format that the resource says",
         ),
         pytest.param(
             policy("drain"),

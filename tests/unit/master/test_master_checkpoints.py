@@ -27,7 +27,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.port.metadata import CheckpointRecord, JobRecord
 from unistream.rest.app import create_app
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
@@ -168,6 +168,16 @@ class TestShapes:
                 figures(kind=SnapshotKind.SAVEPOINT),
                 {"checkpoint_type": "SAVEPOINT", "is_savepoint": True, "savepointFormat": "CANONICAL"},
                 id="a savepoint",
+            ),
+            pytest.param(
+                figures(kind=SnapshotKind.SUSPEND, format=SavepointFormat.NATIVE),
+                {"savepointFormat": "NATIVE"},
+                id="a native savepoint",
+            ),
+            pytest.param(
+                figures(kind=SnapshotKind.SAVEPOINT, format=None),
+                {"is_savepoint": True, "savepointFormat": None},
+                id="a savepoint of which only a record is left",
             ),
             pytest.param(
                 figures(kind=SnapshotKind.SUSPEND), {"checkpoint_type": "SYNC_SAVEPOINT"}, id="of a stop"

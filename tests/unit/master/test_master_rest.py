@@ -12,8 +12,10 @@ import pytest
 
 from unistream.base.clock import SystemClock
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
+from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.model import messages as mm
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.rest.app import create_app
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BODY_BYTES_MAX
@@ -216,6 +218,39 @@ class TestChanges:
             api.get(f"/jobs/{job}/status")["status"] == {"savepoints": "RUNNING", "stop": "FINISHED"}[action]
         )
 
+    @pytest.mark.parametrize(
+        ("body", "form"),
+        [
+            ({}, SavepointFormat.CANONICAL),
+            ({"formatType": None}, SavepointFormat.CANONICAL),
+            ({"formatType": "CANONICAL"}, SavepointFormat.CANONICAL),
+            ({"formatType": "NATIVE"}, SavepointFormat.NATIVE),
+        ],
+    )
+    @pytest.mark.parametrize(
+        "to",
+        [("savepoints", {}), ("savepoints", {"cancel-job": True}), ("stop", {}), ("stop", {"drain": True})],
+    )
+    def test_a_savepoint_is_of_the_format_that_the_body_says(
+        self, api: Api, job: str, to: tuple[str, Any], body: Any, form: SavepointFormat
+    ) -> None:
+        action, more = to
+        assert api.http.post(f"/jobs/{job}/{action}", json=body | more).status_code == 202
+        assert api.cluster.dispatcher.wait_for(JobId(job), lambda info: info.savepoint is not None, WAIT_S)
+        told = {m.kind.is_savepoint: m.format for m in api.cluster.workers.messages(mm.TriggerCheckpoint)}
+        assert told == {False: SavepointFormat.CANONICAL, True: form}
+        shown = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]
+        assert shown["savepointFormat"] == form.name
+
+    @pytest.mark.parametrize("action", ["savepoints", "stop"])
+    def test_a_format_that_there_is_not_is_refused(self, api: Api, job: str, action: str) -> None:
+        answer = api.http.post(f"/v1/jobs/{job}/{action}", json={"formatType": "NOPE"})
+        assert (answer.status_code, answer.json()) == (
+            400,
+            {"errors": ["the format of a savepoint is canonical or native, not 'NOPE'"]},
+        )
+        assert api.cluster.dispatcher.job(JobId(job)).state == "RUNNING"
+
     def test_a_snapshot_that_fails_says_why(self, api: Api, submission: Make) -> None:
         job = api.cluster.dispatcher.submit(submission())
         assert api.cluster.dispatcher.wait_for(
@@ -244,7 +279,12 @@ class TestClient:
             with pytest.raises(TimeoutError):
                 job.wait(0.05)
             assert "savepoint-" in job.savepoint()
-            path = job.stop(drain=True)
+            with pytest.raises(ConfigError, match="is canonical or native, not 'open'"):
+                job.savepoint(format="open")
+            path = job.stop(drain=True, format="native")
+            triggers = api.cluster.workers.messages(mm.TriggerCheckpoint)
+            told = {m.kind: m.format.value for m in triggers if m.kind.is_savepoint}
+            assert told == {SnapshotKind.SAVEPOINT: "canonical", SnapshotKind.TERMINATE: "native"}
             result = job.wait(WAIT_S)
             assert (result.state, result.savepoint) == ("FINISHED", path)
             with pytest.raises(AlreadyEnded):

@@ -53,7 +53,7 @@ KEYED = KeyedHandle(name="window", file=FILE, key_groups=(0, 3, 127), rows=42)
 INLINE = ListHandle(name="splits", mode=ListMode.SPLIT, count=2, inline=(b"\x00\xff", b""))
 IN_FILE = ListHandle(name="rules", mode=ListMode.BROADCAST, count=9, file=FILE)
 HANDLE = OperatorStateHandle(keyed=(KEYED,), lists=(INLINE, IN_FILE))
-SNAPSHOT = TaskSnapshot(operators={UID: HANDLE})
+SNAPSHOT = TaskSnapshot(operators={UID: HANDLE}, watermarks={UID: 1_700_000_000_000})
 SPLIT = m.Split(id="flights-0", data=b"\x93\x00\x01\x02")
 
 VERTEX = JobVertex(
@@ -118,6 +118,14 @@ TO_TASK_MANAGER: list[m.ToTaskManager] = [
         timestamp_ms=-1,
         kind=el.SnapshotKind.TERMINATE,
         directory="memory://x/chk-1",
+    ),
+    m.TriggerCheckpoint(
+        attempt=ATTEMPT,
+        checkpoint_id=CheckpointId(4),
+        timestamp_ms=5,
+        kind=el.SnapshotKind.SAVEPOINT,
+        directory="memory://x/savepoint-1",
+        format=el.SavepointFormat.NATIVE,
     ),
     m.CheckpointCompleted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), epoch=LeaderEpoch(2)),
     m.CheckpointAborted(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), latest_completed=None),
@@ -193,7 +201,16 @@ ids = st.integers(0, 2**63 - 1).map(CheckpointId)
 EVENTS = st.one_of(
     st.builds(el.Watermark, int64),
     st.builds(el.WatermarkStatus, st.booleans()),
-    st.builds(el.CheckpointBarrier, ids, int64, st.sampled_from(el.SnapshotKind), st.text()),
+    st.builds(
+        el.CheckpointBarrier,
+        ids,
+        int64,
+        st.sampled_from(el.SnapshotKind),
+        st.text(),
+        st.sampled_from(el.Alignment),
+        st.none() | st.integers(0, 2**31),
+        st.sampled_from(el.SavepointFormat),
+    ),
     st.builds(el.CancelCheckpointMarker, ids),
     st.builds(el.EndOfData, st.booleans()),
     st.just(el.EndOfPartition()),
@@ -320,6 +337,25 @@ def test_the_manifest_of_version_1_is_what_it_was() -> None:
         GOLDEN.write_bytes(written)
     assert GOLDEN.read_bytes() == written
     assert codec.decode_manifest(GOLDEN.read_bytes()) == MANIFEST
+
+
+def test_a_field_that_was_added_is_missing_in_older_manifests() -> None:
+    older = json.loads(codec.encode_manifest(MANIFEST))["manifest"]
+    for task in older["vertices"][0]["subtasks"][:2]:
+        del task["watermarks"]
+    [vertex] = msgspec.json.decode(json.dumps(older), type=Manifest).vertices
+    assert vertex.subtasks == (
+        msgspec.structs.replace(SNAPSHOT, watermarks={}),
+        *MANIFEST.vertices[0].subtasks[1:],
+    )
+
+
+def test_a_savepoint_that_does_not_say_its_format_is_canonical() -> None:
+    native = msgspec.structs.replace(MANIFEST, savepoint_format=el.SavepointFormat.NATIVE)
+    assert codec.decode_manifest(codec.encode_manifest(native)) == native
+    older = json.loads(codec.encode_manifest(native))["manifest"]
+    assert older.pop("savepoint_format") == "native"
+    assert msgspec.json.decode(json.dumps(older), type=Manifest) == MANIFEST
 
 
 def test_a_manifest_is_json_for_everybody() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from unistream.model.elements import Batch, CheckpointBarrier, SnapshotKind
+from unistream.base.errors import ConfigError
+from unistream.model.elements import Batch, CheckpointBarrier, SavepointFormat, SnapshotKind
 
 RECORDS = pa.record_batch({"k": ["a", "b", "c", "d"], "v": [1, 2, 3, 4]})
 TIMES = pa.array([10, 20, 30, 40], pa.int64())
@@ -65,3 +66,22 @@ def test_a_batch_cannot_be_changed(batch: Batch) -> None:
 def test_kinds_of_snapshots(kind: SnapshotKind, is_savepoint: bool, is_synchronous: bool) -> None:
     assert (kind.is_savepoint, kind.is_synchronous) == (is_savepoint, is_synchronous)
     assert CheckpointBarrier(1, 2, kind).kind is kind  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("canonical", SavepointFormat.CANONICAL),
+        ("native", SavepointFormat.NATIVE),
+        ("CANONICAL", SavepointFormat.CANONICAL),
+        ("NATIVE", SavepointFormat.NATIVE),
+    ],
+)
+def test_formats_of_savepoints(text: str, found: SavepointFormat) -> None:
+    assert SavepointFormat.parse(text) is found
+
+
+@pytest.mark.parametrize("text", ["", "nope", "native "])
+def test_what_is_no_format_is_refused_with_those_there_are(text: str) -> None:
+    with pytest.raises(ConfigError, match=f"is canonical or native, not '{text}'"):
+        SavepointFormat.parse(text)

@@ -85,6 +85,11 @@ def test_facts(stopped: us.Savepoint) -> None:
     assert {split.uid for split in found.positions} == {"rows"}
     assert len(found.positions) == 3
     assert 0 <= found.age_ms < 10 * WAIT_S * 1000
+    newest = max(split.position["index"] for split in found.positions) * 10  # type: ignore[index]
+    for uid in ("rows", "seen/by user", "hours", "out"):
+        span = stopped.operator(uid).watermark
+        assert span is not None, uid
+        assert (span.least_ms or 0) <= (span.greatest_ms or 0) <= newest, uid
 
 
 def test_tables_agree_with_each_other(stopped: us.Savepoint) -> None:

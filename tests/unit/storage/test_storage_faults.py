@@ -558,6 +558,17 @@ def test_discard_removes_nothing_that_it_does_not_own(tmp_path: Path, path: str)
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_what_was_claimed_is_removed_and_nothing_beside_it(tmp_path: Path) -> None:
+    maker = FsCheckpointStorage(str(tmp_path / "other"))
+    paths = [maker.directory(JOB, CheckpointId(n), SnapshotKind.SAVEPOINT, str(tmp_path)) for n in (1, 2)]
+    storage = FsCheckpointStorage(str(tmp_path / "root"))
+    storage.claim(paths[0].removeprefix("file://"))
+    with pytest.raises(ConfigError):
+        storage.discard(paths[1])
+    storage.discard(paths[0])
+    assert [Path(path.removeprefix("file://")).exists() for path in paths] == [False, True]
+
+
 def test_a_checkpoint_in_the_wrong_place_is_refused(tmp_path: Path) -> None:
     storage = FsCheckpointStorage(str(tmp_path))
     directory = begin(storage)
@@ -580,9 +591,17 @@ def test_a_job_id_is_one_plain_name(tmp_path: Path, job: str) -> None:
 def test_forget_removes_only_an_empty_folder(tmp_path: Path) -> None:
     storage = FsCheckpointStorage(str(tmp_path))
     directory = begin(storage)
+    storage.write_manifest(directory, manifest(1))
+    (tmp_path / JOB / "chk-2").mkdir()
     storage.forget(JOB)
-    assert (tmp_path / JOB).is_dir()
+    assert [path.name for path in (tmp_path / JOB).iterdir()] == ["chk-1"]
     storage.discard(directory)
+    left = tmp_path / JOB / "shared" / "chk-1-somebody-needs-it"
+    left.parent.mkdir()
+    left.write_bytes(b"")
+    storage.forget(JOB)
+    assert left.exists()
+    left.unlink()
     storage.forget(JOB)
     assert not (tmp_path / JOB).exists()
     storage.forget(JOB)

@@ -47,8 +47,9 @@ CHECKPOINTS_AFTER_TASKS_FINISH: Final = ConfigOption(
     "execution.checkpointing.checkpoints-after-tasks-finish",
     parse_bool,
     "true",
-    "Whether there are checkpoints after some tasks have finished (FLIP-147). If not, no task waits for a last"
-    " checkpoint when its data ends, and what sinks have written since the one before is never committed.",
+    "Whether there are checkpoints after some tasks have finished (FLIP-147). If not, no task waits for a"
+    " last checkpoint when its data ends, and what sinks have written since the one before is never"
+    " committed.",
 )
 UNALIGNED_ENABLED: Final = ConfigOption(
     "execution.checkpointing.unaligned.enabled",

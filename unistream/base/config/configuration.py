@@ -61,18 +61,37 @@ def _parsed(parse: Callable[[str], object], text: str) -> object:
     return parse(text)
 
 
+ConfigValue = str | int | float | bool
+"""What may be given for an option."""
+
+
+def _text(key: object, value: object) -> str:
+    """As it would be written on a command line."""
+    if not isinstance(key, str):
+        raise ConfigError(f"configuration key {key!r} is no text")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, ConfigValue):
+        raise ConfigError(f"{key}: a value is text, a number or a boolean, not {value!r}")
+    return str(value)
+
+
 class Configuration:
-    """Text by key; every key is a known one, or Spark's.
+    """Text by key; every key is a known one, or Spark's. Numbers and booleans stand for their text.
 
     Raises:
-        ConfigError: an unknown key, with the nearest known one.
+        ConfigError: an unknown key, with the nearest known one; a value that is nothing of that.
 
     >>> Configuration({"parallelism.default": "4"}).get(pipeline.PARALLELISM)
     4
+    >>> Configuration({"parallelism.default": 4, "pipeline.operator-chaining.enabled": False}).to_dict()
+    {'parallelism.default': '4', 'pipeline.operator-chaining.enabled': 'false'}
     """
 
-    def __init__(self, values: Mapping[str, str] | None = None) -> None:
-        self._values = dict(values or {})
+    def __init__(self, values: Mapping[str, ConfigValue] | None = None) -> None:
+        if values is not None and not isinstance(values, Mapping):
+            raise ConfigError(f"a configuration is a mapping of keys to values, not {values!r}")
+        self._values = {key: _text(key, value) for key, value in (values or {}).items()}
         for key in self._values:
             option = OPTIONS.get(key)
             if option is not None:
@@ -103,7 +122,7 @@ class Configuration:
             raise ConfigError(f"{option.key} is not set: {option.doc}")
         return value
 
-    def merged(self, other: Mapping[str, str]) -> Configuration:
+    def merged(self, other: Mapping[str, ConfigValue]) -> Configuration:
         """This one with the values of `other` on top."""
         return Configuration({**self._values, **other})
 

@@ -160,6 +160,9 @@ class MasterStorage:
             self._store.removed.add(directory)
         self._store.files.pop(directory, None)
 
+    def claim(self, directory: str) -> None:
+        """Whatever it is told to, it discards."""
+
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
         """No backend here has files of its own, so nothing is shared."""
 

@@ -1,0 +1,167 @@
+"""Savepoints in files of RocksDB's own, in jobs that run: whole in their directories, and exact from there.
+
+2 subtasks ── savepoint ── stop ──► moved ──► 4 subtasks ── drain ──► resumable half ──► 1 subtask, to the end
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from crash_runs import submit
+from deltalake import DeltaTable
+
+import unistream as us
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError
+from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.master.job_info import JobInfo
+from unistream.model.elements import SavepointFormat
+from unistream.model.manifest_files import referenced_files
+from unistream.savepoint.query import query
+from unistream.savepoint.states import NATIVE_KIND
+
+WAIT_S = 60.0
+ROWS = 8_000  # 20 s, which no life but the last comes to the end of
+KEYS = 300
+COLUMNS: dict[str, Any] = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(0, KEYS)}
+CONFIG = {
+    "execution.checkpointing.interval": "200 ms",
+    "execution.checkpointing.incremental": "true",
+    "restart-strategy.type": "none",
+    "state.backend.type": "rocksdb",
+}
+
+
+class Counted(us.KeyedProcessFunction):
+    seen = us.ValueStateDescriptor("seen", pa.int64())
+    ids = us.ListStateDescriptor("ids", pa.int64())
+
+    def process_element(self, row: Any, context: us.ProcessContext, out: us.Collector) -> None:
+        seen = context.state(self.seen)
+        seen.update((seen.value() or 0) + 1)
+        context.state(self.ids).add(row["id"])
+        kept = context.state(self.ids).get()
+        out.emit({"id": row["id"], "key": row["key"], "seen": seen.value(), "kept": len(kept)})
+
+
+def counted(lake: Path, *, parallelism: int, rate: float = 400) -> us.Environment:
+    env = us.Environment({"parallelism.default": str(parallelism)})
+    source = us.DatagenSource(COLUMNS, rows=ROWS, rows_per_second=rate, seed=3, splits=4)
+    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
+    returns = {"id": pa.int64(), "key": pa.int64(), "seen": pa.int64(), "kept": pa.int64()}
+    found = rows.key_by("key").process(Counted(), returns=returns).uid("counted")
+    found.sink_to(us.DeltaSink(str(lake))).uid("table")
+    return env
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    work = tmp_path_factory.mktemp("cluster")
+    with EmbeddedCluster("local", Configuration(), workdir=work, rest=False) as cluster:
+        yield cluster
+
+
+def start(
+    cluster: EmbeddedCluster,
+    env: us.Environment,
+    savepoint: str | None = None,
+    config: Mapping[str, str] | None = None,
+) -> EmbeddedJobClient:
+    return submit(cluster, env, CONFIG | dict(config or {}), savepoint, by_value=[sys.modules[__name__]])
+
+
+def under_way(job: EmbeddedJobClient, checkpoints: int) -> JobInfo:
+    def reached(info: JobInfo) -> bool:
+        return info.checkpoints_completed >= checkpoints and info.metrics.get("rows_committed", 0) > 0
+
+    return job.wait_for(reached, WAIT_S)
+
+
+def assert_native_and_whole(path: str, subtasks: int) -> None:
+    """All files that it names are in its own directory, and RocksDB's are among them."""
+    savepoint = us.read_savepoint(path)
+    assert savepoint.format is SavepointFormat.NATIVE
+    refs = list(referenced_files(savepoint.manifest))
+    assert refs
+    assert not any(ref.shared for ref in refs)
+    folder = Path(path.removeprefix("file://"))
+    assert all((folder / ref.path).stat().st_size == ref.size for ref in refs)
+    (state,) = [state for state in savepoint.operator("counted").states if state.kind == NATIVE_KIND]
+    assert state.files > subtasks
+    told = "take a savepoint in the canonical format, which is tables"
+    for name in (state.name, "seen"):
+        with pytest.raises(ConfigError, match=f"{path.rpartition('/')[2]} is in files of 'rocksdb.*{told}"):
+            savepoint.table("counted", name)
+    with pytest.raises(ConfigError, match=f"the state of operator uid 'counted' is in files .*{told}"):
+        query(savepoint, 'SELECT * FROM "counted/seen"')
+
+
+def assert_exact(lake: Path) -> None:
+    rows = DeltaTable(str(lake)).to_pyarrow_table().to_pylist()
+    assert sorted(row["id"] for row in rows) == list(range(ROWS))
+    by_key: dict[int, list[int]] = {}
+    for row in rows:
+        assert row["kept"] == row["seen"]
+        by_key.setdefault(row["key"], []).append(row["seen"])
+    assert all(sorted(seen) == list(range(1, len(seen) + 1)) for seen in by_key.values())
+
+
+def test_a_job_goes_on_exactly_from_native_savepoints_moved_drained_and_claimed(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    lake, made = tmp_path / "lake", str(tmp_path / "made")
+    first = start(cluster, counted(lake, parallelism=2))
+    done = under_way(first, checkpoints=2).checkpoints_completed
+    beside = first.savepoint(made, format="native")
+    assert_native_and_whole(beside, subtasks=2)
+    under_way(first, done + 3)  # which share files with those before the savepoint
+    stopped = first.stop(target=made, format="native")
+    assert_native_and_whole(stopped, subtasks=2)
+    assert_native_and_whole(beside, subtasks=2)  # outlives the job and its checkpoints
+
+    moved = tmp_path / "elsewhere" / "kept"
+    moved.parent.mkdir()
+    shutil.move(stopped.removeprefix("file://"), moved)
+    shutil.rmtree(cluster.workdir / "checkpoints" / first.job_id, ignore_errors=True)
+    wide = start(cluster, counted(lake, parallelism=4), str(moved))
+    under_way(wide, checkpoints=1)
+    terminal = wide.stop(drain=True, target=made, format="native")
+    resumable = wide.result(WAIT_S).resumable_savepoint
+    assert resumable is not None
+    assert_native_and_whole(terminal, subtasks=4)
+    assert_native_and_whole(resumable, subtasks=4)
+    assert moved.exists(), "not claimed: the user's"
+
+    last = start(
+        cluster,
+        counted(lake, parallelism=1, rate=40_000),
+        resumable,
+        {"execution.state-recovery.claim-mode": "CLAIM"},
+    )
+    result = last.wait(WAIT_S)
+    assert result.state == "FINISHED", result.failure
+    assert_exact(lake)
+    assert not Path(resumable.removeprefix("file://")).exists(), "claimed: the job's, and it has ended"
+
+
+def test_another_backend_refuses_a_native_savepoint_and_names_both(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    job = start(cluster, counted(lake, parallelism=1))
+    under_way(job, checkpoints=1)
+    native = job.stop(target=str(tmp_path), format="native")
+    config = {"state.backend.type": "hashmap", "restart-strategy.type": "exponential-delay"}
+    other = start(cluster, counted(lake, parallelism=1), native, config)
+    result = other.wait(WAIT_S)
+    assert (result.state, other.status().restarts) == ("FAILED", 0)
+    assert result.failure is not None
+    assert result.failure.kind == "ConfigError"
+    assert "'rocksdb" in result.failure.message
+    assert "the backend 'hashmap' cannot read" in result.failure.message
