@@ -169,7 +169,7 @@ def test_all_state_survives_deaths_other_widths_and_another_backend(
         assert before - local_state(cluster), "what the dead worker left is removed"
         assert len(local_state(cluster)) == len(workers)
         shared = cluster.workdir / "checkpoints" / wide.job_id / "shared"
-        assert next(shared.glob("state-*"), None) is not None, "checkpoints share files of the database"
+        assert next(shared.glob("chk-*"), None) is not None, "checkpoints share files of the database"
     second = stop(wide, tmp_path)
     assert 0 < DeltaTable(str(lake / "held")).to_pyarrow_table().num_rows < ROWS, "it was in the middle"
     narrow = submit(cluster, lake, OTHER[backend], parallelism=1, rate=FASTER, savepoint=second)

@@ -2,11 +2,13 @@
 
 State: (subtask, next counter). What lies staged under a subtask's name with that counter or a later one was
 written behind the restored checkpoint, by an attempt that was killed: its rows come again, so it is removed.
+Of a subtask without state there (it had finished, or is new) nothing is removed: a commit that is still to
+come may list it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -118,11 +120,14 @@ class FileSinkWriter:
         states = [_decode(content) for content in restored]
         self._counter = max((state.counter for state in states), default=0)
         kept = {state.subtask: state.counter for state in states}
-        if not kept:
-            kept = {context.index: 0}  # of this subtask the restored checkpoint knows nothing
-        if context.attempt.attempt > 0:
-            for subtask, counter in kept.items():
-                self._remove_orphans(staging_owner(context.job, context.sink_uid, subtask), counter)
+        if context.attempt.attempt == 0:
+            return
+        if not kept and context.restored is not None:
+            # it had finished, perhaps; what it staged may be listed by a commit that is still to come
+            self._counter = 1 + max(self._staged_counters(self._owner), default=-1)
+            return
+        for subtask, counter in (kept or {context.index: 0}).items():
+            self._remove_orphans(staging_owner(context.job, context.sink_uid, subtask), counter)
 
     def write(self, batch: Batch) -> None:
         for bucket, records in self._buckets.split(batch):
@@ -172,6 +177,12 @@ class FileSinkWriter:
         assert self._context is not None, "write before open"
         self._context.metrics.add("numRecordsSend", table.num_rows)
         self._context.metrics.add("numBytesSend", size)
+
+    def _staged_counters(self, owner: str) -> Iterator[int]:
+        for _, name in self._stage.staged(owner):
+            found = counter_of(owner, name)
+            if found is not None:
+                yield found
 
     def _remove_orphans(self, owner: str, counter: int) -> None:
         for bucket, name in list(self._stage.staged(owner)):

@@ -9,9 +9,13 @@ that does as it is told: deterministic tests of what happens between tasks.
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from unistream.base.config import Configuration
 from unistream.base.ids import (
@@ -152,6 +156,7 @@ class TaskJob:
         self._checkpointing = checkpointing
         self._restore, self._restores = restore, restores
         self._chains = chains
+        self._folder: Path | None = None
         environment = TaskEnvironment(
             clock=self.clock,
             report=self._on_report,
@@ -159,6 +164,7 @@ class TaskJob:
             state_writer=self.store.writer,
             state_reader=self.store.reader,
             crash_point=lambda _name: None,
+            state_folder=self._state_folder,
         )
         network = TaskNetwork(
             task_manager=_HERE,
@@ -179,6 +185,13 @@ class TaskJob:
                 )
 
     # --- driving ----------------------------------------------------------------------------------
+
+    def _state_folder(self) -> Path:
+        """For keyed state on disk; the job's own, as attempts of several jobs have the same names here."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="unistream-task-job-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
 
     def run(self, only: Iterable[SubtaskId] | None = None, *, steps_max: int = 100_000) -> None:
         """Steps the tasks in turn until none has anything to do at the present time of the clock."""

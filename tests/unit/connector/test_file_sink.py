@@ -159,6 +159,21 @@ def test_in_a_store_a_restored_writer_removes_what_its_killed_attempt_left(store
     assert store.find("/lake/out") == []
 
 
+def test_what_a_subtask_that_had_finished_has_staged_stays_for_a_commit_that_is_still_to_come(
+    tmp_path: Path,
+) -> None:
+    """Its checkpoint is complete, and a later one, in which it has no state any more; then a worker dies
+    before the files have their names."""
+    sink = FileSink(str(tmp_path / "out"))
+    payloads = staged(sink, rows(n=[1]), rows(n=[2]))
+    again = sink.create_writer()
+    again.open(context(attempt=1, restored=3), ())
+    state = again.snapshot_state(CheckpointId(4))
+    once_more = sink.create_writer()
+    once_more.open(context(attempt=2, restored=4), state)
+    assert commit(sink, payloads, checkpoint=1) is CommitOutcome.COMMITTED
+
+
 # --- refused ------------------------------------------------------------------------------------------
 
 
