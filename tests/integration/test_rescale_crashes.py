@@ -161,8 +161,8 @@ def lives(saved: Saved) -> Iterator[Lives]:
 
 
 def chains() -> list[tuple[tuple[str, int], ...]]:
-    """Lives: each begins with so many subtasks, and dies at a place when it has a checkpoint. Other places come
-    with `make crash-matrix`, and in `test_side_input_crashes` where nothing is rescaled."""
+    """Lives: each begins with so many subtasks, and dies at a place when it has a checkpoint. Other places
+    come with `make crash-matrix`, and in `test_side_input_crashes` where nothing is rescaled."""
     if MATRIX:
         return [((place, width),) for place in OF_MASTERS for width in AFTER.values()]
     return [tuple(zip(list(OF_MASTERS)[::2], cycle(ROUND), strict=False))]
