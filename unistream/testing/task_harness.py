@@ -157,15 +157,7 @@ class TaskJob:
         self._restore, self._restores = restore, restores
         self._chains = chains
         self._folder: Path | None = None
-        environment = TaskEnvironment(
-            clock=self.clock,
-            report=self._on_report,
-            executor=executor or InlineExecutor(),
-            state_writer=self.store.writer,
-            state_reader=self.store.reader,
-            crash_point=lambda _name: None,
-            state_folder=self._state_folder,
-        )
+        environment = self._environment(executor or InlineExecutor())
         network = TaskNetwork(
             task_manager=_HERE,
             registry=PartitionRegistry(blocking),
@@ -185,6 +177,17 @@ class TaskJob:
                 )
 
     # --- driving ----------------------------------------------------------------------------------
+
+    def _environment(self, executor: Executor) -> TaskEnvironment:
+        return TaskEnvironment(
+            clock=self.clock,
+            report=self._on_report,
+            executor=executor,
+            state_writer=self.store.writer,
+            state_reader=self.store.reader,
+            crash_point=lambda _name: None,
+            state_folder=self._state_folder,
+        )
 
     def _state_folder(self) -> Path:
         """For keyed state on disk; the job's own, as attempts of several jobs have the same names here."""
