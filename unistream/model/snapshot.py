@@ -170,8 +170,8 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What one subtask acknowledged, by operator uid.
 
     Attributes:
-        finished: The subtask had sent EndOfData(drain) before the barrier: on restore a vertex whose
-            subtasks all say so is not run again.
+        finished: The subtask had sent EndOfData(drain) before the barrier, and may hold what is to be
+            committed: on restore it runs again. (A subtask that has ended for good has no snapshot at all.)
         in_flight: Rows that its barriers had overtaken; None: none were.
         watermarks: How far event time was behind each operator, also those without state: ms since the epoch,
             MIN_WATERMARK before the first, MAX_WATERMARK at the end of its input. For people: as in Flink,
