@@ -43,7 +43,7 @@ test-fast: setup  ## the tests that start no server
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST)
 
 crash-matrix: setup  ## a run for each place at which a process can be killed, and 2 GB of state
-	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -p no:randomly tests/integration/test_rescale_crashes.py tests/integration/test_large_state.py
+	@UNISTREAM_CRASH_MATRIX=1 $(RUN) pytest -q -p no:randomly tests/integration/test_rescale_crashes.py tests/integration/test_unaligned_crashes.py tests/integration/test_large_state.py
 	@$(RUN) python -m benchmarks.large_state --gb 2 --memory-mb 512 --points all
 
 sim: setup  ## replay one simulated run and print its story; SEED=N

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from crash_runs import (
+    MATRIX,
     RECOVERING,
     WAIT_S,
     Crashes,
@@ -77,6 +78,7 @@ def test_rows_are_exact_when_workers_are_killed_under_full_backpressure(
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.skipif(not MATRIX, reason="a long chain of lives: make crash-matrix")
 def test_rows_are_exact_when_masters_are_killed_under_full_backpressure(
     tmp_path: Path, crashes: Crashes
 ) -> None:
