@@ -36,7 +36,7 @@ def pipeline(env: us.Environment, lake: Path) -> None:
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param("task.batch:6", id="while processing"),
+        pytest.param("task.batch:15", id="while processing"),
         pytest.param("snapshot.sync_done:6", id="in the middle of a snapshot"),
         pytest.param("snapshot.uploaded:6", id="after the state was written, before it was acknowledged"),
         pytest.param("ack.sent:8", id="after the acknowledgement"),
@@ -58,7 +58,7 @@ def test_a_killed_local_worker_loses_and_doubles_nothing(
 @pytest.mark.parametrize(
     "point",
     [
-        pytest.param("task.batch:6", id="while processing"),
+        pytest.param("task.batch:15", id="while processing"),
         pytest.param("snapshot.uploaded:6", id="in the middle of a snapshot"),
         pytest.param("sink.before_commit:2", id="between checkpoint and commit"),
     ],

@@ -41,7 +41,7 @@ def to_files(env: us.Environment, lake: Path) -> None:
     "point",
     [
         pytest.param("file.staged:9", id="after a file was staged"),
-        pytest.param("snapshot.uploaded:3", id="after the state was written, before it was acknowledged"),
+        pytest.param("snapshot.uploaded:6", id="after the state was written, before it was acknowledged"),
         pytest.param("committer.before_commit:2", id="between checkpoint and commit"),
         pytest.param("file.before_record:2", id="before the commit was decided"),
         pytest.param("file.recorded:2", id="after the decision, before any file was renamed"),
