@@ -67,12 +67,14 @@ class CheckpointStorage(Protocol):
         """Checkpoints of a job with a manifest, oldest first."""
 
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
-        """Removes the manifest first, then all the rest, then these files of the folder that the job's
-        checkpoints share. Absent is fine; so is another call after a failure.
+        """Removes the manifest first, then all the rest (of a claimed one: what is its own), then these
+        files of the folder that the job's checkpoints share. Absent is fine; so is another call after a
+        failure.
         """
 
     def claim(self, directory: str) -> None:
-        """The snapshot that lies there is the job's own from now on: `discard` may remove it."""
+        """The snapshot that lies there is the job's own from now on: `discard` removes it, and leaves what
+        else its user has put there."""
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
         """Removes files of the folder `shared` that no checkpoint needs. Absent is fine."""

@@ -31,9 +31,10 @@ from unistream.model.file_ref import stored_for
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
-from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
+from unistream.storage.durable_local import NotWritten
 from unistream.storage.location import Location, Pause, open_location
 from unistream.storage.probe import check_writable
+from unistream.storage.removal import MANIFEST_NAME, remove_directory, remove_named
 from unistream.storage.state_files import (
     SHARED_FOLDER,
     missing,
@@ -43,7 +44,6 @@ from unistream.storage.state_files import (
     state_file,
 )
 
-MANIFEST_NAME: Final = "_metadata"
 MANIFEST_BYTES_MAX: Final = 256 * MIB  # 10,000 subtasks with 20 KiB of inline state each, and room
 
 _CHECKPOINT: Final = re.compile(r"^chk-([1-9][0-9]{0,18}|0)$")
@@ -76,6 +76,7 @@ class FsCheckpointStorage:
         self._root = open_location(root_url, fs, pause)
         self._unique = unique
         self._given_out: set[str] = set()
+        self._claimed: dict[str, list[str]] = {}  # directory -> its own files
 
     def check_writable(self) -> None:
         """See the port."""
@@ -171,7 +172,8 @@ class FsCheckpointStorage:
         yield StoredSnapshot(directory, manifest)
 
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
-        """See the port. Only directories that this storage lays out, or that were claimed, are ever removed.
+        """See the port. Only directories that this storage lays out are ever removed with all that is in
+        them; of those that were claimed, what their manifest names.
 
         While an older checkpoint is still there (its own removal failed), shared files stay: it may need
         them. `clean_shared` finds them later.
@@ -181,19 +183,30 @@ class FsCheckpointStorage:
             Transient: not all of it could be removed; the manifest is gone, so it is no snapshot any more.
         """
         location = self._open(directory)
-        if location.url not in self._given_out and not self._is_checkpoint(location):
+        own, claimed = self._given_out, self._claimed.get(location.url)
+        if claimed is None and location.url not in own and not self._is_checkpoint(location):
             raise ConfigError(f"refusing to remove {directory!r}: not a checkpoint below {self._root.url}")
         try:
-            _remove(location)
+            if claimed is None:
+                remove_directory(location)
+            else:
+                remove_named(location, claimed)
             if shared and not _has_older(location):
                 remove_shared(shared_folder(location), shared)
         except OSError as error:
             raise Transient(f"cannot remove {location.url}: {error}") from error
         self._given_out.discard(location.url)
+        self._claimed.pop(location.url, None)
 
     def claim(self, directory: str) -> None:
-        """See the port. Of a directory that `read_manifest` has read."""
-        self._given_out.add(self._open(directory).url)
+        """See the port.
+
+        Raises:
+            ConfigError, CorruptSnapshot, Unreachable: as `read_manifest`; what it names will be removed.
+        """
+        named = referenced_files(self.read_manifest(directory))
+        own = sorted({ref.path for ref in named if not ref.shared})
+        self._claimed[self._open(directory).url] = own
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
         """See the port.
@@ -344,19 +357,3 @@ def _why_no_snapshot(location: Location) -> str:
     inside = [name for name in location.names() if name.startswith(("chk-", "savepoint-"))]
     hint = f"; it contains {', '.join(inside[:5])}: name one of these" if inside else ""
     return f"{location.url} is not a completed checkpoint or savepoint: it has no {MANIFEST_NAME} file{hint}"
-
-
-def _remove(location: Location) -> None:
-    """The manifest first: a directory that is half removed is no snapshot.
-
-    A task that was not told yet may still be writing into a local one, which could not be removed then: so it
-    loses its name first.
-    """
-    manifest = location.below(MANIFEST_NAME)
-    if manifest.size() is not None:
-        manifest.fs.rm_file(manifest.path)
-    if location.is_directory():
-        fs, path = location.fs, location.path
-        if isinstance(fs, DurableLocalFileSystem):
-            path = fs.set_aside(path)
-        fs.rm(path, recursive=True)

@@ -558,17 +558,6 @@ def test_discard_removes_nothing_that_it_does_not_own(tmp_path: Path, path: str)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_was_claimed_is_removed_and_nothing_beside_it(tmp_path: Path) -> None:
-    maker = FsCheckpointStorage(str(tmp_path / "other"))
-    paths = [maker.directory(JOB, CheckpointId(n), SnapshotKind.SAVEPOINT, str(tmp_path)) for n in (1, 2)]
-    storage = FsCheckpointStorage(str(tmp_path / "root"))
-    storage.claim(paths[0].removeprefix("file://"))
-    with pytest.raises(ConfigError):
-        storage.discard(paths[1])
-    storage.discard(paths[0])
-    assert [Path(path.removeprefix("file://")).exists() for path in paths] == [False, True]
-
-
 def test_a_checkpoint_in_the_wrong_place_is_refused(tmp_path: Path) -> None:
     storage = FsCheckpointStorage(str(tmp_path))
     directory = begin(storage)
