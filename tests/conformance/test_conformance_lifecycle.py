@@ -358,7 +358,7 @@ def test_no_timer_fires_behind_the_end_of_data() -> None:
     timers.register(5, due)
     timers.register(6, lambda _: fired.append("later"))
     clock.now_ms = 5
-    timers.quiesce()
+    timers.quiesce_all()
     timers.register(1, lambda _: fired.append("too late"))
     clock.now_ms = 9
     assert not timers.fire_due()

@@ -84,7 +84,8 @@ class ProcessingTimers(Protocol):
 
     def register(self, at_ms: int, action: Callable[[int], None]) -> None:
         """Calls `action(at_ms)` once the clock has reached `at_ms`. Not durable: an operator that
-        needs it after a restore registers it again in `open`. Never fires after `finish` began."""
+        needs it after a restore registers it again in `open`. Those that are due when the operator's
+        input has ended fire before `finish`; none fires after `finish` began."""
 
 
 def _no_wait() -> None:

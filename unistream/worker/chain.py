@@ -221,12 +221,14 @@ class OperatorChain:
         with self._nodes[0].fence("ending an input"):
             self._nodes[0].operator.end_input(input_index)
 
-    def finish(self) -> None:
-        """Head -> tail: the head's inputs have all ended; end_input and finish of each behind it."""
+    def finish(self, quiesce: Callable[[OperatorUid], None]) -> None:
+        """Head -> tail: the head's inputs have all ended; of each behind it end_input, then its timers of
+        processing time come to rest (`quiesce`), then finish."""
         for position, node in enumerate(self._nodes):
             if position > 0:
                 with node.fence("ending an input"):
                     node.operator.end_input(0)
+            quiesce(node.uid)
             with node.fence("finishing"):
                 node.operator.finish()
 

@@ -42,7 +42,7 @@ class TaskChain(Protocol):
 
     def end_input(self, input_index: int) -> None: ...
 
-    def finish(self) -> None: ...
+    def finish(self, quiesce: Callable[[OperatorUid], None]) -> None: ...
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None: ...
 
@@ -89,7 +89,7 @@ class FinishedChain:
     def end_input(self, input_index: int) -> None:
         """Ended before."""
 
-    def finish(self) -> None:
+    def finish(self, quiesce: Callable[[OperatorUid], None]) -> None:
         """Finished before."""
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:

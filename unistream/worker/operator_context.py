@@ -40,15 +40,18 @@ _log = logging.getLogger(__name__)
 class FencedTimers:
     """`port.operator.ProcessingTimers` of one operator: what its actions raise names the operator."""
 
-    def __init__(self, timers: TaskTimers, call: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, timers: TaskTimers, uid: OperatorUid, call: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._timers = timers
+        self._uid = uid
         self._call = call
 
     def now_ms(self) -> int:
         return self._timers.now_ms()
 
     def register(self, at_ms: int, action: Callable[[int], None]) -> None:
-        self._timers.register(at_ms, lambda fired_ms: self._call(partial(action, fired_ms)))
+        self._timers.register(at_ms, lambda fired_ms: self._call(partial(action, fired_ms)), self._uid)
 
 
 class ContextFactory:
@@ -92,7 +95,7 @@ class ContextFactory:
             restored=self._restored,
             checkpointing=deployment.checkpointing,
             clock=self._environment.clock,
-            timers=FencedTimers(self.timers, call),
+            timers=FencedTimers(self.timers, uid, call),
             metrics=OperatorMetrics(self.counters, name),
             make_state=cache(partial(self._make_state, uid)),
             managed_memory_bytes=self._managed_bytes,

@@ -295,9 +295,9 @@ class StreamTask:
         assert not self.data_ended, "data ends once"
         if drain and self._is_source_vertex:
             self._chain.process_watermark(MAX_WATERMARK)
-        self._timers.quiesce()
         if drain:
-            self._chain.finish()
+            self._chain.finish(self._timers.quiesce)
+        self._timers.quiesce_all()
         self.data_ended = True
         self.drained = drain
         self._outputs.broadcast(EndOfData(drain))
