@@ -54,11 +54,12 @@ VALUE_BYTES: Final = 2_000
 WORKERS: Final = 2
 RATE: Final = 100_000.0  # rows/s at most: so fast that it does not hold the job up, and batches stay small
 WAIT_S: Final = 900.0
+PROCESS_MB: Final = 640  # of a worker beside its state: code, rows on their way, what Arrow and Delta hold
 SAMPLE_S: Final = 0.05
 POINTS: Final = (  # all that a worker comes to in this job
     *("task.batch", "snapshot.sync_done", "snapshot.half_written", "snapshot.unnamed", "snapshot.uploaded"),
     *("ack.sent", "sink.before_commit", "sink.committed"),
-    *("committer.before_commit", "committer.committed"),
+    *("committer.before_commit", "committer.committed", "restore.before_commit", "restore.committed"),
     *("delta.staged", "delta.before_append", "delta.appended"),
 )
 CONFIG: Final = {
@@ -291,8 +292,11 @@ def run(folder: Path, args: argparse.Namespace, keys: int) -> dict[str, Any]:
     faults = wrong_keys(folder / "lake", keys, read)
     if faults:
         raise SystemExit(f"the result is wrong: {', '.join(faults)}")
+    peak_mb, allowed_mb = memory.end() // MIB, args.memory_mb // WORKERS + PROCESS_MB
+    if peak_mb > allowed_mb:
+        raise SystemExit(f"a worker took {peak_mb} MB, more than the {allowed_mb} MB for it and its state")
     return {
-        "worker_peak_rss_mb": memory.end() // MIB,
+        "worker_peak_rss_mb": peak_mb,
         "stored_mb": stored // MIB,
         "rows_per_s": round(len(read) / seconds),
         "recovered_s": round(recovered_s, 1),

@@ -56,6 +56,10 @@ RECOVERING = {
 
 PACKAGE = Path(us.__file__).parent
 _CALL = re.compile(r"\bcrash_point\(\s*\"([a-z_.]+)\"")
+LED_BY = {  # there is something to commit at a restore only behind a crash between checkpoint and commit
+    "restore.before_commit": ("committer.before_commit",),
+    "restore.committed": ("committer.before_commit",),
+}
 MATRIX = os.environ.get("UNISTREAM_CRASH_MATRIX") == "1"
 
 
@@ -75,8 +79,14 @@ def assert_none_forgotten(places: Iterable[str]) -> None:
 
 
 def runs(*groups: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """One run for each group; with UNISTREAM_CRASH_MATRIX=1 (`make crash-matrix`) one for each place."""
-    return [(place,) for group in groups for place in group] if MATRIX else list(groups)
+    """One run for each group; with UNISTREAM_CRASH_MATRIX=1 (`make crash-matrix`) one for each place, and
+    what lets a job come there."""
+    return [alone(place) for group in groups for place in group] if MATRIX else list(groups)
+
+
+def alone(place: str) -> tuple[str, ...]:
+    """The kills of a run that is about one place."""
+    return (*LED_BY.get(place, ()), place)
 
 
 class Crashes:

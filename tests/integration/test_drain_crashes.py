@@ -31,8 +31,8 @@ BEFORE = (
 BEHIND = (  # of one drain each: a notice comes once, and a job that comes up again commits without one
     ("sink.before_commit", "file.before_record", "delta.before_append"),
     ("sink.committed", "file.recorded", "file.first_renamed"),
-    ("committer.before_commit", "delta.appended"),
-    ("committer.committed",),
+    ("committer.before_commit", "restore.before_commit", "delta.appended"),
+    ("committer.committed", "restore.committed"),
 )
 ROWS = 6_000  # in all tasks before a drain: then windows are open
 

@@ -24,7 +24,13 @@ NOT_REACHED = {
 }
 
 
-FEW = ("snapshot.half_written", "snapshot.uploaded", "committer.before_commit", "delta.appended")
+FEW = (
+    "snapshot.half_written",
+    "snapshot.uploaded",
+    "committer.before_commit",
+    "restore.before_commit",
+    "delta.appended",
+)
 
 
 def test_every_named_place_of_a_worker_kills() -> None:
@@ -34,7 +40,7 @@ def test_every_named_place_of_a_worker_kills() -> None:
 
 
 @pytest.mark.timeout(TIMEOUT_S + 10)
-@pytest.mark.parametrize("points", runs(POINTS if MATRIX else FEW), ids=lambda points: points[0])
+@pytest.mark.parametrize("points", runs(POINTS if MATRIX else FEW), ids=lambda points: points[-1])
 def test_state_that_does_not_fit_into_memory_comes_back_after_kills(points: tuple[str, ...]) -> None:
     size = ("--gb", "0.1", "--memory-mb", str(MEMORY_MB), "--interval-ms", "500")
     command = [sys.executable, "-m", "benchmarks.large_state", *size, "--points", ",".join(points)]

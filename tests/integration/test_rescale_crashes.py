@@ -26,6 +26,7 @@ from crash_runs import (
     WAIT_S,
     Crashes,
     Lives,
+    alone,
     await_info,
     commands_in,
     submit,
@@ -129,7 +130,7 @@ def of_workers() -> list[Any]:
     """Both widths, and each place at one of them; with `make crash-matrix` each place alone at both."""
     places = tuple(chain(*OF_WORKERS.values()))
     if MATRIX:
-        return [pytest.param(w, (p,), id=f"{name}-{p}") for name, w in AFTER.items() for p in places]
+        return [pytest.param(w, alone(p), id=f"{name}-{p}") for name, w in AFTER.items() for p in places]
     return [pytest.param(w, places[n::2], id=name) for n, (name, w) in enumerate(AFTER.items())]
 
 

@@ -58,6 +58,7 @@ OF_WORKERS = {
     ),
     "notices and commits": (
         *("sink.before_commit", "sink.committed", "committer.before_commit", "committer.committed"),
+        *("restore.before_commit", "restore.committed"),
     ),
     "a table": ("delta.staged", "delta.before_append", "delta.appended"),
     "a folder": ("file.staged", "file.before_record", "file.recorded", "file.first_renamed"),

@@ -36,6 +36,7 @@ OF_WORKERS = {
     ),
     "until what it lists is committed": (
         *("sink.before_commit", "sink.committed", "committer.before_commit", "committer.committed"),
+        *("restore.before_commit", "restore.committed"),
         *("delta.before_append", "delta.appended"),
         *("file.before_record", "file.recorded", "file.first_renamed"),
     ),

@@ -11,6 +11,7 @@ In the order of the path from a row to a commit:
     sink.before_commit   a task has heard that a checkpoint completed and is about to tell its operators
     sink.committed       its operators have been told; their commits may still be under way
     committer.before_commit, committer.committed    around one commit, on its own thread
+    restore.before_commit, restore.committed    around what a restored snapshot lists, before anything new
 
 and of the connectors:
 
