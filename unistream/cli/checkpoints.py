@@ -1,4 +1,5 @@
-"""`unistream checkpoints`: what has become of a job's snapshots, how long they took, what was written."""
+"""`unistream checkpoint`: take one now. `unistream checkpoints`: what has become of a job's snapshots, how
+long they took, what was written."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
 
 Checkpoint = Annotated[
     int | None, typer.Argument(metavar="CHECKPOINT", min=1, help="Id of one of them: its tasks.")
@@ -42,6 +43,25 @@ _SPREADS: Final = {
     "processed_bytes": "while aligning",
     "persisted_bytes": "in flight",
 }
+
+
+def checkpoint(
+    job: Job,
+    full: Annotated[
+        bool, typer.Option("--full", help="It refers to no file of an older checkpoint.")
+    ] = False,
+    defines: Defines = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a checkpoint now, whatever the schedule says; the job goes on."""
+    found = find_job(configuration(defines), job)
+    with found.cluster:
+        kind = CheckpointType.FULL if full else CheckpointType.CONFIGURED
+        path = found.cluster.checkpoint(found.job.job, kind)
+    if as_json:
+        print_json({"job": found.job.job, "checkpoint": path})
+    else:
+        console().print(f"checkpoint complete: {path}", markup=False)
 
 
 def checkpoints(

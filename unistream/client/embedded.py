@@ -53,7 +53,7 @@ from unistream.master.resource_manager import HostFactory
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import SavepointFormat
+from unistream.model.elements import CheckpointType, SavepointFormat
 from unistream.net.address import TCP_SCHEME
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
@@ -300,6 +300,9 @@ class EmbeddedJobClient(Closing):
 
     def cancel(self) -> None:
         self._dispatcher.cancel(self._job)
+
+    def checkpoint(self, *, type: str = "configured") -> str:
+        return _directory(self._dispatcher.checkpoint(self._job, CheckpointType.parse(type)))
 
     def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
         form = SavepointFormat.parse(format)

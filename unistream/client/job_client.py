@@ -128,6 +128,19 @@ class JobClient(Protocol):
             AlreadyEnded: it has finished or failed.
         """
 
+    def checkpoint(self, *, type: str = "configured") -> str:
+        """Takes a checkpoint now, whatever the schedule says; the job goes on. Its directory, which a job can
+        be started from until newer checkpoints replace it.
+
+        Args:
+            type: "full": it refers to no file of an older checkpoint. "configured" and "incremental": as
+                `execution.checkpointing.incremental` says (Flink's CheckpointType).
+
+        Raises:
+            ConfigError: not possible now, or it has failed; the message says why.
+            AlreadyEnded: the job has.
+        """
+
     def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
         """Takes a savepoint and returns its directory; the job goes on.
 

@@ -24,7 +24,7 @@ from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked,
 from unistream.master.job_info import JobSummary, TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import SavepointFormat
+from unistream.model.elements import CheckpointType, SavepointFormat
 
 TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large manifest
 POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # then every half second
@@ -95,6 +95,11 @@ class RestClient(Closing):
     def cancel(self, job: JobId) -> None:
         self._request("PATCH", f"/jobs/{job}", params={"mode": "cancel"})
 
+    def checkpoint(self, job: JobId, type: CheckpointType = CheckpointType.CONFIGURED) -> str:
+        """Takes one now; its directory."""
+        asked = self._ask(job, "checkpoints", {"checkpointType": type.name})
+        return self._location(f"/unistream/jobs/{job}/checkpoints/{asked}")
+
     def savepoint(
         self, job: JobId, target: str | None, form: SavepointFormat = SavepointFormat.CANONICAL
     ) -> str:
@@ -137,15 +142,22 @@ class RestClient(Closing):
     # --- plumbing ---------------------------------------------------------------------------------
 
     def _snapshot(self, job: JobId, action: str, body: Mapping[str, object]) -> str:
+        return self._location(f"/jobs/{job}/savepoints/{self._ask(job, action, body)}")
+
+    def _ask(self, job: JobId, action: str, body: Mapping[str, object]) -> str:
+        """The id under which the outcome is to be had."""
         content = msgspec.json.encode(body)
         answer = self._request("POST", f"/jobs/{job}/{action}", content=content, headers=_JSON)
-        trigger = _field(answer, "request-id")
+        return _field(answer, "request-id")
+
+    def _location(self, path: str) -> str:
+        """Where the snapshot is, once it is there."""
         poll = Poll(SNAPSHOT_TIMEOUT_S)
         while poll.next():
-            status = self._json("GET", f"/jobs/{job}/savepoints/{trigger}")
+            status = self._json("GET", path)
             if status["status"]["id"] == "COMPLETED":
                 return str(status["operation"]["location"])
-        raise Unreachable(f"{action} of job {job} has no result after {SNAPSHOT_TIMEOUT_S:.0f} s")
+        raise Unreachable(f"{self.url}{path} has no result after {SNAPSHOT_TIMEOUT_S:.0f} s")
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
         return _decode(self._request(method, path), dict[str, Any])
@@ -205,6 +217,9 @@ class RestJobClient(Closing):
 
     def cancel(self) -> None:
         self._cluster.cancel(self._job)
+
+    def checkpoint(self, *, type: str = "configured") -> str:
+        return self._cluster.checkpoint(self._job, CheckpointType.parse(type))
 
     def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
         return self._cluster.savepoint(self._job, target, SavepointFormat.parse(format))

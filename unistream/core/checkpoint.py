@@ -149,7 +149,9 @@ class CheckpointCoordinator:
 
     def request(self, event: jm.SnapshotRequested) -> TaskFailure | None:
         """A user asks for a snapshot; the answer comes when it is durable (a stop: when the job ended)."""
-        request = Request(id=event.request, kind=event.kind, target=event.target, format=event.format)
+        request = Request(
+            id=event.request, kind=event.kind, target=event.target, format=event.format, full=event.full
+        )
         return self.want(request)
 
     def want(self, request: Request) -> TaskFailure | None:

@@ -43,6 +43,7 @@ class Notices:
                 if half is None
                 else SnapshotPlace(checkpoint_id=half.checkpoint_id, directory=half.directory or ""),
                 format=pending.format,
+                full=pending.full,
             )
             token = self._outbox.send_tracked(_place(execution).task_manager, message)
             pending.triggers.add(token)

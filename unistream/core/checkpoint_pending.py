@@ -33,6 +33,7 @@ class Request:
     """A wish for a snapshot.
 
     Attributes:
+        full: Of a checkpoint, which is to refer to no file of another.
         number: Requests are served in this order, as far as they are of one kind.
         on_done: Of the machine's own: called with (path, error) instead of an answer to a user.
     """
@@ -41,6 +42,7 @@ class Request:
     kind: SnapshotKind
     target: str | None
     format: SavepointFormat = SavepointFormat.CANONICAL
+    full: bool = False
     number: int = 0
     on_done: Callable[[str | None, str | None], None] | None = None
 
@@ -55,7 +57,7 @@ class Pending:
         triggers: Tokens of `TriggerCheckpoint`s whose fate is open.
         triggered: Tasks that were sent one.
         acks: By subtask.
-        format: Of a savepoint.
+        format, full: As it was asked for.
         partner: Of a drain, whose two snapshots have the same positions: the resumable one names the terminal
             one here, and the other way round.
         orphaned: Nobody wants it any more, but its manifest may be on its way to the storage.
@@ -66,6 +68,7 @@ class Pending:
     kind: SnapshotKind
     request: Request | None
     format: SavepointFormat = SavepointFormat.CANONICAL
+    full: bool = False
     partner: Pending | None = field(default=None, repr=False)
     orphaned: bool = False
     is_durable: bool = False

@@ -104,11 +104,11 @@ class PendingSnapshots:
     # --- beginning and ending ---------------------------------------------------------------------
 
     def open(self, kind: SnapshotKind, request: Request | None, *, like: Request | None) -> Pending:
-        """A new one, whose directory is asked for. `like`: says where it goes, and its format."""
+        """A new one, whose directory is asked for. `like`: says where it goes, and in what form."""
         pending = Pending(checkpoint_id=CheckpointId(self._next_id), kind=kind, request=request)
         target = None
         if like is not None:
-            target, pending.format = like.target, like.format
+            target, pending.format, pending.full = like.target, like.format, like.full
         self._next_id += 1
         self._all[pending.checkpoint_id] = pending
         self._outbox.add(jm.SetTimer(timer=pending.timeout, delay_ms=self._timeout_ms))

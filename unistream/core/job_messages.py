@@ -174,12 +174,14 @@ class TimerFired:
 class SnapshotRequested:
     """A user asks for a savepoint (SAVEPOINT), a stop (SUSPEND) or a drain (TERMINATE), or for a
     checkpoint now (CHECKPOINT). Answered by `AnswerRequest` with the same `request`.
-    `format`: of a savepoint, and of both that a drain takes."""
+    `format`: of a savepoint, and of both that a drain takes. `full`: of a checkpoint, which is to refer to no
+    file of another."""
 
     request: str
     kind: SnapshotKind
     target: str | None = None
     format: SavepointFormat = SavepointFormat.CANONICAL
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

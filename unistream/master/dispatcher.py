@@ -33,7 +33,7 @@ from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.senders import Senders
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, shown
 from unistream.port.metadata import JobRecord
 from unistream.port.transport import Server
@@ -193,6 +193,12 @@ class Dispatcher:
             raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.state}")
         master.cancel()
 
+    def checkpoint(self, job: JobId, type: CheckpointType = CheckpointType.CONFIGURED) -> Future[str]:
+        """Directory of a checkpoint that is taken now, whatever the schedule says. It is the job's own as any
+        other: a newer one replaces it. Raises NotFound, AlreadyEnded."""
+        master = self._running(job, "no checkpoint can be taken")
+        return master.request_snapshot(SnapshotKind.CHECKPOINT, None, full=type is CheckpointType.FULL)
+
     def savepoint(
         self, job: JobId, target: str | None = None, *, form: SavepointFormat = SavepointFormat.CANONICAL
     ) -> Future[str]:
@@ -226,9 +232,7 @@ class Dispatcher:
             NotFound, AlreadyEnded
             ConfigError: a name that fits no vertex or several, or a number that cannot be.
         """
-        master = self._master(job)
-        if master.wait(0):
-            raise AlreadyEnded(f"job {job} has already ended as {master.state}: it cannot be rescaled")
+        master = self._running(job, "it cannot be rescaled")
         graph = master.graph
         wanted = vertices_named(graph, parallelism)
         with_parallelism(graph, wanted)  # what cannot be is refused here; the machine looks again
@@ -365,10 +369,14 @@ class Dispatcher:
         target: str | None,
         form: SavepointFormat = SavepointFormat.CANONICAL,
     ) -> Future[str]:
+        return self._running(job, "no savepoint can be taken").request_snapshot(kind, target, form)
+
+    def _running(self, job: JobId, what: str) -> JobMaster:
+        """Raises NotFound, AlreadyEnded: `what` follows from that."""
         master = self._master(job)
         if master.wait(0):
-            raise AlreadyEnded(f"job {job} has already ended as {master.state}: no savepoint can be taken")
-        return master.request_snapshot(kind, target, form)
+            raise AlreadyEnded(f"job {job} has already ended as {master.state}: {what}")
+        return master
 
     # --- the ResourceManager's view of jobs ---------------------------------------------------------
 

@@ -148,6 +148,8 @@ class JobMaster:
         kind: SnapshotKind,
         target: str | None,
         form: SavepointFormat = SavepointFormat.CANONICAL,
+        *,
+        full: bool = False,
     ) -> Future[str]:
         """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
 
@@ -156,7 +158,7 @@ class JobMaster:
         request, answer = self._requests.add()
         if request is not None:
             target = target or self._services.savepoint_dir
-            event = jm.SnapshotRequested(request=request, kind=kind, target=target, format=form)
+            event = jm.SnapshotRequested(request=request, kind=kind, target=target, format=form, full=full)
             self._mailbox.post(event)
         return answer
 

@@ -109,6 +109,7 @@ class _Barrier(_Event, frozen=True):
     alignment: el.Alignment = el.Alignment.ALIGNED
     timeout_ms: int | None = None
     format: el.SavepointFormat = el.SavepointFormat.CANONICAL
+    full: bool = False
 
 
 class _Cancel(_Event, frozen=True):
@@ -135,8 +136,8 @@ def encode_event(event: el.Event) -> bytes:
             wire: _Event = _Watermark(timestamp)
         case el.WatermarkStatus(idle):
             wire = _Status(idle)
-        case el.CheckpointBarrier(checkpoint_id, at_ms, kind, directory, alignment, timeout_ms, format_):
-            wire = _Barrier(checkpoint_id, at_ms, kind, directory, alignment, timeout_ms, format_)
+        case el.CheckpointBarrier(number, at_ms, kind, directory, alignment, timeout_ms, format_, full):
+            wire = _Barrier(number, at_ms, kind, directory, alignment, timeout_ms, format_, full)
         case el.CancelCheckpointMarker(checkpoint_id):
             wire = _Cancel(checkpoint_id)
         case el.EndOfData(drain):
@@ -153,9 +154,9 @@ def decode_event(data: bytes) -> el.Event:
             return el.Watermark(timestamp)
         case _Status(idle):
             return el.WatermarkStatus(idle)
-        case _Barrier(checkpoint_id, at_ms, kind, directory, alignment, timeout_ms, format_):
+        case _Barrier(number, at_ms, kind, directory, alignment, timeout_ms, format_, full):
             return el.CheckpointBarrier(
-                CheckpointId(checkpoint_id), at_ms, kind, directory, alignment, timeout_ms, format_
+                CheckpointId(number), at_ms, kind, directory, alignment, timeout_ms, format_, full
             )
         case _Cancel(checkpoint_id):
             return el.CancelCheckpointMarker(CheckpointId(checkpoint_id))

@@ -101,6 +101,23 @@ class SavepointFormat(Enum):
             raise ConfigError(f"the format of a savepoint is {known}, not {text[:80]!r}") from None
 
 
+class CheckpointType(Enum):
+    """What a checkpoint that is asked for may refer to; Flink's names, values are the wire form."""
+
+    CONFIGURED = "configured"  # as `execution.checkpointing.incremental` says
+    FULL = "full"  # to its own files only, whatever that says
+    INCREMENTAL = "incremental"  # in Flink too the same as CONFIGURED: it cannot be had where it is off
+
+    @classmethod
+    def parse(cls, text: str) -> CheckpointType:
+        """In upper or lower case. Raises ConfigError for anything else."""
+        try:
+            return cls(text.lower())
+        except ValueError:
+            known = " or ".join(one.value for one in cls)
+            raise ConfigError(f"the type of a checkpoint is {known}, not {text[:80]!r}") from None
+
+
 class Alignment(Enum):
     """How a barrier travels. Values are the wire form."""
 
@@ -115,7 +132,7 @@ class CheckpointBarrier:
     snapshot's own directory, so that a task which is reached only by barriers knows where to write.
 
     `timeout_ms`: of an aligned one: so long after `timestamp_ms` it may overtake; None: never.
-    `format`: of a savepoint.
+    `format`: of a savepoint. `full`: of a checkpoint, which refers to no file of an earlier one.
     """
 
     checkpoint_id: CheckpointId
@@ -125,6 +142,7 @@ class CheckpointBarrier:
     alignment: Alignment = Alignment.ALIGNED
     timeout_ms: int | None = None
     format: SavepointFormat = SavepointFormat.CANONICAL
+    full: bool = False
 
     @property
     def may_time_out(self) -> bool:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from unistream.model.snapshot import FileRef
 
 
+class Sharing(Enum):
+    """Which of a backend's own files a snapshot shares with checkpoints (Flink: SharingFilesStrategy)."""
+
+    FORWARD_BACKWARD = "forward_backward"  # it refers to what older ones have stored, later ones to its own
+    FORWARD = "forward"  # it stores all files anew, and later ones refer to them
+    NO_SHARING = "no_sharing"  # it has all of them to itself, in its own directory
+
+
 class StateKind(Enum):
     """What the rows of a keyed state's table mean (see `unistream.model.state`)."""
 

@@ -142,7 +142,7 @@ class SnapshotPlace(msgspec.Struct, frozen=True, kw_only=True):
 class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
     """`directory`: fsspec URL of this snapshot's own directory; state goes below it. `before`: of a drain,
     the resumable savepoint that is taken first, at the same position, before the end of data. `format`: of
-    a savepoint, and of the one `before` it."""
+    a savepoint, and of the one `before` it. `full`: of a checkpoint, which refers to no file of another."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId
@@ -151,6 +151,7 @@ class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
     directory: str
     before: SnapshotPlace | None = None
     format: SavepointFormat = SavepointFormat.CANONICAL
+    full: bool = False
 
 
 class CheckpointCompleted(_Message, frozen=True, kw_only=True):

@@ -244,7 +244,7 @@ def create_app(
     app = FastAPI(title="unistream", version=version, docs_url=None, redoc_url=None)
     router = _routes(api)
     ScalingApi(dispatcher, triggers).routes(router)
-    CheckpointsApi(dispatcher).routes(router)
+    CheckpointsApi(dispatcher, triggers).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     app.add_exception_handler(UnistreamError, _on_unistream_error)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from unistream.base import config as options
 from unistream.base.config import Configuration
@@ -32,9 +33,13 @@ from unistream.model.checkpoint_figures import (
 )
 from unistream.model.graph import JobGraph
 from unistream.rest.answers import json_answer
-from unistream.rest.requests import job_id
+from unistream.rest.requests import CheckpointBody, body_of, checkpoint_type, job_id, trigger_id
+from unistream.rest.triggers import Triggers
 
 Json = dict[str, object]
+
+WHAT: Final = "checkpoint"
+"""Of `Triggers`."""
 
 NEVER_MS: Final = 2**63 - 1
 """Flink's interval of a job without checkpoints."""
@@ -51,15 +56,44 @@ _ID: Final = re.compile(r"[0-9]{1,18}")
 class CheckpointsApi:
     """The handlers."""
 
-    def __init__(self, dispatcher: Dispatcher) -> None:
+    def __init__(self, dispatcher: Dispatcher, triggers: Triggers) -> None:
         self._dispatcher = dispatcher
+        self._triggers = triggers
 
     def routes(self, router: APIRouter) -> None:
         router.get("/jobs/{id_}/checkpoints")(self.overview)
+        router.post("/jobs/{id_}/checkpoints")(self.take)
         router.get("/jobs/{id_}/checkpoints/config")(self.config)
         router.get("/jobs/{id_}/checkpoints/details/{checkpoint}")(self.details)
         router.get("/jobs/{id_}/checkpoints/details/{checkpoint}/subtasks/{vertex}")(self.subtasks)
+        router.get("/jobs/{id_}/checkpoints/{trigger}")(self.taken)
         router.get("/unistream/jobs/{id_}/checkpoints")(self.own)
+        router.get("/unistream/jobs/{id_}/checkpoints/{trigger}")(self.own_taken)
+
+    async def take(self, id_: str, request: Request) -> Response:
+        """A checkpoint now. Body: `CheckpointBody`."""
+        content_type = request.headers.get("content-type", "")
+        body = body_of(await request.body(), content_type, CheckpointBody)
+        return await run_in_threadpool(self._take, id_, body)
+
+    def _take(self, id_: str, body: CheckpointBody) -> Response:
+        job = job_id(id_)
+        future = self._dispatcher.checkpoint(job, checkpoint_type(body.type))
+        return json_answer({"request-id": self._triggers.add(job, future, WHAT)}, 202)
+
+    def taken(self, id_: str, trigger: str) -> Response:
+        """What has become of it."""
+        return self._outcome(id_, trigger, lambda path: {"checkpointId": int(path.rpartition("/chk-")[2])})
+
+    def own_taken(self, id_: str, trigger: str) -> Response:
+        """The same with its directory, of which Flink's clients know nothing."""
+        return self._outcome(id_, trigger, lambda path: {"location": path})
+
+    def _outcome(self, id_: str, trigger: str, told: Callable[[str], Json]) -> Response:
+        path = self._triggers.outcome(job_id(id_), trigger_id(trigger), WHAT)
+        if path is None:
+            return json_answer({"status": {"id": "IN_PROGRESS"}, "operation": None})
+        return json_answer({"status": {"id": "COMPLETED"}, "operation": told(path)})
 
     def overview(self, id_: str) -> Response:
         return json_answer(overview(self._dispatcher.checkpoints(job_id(id_))))

@@ -9,7 +9,7 @@ import msgspec
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.model.elements import SavepointFormat
+from unistream.model.elements import CheckpointType, SavepointFormat
 
 ID: Final = re.compile(r"^[0-9a-fA-F]{32}$")
 TASK_MANAGER: Final = re.compile(r"^[A-Za-z0-9._:-]{1,100}$")
@@ -41,6 +41,12 @@ class StopBody(msgspec.Struct, frozen=True, rename={"target": "targetDirectory",
     target: str | None = None
     drain: bool | None = None
     format: str | None = None
+
+
+class CheckpointBody(msgspec.Struct, frozen=True, rename={"type": "checkpointType"}):
+    """POST /jobs/{id}/checkpoints."""
+
+    type: str | None = None
 
 
 def job_id(text: str) -> JobId:
@@ -82,6 +88,11 @@ def target(text: str | None) -> str | None:
     if ".." in text.split("/"):
         raise ConfigError(f"{where}: must not contain '..'")
     return text
+
+
+def checkpoint_type(text: str | None) -> CheckpointType:
+    """As configured unless it says otherwise, as in Flink. Raises ConfigError for what is no type."""
+    return CheckpointType.CONFIGURED if text is None else CheckpointType.parse(text)
 
 
 def savepoint_format(text: str | None) -> SavepointFormat:

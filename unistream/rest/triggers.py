@@ -21,7 +21,8 @@ class OperationFailed(ConfigError):
 
 
 class Triggers:
-    """Outcomes by (what, job, trigger id); `what` is "savepoint" (stops too) or "rescale". Thread-safe."""
+    """Outcomes by (what, job, trigger id); `what` is "savepoint" (stops too), "checkpoint" or "rescale".
+    Thread-safe."""
 
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id

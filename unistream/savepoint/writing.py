@@ -48,8 +48,9 @@ from unistream.savepoint.reading import Savepoint, read_savepoint
 from unistream.savepoint.state_rows import StateRows, keyed_rows, own_rows
 from unistream.state.folder_writer import FolderWriter
 from unistream.state.keyed_files import batches_of, write_keyed_table
-from unistream.storage.fs import MANIFEST_NAME, FsCheckpointStorage
+from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import Location, open_location
+from unistream.storage.removal import MANIFEST_NAME
 from unistream.storage.state_files import FsStateReader, FsStateWriter
 
 PART_BYTES_MAX: Final = 64 * MIB  # of a state in one file; a subtask reads whole record batches of it anyway

@@ -17,7 +17,7 @@ import pyarrow as pa
 from unistream.base.errors import ProtocolError, UserCodeError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import STATE_INLINE_BYTES_MAX
-from unistream.model.keyed_snapshot import FileSet, StateKind, StateTable
+from unistream.model.keyed_snapshot import FileSet, Sharing, StateKind, StateTable
 from unistream.model.snapshot import (
     KEY_GROUP_COLUMN,
     FileRef,
@@ -52,15 +52,14 @@ def write_task_snapshot(
     *,
     finished: bool,
     native: bool = False,
-    shared: bool = True,
+    sharing: Sharing = Sharing.FORWARD_BACKWARD,
 ) -> tuple[TaskSnapshot, int]:
     """Stores the snapshots of all operators of a task: what to acknowledge, and its size in bytes.
 
     The size is that of all that the snapshot refers to; what was stored for it is `writer.bytes_written`.
 
     `native`: a backend that has files of its own stores those; otherwise its state is stored as tables.
-    `shared`: such files are common to checkpoints, and each is stored once. False: the snapshot has them all
-    to itself, in its own directory.
+    `sharing`: such files with other checkpoints.
 
     Raises:
         UnfitState: the user's function is to blame.
@@ -73,7 +72,7 @@ def write_task_snapshot(
             if snapshot.is_empty:
                 continue
             try:
-                handle = _write_operator(snapshot, FolderWriter(writer, uid), native=native, shared=shared)
+                handle = _write_operator(snapshot, FolderWriter(writer, uid), native=native, sharing=sharing)
             except UserCodeError as error:
                 raise UnfitState(str(error), uid) from error
             operators[uid] = handle
@@ -87,14 +86,14 @@ def write_task_snapshot(
 
 
 def _write_operator(
-    snapshot: OperatorSnapshot, writer: StateWriter, *, native: bool, shared: bool
+    snapshot: OperatorSnapshot, writer: StateWriter, *, native: bool, sharing: Sharing
 ) -> OperatorStateHandle:
     files = snapshot.state.files() if native and snapshot.state is not None else None
     written = (write_keyed_table(table, writer) for table in _tables(snapshot, with_state=files is None))
     return OperatorStateHandle(
         keyed=tuple(handle for handle in written if handle is not None),
         lists=tuple(_write_list(name, state, writer) for name, state in snapshot.lists.items()),
-        native=() if files is None else (_write_native(files, writer, shared=shared),),
+        native=() if files is None else (_write_native(files, writer, sharing),),
     )
 
 
@@ -114,11 +113,12 @@ def _own_table(name: str, table: pa.Table) -> StateTable:
     )
 
 
-def _write_native(files: FileSet, writer: StateWriter, *, shared: bool) -> NativeHandle:
+def _write_native(files: FileSet, writer: StateWriter, sharing: Sharing) -> NativeHandle:
     """Files with rows may be shared; the backend's own metadata belongs to this snapshot alone."""
     refs: dict[str, FileRef] = {}
+    shared = sharing is not Sharing.NO_SHARING
     for file in files.files:
-        stored = file.stored if shared else None
+        stored = file.stored if sharing is Sharing.FORWARD_BACKWARD else None
         with_rows = file.key_groups is not None
         refs[file.name] = stored or writer.copy(file.name, file.path, shared=shared and with_rows)
     if shared:

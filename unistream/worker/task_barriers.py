@@ -122,7 +122,12 @@ class TaskBarriers:
                 half = CheckpointBarrier(before.checkpoint_id, at_ms, kind, before.directory, format=format_)
                 self._take(half, figures)
             barrier = CheckpointBarrier(
-                trigger.checkpoint_id, at_ms, trigger.kind, trigger.directory, format=format_
+                trigger.checkpoint_id,
+                at_ms,
+                trigger.kind,
+                trigger.directory,
+                format=format_,
+                full=trigger.full,
             )
             self._take(self._settings.stamped(barrier), figures)
 

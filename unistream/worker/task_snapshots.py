@@ -25,6 +25,7 @@ from unistream.base.ids import AttemptId, CheckpointId, LeaderEpoch, LineageId, 
 from unistream.core.task_commit import Notice, NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
 from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier, SavepointFormat
 from unistream.model.in_flight import InFlightHandle
+from unistream.model.keyed_snapshot import Sharing
 from unistream.model.messages import (
     CheckpointAborted,
     CheckpointAcked,
@@ -235,7 +236,7 @@ class TaskSnapshots:
                 writer,
                 finished=finished,
                 native=self._keeps_files(barrier),
-                shared=not barrier.kind.is_savepoint,
+                sharing=_sharing(barrier),
             )
             self._environment.crash_point("snapshot.uploaded")
         except Exception as error:
@@ -352,3 +353,9 @@ class TaskSnapshots:
                         f"savepoint {checkpoint_id}, with which the job should have stopped, failed; "
                         "the task has stopped reading and must be restored"
                     )
+
+
+def _sharing(barrier: CheckpointBarrier) -> Sharing:
+    if barrier.kind.is_savepoint:
+        return Sharing.NO_SHARING
+    return Sharing.FORWARD if barrier.full else Sharing.FORWARD_BACKWARD

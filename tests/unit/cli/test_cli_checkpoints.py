@@ -185,6 +185,11 @@ def test_a_running_job(start_cluster: Start, pipelines: str, capsys: Capture) ->
     assert told["job"] == job
     assert told["checkpoints"]["completed"] >= 1
 
+    assert main(["checkpoint", job, "--full", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["checkpoint"].rpartition("/")[2].startswith("chk-")
+    assert main(["checkpoint", job[:8]]) == 0
+    assert capsys.readouterr().out.startswith("checkpoint complete: file://")
+
     assert main(["savepoint", job, "--json"]) == 0
     path = json.loads(capsys.readouterr().out)["savepoint"]
     assert main(["checkpoints", job, "--json"]) == 0

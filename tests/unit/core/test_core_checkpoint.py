@@ -37,9 +37,14 @@ PAUSE = jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL, 1)
 class Rig:
     """A coordinator over five running tasks on one worker; every handler answers with its commands."""
 
-    def __init__(self, config: dict[str, str] | None = None, restore: RestorePoint | None = None) -> None:
+    def __init__(
+        self,
+        config: dict[str, str] | None = None,
+        restore: RestorePoint | None = None,
+        schedule: dict[str, str] = EVERY_2_S,
+    ) -> None:
         graph = job_graph(bounded=False)
-        self.settings = settings(EVERY_2_S | (config or {}))
+        self.settings = settings(schedule | (config or {}))
         self.outbox = Outbox()
         self.run = JobRun(graph, self.settings, self.outbox)
         self.executions = self.run.executions

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.key_groups import key_group_range, key_groups
+from unistream.model.keyed_snapshot import Sharing
 from unistream.model.snapshot import NativeHandle, OperatorRestore, OperatorSnapshot, OperatorStateHandle
 from unistream.model.state import (
     ListStateDescriptor,
@@ -117,10 +118,15 @@ def expected(count: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def stored(
-    backend: RocksDbStateBackend, number: int, files: MemoryFiles, *, native: bool, shared: bool = True
+    backend: RocksDbStateBackend,
+    number: int,
+    files: MemoryFiles,
+    *,
+    native: bool,
+    sharing: Sharing = Sharing.FORWARD_BACKWARD,
 ) -> OperatorStateHandle:
     snapshot = OperatorSnapshot(state=backend.snapshot(CheckpointId(number)))
-    task, _ = write_task_snapshot({UID: snapshot}, files, finished=False, native=native, shared=shared)
+    task, _ = write_task_snapshot({UID: snapshot}, files, finished=False, native=native, sharing=sharing)
     return task.operators[UID]
 
 
@@ -412,12 +418,29 @@ def test_a_native_savepoint_is_whole_and_checkpoints_know_nothing_of_it(make: Ma
     fill(backend, 50)
     first = _uploaded(stored(backend, 1, files, native=True))
     backend.notify_complete(CheckpointId(1))
-    savepoint = stored(backend, 2, files, native=True, shared=False)
+    savepoint = stored(backend, 2, files, native=True, sharing=Sharing.NO_SHARING)
     assert _uploaded(savepoint) == {}, "neither files that a checkpoint has stored nor files for others"
     backend.notify_complete(CheckpointId(2))  # of a stop: tasks hear of it
     assert _uploaded(stored(backend, 3, files, native=True)) == first
     own = MemoryFiles("moved", {k: v for k, v in files.stored.items() if not k.startswith("shared/")})
     news = restored(make, tmp_path, own, [savepoint], 2)
+    assert {key: value for one in news for key, value in contents(one).items()} == expected(50)
+
+
+def test_a_full_checkpoint_stores_everything_anew_for_those_that_follow(make: Make, tmp_path: Path) -> None:
+    files = MemoryFiles("d", {})
+    backend = make()
+    fill(backend, 50)
+    first = _uploaded(stored(backend, 1, files, native=True))
+    backend.notify_complete(CheckpointId(1))
+    full = stored(backend, 2, files, native=True, sharing=Sharing.FORWARD)
+    assert _uploaded(full).keys() == first.keys() != set()
+    assert set(_uploaded(full).values()).isdisjoint(first.values())
+    before_it_is_complete = _uploaded(stored(backend, 3, files, native=True))
+    assert before_it_is_complete == first, "it may yet be aborted"
+    backend.notify_complete(CheckpointId(2))
+    assert _uploaded(stored(backend, 4, files, native=True)) == _uploaded(full)
+    news = restored(make, tmp_path, files, [full], 2)
     assert {key: value for one in news for key, value in contents(one).items()} == expected(50)
 
 

@@ -1,0 +1,67 @@
+"""Workers die in the middle of native savepoints: the user is told, nothing half-made is left, the job goes
+on from its checkpoint, and the savepoint that comes about is exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from counted_rows import assert_exact, counted, start
+from crash_runs import RECOVERING, Crashes
+
+import unistream as us
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError
+from unistream.client.embedded import EmbeddedCluster
+from unistream.client.job_client import JobInfo
+
+WAIT_S = 60.0
+ROWS = 16_000
+POINTS = (
+    "snapshot.sync_done",  # links made, nothing stored
+    "snapshot.half_written",
+    "snapshot.unnamed",
+    "snapshot.uploaded",  # the master does not know
+    "ack.sent",  # it may come about all the same
+)
+TRIES = 3 * len(POINTS)
+
+
+def pipeline(lake: Path, *, parallelism: int, rate: float) -> us.Environment:
+    return counted(lake, rows=ROWS, keys=300, rate=rate, parallelism=parallelism, splits=4)
+
+
+def all_run(info: JobInfo) -> bool:
+    return info.state == "RUNNING" and all(subtask.state == "RUNNING" for subtask in info.subtasks)
+
+
+@pytest.mark.timeout(240)
+def test_workers_killed_in_native_savepoints(tmp_path: Path, crashes: Crashes) -> None:
+    lake, made = tmp_path / "lake", tmp_path / "made"
+    crashes.arm(*POINTS, later=True)
+    with EmbeddedCluster("local", Configuration(), workdir=tmp_path / "work", rest=False) as cluster:
+        job = start(cluster, pipeline(lake, parallelism=2, rate=200), RECOVERING)
+        job.wait_for(lambda info: info.metrics.get("records_in", 0) > 200, WAIT_S)
+        job.checkpoint()  # what the job goes on from; there is no schedule
+        crashes.go()
+        done: list[str] = []
+        failed = 0
+        for _ in range(TRIES):
+            job.wait_for(all_run, WAIT_S)
+            try:
+                done.append(job.savepoint(str(made), format="native"))
+            except ConfigError:
+                failed += 1
+            if crashes.all_happened and done:
+                break
+        crashes.assert_happened()
+        assert failed >= len(POINTS) - 2, "of which ack.sent may be none, and two may die in one"
+        left = {path.parent for path in made.rglob("*") if path.is_file()}
+        job.cancel()
+        job.wait(WAIT_S)
+        assert {str(path).partition("savepoint-")[2].partition("/")[0] for path in left} == {
+            path.partition("savepoint-")[2] for path in done
+        }
+        last = start(cluster, pipeline(lake, parallelism=4, rate=80_000), RECOVERING, done[-1])
+        assert last.wait(WAIT_S).state == "FINISHED"
+    assert_exact(lake, ROWS)

@@ -1,0 +1,141 @@
+"""Checkpoints that a user asks for: POST /jobs/{id}/checkpoints as Flink's CLI sends it, and both clients."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from unistream.base.clock import SystemClock
+from unistream.base.errors import AlreadyEnded, ConfigError
+from unistream.base.ids import JobId
+from unistream.client.embedded import EmbeddedJobClient
+from unistream.client.rest_client import RestClient
+from unistream.model import messages as mm
+from unistream.rest.app import create_app
+from unistream.rest.server import RestServer
+from unistream.rest.triggers import Triggers
+from unistream.testing.scripted_workers import ScriptedWorkers
+
+WAIT_S = 20.0
+UNKNOWN = "0" * 31 + "a"
+Make = Callable[..., Any]
+
+
+class Api:
+    """A served cluster and a plain HTTP client."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        app = create_app(
+            cluster.dispatcher,
+            clock=SystemClock(),
+            version="0.0-test",
+            triggers=Triggers(lambda: uuid.uuid4().hex),
+            on_shutdown=threading.Event().set,
+        )
+        self.server = RestServer(app, host="127.0.0.1", port=0)
+        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
+
+
+@pytest.fixture
+def api(make_cluster: Make) -> Iterator[Api]:
+    """Jobs run until they are stopped."""
+    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
+    yield api
+    api.http.close()
+    api.server.close()
+
+
+@pytest.fixture
+def job(api: Api, submission: Make) -> JobId:
+    """A running job that takes no checkpoint by itself."""
+    job = JobId(api.cluster.dispatcher.submit(submission()))
+    all_run = lambda info: all(subtask.state == "RUNNING" for subtask in info.subtasks)  # noqa: E731
+    assert api.cluster.dispatcher.wait_for(job, all_run, WAIT_S)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("body", "full"),
+    [
+        ({}, False),
+        ({"checkpointType": None, "triggerId": None}, False),
+        ({"checkpointType": "CONFIGURED", "triggerId": None}, False),
+        ({"checkpointType": "INCREMENTAL"}, False),
+        ({"checkpointType": "FULL", "triggerId": None}, True),
+    ],
+)
+def test_a_checkpoint_has_a_trigger_that_is_polled(api: Api, job: JobId, body: Any, full: bool) -> None:
+    answer = api.http.post(f"/v1/jobs/{job}/checkpoints", json=body)
+    assert answer.status_code == 202, answer.text
+    (trigger,) = answer.json().values()
+    assert (list(answer.json()), len(trigger)) == (["request-id"], 32)
+    assert api.cluster.dispatcher.wait_for(job, lambda info: info.checkpoints_completed == 1, WAIT_S)
+    for _ in range(2_000):
+        status = api.http.get(f"/v1/jobs/{job}/checkpoints/{trigger}").json()
+        if status["status"]["id"] == "COMPLETED":
+            break
+        assert status == {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    assert status == {"status": {"id": "COMPLETED"}, "operation": {"checkpointId": 1}}
+    assert {m.full for m in api.cluster.workers.messages(mm.TriggerCheckpoint)} == {full}
+    shown = api.http.get(f"/jobs/{job}/checkpoints").json()
+    assert shown["latest"]["completed"]["id"] == 1
+    assert shown["latest"]["savepoint"] is None
+
+
+def test_both_clients_tell_its_directory(api: Api, job: JobId) -> None:
+    with RestClient(api.server.url) as client:
+        first = client.client(job).checkpoint()
+    second = EmbeddedJobClient(api.cluster.dispatcher, job).checkpoint(type="FULL")
+    assert [path.rpartition("/")[2] for path in (first, second)] == ["chk-1", "chk-2"]
+    assert api.cluster.dispatcher.job(job).latest_checkpoint == second
+
+
+def test_a_checkpoint_that_fails_says_why(api: Api, job: JobId) -> None:
+    refuse = mm.Refused(reason="no barrier today")
+    api.cluster.workers.intercept = lambda _tm, m: refuse if isinstance(m, mm.TriggerCheckpoint) else None
+    with RestClient(api.server.url) as client, pytest.raises(ConfigError, match="no barrier today"):
+        client.checkpoint(job)
+
+
+def test_a_job_that_has_ended_takes_none(api: Api, job: JobId) -> None:
+    api.cluster.dispatcher.stop(job, drain=False).result(WAIT_S)
+    message = "has already ended as FINISHED: no checkpoint can be taken"
+    with RestClient(api.server.url) as client:
+        for checkpoint in (client.client(job), EmbeddedJobClient(api.cluster.dispatcher, job)):
+            with pytest.raises(AlreadyEnded, match=message):
+                checkpoint.checkpoint()
+    assert api.http.post(f"/jobs/{job}/checkpoints", json={}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "told"),
+    [
+        pytest.param("POST", f"{UNKNOWN}/checkpoints", {}, (404, "there is no job"), id="unknown job"),
+        pytest.param("POST", "x/checkpoints", {}, (400, "is not a job id"), id="malformed job"),
+        pytest.param(
+            "POST",
+            f"{UNKNOWN}/checkpoints",
+            {"checkpointType": "SOME"},
+            (400, "the type of a checkpoint is configured or full or incremental, not 'SOME'"),
+            id="a type that there is not",
+        ),
+        pytest.param("POST", f"{UNKNOWN}/checkpoints", {"checkpointType": 7}, (400, ""), id="no type at all"),
+        pytest.param("POST", f"{UNKNOWN}/checkpoints", [], (400, "does not fit"), id="another shape"),
+        pytest.param(
+            "GET", f"{UNKNOWN}/checkpoints/{UNKNOWN}", None, (404, "no checkpoint operation"), id="trigger"
+        ),
+        pytest.param(
+            "GET", f"{UNKNOWN}/checkpoints/7", None, (400, "not a trigger id"), id="malformed trigger"
+        ),
+    ],
+)
+def test_bad_requests(api: Api, method: str, path: str, body: Any, told: tuple[int, str]) -> None:
+    answer = api.http.request(method, f"/jobs/{path}", json=body)
+    assert answer.status_code == told[0]
+    assert told[1] in answer.json()["errors"][0]
