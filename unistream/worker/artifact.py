@@ -102,7 +102,7 @@ def load(content: bytes, expected_sha256: str, *, verify: Callable[[bytes], None
             code = cloudpickle.loads(pickled)
     except (ImportError, AttributeError) as error:
         raise MissingCode(_what_is_missing(error)) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a module may call sys.exit() where it is imported
         raise UserCodeError(
             f"the pipeline's code cannot be opened on Python {sys.version.split()[0]}: "
             f"{type(error).__name__}: {error}; is everything that it imports installed on the workers?"

@@ -37,14 +37,14 @@ class BackgroundWork:
         self._executor.submit(self._work, fence, action, then)
 
     def _work(self, fence: Fence, action: Callable[[], None], then: Callable[[], None]) -> None:
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             action()
-        except Exception as error:  # whatever it is, it fails the task, on the task's own thread
+        except BaseException as error:  # whatever it is, it fails the task, on the task's own thread
             failure = error
         self._mailbox.post(BackgroundDone(finish=lambda: self._finish(fence, then, failure)))
 
-    def _finish(self, fence: Fence, then: Callable[[], None], failure: Exception | None) -> None:
+    def _finish(self, fence: Fence, then: Callable[[], None], failure: BaseException | None) -> None:
         self._under_way -= 1
 
         def finish() -> None:

@@ -20,6 +20,7 @@ from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.elements import Batch, Event, Watermark, WatermarkStatus
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator
+from unistream.worker.failures import fails_the_task
 from unistream.worker.finished_chain import ContextOf
 from unistream.worker.output import OutputPartition
 from unistream.worker.source_operator import SourceOperator
@@ -109,7 +110,9 @@ class _Node:
     def process_batch(self, batch: Batch, input_index: int) -> None:
         try:
             self.operator.process_batch(batch, input_index)
-        except Exception as error:
+        except BaseException as error:
+            if not fails_the_task(error):
+                raise
             located = self.located("processing rows", error)
             if located is error:
                 raise
@@ -136,13 +139,15 @@ class _Node:
         """What the operator raises inside is located; what is located already passes."""
         try:
             yield
-        except Exception as error:
+        except BaseException as error:
+            if not fails_the_task(error):
+                raise
             located = self.located(doing, error)
             if located is error:
                 raise
             raise located from error
 
-    def located(self, doing: str, error: Exception) -> Exception:
+    def located(self, doing: str, error: BaseException) -> Exception:
         """`error` as an error that says where.
 
         Errors of our own tree keep their class, because it says what the caller must do.
@@ -263,7 +268,7 @@ class OperatorChain:
         self._closed = True
         self._tell_all("closing", lambda operator: operator.close())
 
-    def located(self, uid: OperatorUid, doing: str, error: Exception) -> Exception:
+    def located(self, uid: OperatorUid, doing: str, error: BaseException) -> Exception:
         """`error` of an operator, that came up elsewhere, as one that says where it belongs."""
         node = next(node for node in self._nodes if node.uid == uid)
         located = node.located(doing, error)

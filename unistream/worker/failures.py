@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Iterator
 from typing import Final
@@ -20,6 +21,14 @@ from unistream.model.messages import TaskFailure
 
 TRACEBACK_CHARS_MAX: Final = 32_768  # the end of a traceback says most; a message stays far below a frame
 MESSAGE_CHARS_MAX: Final = 4_096
+
+
+def fails_the_task(error: BaseException) -> bool:
+    """User code may raise anything: `sys.exit()`, `asyncio.CancelledError`. All of it fails the task, as
+    every Throwable does in Flink; in a thread it would end that and nothing else. But who drives a task on
+    the main thread (a test, a simulation) gets what is meant for him: Ctrl-C, a time limit."""
+    on_main = threading.current_thread() is threading.main_thread()
+    return isinstance(error, Exception | SystemExit) or not on_main
 
 
 def task_failure(error: BaseException) -> TaskFailure:

@@ -54,7 +54,7 @@ class TaskChain(Protocol):
 
     def close(self) -> None: ...
 
-    def located(self, uid: OperatorUid, doing: str, error: Exception) -> Exception: ...
+    def located(self, uid: OperatorUid, doing: str, error: BaseException) -> BaseException: ...
 
 
 class FinishedChain:
@@ -107,5 +107,5 @@ class FinishedChain:
     def close(self) -> None:
         """Nothing was opened."""
 
-    def located(self, uid: OperatorUid, doing: str, error: Exception) -> Exception:
+    def located(self, uid: OperatorUid, doing: str, error: BaseException) -> BaseException:
         return error  # nobody's: there is no state

@@ -32,7 +32,7 @@ class SnapshotNotStored:
     """The background part of a snapshot failed."""
 
     checkpoint_id: CheckpointId
-    error: Exception
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

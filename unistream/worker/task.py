@@ -47,7 +47,7 @@ from unistream.model.messages import (
     TriggerCheckpoint,
 )
 from unistream.port.storage import StateReader
-from unistream.worker.failures import task_failure
+from unistream.worker.failures import fails_the_task, task_failure
 from unistream.worker.finished_chain import TaskChain
 from unistream.worker.gates import InputGates
 from unistream.worker.in_flight import RestoredRows
@@ -156,7 +156,9 @@ class StreamTask:
             if self._mailbox.is_cancelled:
                 return self._end_cancelled()
             return self._advance()
-        except Exception as error:
+        except BaseException as error:
+            if not fails_the_task(error):
+                raise
             # what breaks behind a cancellation is its consequence, as in Flink
             return self._end_cancelled() if self._mailbox.is_cancelled else self._end_failed(error)
 
@@ -358,7 +360,7 @@ class StreamTask:
         self._abandon_partitions()
         return _DONE
 
-    def _end_failed(self, error: Exception) -> StepResult:
+    def _end_failed(self, error: BaseException) -> StepResult:
         self._release()
         failure = task_failure(error)
         _log.error("event=task_failed attempt=%s", self._deployment.attempt, exc_info=error)

@@ -216,7 +216,7 @@ class TaskSnapshots:
         """On a pool thread."""
         try:
             handle = write_in_flight(gathered, self._environment.state_writer(barrier.directory))
-        except Exception as error:  # whatever it is, the task hears of it and declines
+        except BaseException as error:  # whatever it is, the task hears of it and declines
             self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
             return
         self._stored(barrier.checkpoint_id, in_flight=handle, in_flight_done=True)
@@ -239,7 +239,7 @@ class TaskSnapshots:
                 sharing=_sharing(barrier),
             )
             self._environment.crash_point("snapshot.uploaded")
-        except Exception as error:
+        except BaseException as error:  # of values that users' classes write
             self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
             return
         state = _StoredState(

@@ -113,7 +113,7 @@ class TaskThread:
         state = TaskState.FAILED
         try:
             state = self._run_to_end()
-        except Exception as error:  # before there is a task that reports for itself
+        except BaseException as error:  # user code may raise anything, before a task reports for itself
             _log.exception("event=task_not_started attempt=%s", self.attempt)
             self._report(
                 TaskStateChanged(
