@@ -50,10 +50,11 @@ from unistream.testing.harness import ManualClock, OperatorHarness
 
 MAX_PARALLELISM = 128
 KEYS = (10_000, 1_000_000)
+SEEN = us.ValueStateDescriptor("seen", pa.int64())
 
 
 class CountRows(us.KeyedProcessFunction):
-    seen = us.ValueStateDescriptor("seen", pa.int64())
+    seen = SEEN
 
     def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
         seen = context.state(self.seen)
@@ -63,7 +64,7 @@ class CountRows(us.KeyedProcessFunction):
 
 
 class CountBatches(us.KeyedBatchFunction):
-    seen = us.ValueStateDescriptor("seen", pa.int64())
+    seen = SEEN
 
     def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
         seen = context.column(self.seen)
@@ -92,17 +93,23 @@ class TimersBatches(us.KeyedBatchFunction):
         out.emit(timers.keys.take(pa.array(timers.groups)).append_column("at", timers.times), timers.times)
 
 
-class ReduceRows(us.KeyedProcessFunction):
-    total = us.ReducingStateDescriptor("total", pa.int64(), reduce=operator.add)
+class FoldRows(us.KeyedProcessFunction):
+    """Adds each value to what its key has, and says that."""
+
+    folded: Any  # a descriptor, by those below
 
     def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
-        total = context.state(self.total)
-        total.add(row["value"])
-        out.emit({"key": row["key"], "total": total.get()})
+        folded = context.state(self.folded)
+        folded.add(row["value"])
+        out.emit({"key": row["key"], self.folded.name: folded.get()})
+
+
+class ReduceRows(FoldRows):
+    folded = us.ReducingStateDescriptor("total", pa.int64(), reduce=operator.add)
 
 
 class ReduceBatches(us.KeyedBatchFunction):
-    total = ReduceRows.total
+    total = ReduceRows.folded
 
     def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
         total = context.column(self.total)
@@ -124,19 +131,14 @@ class Mean:
         return {"sum": one["sum"] + other["sum"], "count": one["count"] + other["count"]}
 
 
-class AggregateRows(us.KeyedProcessFunction):
-    mean = us.AggregatingStateDescriptor(
+class AggregateRows(FoldRows):
+    folded = us.AggregatingStateDescriptor(
         "mean", pa.struct([("sum", pa.int64()), ("count", pa.int64())]), aggregate=Mean()
     )
 
-    def process_element(self, row: dict[str, Any], context: us.ProcessContext, out: us.Collector) -> None:
-        mean = context.state(self.mean)
-        mean.add(row["value"])
-        out.emit({"key": row["key"], "mean": mean.get()})
-
 
 class AggregateBatches(us.KeyedBatchFunction):
-    mean = AggregateRows.mean
+    mean = AggregateRows.folded
 
     def process_batch(self, batch: us.KeyedBatch, context: us.BatchContext, out: us.BatchCollector) -> None:
         mean, keys = context.column(self.mean), batch.keys.num_rows
@@ -176,25 +178,22 @@ class MapBatches(us.KeyedBatchFunction):
         context.column(self.values).put(value % 10, value, batch.groups)
 
 
-_RATES: Final[dict[str, tuple[type[Any], type[Any], int]]] = {
-    "hashmap-record": (KeyedProcessOperator, CountRows, 2_000_000),
-    "hashmap-batch": (KeyedBatchOperator, CountBatches, 8_000_000),
-    "timers-record": (KeyedProcessOperator, TimersRows, 2_000_000),
-    "timers-batch": (KeyedBatchOperator, TimersBatches, 8_000_000),
-    "reduce-record": (KeyedProcessOperator, ReduceRows, 2_000_000),
-    "reduce-batch": (KeyedBatchOperator, ReduceBatches, 8_000_000),
-    "aggregate-record": (KeyedProcessOperator, AggregateRows, 2_000_000),
-    "aggregate-batch": (KeyedBatchOperator, AggregateBatches, 8_000_000),
-    "list-record": (KeyedProcessOperator, ListRows, 2_000_000),
-    "list-batch": (KeyedBatchOperator, ListBatches, 2_000_000),
-    "map-record": (KeyedProcessOperator, MapRows, 2_000_000),
-    "map-batch": (KeyedBatchOperator, MapBatches, 2_000_000),
+_FORMS: Final[dict[str, type[Any]]] = {"record": KeyedProcessOperator, "batch": KeyedBatchOperator}
+_FUNCTIONS: Final[dict[str, tuple[type[Any], type[Any]]]] = {
+    "hashmap": (CountRows, CountBatches),
+    "timers": (TimersRows, TimersBatches),
+    "reduce": (ReduceRows, ReduceBatches),
+    "aggregate": (AggregateRows, AggregateBatches),
+    "list": (ListRows, ListBatches),
+    "map": (MapRows, MapBatches),
 }
+_GROWING: Final = {"list", "map"}  # what a key has grows with the rows, so that fewer are timed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("case", choices=[*_RATES, "restore", "snapshot"])
+    cases = [f"{name}-{form}" for name in _FUNCTIONS for form in _FORMS]
+    parser.add_argument("case", choices=[*cases, "restore", "snapshot"])
     parser.add_argument("--rows", type=int, help="timed rows; default 2 million per row, 8 million per batch")
     parser.add_argument("--backend", default="hashmap", choices=["hashmap", "rocksdb"])
     options = parser.parse_args()
@@ -205,26 +204,26 @@ def main() -> None:
         elif options.case == "restore":
             lines = restores(options.backend, Path(folder))
         else:
-            form, function, rows = _RATES[options.case]
-            lines = rates(form, function, options.rows or rows, options.backend, folder)
+            name, _, form = options.case.partition("-")
+            lines = rates(name, form, options.rows, options.backend, folder)
         for line in lines:
             print(
                 json.dumps({"benchmark": "state", "case": options.case, "backend": options.backend, **line})
             )
 
 
-def rates(
-    form: type[Any], function: type[Any], rows: int, kind: str, folder: str
-) -> Iterator[dict[str, object]]:
+def rates(name: str, form: str, rows: int | None, kind: str, folder: str) -> Iterator[dict[str, object]]:
     """Rows per second for each type and number of keys."""
+    make, function = _FORMS[form], _FUNCTIONS[name][form == "batch"]
+    rows = rows or (8_000_000 if form == "batch" and name not in _GROWING else 2_000_000)
     for number, (key_type, keys) in enumerate((t, k) for t in (pa.int64(), pa.string()) for k in KEYS):
         backend = _backend(kind, Path(folder) / str(number))
-        made: BaseOperator = form(function(), ["key"])
+        made: BaseOperator = make(function(), ["key"])
         with OperatorHarness(made, backend=backend) as harness:
             made.setup(harness.context, _Dropped())
             for batch in _every_key(keys, key_type):
                 made.process_batch(batch, 0)
-            batches = list(_batches(rows, keys, key_type))
+            batches = list(_random_keys(rows, keys, key_type))
             started = time.thread_time()
             for place, batch in enumerate(batches, 1):
                 made.process_batch(batch, 0)
@@ -242,17 +241,7 @@ def rates(
 def snapshots(kind: str, folder: Path) -> Iterator[dict[str, object]]:
     """A million keys in a dict and in a column."""
     for column in (False, True):
-        backend = _backend(kind, folder / str(column))
-        declared = us.ValueStateDescriptor("seen", pa.int64())
-        for batch in _every_key(1_000_000, pa.int64()):
-            keys = backend.keys_of(batch.records.select(["key"]))
-            if column:
-                backend.column(declared).put(keys, batch.records.column("value"))
-                continue
-            state = backend.state(declared)
-            for key in keys:
-                backend.set_current(key)
-                state.update(1)
+        backend = _filled(kind, folder / str(column), column=column)
         synchronous, of_this_thread, tables = [], [], []
         for number in range(1, 4):
             started, worked = time.perf_counter(), time.thread_time()
@@ -276,11 +265,8 @@ def snapshots(kind: str, folder: Path) -> Iterator[dict[str, object]]:
 
 def restores(kind: str, folder: Path) -> Iterator[dict[str, object]]:
     """A million keys of one subtask, by two."""
-    uid, declared = OperatorUid("op"), us.ValueStateDescriptor("seen", pa.int64())
-    backend = _backend(kind, folder / "old")
-    for batch in _every_key(1_000_000, pa.int64()):
-        keys = backend.keys_of(batch.records.select(["key"]))
-        backend.column(declared).put(keys, batch.records.column("value"))
+    uid = OperatorUid("op")
+    backend = _filled(kind, folder / "old", column=True)
     (folder / "chk").mkdir()
     writer, snapshot = FsStateWriter(str(folder / "chk")), backend.snapshot(CheckpointId(1))
     stored, size = write_task_snapshot({uid: OperatorSnapshot(state=snapshot)}, writer, finished=False)
@@ -295,7 +281,7 @@ def restores(kind: str, folder: Path) -> Iterator[dict[str, object]]:
         state = read_operator_state(OperatorRestore(keyed=tuple(shares)), CheckpointId(1), reader, folder)
         new = _backend(kind, folder / str(index), groups)
         new.restore(state.state)
-        new.column(declared)
+        new.column(SEEN)
         seconds = time.perf_counter() - started
         keys_there = sum(1 for _ in new.keys("seen"))
         new.close()
@@ -331,16 +317,32 @@ def _backend(
     )
 
 
+def _filled(kind: str, folder: Path, *, column: bool) -> KeyedStateBackend:
+    """With a million keys, in a column or one by one."""
+    backend = _backend(kind, folder)
+    for batch in _every_key(1_000_000, pa.int64()):
+        keys = backend.keys_of(batch.records.select(["key"]))
+        if column:
+            backend.column(SEEN).put(keys, batch.records.column("value"))
+            continue
+        state = backend.state(SEEN)
+        for key in keys:
+            backend.set_current(key)
+            state.update(1)
+    return backend
+
+
 def _every_key(keys: int, key_type: pa.DataType) -> Iterator[Batch]:
-    shuffled = np.random.default_rng(7).permutation(keys)
-    for start in range(0, keys, BATCH_ROWS_MAX):
-        yield _batch(shuffled[start : start + BATCH_ROWS_MAX], key_type)
+    return _batches(np.random.default_rng(7).permutation(keys), key_type)
 
 
-def _batches(rows: int, keys: int, key_type: pa.DataType) -> Iterator[Batch]:
-    dice = np.random.default_rng(8)
-    for start in range(0, rows, BATCH_ROWS_MAX):
-        yield _batch(dice.integers(0, keys, min(BATCH_ROWS_MAX, rows - start)), key_type)
+def _random_keys(rows: int, keys: int, key_type: pa.DataType) -> Iterator[Batch]:
+    return _batches(np.random.default_rng(8).integers(0, keys, rows), key_type)
+
+
+def _batches(keys: Any, key_type: pa.DataType) -> Iterator[Batch]:
+    for start in range(0, len(keys), BATCH_ROWS_MAX):
+        yield _batch(keys[start : start + BATCH_ROWS_MAX], key_type)
 
 
 def _batch(keys: Any, key_type: pa.DataType) -> Batch:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from unistream.testing.state_bench import Bench
+
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share, such as transport_wire
 
+from keyed_states import BACKENDS
 from transport_wire import Wire
 
 
@@ -18,3 +21,11 @@ from transport_wire import Wire
 def wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     with ExitStack() as stack:
         yield Wire(request.param == "unix", stack)
+
+
+@pytest.fixture(params=BACKENDS)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    """Keyed state of each type of backend."""
+    made = Bench(request.param, tmp_path)
+    yield made
+    made.close()

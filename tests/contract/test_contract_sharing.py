@@ -59,10 +59,9 @@ def shared(wire: Wire, *partitions: Partition, timeout_ms: int = 10_000) -> Shar
     return Shared(wire.serve(source), wire.data(timeout_ms), source)
 
 
-def threads_of(edge: str) -> list[str]:
-    return sorted(
-        t.name for t in threading.enumerate() if t.name in (f"flight-in-{edge}", f"flight-out-{edge}")
-    )
+def threads_of(edge: str) -> list[threading.Thread]:
+    """That live; one more of them is a stream more."""
+    return [t for t in threading.enumerate() if t.name in (f"flight-in-{edge}", f"flight-out-{edge}")]
 
 
 def test_the_channels_of_a_gate_from_one_process_share_a_stream_and_its_threads(wire: Wire) -> None:
@@ -70,7 +69,7 @@ def test_the_channels_of_a_gate_from_one_process_share_a_stream_and_its_threads(
     both.open(*range(64))
     assert [both.sinks[n].take(1) for n in range(64)] == [[el.Watermark(n)] for n in range(64)]
     assert both.client.streams == 1
-    assert threads_of("edge") == ["flight-in-edge", "flight-out-edge"]
+    assert sorted(t.name for t in threads_of("edge")) == ["flight-in-edge", "flight-out-edge"]
 
 
 def test_gates_edges_and_processes_share_nothing(wire: Wire) -> None:
@@ -264,6 +263,9 @@ def test_the_stream_ends_with_its_last_channel_and_a_later_one_gets_another(wire
         assert both.released(n) is None
     both.inputs[0].end(WAIT_S)
     assert both.client.streams == 0
+    assert "flight-in-edge" not in [thread.name for thread in threads_of("edge")]
+    for thread in threads_of("edge"):  # the producer's: the call ends before its thread does
+        thread.join(WAIT_S)
     assert threads_of("edge") == []
     both.open(3)
     both.flows(3)
@@ -293,3 +295,20 @@ def test_a_consumer_that_is_gone_releases_all_its_partitions(wire: Wire) -> None
     for n in range(3):
         assert isinstance(both.released(n), Unreachable)
     assert all(sink.errors.empty() for sink in both.sinks.values())
+
+
+def test_what_is_closed_has_no_threads_left(wire: Wire) -> None:
+    def threads() -> set[threading.Thread]:
+        return {thread for thread in threading.enumerate() if thread.name.startswith("flight-")}
+
+    before = threads()
+    both = shared(wire, Partition([rows(1), el.EndOfPartition()]), Partition([rows(1)]))
+    both.open(0, 1, 2)  # one comes to its end, one flows, one is not there: there is a time to keep
+    both.sinks[0].take(2)
+    both.sinks[1].take(1)
+    names = {thread.name for thread in threads() - before}
+    assert names == {"flight-in-edge", "flight-out-edge", "flight-alarms"}
+    both.client.close()
+    assert {thread.name for thread in threads() - before} <= {"flight-out-edge"}
+    both.server.close()
+    assert threads() - before == set()

@@ -1,17 +1,18 @@
-"""One suite for every `port.state.KeyedStateBackend`: all kinds of state of a key.
+"""One suite for every `port.state.KeyedStateBackend`: what holds of every kind of state of a key.
 
-Keys, changed declarations and columns are in `test_contract_state_forms`.
+What only one kind can do is in `test_contract_state_kinds`, keys and changed declarations are in
+`test_contract_state_forms`, many keys at a time in `test_contract_state_columns`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from keyed_states import Kind, aggregating, all_kinds, listed, mapped, reducing, value
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
@@ -19,123 +20,20 @@ from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import (
-    EXPIRES_COLUMN,
     MAP_KEY_COLUMN,
     VALUE_COLUMN,
-    AggregatingStateDescriptor,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ReducingStateDescriptor,
     StateDescriptor,
     StateOptions,
     StateTtl,
     TtlUpdate,
     TtlVisibility,
-    ValueStateDescriptor,
 )
 from unistream.port.state import NO_KEY
 from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, read
 
 
-@pytest.fixture(params=["hashmap", "rocksdb"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(request.param, tmp_path)
-    yield made
-    made.close()
-
-
-class Mean:
-    """An aggregate whose accumulator is changed in place."""
-
-    def create_accumulator(self) -> Any:
-        return {"sum": 0, "count": 0}
-
-    def add(self, value: Any, accumulator: Any) -> Any:
-        accumulator["sum"] += value
-        accumulator["count"] += 1
-        return accumulator
-
-    def get_result(self, accumulator: Any) -> Any:
-        return accumulator["sum"] / accumulator["count"]
-
-    def merge(self, one: Any, other: Any) -> Any:
-        return {name: one[name] + other[name] for name in one}
-
-
-def plus(one: Any, other: Any) -> Any:
-    return one + other
-
-
-SUM_AND_COUNT = pa.struct([("sum", pa.int64()), ("count", pa.int64())])
-
-
-def value(**options: Any) -> StateDescriptor:
-    return ValueStateDescriptor("s", pa.int64(), options=StateOptions(**options))
-
-
-def listed(**options: Any) -> StateDescriptor:
-    return ListStateDescriptor("s", pa.int64(), options=StateOptions(**options))
-
-
-def mapped(**options: Any) -> StateDescriptor:
-    return MapStateDescriptor("s", pa.int64(), key_type=pa.string(), options=StateOptions(**options))
-
-
-def reducing(**options: Any) -> StateDescriptor:
-    return ReducingStateDescriptor("s", pa.int64(), reduce=plus, options=StateOptions(**options))
-
-
-def aggregating(**options: Any) -> StateDescriptor:
-    return AggregatingStateDescriptor("s", SUM_AND_COUNT, aggregate=Mean(), options=StateOptions(**options))
-
-
-def set_value(state: Any, number: int) -> None:
-    state.update(number)
-
-
-def add_value(state: Any, number: int) -> None:
-    state.add(number)
-
-
-def put_value(state: Any, number: int) -> None:
-    state.put("x", number)
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How a kind of state is declared, written and looked at.
-
-    Attributes:
-        nothing: What is seen before anything was written.
-        one: After 5 was written; `two`: after 7 was written, too.
-    """
-
-    declare: Callable[..., StateDescriptor]
-    write: Callable[[Any, int], None]
-    look: Callable[[Any], Any]
-    nothing: Any
-    one: Any
-    two: Any
-
-
-KINDS = [
-    pytest.param(Kind(value, set_value, lambda s: s.value(), None, 5, 7), id="value"),
-    pytest.param(Kind(listed, add_value, lambda s: list(s.get()), [], [5], [5, 7]), id="list"),
-    pytest.param(Kind(mapped, put_value, lambda s: dict(s.items()), {}, {"x": 5}, {"x": 7}), id="map"),
-    pytest.param(Kind(reducing, add_value, lambda s: s.get(), None, 5, 12), id="reducing"),
-    pytest.param(Kind(aggregating, add_value, lambda s: s.get(), None, 5.0, 6.0), id="aggregating"),
-]
-all_kinds = pytest.mark.parametrize("kind", KINDS)
-
-
-# --- every kind -----------------------------------------------------------------------------------
-
-
 @all_kinds
-def test_state_belongs_to_the_current_key(
-    bench: Bench,
-    kind: Kind,
-) -> None:
+def test_state_belongs_to_the_current_key(bench: Bench, kind: Kind) -> None:
     keyed = bench.make()
     state = keyed.state(kind.declare())
     keyed.at("a")
@@ -155,10 +53,7 @@ def test_state_belongs_to_the_current_key(
 
 
 @all_kinds
-def test_a_snapshot_stays_as_it_was_and_restores_that(
-    bench: Bench,
-    kind: Kind,
-) -> None:
+def test_a_snapshot_stays_as_it_was_and_restores_that(bench: Bench, kind: Kind) -> None:
     keyed = bench.make()
     state = keyed.state(kind.declare())
     for key in "abc":
@@ -219,10 +114,7 @@ def test_each_new_subtask_has_the_keys_of_its_groups(
 
 
 @all_kinds
-def test_what_has_expired_is_gone_and_not_in_a_snapshot(
-    bench: Bench,
-    kind: Kind,
-) -> None:
+def test_what_has_expired_is_gone_and_not_in_a_snapshot(bench: Bench, kind: Kind) -> None:
     descriptor = kind.declare(ttl=StateTtl(100))
     keyed = bench.make()
     state = keyed.state(descriptor)
@@ -250,15 +142,9 @@ def test_what_has_expired_is_gone_and_not_in_a_snapshot(
 
 
 @all_kinds
-def test_an_expired_value_is_seen_once_more_where_that_is_allowed(
-    bench: Bench,
-    kind: Kind,
-) -> None:
+def test_an_expired_value_is_seen_once_more_where_that_is_allowed(bench: Bench, kind: Kind) -> None:
     ttl = StateTtl(100, visibility=TtlVisibility.RETURN_IF_NOT_CLEANED_UP)
-    keyed = bench.make()
-    state = keyed.state(kind.declare(ttl=ttl))
-    keyed.at("a")
-    kind.write(state, 5)
+    _, state = kind.with_five(bench, ttl=ttl)
     bench.clock.now_ms += 100
     assert [kind.look(state), kind.look(state)] == [kind.one, kind.nothing]
 
@@ -273,10 +159,7 @@ def test_reading_makes_it_live_longer_if_reads_count(
     update: TtlUpdate,
     lives: bool,
 ) -> None:
-    keyed = bench.make()
-    state = keyed.state(kind.declare(ttl=StateTtl(100, update=update)))
-    keyed.at("a")
-    kind.write(state, 5)
+    _, state = kind.with_five(bench, ttl=StateTtl(100, update=update))
     bench.clock.now_ms += 80
     assert kind.look(state) == kind.one
     bench.clock.now_ms += 80
@@ -284,10 +167,7 @@ def test_reading_makes_it_live_longer_if_reads_count(
 
 
 @all_kinds
-def test_a_write_after_the_end_of_a_life_begins_anew(
-    bench: Bench,
-    kind: Kind,
-) -> None:
+def test_a_write_after_the_end_of_a_life_begins_anew(bench: Bench, kind: Kind) -> None:
     keyed = bench.make()
     state = keyed.state(kind.declare(ttl=StateTtl(100)))
     keyed.at("a")
@@ -305,10 +185,7 @@ def test_a_time_to_live_may_be_added_and_taken_away(
     before: StateTtl | None,
     after: StateTtl | None,
 ) -> None:
-    keyed = bench.make()
-    state = keyed.state(kind.declare(ttl=before))
-    keyed.at("a")
-    kind.write(state, 5)
+    keyed, state = kind.with_five(bench, ttl=before)
     restored = bench.make(restore=keyed.tables())
     state = restored.state(kind.declare(ttl=after))
     restored.at("a")
@@ -319,14 +196,8 @@ def test_a_time_to_live_may_be_added_and_taken_away(
 
 
 @all_kinds
-def test_state_that_nobody_asks_for_stays(
-    bench: Bench,
-    kind: Kind,
-) -> None:
-    keyed = bench.make()
-    state = keyed.state(kind.declare())
-    keyed.at("a")
-    kind.write(state, 5)
+def test_state_that_nobody_asks_for_stays(bench: Bench, kind: Kind) -> None:
+    keyed, state = kind.with_five(bench)
     tables = keyed.tables()
     for _ in range(2):
         idle = bench.make(restore=tables)
@@ -339,14 +210,8 @@ def test_state_that_nobody_asks_for_stays(
 
 
 @all_kinds
-def test_state_is_found_under_its_former_name(
-    bench: Bench,
-    kind: Kind,
-) -> None:
-    keyed = bench.make()
-    state = keyed.state(kind.declare())
-    keyed.at("a")
-    kind.write(state, 5)
+def test_state_is_found_under_its_former_name(bench: Bench, kind: Kind) -> None:
+    keyed, _ = kind.with_five(bench)
     renamed = replace(kind.declare(renamed_from=("older", "s")), name="t")
     restored = bench.make(restore=keyed.tables())
     again = restored.state(renamed)
@@ -377,10 +242,7 @@ def test_what_is_stored_under_a_former_name_goes_to_one_state(
 
 
 @all_kinds
-def test_a_handle_needs_a_key(
-    bench: Bench,
-    kind: Kind,
-) -> None:
+def test_a_handle_needs_a_key(bench: Bench, kind: Kind) -> None:
     keyed = bench.make()
     keyed.backend.declare_keys(USER)
     state = keyed.state(kind.declare())
@@ -394,10 +256,7 @@ def test_a_handle_needs_a_key(
 
 
 @all_kinds
-def test_the_same_declaration_is_the_same_state(
-    bench: Bench,
-    kind: Kind,
-) -> None:
+def test_the_same_declaration_is_the_same_state(bench: Bench, kind: Kind) -> None:
     keyed = bench.make()
     state = keyed.state(kind.declare())
     assert keyed.state(kind.declare()) is state
@@ -450,111 +309,3 @@ def test_an_empty_backend_has_an_empty_snapshot(bench: Bench) -> None:
     snapshot.release()
     snapshot.release()
     keyed.backend.notify_complete(CheckpointId(1))
-
-
-# --- kinds of their own ---------------------------------------------------------------------------
-
-
-def test_none_removes_a_value(bench: Bench) -> None:
-    keyed = bench.make()
-    state = keyed.state(value())
-    keyed.at("a")
-    state.update(5)
-    state.update(None)
-    assert (state.value(), list(keyed.backend.keys("s"))) == (None, [])
-
-
-def test_a_list_keeps_its_order_and_its_copies(bench: Bench) -> None:
-    keyed = bench.make()
-    state = keyed.state(listed())
-    keyed.at("a")
-    state.add(3)
-    state.add_all([1, 2])
-    state.add_all([])
-    seen = state.get()
-    state.add(4)
-    assert (list(seen), list(state.get())) == ([3, 1, 2], [3, 1, 2, 4])
-    state.update(n for n in (9, 8))
-    assert list(state.get()) == [9, 8]
-    state.update([])
-    assert (list(state.get()), keyed.tables()) == ([], [])
-
-
-@pytest.mark.parametrize(
-    "add", [lambda s: s.add(None), lambda s: s.add_all([1, None]), lambda s: s.update([None])]
-)
-def test_a_list_has_no_element_none(bench: Bench, add: Callable[[Any], None]) -> None:
-    keyed = bench.make()
-    state = keyed.state(listed())
-    keyed.at("a")
-    state.add(7)
-    with pytest.raises(ValueError, match="None"):
-        add(state)
-    assert list(state.get()) == [7]
-
-
-def test_elements_of_a_list_expire_one_by_one(bench: Bench) -> None:
-    keyed = bench.make()
-    state = keyed.state(listed(ttl=StateTtl(100)))
-    keyed.at("a")
-    state.add(1)
-    bench.clock.now_ms += 60
-    state.add_all([2, 3])
-    bench.clock.now_ms += 40
-    assert keyed.rows("s")[0][VALUE_COLUMN] == [2, 3]
-    assert list(state.get()) == [2, 3]
-    restored = bench.make(restore=keyed.tables())
-    again = restored.state(listed(ttl=StateTtl(100)))
-    restored.at("a")
-    bench.clock.now_ms += 59
-    assert list(again.get()) == [2, 3]
-    bench.clock.now_ms += 1
-    assert list(again.get()) == []
-
-
-def test_a_map_is_asked_by_entry(bench: Bench) -> None:
-    keyed = bench.make()
-    state = keyed.state(mapped())
-    keyed.at("a")
-    assert (state.is_empty(), state.get("x"), state.contains("x")) == (True, None, False)
-    for number, name in enumerate("xyz"):
-        state.put(name, number)
-    keyed.at("b")
-    state.put("x", 100)
-    keyed.at("a")
-    for name, _ in state.items():
-        if name != "y":
-            state.remove(name)  # while it is gone through
-    state.put("q", None)
-    assert (dict(state.items()), state.is_empty(), state.contains("y")) == ({"y": 1}, False, True)
-    state.put("y", None)
-    assert (state.is_empty(), sorted(keyed.backend.keys("s"))) == (True, [("b",)])
-
-
-def test_entries_of_a_map_expire_one_by_one(bench: Bench) -> None:
-    keyed = bench.make()
-    state = keyed.state(mapped(ttl=StateTtl(100)))
-    keyed.at("a")
-    state.put("x", 1)
-    bench.clock.now_ms += 60
-    state.put("y", 2)
-    bench.clock.now_ms += 40
-    assert (state.contains("x"), state.contains("y"), dict(state.items())) == (False, True, {"y": 2})
-    assert keyed.rows("s")[0][EXPIRES_COLUMN] == bench.clock.now_ms + 60
-    bench.clock.now_ms += 60
-    assert state.is_empty()
-
-
-def test_a_value_that_is_changed_in_place_does_not_change_a_snapshot(bench: Bench) -> None:
-    declared = ValueStateDescriptor("s", pa.list_(pa.int64()))
-    keyed = bench.make()
-    state = keyed.state(declared)
-    keyed.at("a")
-    state.update([1])
-    snapshot = keyed.backend.snapshot(CheckpointId(1))
-    found = state.value()
-    found.append(2)
-    state.update(found)
-    (table,) = read(snapshot)
-    assert [row[VALUE_COLUMN] for batch in table.batches for row in batch.to_pylist()] == [[1]]
-    assert state.value() == [1, 2]

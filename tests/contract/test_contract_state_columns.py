@@ -6,15 +6,28 @@ Functions of reducing state that numpy knows are in `test_contract_state_folds`.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from keyed_states import (
+    AB,
+    ABC,
+    BACKENDS,
+    Kind,
+    aggregating,
+    all_kinds_in_columns,
+    got,
+    listed,
+    mapped,
+    of_map,
+    partial_means,
+    reducing,
+    summed,
+)
 
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
@@ -22,209 +35,40 @@ from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateTable
 from unistream.model.state import (
     EXPIRES_COLUMN,
-    AggregatingStateDescriptor,
     ListStateDescriptor,
-    MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
-    StateOptions,
     StateTtl,
     TtlUpdate,
     TtlVisibility,
-    ValueStateDescriptor,
 )
 from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, read
-
-BACKENDS = ["hashmap", "rocksdb"]
-
-
-@pytest.fixture(params=BACKENDS)
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(request.param, tmp_path)
-    yield made
-    made.close()
-
-
-SUM_AND_COUNT = pa.struct([("sum", pa.int64()), ("count", pa.int64())])
-
-
-class Mean:
-    """An aggregate whose accumulator is changed in place."""
-
-    def create_accumulator(self) -> Any:
-        return {"sum": 0, "count": 0}
-
-    def add(self, value: Any, accumulator: Any) -> Any:
-        accumulator["sum"] += value
-        accumulator["count"] += 1
-        return accumulator
-
-    def get_result(self, accumulator: Any) -> Any:
-        return accumulator["sum"] / accumulator["count"]
-
-    def merge(self, one: Any, other: Any) -> Any:
-        return {name: one[name] + other[name] for name in one}
-
-
-def plus(one: Any, other: Any) -> Any:
-    return one + other
-
-
-def in_order(one: str, other: str) -> str:
-    return f"({one}{other})"
-
-
-def value(**options: Any) -> StateDescriptor:
-    return ValueStateDescriptor("s", pa.int64(), options=StateOptions(**options))
-
-
-def listed(**options: Any) -> StateDescriptor:
-    return ListStateDescriptor("s", pa.int64(), options=StateOptions(**options))
-
-
-def mapped(**options: Any) -> StateDescriptor:
-    return MapStateDescriptor("s", pa.int64(), key_type=pa.string(), options=StateOptions(**options))
-
-
-def summed(**options: Any) -> StateDescriptor:
-    return ReducingStateDescriptor("s", pa.int64(), reduce=operator.add, options=StateOptions(**options))
-
-
-def reducing(**options: Any) -> StateDescriptor:
-    return ReducingStateDescriptor("s", pa.int64(), reduce=plus, options=StateOptions(**options))
-
-
-def aggregating(**options: Any) -> StateDescriptor:
-    return AggregatingStateDescriptor("s", SUM_AND_COUNT, aggregate=Mean(), options=StateOptions(**options))
-
-
-def partial_means(numbers: list[int]) -> pa.Array:
-    return pa.array([{"sum": number, "count": 1} for number in numbers], SUM_AND_COUNT)
-
-
-def of_map(column: Any, keys: Any) -> list[dict[str, int]]:
-    entries = column.entries(keys)
-    found: list[dict[str, int]] = [{} for _ in keys]
-    for row in entries.to_pylist():
-        found[row["group"]][row["map_key"]] = row["value"]
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How a kind of state is declared, and written and looked at in columns and row by row.
-
-    Attributes:
-        put: (column, keys, a number for each key).
-        look: (column, keys) -> what each key has.
-        set: (handle, a number).
-        see: (handle) -> what the key has.
-        nothing: Before anything was written; `one`: after 5 was; `two`: after 7 was, too.
-    """
-
-    declare: Callable[..., StateDescriptor]
-    put: Callable[[Any, Any, list[int]], None]
-    look: Callable[[Any, Any], list[Any]]
-    set: Callable[[Any, int], None]
-    see: Callable[[Any], Any]
-    nothing: Any
-    one: Any
-    two: Any
-
-
-def got(column: Any, keys: Any) -> list[Any]:
-    found: list[Any] = column.get(keys).to_pylist()
-    return found
-
-
-def added(column: Any, keys: Any, numbers: list[int]) -> None:
-    column.add(keys, pa.array(numbers))
-
-
-KINDS = [
-    pytest.param(
-        Kind(
-            value,
-            lambda c, k, n: c.put(k, pa.array(n)),
-            got,
-            lambda s, n: s.update(n),
-            lambda s: s.value(),
-            None,
-            5,
-            7,
-        ),
-        id="value",
-    ),
-    pytest.param(
-        Kind(listed, added, got, lambda s, n: s.add(n), lambda s: list(s.get()), [], [5], [5, 7]), id="list"
-    ),
-    pytest.param(
-        Kind(
-            mapped,
-            lambda c, k, n: c.put(k, pa.array(["x"] * len(n)), pa.array(n)),
-            of_map,
-            lambda s, n: s.put("x", n),
-            lambda s: dict(s.items()),
-            {},
-            {"x": 5},
-            {"x": 7},
-        ),
-        id="map",
-    ),
-    pytest.param(
-        Kind(summed, added, got, lambda s, n: s.add(n), lambda s: s.get(), None, 5, 12), id="known reduce"
-    ),
-    pytest.param(
-        Kind(reducing, added, got, lambda s, n: s.add(n), lambda s: s.get(), None, 5, 12), id="reducing"
-    ),
-    pytest.param(
-        Kind(aggregating, added, got, lambda s, n: s.add(n), lambda s: s.get(), None, 5.0, 6.0),
-        id="aggregating",
-    ),
-    pytest.param(
-        Kind(
-            aggregating,
-            lambda c, k, n: c.merge(k, partial_means(n)),
-            got,
-            lambda s, n: s.add(n),
-            lambda s: s.get(),
-            None,
-            5.0,
-            6.0,
-        ),
-        id="aggregating, merged",
-    ),
-]
-all_kinds = pytest.mark.parametrize("kind", KINDS)
-AB = [("a",), ("b",)]
-ABC = [*AB, ("c",)]
-
 
 # --- every kind -----------------------------------------------------------------------------------
 
 
-@all_kinds
+@all_kinds_in_columns
 def test_keys_of_a_batch_have_their_own(bench: Bench, kind: Kind) -> None:
     keyed = bench.make()
     column = keyed.backend.column(kind.declare())
     assert keyed.backend.column(kind.declare()) is column
-    assert kind.look(column, keyed.keys(ABC)) == [kind.nothing] * 3
+    assert kind.find(column, keyed.keys(ABC)) == [kind.nothing] * 3
     kind.put(column, keyed.keys(AB), [5, 5])
     kind.put(column, keyed.keys([("b",)]), [7])
-    assert kind.look(column, keyed.keys([*reversed(ABC)])) == [kind.nothing, kind.two, kind.one]
+    assert kind.find(column, keyed.keys([*reversed(ABC)])) == [kind.nothing, kind.two, kind.one]
     assert sorted(keyed.backend.keys("s")) == AB
 
 
-@all_kinds
+@all_kinds_in_columns
 def test_a_batch_without_keys_does_nothing(bench: Bench, kind: Kind) -> None:
     keyed = bench.make()
     column = keyed.backend.column(kind.declare())
     none = keyed.keys([])
     column.put(none, pa.nulls(0), pa.nulls(0)) if kind.declare is mapped else kind.put(column, none, [])
-    assert (kind.look(column, none), keyed.tables()) == ([], [])
+    assert (kind.find(column, none), keyed.tables()) == ([], [])
 
 
-@all_kinds
+@all_kinds_in_columns
 def test_a_snapshot_stays_as_it_was_and_restores_that(bench: Bench, kind: Kind) -> None:
     keyed = bench.make()
     column = keyed.backend.column(kind.declare())
@@ -239,10 +83,10 @@ def test_a_snapshot_stays_as_it_was_and_restores_that(bench: Bench, kind: Kind) 
     ):
         restored = bench.make(restore=read(snapshot))
         again = restored.backend.column(kind.declare())
-        assert kind.look(again, restored.keys(ABC)) == expected
+        assert kind.find(again, restored.keys(ABC)) == expected
 
 
-@all_kinds
+@all_kinds_in_columns
 @pytest.mark.parametrize("column_first", [True, False], ids=["column first", "rows first"])
 def test_a_column_and_a_handle_are_the_same_state(bench: Bench, kind: Kind, column_first: bool) -> None:
     keyed = bench.make()
@@ -252,18 +96,18 @@ def test_a_column_and_a_handle_are_the_same_state(bench: Bench, kind: Kind, colu
     else:
         state, column = keyed.state(kind.declare()), keyed.backend.column(kind.declare())
     keyed.at("a")
-    kind.set(state, 5)
+    kind.write(state, 5)
     kind.put(column, keyed.keys(AB), [7, 5])
-    assert kind.see(state) == kind.two
-    assert kind.look(column, keyed.keys(ABC)) == [kind.two, kind.one, kind.nothing]
+    assert kind.look(state) == kind.two
+    assert kind.find(column, keyed.keys(ABC)) == [kind.two, kind.one, kind.nothing]
     keyed.at("b")
-    kind.set(state, 7)
-    assert kind.look(column, keyed.keys(AB)) == [kind.two, kind.two]
+    kind.write(state, 7)
+    assert kind.find(column, keyed.keys(AB)) == [kind.two, kind.two]
     state.clear()
-    assert kind.look(column, keyed.keys(AB)) == [kind.two, kind.nothing]
+    assert kind.find(column, keyed.keys(AB)) == [kind.two, kind.nothing]
 
 
-@all_kinds
+@all_kinds_in_columns
 @pytest.mark.parametrize("ttl", [None, StateTtl(100)], ids=["for ever", "100 ms"])
 @pytest.mark.parametrize("other", BACKENDS, ids=lambda kind: f"to {kind}")
 def test_a_job_may_go_from_rows_to_columns_and_back(
@@ -273,7 +117,7 @@ def test_a_job_may_go_from_rows_to_columns_and_back(
     rows = bench.make()
     state = rows.state(declared)
     rows.at("a")
-    kind.set(state, 5)
+    kind.write(state, 5)
     bench.clock.now_ms += 40
     target = Bench(other, tmp_path / "target")
     target.clock = bench.clock
@@ -288,12 +132,12 @@ def test_a_job_may_go_from_rows_to_columns_and_back(
     seen = []
     for key in "ab":
         again.at(key)
-        seen.append(kind.see(state))
+        seen.append(kind.look(state))
     assert seen == [kind.two, kind.one]
     target.close()
 
 
-@all_kinds
+@all_kinds_in_columns
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_each_new_subtask_has_the_keys_of_its_groups(bench: Bench, kind: Kind, parallelism: int) -> None:
     names = [f"user-{n}" for n in range(40)]
@@ -313,7 +157,7 @@ def test_each_new_subtask_has_the_keys_of_its_groups(bench: Bench, kind: Kind, p
         mine = key_group_range(MAX_PARALLELISM, parallelism, index)
         keyed = bench.make(groups=mine, restore=parts)
         column = keyed.backend.column(kind.declare())
-        assert kind.look(column, keyed.keys(of(*mine))) == [kind.one] * len(of(*mine))
+        assert kind.find(column, keyed.keys(of(*mine))) == [kind.one] * len(of(*mine))
         found += keyed.backend.keys("s")
     assert sorted(found) == sorted((name,) for name in names)
 
@@ -321,7 +165,7 @@ def test_each_new_subtask_has_the_keys_of_its_groups(bench: Bench, kind: Kind, p
 # --- a time to live -------------------------------------------------------------------------------
 
 
-@all_kinds
+@all_kinds_in_columns
 def test_what_has_expired_is_gone_and_not_in_a_snapshot(bench: Bench, kind: Kind) -> None:
     declared = kind.declare(ttl=StateTtl(100))
     keyed = bench.make()
@@ -331,15 +175,15 @@ def test_what_has_expired_is_gone_and_not_in_a_snapshot(bench: Bench, kind: Kind
     kind.put(column, keyed.keys([("b",)]), [5])
     bench.clock.now_ms += 40
     tables = keyed.tables()
-    assert kind.look(column, keyed.keys(AB)) == [kind.nothing, kind.one]
+    assert kind.find(column, keyed.keys(AB)) == [kind.nothing, kind.one]
     restored = bench.make(restore=tables)
     again = restored.backend.column(declared)
-    assert kind.look(again, restored.keys(AB)) == [kind.nothing, kind.one]
+    assert kind.find(again, restored.keys(AB)) == [kind.nothing, kind.one]
     bench.clock.now_ms += 60
-    assert kind.look(again, restored.keys(AB)) == [kind.nothing] * 2
+    assert kind.find(again, restored.keys(AB)) == [kind.nothing] * 2
 
 
-@all_kinds
+@all_kinds_in_columns
 @pytest.mark.parametrize("visibility", TtlVisibility)
 def test_a_write_after_the_end_of_a_life_begins_anew(
     bench: Bench, kind: Kind, visibility: TtlVisibility
@@ -351,21 +195,21 @@ def test_a_write_after_the_end_of_a_life_begins_anew(
     bench.clock.now_ms += 100
     kind.put(column, keyed.keys([("a",)]), [5])
     expected = [9, 5] if shown and kind.declare is listed else kind.one
-    assert kind.look(column, keyed.keys([("a",)])) == [expected]
+    assert kind.find(column, keyed.keys([("a",)])) == [expected]
 
 
-@all_kinds
+@all_kinds_in_columns
 def test_an_expired_value_is_seen_once_more_where_that_is_allowed(bench: Bench, kind: Kind) -> None:
     ttl = StateTtl(100, visibility=TtlVisibility.RETURN_IF_NOT_CLEANED_UP)
     keyed = bench.make()
     column = keyed.backend.column(kind.declare(ttl=ttl))
     kind.put(column, keyed.keys(AB), [5, 5])
     bench.clock.now_ms += 100
-    looks = [kind.look(column, keyed.keys(AB)) for _ in range(2)]
+    looks = [kind.find(column, keyed.keys(AB)) for _ in range(2)]
     assert looks == [[kind.one] * 2, [kind.nothing] * 2]
 
 
-@all_kinds
+@all_kinds_in_columns
 @pytest.mark.parametrize(
     ("update", "lives"), [(TtlUpdate.ON_CREATE_AND_WRITE, False), (TtlUpdate.ON_READ_AND_WRITE, True)]
 )
@@ -376,10 +220,10 @@ def test_reading_makes_it_live_longer_if_reads_count(
     column = keyed.backend.column(kind.declare(ttl=StateTtl(100, update=update)))
     kind.put(column, keyed.keys(AB), [5, 5])
     bench.clock.now_ms += 80
-    assert kind.look(column, keyed.keys([("a",)])) == [kind.one]
+    assert kind.find(column, keyed.keys([("a",)])) == [kind.one]
     bench.clock.now_ms += 80
     expected = [kind.one if lives else kind.nothing, kind.nothing]
-    assert kind.look(column, keyed.keys(AB)) == expected
+    assert kind.find(column, keyed.keys(AB)) == expected
 
 
 @pytest.mark.parametrize("declare", [summed, reducing, aggregating])
@@ -406,6 +250,11 @@ def test_each_element_of_a_list_has_a_life_of_its_own(bench: Bench) -> None:
 
 
 # --- rows of keys ---------------------------------------------------------------------------------
+
+
+def in_order(one: str, other: str) -> str:
+    return f"({one}{other})"
+
 
 ROWS = pa.array(["p", "q", None, "r", "s"])
 WHOSE = np.array([1, 0, 1, 1, 0])

@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,21 +14,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from keyed_states import AB, ABC
 
 from unistream.base.errors import UserCodeError
 from unistream.model.state import ReducingStateDescriptor
 from unistream.testing.state_bench import Bench
-
-AB = [("a",), ("b",)]
-ABC = [*AB, ("c",)]
-
-
-@pytest.fixture(params=["hashmap", "rocksdb"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(request.param, tmp_path)
-    yield made
-    made.close()
-
 
 TIMES = [datetime.datetime(2026, 1, day, tzinfo=datetime.UTC) for day in (3, 1, 2)]
 KNOWN = [

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from keyed_states import BACKENDS
 
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups, subtask_of_key_group
@@ -25,6 +25,7 @@ from unistream.model.state import (
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
 from unistream.testing.harness import ManualClock
+from unistream.testing.state_bench import read
 
 MAX_PARALLELISM = 16
 KEYS = [(f"k{n}" * (1 + n % 4), n % 3) for n in range(12)]
@@ -181,19 +182,7 @@ def held(subtasks: Subtasks) -> Model:
     return found
 
 
-def tables_of(snapshots: Sequence[Any]) -> list[StateTable]:
-    tables = []
-    for snapshot in snapshots:
-        tables += [replace(table, batches=list(table.batches)) for table in snapshot.tables()]
-        snapshot.release()
-    return tables
-
-
-@pytest.fixture(params=["hashmap", "rocksdb"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
+@pytest.mark.parametrize("kind", BACKENDS)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_backend_holds_what_plain_dicts_would(kind: str, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
@@ -220,5 +209,5 @@ def test_a_backend_holds_what_plain_dicts_would(kind: str, tmp_path: Path, seed:
                 key = dice.choice(KEYS)
                 step(dice, subtasks.at(key, owner_of(key, parallelism)), key, model)
         assert held(subtasks) == {place: seen for place, seen in model.items() if seen}
-        tables, model = tables_of(snapshots), then
+        tables, model = [table for snapshot in snapshots for table in read(snapshot)], then
         subtasks.close()

@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from crash_runs import submit
-from deltalake import DeltaTable
+from counted_rows import assert_exact, counted, start
 
 import unistream as us
 from unistream.base.config import Configuration
@@ -29,35 +25,14 @@ from unistream.savepoint.states import NATIVE_KIND
 WAIT_S = 60.0
 ROWS = 8_000  # 20 s, which no life but the last comes to the end of
 KEYS = 300
-COLUMNS: dict[str, Any] = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(0, KEYS)}
 CONFIG = {
     "execution.checkpointing.interval": "200 ms",
-    "execution.checkpointing.incremental": "true",
     "restart-strategy.type": "none",
-    "state.backend.type": "rocksdb",
 }
 
 
-class Counted(us.KeyedProcessFunction):
-    seen = us.ValueStateDescriptor("seen", pa.int64())
-    ids = us.ListStateDescriptor("ids", pa.int64())
-
-    def process_element(self, row: Any, context: us.ProcessContext, out: us.Collector) -> None:
-        seen = context.state(self.seen)
-        seen.update((seen.value() or 0) + 1)
-        context.state(self.ids).add(row["id"])
-        kept = context.state(self.ids).get()
-        out.emit({"id": row["id"], "key": row["key"], "seen": seen.value(), "kept": len(kept)})
-
-
-def counted(lake: Path, *, parallelism: int, rate: float = 400) -> us.Environment:
-    env = us.Environment({"parallelism.default": str(parallelism)})
-    source = us.DatagenSource(COLUMNS, rows=ROWS, rows_per_second=rate, seed=3, splits=4)
-    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
-    returns = {"id": pa.int64(), "key": pa.int64(), "seen": pa.int64(), "kept": pa.int64()}
-    found = rows.key_by("key").process(Counted(), returns=returns).uid("counted")
-    found.sink_to(us.DeltaSink(str(lake))).uid("table")
-    return env
+def pipeline(lake: Path, *, parallelism: int, rate: float = 400) -> us.Environment:
+    return counted(lake, rows=ROWS, keys=KEYS, rate=rate, parallelism=parallelism, splits=4)
 
 
 @pytest.fixture(scope="module")
@@ -65,15 +40,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
     work = tmp_path_factory.mktemp("cluster")
     with EmbeddedCluster("local", Configuration(), workdir=work, rest=False) as cluster:
         yield cluster
-
-
-def start(
-    cluster: EmbeddedCluster,
-    env: us.Environment,
-    savepoint: str | None = None,
-    config: Mapping[str, str] | None = None,
-) -> EmbeddedJobClient:
-    return submit(cluster, env, CONFIG | dict(config or {}), savepoint, by_value=[sys.modules[__name__]])
 
 
 def under_way(job: EmbeddedJobClient, checkpoints: int) -> JobInfo:
@@ -102,21 +68,11 @@ def assert_native_and_whole(path: str, subtasks: int) -> None:
         query(savepoint, 'SELECT * FROM "counted/seen"')
 
 
-def assert_exact(lake: Path) -> None:
-    rows = DeltaTable(str(lake)).to_pyarrow_table().to_pylist()
-    assert sorted(row["id"] for row in rows) == list(range(ROWS))
-    by_key: dict[int, list[int]] = {}
-    for row in rows:
-        assert row["kept"] == row["seen"]
-        by_key.setdefault(row["key"], []).append(row["seen"])
-    assert all(sorted(seen) == list(range(1, len(seen) + 1)) for seen in by_key.values())
-
-
 def test_a_job_goes_on_exactly_from_native_savepoints_moved_drained_and_claimed(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     lake, made = tmp_path / "lake", str(tmp_path / "made")
-    first = start(cluster, counted(lake, parallelism=2))
+    first = start(cluster, pipeline(lake, parallelism=2), CONFIG)
     done = under_way(first, checkpoints=2).checkpoints_completed
     beside = first.savepoint(made, format="native")
     assert_native_and_whole(beside, subtasks=2)
@@ -129,7 +85,7 @@ def test_a_job_goes_on_exactly_from_native_savepoints_moved_drained_and_claimed(
     moved.parent.mkdir()
     shutil.move(stopped.removeprefix("file://"), moved)
     shutil.rmtree(cluster.workdir / "checkpoints" / first.job_id, ignore_errors=True)
-    wide = start(cluster, counted(lake, parallelism=4), str(moved))
+    wide = start(cluster, pipeline(lake, parallelism=4), CONFIG, str(moved))
     under_way(wide, checkpoints=1)
     terminal = wide.stop(drain=True, target=made, format="native")
     resumable = wide.result(WAIT_S).resumable_savepoint
@@ -140,13 +96,13 @@ def test_a_job_goes_on_exactly_from_native_savepoints_moved_drained_and_claimed(
 
     last = start(
         cluster,
-        counted(lake, parallelism=1, rate=40_000),
+        pipeline(lake, parallelism=1, rate=40_000),
+        CONFIG | {"execution.state-recovery.claim-mode": "CLAIM"},
         resumable,
-        {"execution.state-recovery.claim-mode": "CLAIM"},
     )
     result = last.wait(WAIT_S)
     assert result.state == "FINISHED", result.failure
-    assert_exact(lake)
+    assert_exact(lake, ROWS)
     assert not Path(resumable.removeprefix("file://")).exists(), "claimed: the job's, and it has ended"
 
 
@@ -154,11 +110,11 @@ def test_another_backend_refuses_a_native_savepoint_and_names_both(
     cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    job = start(cluster, counted(lake, parallelism=1))
+    job = start(cluster, pipeline(lake, parallelism=1), CONFIG)
     under_way(job, checkpoints=1)
     native = job.stop(target=str(tmp_path), format="native")
     config = {"state.backend.type": "hashmap", "restart-strategy.type": "exponential-delay"}
-    other = start(cluster, counted(lake, parallelism=1), native, config)
+    other = start(cluster, pipeline(lake, parallelism=1), CONFIG | config, native)
     result = other.wait(WAIT_S)
     assert (result.state, other.status().restarts) == ("FAILED", 0)
     assert result.failure is not None

@@ -11,16 +11,12 @@ no checkpoint names are found when the job has ended.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from crash_runs import Crashes, submit
-from deltalake import DeltaTable
+from counted_rows import assert_exact, counted, start
+from crash_runs import Crashes
 
-import unistream as us
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_info import JobInfo
@@ -29,37 +25,12 @@ from unistream.worker.local_folder import PREFIX
 WAIT_S = 90.0
 ROWS = 12_000
 KEYS = 500
-COLUMNS: dict[str, Any] = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(0, KEYS)}
 CONFIG = {
     "execution.checkpointing.interval": "300 ms",
-    "execution.checkpointing.incremental": "true",
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "10",
     "restart-strategy.fixed-delay.delay": "100 ms",
-    "state.backend.type": "rocksdb",
 }
-
-
-class Counted(us.KeyedProcessFunction):
-    seen = us.ValueStateDescriptor("seen", pa.int64())
-    ids = us.ListStateDescriptor("ids", pa.int64())
-
-    def process_element(self, row: Any, context: us.ProcessContext, out: us.Collector) -> None:
-        seen = context.state(self.seen)
-        seen.update((seen.value() or 0) + 1)
-        context.state(self.ids).add(row["id"])
-        kept = context.state(self.ids).get()
-        out.emit({"id": row["id"], "key": row["key"], "seen": seen.value(), "kept": len(kept)})
-
-
-def counted(lake: Path) -> us.Environment:
-    env = us.Environment({"parallelism.default": "2"})
-    source = us.DatagenSource(COLUMNS, rows=ROWS, rows_per_second=2_000, seed=3, splits=2)
-    rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
-    returns = {"id": pa.int64(), "key": pa.int64(), "seen": pa.int64(), "kept": pa.int64()}
-    found = rows.key_by("key").process(Counted(), returns=returns).uid("counted")
-    found.sink_to(us.DeltaSink(str(lake / "counted"))).uid("table")
-    return env
 
 
 @pytest.mark.parametrize(
@@ -72,9 +43,10 @@ def test_workers_killed_in_snapshots_of_rocksdb_leave_nothing_behind(
 ) -> None:
     (tmp_path / "tmp").mkdir()
     config = Configuration({"heartbeat.interval": "200 ms", "io.tmp.dirs": str(tmp_path / "tmp")})
+    table = tmp_path / "lake" / "counted"
     crashes.arm(*points)
     with EmbeddedCluster("local", config, workdir=tmp_path / "work", rest=False) as cluster:
-        job = submit(cluster, counted(tmp_path / "lake"), CONFIG, by_value=[sys.modules[__name__]])
+        job = start(cluster, counted(table, rows=ROWS, keys=KEYS, rate=2_000), CONFIG)
         info = job.wait_for(lambda info: _went_on(info) and crashes.all_happened, WAIT_S)
         crashes.assert_happened()
         workers = {subtask.task_manager for subtask in info.subtasks}
@@ -87,7 +59,7 @@ def test_workers_killed_in_snapshots_of_rocksdb_leave_nothing_behind(
         assert result.state == "FINISHED", result.failure
     assert _files(stored) == [], "nor does a finished job leave any"
     assert list((tmp_path / "tmp").glob(f"{PREFIX}*")) == []
-    _assert_exact(tmp_path / "lake" / "counted")
+    assert_exact(table, ROWS)
 
 
 def _went_on(info: JobInfo) -> bool:
@@ -96,13 +68,3 @@ def _went_on(info: JobInfo) -> bool:
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def _assert_exact(table: Path) -> None:
-    rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
-    assert sorted(row["id"] for row in rows) == list(range(ROWS))
-    by_key: dict[int, list[int]] = {}
-    for row in rows:
-        assert row["kept"] == row["seen"]
-        by_key.setdefault(row["key"], []).append(row["seen"])
-    assert all(sorted(seen) == list(range(1, len(seen) + 1)) for seen in by_key.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
 
 from pyarrow import flight
 
@@ -17,10 +16,8 @@ from unistream.model.messages import Answer, ChannelDescriptor, Request
 from unistream.net import wire
 from unistream.net.in_channel import InChannel
 from unistream.net.incoming import IncomingStream
-from unistream.net.peers import Alarms, Connections, connect
+from unistream.net.peers import CLOSE_JOIN_S, Alarms, Connections, connect
 from unistream.port.transport import InputSink
-
-CLOSE_JOIN_S: Final = 2.0  # a cancelled read returns at once; this is for a thread inside its sink
 
 
 class FlightControlClient:

@@ -55,6 +55,8 @@ class OutgoingStream:
         self._partitions = partitions
         self._outbox = Outbox()
         self._sender = _Sender(edge, writer, self._outbox)
+        self.writing = threading.Thread(target=self._sender.run, name=f"flight-out-{edge}", daemon=True)
+        """Lives a last instant longer than `run`: who closes the server joins it."""
 
     def close(self, reason: UnistreamError) -> None:
         """The consumer is told; the call ends when it has closed its side. Does not wait."""
@@ -68,8 +70,7 @@ class OutgoingStream:
             Unreachable: it has left channels open.
             flight.FlightError, …: the connection broke.
         """
-        writing = threading.Thread(target=self._sender.run, name=f"flight-out-{self._edge}", daemon=True)
-        writing.start()
+        self.writing.start()
         try:
             self._read()
         finally:

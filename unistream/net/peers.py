@@ -20,6 +20,7 @@ from unistream.net import wire
 
 _LOG: Final = logging.getLogger("unistream.net")
 
+CLOSE_JOIN_S: Final = 2.0  # a cancelled read returns at once; this is for a thread inside a sink
 CONNECTIONS_MAX: Final = 4  # Flink's taskmanager.network.max-num-tcp-connections is 1; gRPC's are slower
 
 
@@ -142,11 +143,14 @@ class Alarms:
             self._set.pop(number, None)
 
     def close(self) -> None:
-        """Nothing is called any more."""
+        """Nothing is called any more; waits for a call in progress, CLOSE_JOIN_S at most."""
         with self._changed:
             self._closed = True
             self._set.clear()
             self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(CLOSE_JOIN_S)
 
     def _run(self) -> None:
         while (due := self._await_due()) is not None:

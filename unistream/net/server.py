@@ -24,6 +24,7 @@ from unistream.port.transport import ControlHandler, PartitionSource
 
 CLOSE_GRACE_S: Final = 1.0  # for calls in progress to end by themselves
 CLOSE_BREAK_S: Final = 2.0  # for calls whose connection was cut
+CLOSE_JOIN_S: Final = 1.0  # for threads whose call is over: they have nothing left to do
 
 _LOG: Final = logging.getLogger("unistream.net")
 
@@ -82,7 +83,8 @@ class FlightServer:
         return self._address
 
     def close(self) -> None:
-        """Ends all calls and streams (consumers see Unreachable) within CLOSE_GRACE_S + CLOSE_BREAK_S.
+        """Ends all calls and streams (consumers see Unreachable) within CLOSE_GRACE_S + CLOSE_BREAK_S, and
+        waits until their threads are gone, CLOSE_JOIN_S at most.
 
         May be called again, but not from a control handler: that call would wait for itself.
         """
@@ -98,18 +100,19 @@ class FlightServer:
             if ending.is_alive():
                 break_connections(self._address)
                 ending.join(CLOSE_BREAK_S)
-            if ending.is_alive():
+            if ending.is_alive() or not self._streams.join(CLOSE_JOIN_S):
                 _LOG.error("event=server_close_timeout address=%s", self._address)
             if self._folder:
                 self._folder.close()
 
 
 class _Streams:
-    """The open streams, so that close reaches them."""
+    """The open streams, so that close reaches them, and threads that are about to end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: set[OutgoingStream] = set()
+        self._ending: list[threading.Thread] = []  # not their streams, which must not outlive their calls
         self._closing = False
 
     def add(self, stream: OutgoingStream) -> None:
@@ -122,6 +125,7 @@ class _Streams:
     def remove(self, stream: OutgoingStream) -> None:
         with self._lock:
             self._open.discard(stream)
+            self._ending = [thread for thread in [*self._ending, stream.writing] if thread.is_alive()]
 
     def close(self) -> None:
         with self._lock:
@@ -129,6 +133,16 @@ class _Streams:
             streams = list(self._open)
         for stream in streams:
             stream.close(_closes())
+
+    def join(self, patience_s: float) -> bool:
+        """After all calls: waits until their threads are gone. False: one is not, after `patience_s`."""
+        with self._lock:
+            ending = self._ending
+        for thread in ending:
+            thread.join(patience_s)
+            if thread.is_alive():
+                return False
+        return True
 
 
 def _closes() -> Unreachable:

@@ -5,6 +5,11 @@ that does as it is told: deterministic tests of what happens between tasks.
     job.run()                                  # until nobody has anything to do
     job.trigger(SnapshotKind.CHECKPOINT)       # barriers flow, acks are collected
     job.run()                                  # ... all acked: tasks are told that it completed
+    again = TaskJob(other, chains, restore=job.completed, store=job.store)
+
+Channels, and what is read of a snapshot, also by a graph of other parallelisms, are those that a master
+gives: `model.plan`, `core.state_assignment`, `core.in_flight`. A job of two vertices that many tests want
+is in `task_harness_numbers`.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,18 +34,16 @@ from unistream.base.ids import (
     VertexId,
 )
 from unistream.core.in_flight import with_in_flight
+from unistream.core.state_assignment import assign_state
 from unistream.model.chain import Chain
 from unistream.model.elements import SavepointFormat, SnapshotKind
-from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
+from unistream.model.graph import JobGraph, JobVertex
 from unistream.model.messages import (
     AssignSplits,
-    ChannelDescriptor,
     CheckpointAborted,
     CheckpointAcked,
     CheckpointCompleted,
     CheckpointDeclined,
-    GateDescriptor,
-    PartitionDescriptor,
     Split,
     TaskDeployment,
     TaskFailure,
@@ -48,15 +51,8 @@ from unistream.model.messages import (
     ToJobManager,
     TriggerCheckpoint,
 )
-from unistream.model.snapshot import (
-    KeyedShare,
-    ListShare,
-    Manifest,
-    OperatorRestore,
-    TaskRestore,
-    TaskSnapshot,
-    VertexSnapshot,
-)
+from unistream.model.plan import ExecutionPlan, Place
+from unistream.model.snapshot import Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
 from unistream.testing.harness import ManualClock
 from unistream.testing.task_services import InlineExecutor, MemoryStateStore, NoRemote
 from unistream.worker.blocking_store import BlockingPartitions
@@ -71,17 +67,23 @@ from unistream.worker.task_state import Done, StepResult, TaskState, Waiting
 _JOB = JobId("0" * 32)
 _LINEAGE = LineageId("lineage")
 _EPOCH = LeaderEpoch(1)
-_HERE = TaskManagerId("here")
+_HERE = Place(TaskManagerId("here"), "")
 
 
 @dataclass
 class Snapshot:
-    """One checkpoint or savepoint of the harness."""
+    """One checkpoint or savepoint of the harness.
+
+    Attributes:
+        acks: What each subtask has said of it.
+        finished_before: Subtasks that had ended when it was triggered.
+        graph: Of the job that triggered it; None: of the one that starts from it.
+    """
 
     checkpoint_id: CheckpointId
     kind: SnapshotKind
     expected: set[SubtaskId]
-    acked: dict[SubtaskId, TaskSnapshot] = field(default_factory=dict)
+    acks: dict[SubtaskId, CheckpointAcked] = field(default_factory=dict)
     finished_before: frozenset[SubtaskId] = frozenset()
     completed: bool = False
     graph: JobGraph | None = None
@@ -90,33 +92,47 @@ class Snapshot:
     def directory(self) -> str:
         return f"chk-{self.checkpoint_id}"
 
-    def manifest(self) -> Manifest:
-        """What a master would have written of one that a job has triggered."""
-        assert self.graph is not None, "no job has triggered it"
+    @property
+    def acked(self) -> dict[SubtaskId, TaskSnapshot]:
+        return {subtask: ack.snapshot for subtask, ack in self.acks.items()}
+
+    @property
+    def finished(self) -> frozenset[SubtaskId]:
+        """Subtasks whose operators had no more to do when their part of it was taken."""
+        return self.finished_before | {s for s, state in self.acked.items() if state.finished}
+
+    def restores(self, graph: JobGraph) -> dict[SubtaskId, TaskRestore]:
+        """What a master would give each subtask of `graph` that starts from it.
+
+        Raises:
+            ConfigError: it does not fit.
+        """
+        manifest, directory = self._manifest(self.graph or graph), self.directory
+        restores = assign_state(manifest, directory, graph, allow_non_restored=False)
+        return with_in_flight(restores, manifest, directory, graph, allow_non_restored=False)
+
+    def _manifest(self, graph: JobGraph) -> Manifest:
         return Manifest(
             job=_JOB,
-            job_name=self.graph.name,
+            job_name=graph.name,
             lineage=_LINEAGE,
             checkpoint_id=self.checkpoint_id,
             kind=self.kind,
             timestamp_ms=0,
-            vertices=tuple(self._vertex(vertex) for vertex in self.graph.vertices),
+            vertices=tuple(self._vertex(vertex) for vertex in graph.vertices),
         )
 
     def _vertex(self, vertex: JobVertex) -> VertexSnapshot:
         tasks = [SubtaskId(vertex.id, index) for index in range(vertex.parallelism)]
+        acked, finished = self.acked, self.finished
         return VertexSnapshot(
             vertex=vertex.id,
             name=vertex.name,
             operators=tuple(operator.uid for operator in vertex.operators),
             parallelism=vertex.parallelism,
             max_parallelism=vertex.max_parallelism,
-            subtasks=tuple(self.acked.get(task) for task in tasks),
-            finished_subtasks=tuple(
-                task.index
-                for task in tasks
-                if task in self.finished_before or (task in self.acked and self.acked[task].finished)
-            ),
+            subtasks=tuple(acked.get(task) for task in tasks),
+            finished_subtasks=tuple(task.index for task in tasks if task in finished),
         )
 
 
@@ -124,8 +140,8 @@ class TaskJob:
     """All tasks of `graph` in one thread.
 
     Args:
-        restore: A completed snapshot of an earlier job with the same parallelisms.
-        restores: What each subtask reads of it, instead, if the parallelisms are others.
+        restore: A completed snapshot of an earlier job, maybe of other parallelisms.
+        restores: What each subtask reads, instead of its part of `restore`.
         first_checkpoint: Id of the first snapshot.
         order: Vertices in the order in which their tasks are stepped; None = that of the graph.
         blocking: Where blocking partitions are kept; None: the graph has none.
@@ -152,14 +168,15 @@ class TaskJob:
         self.snapshots: dict[CheckpointId, Snapshot] = {}
         self.failures: dict[SubtaskId, TaskFailure] = {}
         self.completed: Snapshot | None = restore
-        self._next_id = first_checkpoint
+        self.next_checkpoint = first_checkpoint
         self._checkpointing = checkpointing
-        self._restore, self._restores = restore, restores
-        self._chains = chains
+        self._plan = ExecutionPlan(graph)
+        if restores is None:
+            restores = {} if restore is None else restore.restores(graph)
         self._folder: Path | None = None
         environment = self._environment(executor or InlineExecutor())
         network = TaskNetwork(
-            task_manager=_HERE,
+            task_manager=_HERE.task_manager,
             registry=PartitionRegistry(blocking),
             blocking=blocking,
             data_client=NoRemote(),
@@ -167,9 +184,9 @@ class TaskJob:
         )
         self.tasks: dict[SubtaskId, StreamTask] = {}
         for vertex_id in order or [vertex.id for vertex in graph.vertices]:
-            for index in range(graph.vertex(vertex_id).parallelism):
-                self.tasks[SubtaskId(vertex_id, index)] = build_task(
-                    self._deployment(SubtaskId(vertex_id, index)),
+            for subtask in self.subtasks(vertex_id):
+                self.tasks[subtask] = build_task(
+                    self._deployment(subtask, restores.get(subtask)),
                     chains[vertex_id],
                     environment=environment,
                     network=network,
@@ -177,24 +194,6 @@ class TaskJob:
                 )
 
     # --- driving ----------------------------------------------------------------------------------
-
-    def _environment(self, executor: Executor) -> TaskEnvironment:
-        return TaskEnvironment(
-            clock=self.clock,
-            report=self._on_report,
-            executor=executor,
-            state_writer=self.store.writer,
-            state_reader=self.store.reader,
-            crash_point=lambda _name: None,
-            state_folder=self._state_folder,
-        )
-
-    def _state_folder(self) -> Path:
-        """For keyed state on disk; the job's own, as attempts of several jobs have the same names here."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="unistream-task-job-"))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        return self._folder
 
     def run(self, only: Iterable[SubtaskId] | None = None, *, steps_max: int = 100_000) -> None:
         """Steps the tasks in turn until none has anything to do at the present time of the clock."""
@@ -214,8 +213,37 @@ class TaskJob:
                 return did
             did = True
 
+    def step_each(self, rounds: int = 1) -> None:
+        """One step of every task, one after the other."""
+        for _ in range(rounds):
+            for task in self.tasks.values():
+                task.step()
+
+    def step_until(self, reached: Callable[[], bool], *, rounds_max: int = 10_000) -> None:
+        """One step of every task, again and again."""
+        for _ in range(rounds_max):
+            if reached():
+                return
+            self.step_each()
+        raise AssertionError(f"not reached in {rounds_max} rounds: {self.states()}, {self.failures}")
+
+    def finish(self, *, rounds_max: int = 20) -> None:
+        """Checkpoints until all tasks have finished."""
+        for _ in range(rounds_max):
+            if set(self.states().values()) == {TaskState.FINISHED}:
+                return
+            self.run()
+            self.trigger(SnapshotKind.CHECKPOINT)
+            self.run()
+        raise AssertionError(f"it does not end: {self.states()}, {self.failures}")
+
     def task(self, vertex: str, index: int = 0) -> StreamTask:
         return self.tasks[SubtaskId(VertexId(vertex), index)]
+
+    def subtasks(self, vertex: str, *indexes: int) -> list[SubtaskId]:
+        """For `run`. No `indexes`: all of them."""
+        chosen = indexes or range(self.graph.vertex(VertexId(vertex)).parallelism)
+        return [SubtaskId(VertexId(vertex), index) for index in chosen]
 
     def assign(self, vertex: str, splits: Sequence[Split], *, index: int = 0, no_more: bool = False) -> None:
         """Gives splits to a source task."""
@@ -228,32 +256,43 @@ class TaskJob:
         """Triggers sources that run and tasks whose producers have all finished. `form`: of a savepoint."""
         running = {s for s, task in self.tasks.items() if not task.state.is_terminal}
         snapshot = Snapshot(
-            CheckpointId(self._next_id),
+            CheckpointId(self.next_checkpoint),
             kind,
             set(running),
             finished_before=frozenset(set(self.tasks) - running),
             graph=self.graph,
         )
-        self._next_id += 1
+        self.next_checkpoint += 1
         self.snapshots[snapshot.checkpoint_id] = snapshot
-        for subtask in running:
-            if all(producer not in running for producer in self._producers(subtask)):
-                self.tasks[subtask].mailbox.post(
-                    TriggerCheckpoint(
-                        attempt=self.tasks[subtask].deployment.attempt,
-                        checkpoint_id=snapshot.checkpoint_id,
-                        timestamp_ms=self.clock.wall_ms(),
-                        kind=kind,
-                        directory=snapshot.directory,
-                        format=form,
-                    )
-                )
+        heads = [subtask for subtask in running if not self._producers(subtask) & running]
+        self.send_trigger(snapshot, heads, form)
         return snapshot
 
-    def abort(self, checkpoint_id: CheckpointId) -> None:
-        """Tells all tasks that it will not complete."""
+    def send_trigger(
+        self,
+        snapshot: Snapshot,
+        only: Iterable[SubtaskId],
+        form: SavepointFormat = SavepointFormat.CANONICAL,
+    ) -> None:
+        """To `only` these, whatever they do: a master may ask twice, or too late."""
+        for subtask in only:
+            task = self.tasks[subtask]
+            task.mailbox.post(
+                TriggerCheckpoint(
+                    attempt=task.deployment.attempt,
+                    checkpoint_id=snapshot.checkpoint_id,
+                    timestamp_ms=self.clock.wall_ms(),
+                    kind=snapshot.kind,
+                    directory=snapshot.directory,
+                    format=form,
+                )
+            )
+
+    def abort(self, checkpoint_id: CheckpointId, only: Iterable[SubtaskId] | None = None) -> None:
+        """Tells all tasks (or `only` some, so far) that it will not complete."""
         latest = self.completed.checkpoint_id if self.completed else None
-        for task in self.tasks.values():
+        for subtask in self.tasks if only is None else only:
+            task = self.tasks[subtask]
             task.mailbox.post(
                 CheckpointAborted(
                     attempt=task.deployment.attempt, checkpoint_id=checkpoint_id, latest_completed=latest
@@ -281,10 +320,10 @@ class TaskJob:
     def _on_report(self, message: ToJobManager) -> None:
         self.reports.append(message)
         match message:
-            case CheckpointAcked(attempt=attempt, checkpoint_id=checkpoint_id, snapshot=state):
+            case CheckpointAcked(attempt=attempt, checkpoint_id=checkpoint_id):
                 snapshot = self.snapshots[checkpoint_id]
-                snapshot.acked[attempt.subtask] = state
-                if snapshot.expected <= snapshot.acked.keys():
+                snapshot.acks[attempt.subtask] = message
+                if snapshot.expected <= snapshot.acks.keys():
                     self._on_complete(snapshot)
             case CheckpointDeclined(checkpoint_id=checkpoint_id):
                 self.abort(checkpoint_id)
@@ -302,60 +341,40 @@ class TaskJob:
 
     # --- deployment -------------------------------------------------------------------------------
 
-    def _attempt(self, subtask: SubtaskId) -> AttemptId:
-        return AttemptId(_JOB, subtask.vertex, subtask.index, 0)
+    def _environment(self, executor: Executor) -> TaskEnvironment:
+        return TaskEnvironment(
+            clock=self.clock,
+            report=self._on_report,
+            executor=executor,
+            state_writer=self.store.writer,
+            state_reader=self.store.reader,
+            crash_point=lambda _name: None,
+            state_folder=self._state_folder,
+        )
 
-    def _deployment(self, subtask: SubtaskId) -> TaskDeployment:
-        vertex = self.graph.vertex(subtask.vertex)
-        gates = []
-        for input_index in range(vertex.inputs):
-            edges = [e for e in self.graph.inputs_of(vertex.id) if e.input_index == input_index]
-            channels = [channel for edge in edges for channel in self._channels(edge, subtask.index)]
-            gates.append(GateDescriptor(input_index=input_index, channels=tuple(channels)))
+    def _state_folder(self) -> Path:
+        """For keyed state on disk; the job's own, as attempts of several jobs have the same names here."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="unistream-task-job-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
+
+    def _deployment(self, subtask: SubtaskId, restore: TaskRestore | None) -> TaskDeployment:
+        attempts = {one: AttemptId(_JOB, one.vertex, one.index, 0) for one in self._plan.subtasks}
         return TaskDeployment(
-            attempt=self._attempt(subtask),
+            attempt=attempts[subtask],
             job_name=self.graph.name,
             lineage=_LINEAGE,
             epoch=_EPOCH,
-            vertex=vertex,
+            vertex=self.graph.vertex(subtask.vertex),
             artifact="",
-            gates=tuple(gates),
-            partitions=tuple(self._partition(e, subtask.index) for e in self.graph.outputs_of(vertex.id)),
-            restore=self._task_restore(subtask),
+            gates=self._plan.gates(subtask, attempts, dict.fromkeys(attempts, _HERE)),
+            partitions=self._plan.partitions(subtask),
+            restore=restore,
             checkpoint_root="memory",
             checkpointing=self._checkpointing,
             config=self.graph.config,
         )
-
-    def _consumers(self, edge: JobEdge, producer: int) -> tuple[int, ...]:
-        if edge.ship is Ship.FORWARD:
-            return (producer,)
-        return tuple(range(self.graph.vertex(edge.target).parallelism))
-
-    def _partition(self, edge: JobEdge, producer: int) -> PartitionDescriptor:
-        target = self.graph.vertex(edge.target)
-        return PartitionDescriptor(
-            edge=edge.id,
-            ship=edge.ship,
-            consumers=self._consumers(edge, producer),
-            consumer_parallelism=target.parallelism,
-            consumer_max_parallelism=target.max_parallelism,
-            key_columns=edge.key_columns,
-            type=edge.partition,
-        )
-
-    def _channels(self, edge: JobEdge, consumer: int) -> list[ChannelDescriptor]:
-        return [
-            ChannelDescriptor(
-                producer=self._attempt(SubtaskId(edge.source, producer)),
-                edge=edge.id,
-                subpartition=self._consumers(edge, producer).index(consumer),
-                task_manager=_HERE,
-                address="",
-            )
-            for producer in range(self.graph.vertex(edge.source).parallelism)
-            if consumer in self._consumers(edge, producer)
-        ]
 
     def _producers(self, subtask: SubtaskId) -> set[SubtaskId]:
         return {
@@ -363,36 +382,3 @@ class TaskJob:
             for gate in self.tasks[subtask].deployment.gates
             for channel in gate.channels
         }
-
-    def _task_restore(self, subtask: SubtaskId) -> TaskRestore | None:
-        if self._restores is not None:
-            return self._restores.get(subtask)
-        snapshot = self._restore
-        if snapshot is None:
-            return None
-        siblings = [
-            SubtaskId(subtask.vertex, i) for i in range(self.graph.vertex(subtask.vertex).parallelism)
-        ]
-        states = [snapshot.acked.get(sibling) for sibling in siblings]
-        finished = all(
-            sibling in snapshot.finished_before or (state is not None and state.finished)
-            for sibling, state in zip(siblings, states, strict=True)
-        )
-        own = states[subtask.index]
-        operators = {}
-        for uid, handle in (own.operators if own else {}).items():
-            operators[uid] = OperatorRestore(
-                keyed=tuple(KeyedShare(handle=k, start=0, stop=len(k.key_groups)) for k in handle.keyed),
-                lists=tuple(ListShare(handle=one, start=0, stop=one.count) for one in handle.lists),
-            )
-        restore = TaskRestore(
-            root=snapshot.directory,
-            checkpoint_id=snapshot.checkpoint_id,
-            operators={} if finished else operators,
-            finished=finished,
-        )
-        if not any(state.in_flight for state in snapshot.acked.values()):
-            return restore
-        manifest, directory = snapshot.manifest(), snapshot.directory
-        restores = {subtask: restore}
-        return with_in_flight(restores, manifest, directory, self.graph, allow_non_restored=False)[subtask]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from worker_partitions import batch_of, descriptor_of, values_of
 
 from unistream.base.errors import PartitionLost, Transient
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, TaskManagerId, VertexId
@@ -24,7 +25,7 @@ from unistream.model.elements import (
 )
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups, subtask_of_key_group
-from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
+from unistream.model.messages import ChannelDescriptor
 from unistream.port.transport import InputSink
 from unistream.testing.harness import ManualClock
 from unistream.worker.channels import LocalInputChannel, Subpartition
@@ -38,11 +39,6 @@ from unistream.worker.shipping import BATCH_BYTES_MAX, COALESCE_ROWS, split_over
 ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 0, 0)
 
 
-def _batch(count: int, start: int = 0) -> Batch:
-    values = np.arange(start, start + count, dtype=np.int64)
-    return Batch(pa.record_batch({"k": values % 97, "v": values}), pa.array(values))
-
-
 class _Room:
     def __init__(self) -> None:
         self.calls = 0
@@ -53,15 +49,7 @@ class _Room:
 
 def _partition(ship: Ship, consumers: int = 3, **options: Any) -> tuple[ResultPartition, ManualClock]:
     clock = ManualClock()
-    descriptor = PartitionDescriptor(
-        edge=EdgeId("e"),
-        ship=ship,
-        consumers=tuple(range(consumers)),
-        consumer_parallelism=consumers,
-        consumer_max_parallelism=128,
-        key_columns=("k",),
-        committables=options.get("committables", False),
-    )
+    descriptor = descriptor_of(ship, consumers, committables=options.get("committables", False))
     room = options.get("on_room", _Room())
     memory = options.get("memory", _memory()).partition("out", consumers)
     partition = ResultPartition(
@@ -84,17 +72,13 @@ def _read(partition: ResultPartition, index: int) -> list[Element]:
     return elements
 
 
-def _values(elements: list[Element]) -> list[int]:
-    return [v for e in elements if isinstance(e, Batch) for v in e.records.column("v").to_pylist()]
-
-
 # --- ship strategies ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("consumers", [1, 2, 3, 7, 128])
 def test_a_hash_edge_sends_each_row_to_the_owner_of_its_key_group_in_order(consumers: int) -> None:
     partition, _ = _partition(Ship.HASH, consumers)
-    batches = [_batch(5_000, start) for start in (0, 5_000, 10_000)]
+    batches = [batch_of(5_000, start) for start in (0, 5_000, 10_000)]
     for batch in batches:
         partition.emit(batch)
     partition.broadcast(Watermark(1))
@@ -107,7 +91,7 @@ def test_a_hash_edge_sends_each_row_to_the_owner_of_its_key_group_in_order(consu
             groups = key_groups(batch.records, ["k"], 128)
             assert {subtask_of_key_group(128, consumers, int(g)) for g in groups} == {index}
             assert batch.timestamps == batch.records.column("v")
-        values = _values(elements)
+        values = values_of(elements)
         assert values == sorted(values)
         total += len(values)
     assert total == partition.rows_out == 15_000
@@ -135,7 +119,7 @@ def test_equal_numbers_go_to_one_owner_and_arrive_in_one_form(consumers: int) ->
 def test_small_slices_are_gathered_until_they_are_worth_a_batch() -> None:
     partition, _ = _partition(Ship.HASH, 2)
     for start in range(0, 4 * COALESCE_ROWS, 1_000):
-        partition.emit(_batch(1_000, start))
+        partition.emit(batch_of(1_000, start))
     sizes = [e.num_rows for e in _read(partition, 0) if isinstance(e, Batch)]
     assert sizes
     assert min(sizes) >= COALESCE_ROWS
@@ -144,21 +128,21 @@ def test_small_slices_are_gathered_until_they_are_worth_a_batch() -> None:
 def test_gathered_rows_leave_at_the_buffer_timeout() -> None:
     partition, clock = _partition(Ship.HASH, 2)
     clock.now_ms = 50
-    partition.emit(_batch(100))
+    partition.emit(batch_of(100))
     assert partition.flush_at_ms == 150
     clock.now_ms = 90
-    partition.emit(_batch(100))
+    partition.emit(batch_of(100))
     assert partition.flush_at_ms == 150
     assert _read(partition, 0) == []
     partition.flush()
     assert partition.flush_at_ms is None
-    assert len(_values(_read(partition, 0))) + len(_values(_read(partition, 1))) == 200
+    assert len(values_of(_read(partition, 0))) + len(values_of(_read(partition, 1))) == 200
 
 
 def test_a_schema_that_changes_on_the_way_keeps_its_batches_apart() -> None:
     partition, _ = _partition(Ship.HASH, 2)
-    partition.emit(_batch(100))
-    wider = _batch(100)
+    partition.emit(batch_of(100))
+    wider = batch_of(100)
     records = wider.records.append_column("more", pa.nulls(100))
     partition.emit(Batch(records, wider.timestamps))
     partition.flush()
@@ -169,10 +153,10 @@ def test_a_schema_that_changes_on_the_way_keeps_its_batches_apart() -> None:
 def test_round_robin_serves_everybody_and_splits_what_is_large() -> None:
     partition, _ = _partition(Ship.REBALANCE, 3)
     for start in range(6):
-        partition.emit(_batch(10, start * 10))
-    assert [len(_values(_read(partition, i))) for i in range(3)] == [20, 20, 20]
-    partition.emit(_batch(3 * COALESCE_ROWS))
-    assert [len(_values(_read(partition, i))) for i in range(3)] == [COALESCE_ROWS] * 3
+        partition.emit(batch_of(10, start * 10))
+    assert [len(values_of(_read(partition, i))) for i in range(3)] == [20, 20, 20]
+    partition.emit(batch_of(3 * COALESCE_ROWS))
+    assert [len(values_of(_read(partition, i))) for i in range(3)] == [COALESCE_ROWS] * 3
 
 
 @pytest.mark.parametrize(
@@ -180,17 +164,17 @@ def test_round_robin_serves_everybody_and_splits_what_is_large() -> None:
 )
 def test_broadcast_and_global(ship: Ship, rows: list[int]) -> None:
     partition, _ = _partition(ship)
-    partition.emit(_batch(10))
+    partition.emit(batch_of(10))
     partition.broadcast(EndOfData())
     read = [_read(partition, i) for i in range(3)]
-    assert [len(_values(elements)) for elements in read] == rows
+    assert [len(values_of(elements)) for elements in read] == rows
     assert all(elements[-1] == EndOfData() for elements in read)
 
 
 @pytest.mark.parametrize(("committables", "first"), [(False, "barrier"), (True, "rows")])
 def test_no_barrier_overtakes_what_a_sink_has_prepared(committables: bool, first: str) -> None:
     partition, _ = _partition(Ship.GLOBAL, 1, committables=committables)
-    partition.emit(_batch(3))
+    partition.emit(batch_of(3))
     overtaken = partition.send_barrier(CheckpointBarrier(CheckpointId(1), 0, alignment=Alignment.UNALIGNED))
     assert bool(overtaken) is not committables
     elements = _read(partition, 0)
@@ -198,8 +182,8 @@ def test_no_barrier_overtakes_what_a_sink_has_prepared(committables: bool, first
 
 
 def test_batches_above_the_limits_are_split() -> None:
-    assert split_oversized(_batch(0)) == ()
-    assert [b.num_rows for b in split_oversized(_batch(2 * BATCH_ROWS_MAX + 1))] == [43_691, 43_691, 43_691]
+    assert split_oversized(batch_of(0)) == ()
+    assert [b.num_rows for b in split_oversized(batch_of(2 * BATCH_ROWS_MAX + 1))] == [43_691, 43_691, 43_691]
     heavy = Batch(pa.record_batch({"s": ["x" * (BATCH_BYTES_MAX // 8)] * 20}))
     pieces = split_oversized(heavy)
     assert sum(b.num_rows for b in pieces) == 20
@@ -216,7 +200,7 @@ def test_a_partition_has_room_until_one_consumer_is_far_behind() -> None:
     partition, _ = _partition(Ship.BROADCAST, 2, on_room=room)
     for _ in range(LOCAL_QUEUE_BATCHES):
         assert partition.has_room
-        partition.emit(_batch(1))
+        partition.emit(batch_of(1))
     assert not partition.has_room
     partition.broadcast(Watermark(1))  # events need no room
     _read(partition, 0)
@@ -235,7 +219,7 @@ def test_a_consumer_that_is_gone_holds_nobody_back() -> None:
     assert gone is not None
     gone.release(Transient("gone"))
     for _ in range(LOCAL_QUEUE_BATCHES - 1):
-        partition.emit(_batch(1))
+        partition.emit(batch_of(1))
     assert partition.has_room
     assert gone.poll() is None
 
@@ -283,7 +267,7 @@ def test_a_local_channel_waits_for_its_producer_and_reads_by_reference() -> None
     assert heard.calls == 1
     assert channel.poll() is None
     channel.require_attached()
-    batch = _batch(5)
+    batch = batch_of(5)
     partition.emit(batch)
     assert heard.calls == 2
     assert channel.poll() is batch
@@ -332,7 +316,7 @@ def test_a_remote_channel_gives_the_credit_of_each_batch_back_when_it_is_taken()
     channel = RemoteInputChannel(_channel_descriptor(), wire, memory.gate("in", 1), 0)
     channel.open(lambda: None)
     assert wire.granted == memory.used == 2 * MIB
-    for element, size in ((_batch(1), 5_000), (Watermark(1), 0), (_batch(1), 6_000)):
+    for element, size in ((batch_of(1), 5_000), (Watermark(1), 0), (batch_of(1), 6_000)):
         channel.on_element(element, size)
     assert channel.queued == 3
     assert isinstance(channel.poll(), Batch)

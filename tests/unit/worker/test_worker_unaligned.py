@@ -3,87 +3,34 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import msgspec
-import pyarrow as pa
 import pytest
 
 from unistream.base.errors import ConfigError
-from unistream.base.ids import EdgeId, OperatorUid, SubtaskId, VertexId
 from unistream.base.limits import LOCAL_QUEUE_BATCHES
-from unistream.core.in_flight import with_in_flight
-from unistream.core.state_assignment import assign_state
-from unistream.model.chain import Chain, ChainNode, EdgeOutput
 from unistream.model.elements import Batch, SnapshotKind
-from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
-from unistream.model.messages import CheckpointAcked, Split
+from unistream.model.graph import JobGraph, Ship
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
-from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.base import BaseOperator
-from unistream.port.operator import SourceOperatorSpec
-from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows
-from unistream.testing.task_harness import Snapshot, TaskJob
-from unistream.worker.task_state import TaskState
+from unistream.testing.task_harness import TaskJob
+from unistream.testing.task_harness_numbers import (
+    ROWS_PER_POLL,
+    deal_numbers,
+    numbers_again,
+    numbers_graph,
+    numbers_job,
+    shake,
+)
+from unistream.worker.task_state import TaskState, Waiting
 
-KEYS = 13
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
 IN_TIME = UNALIGNED | {"execution.checkpointing.aligned-checkpoint-timeout": "5 ms"}
 AT_LEAST_ONCE = {"execution.checkpointing.mode": "AT_LEAST_ONCE"}
 
 
-class NumberReader:
-    """Split "i": numbers position..end, rows (number mod KEYS, number); a few at a time."""
-
-    def __init__(self) -> None:
-        self.position: dict[str, tuple[int, int]] = {}
-        self.last = False
-
-    def open(self, context: ReaderContext) -> None:
-        pass
-
-    def add_splits(self, splits: list[Split]) -> None:
-        for split in splits:
-            start, end = split.data.decode().split("-")
-            self.position[split.id] = (int(start), int(end))
-
-    def no_more_splits(self) -> None:
-        self.last = True
-
-    def poll(self) -> Polled:
-        for split_id, (start, end) in self.position.items():
-            if start < end:
-                stop = min(end, start + 7)
-                self.position[split_id] = (stop, end)
-                numbers = pa.array(range(start, stop), pa.int64())
-                keys = pa.array([n % KEYS for n in range(start, stop)], pa.int64())
-                return Rows(split_id, pa.record_batch({"k": keys, "v": numbers}), numbers)
-        return Exhausted() if self.last else Idle()
-
-    def snapshot(self) -> list[Split]:
-        return [Split(id=i, data=f"{start}-{end}".encode()) for i, (start, end) in self.position.items()]
-
-    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class NumberSource:
-    name = "numbers"
-    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-
-    def info(self) -> SourceInfo:
-        return SourceInfo(connector="numbers", options={}, bounded=True, pull=False)
-
-    def create_reader(self) -> NumberReader:
-        return NumberReader()
-
-
 class Collect(BaseOperator):
-    """What it has seen is its state, a union list that each subtask takes its own keys of; a key's numbers
-    of one split must come in order."""
+    """What it has seen, in order, is its state: a list of one element."""
 
     def __init__(self, results: list[int]) -> None:
         self.results = results
@@ -103,111 +50,58 @@ class Collect(BaseOperator):
         self.results += self.seen
 
 
-def _graph(sources: int, consumers: int, config: dict[str, str], ship: Ship = Ship.HASH) -> JobGraph:
-    def vertex(name: str, parallelism: int) -> JobVertex:
-        return JobVertex(
-            id=VertexId(name),
-            name=name,
-            operators=(OperatorInfo(uid=OperatorUid(name), name=name),),
-            parallelism=parallelism,
-            max_parallelism=32,
-            source=NumberSource().info() if name == "S" else None,
-            inputs=0 if name == "S" else 1,
-        )
-
-    edge = JobEdge(id=EdgeId("e"), source=VertexId("S"), target=VertexId("K"), ship=ship, key_columns=("k",))
-    vertices = (vertex("S", sources), vertex("K", consumers))
-    return JobGraph(name="numbers", vertices=vertices, edges=(edge,), config=config)
-
-
-class _Chains(dict[VertexId, Chain]):
-    """New operators for each task, as an artifact gives."""
-
-    def __init__(self, consumer: Callable[[], object]) -> None:
-        super().__init__()
-        self.consumer = consumer
-
-    def __getitem__(self, vertex: VertexId) -> Chain:
-        if vertex == "K":
-            return Chain(nodes=(ChainNode(uid=OperatorUid("K"), name="K", operator=self.consumer()),))
-        spec = SourceOperatorSpec(
-            source=NumberSource(), watermarks=WatermarkStrategy.for_monotonous_timestamps()
-        )
-        outputs = (EdgeOutput(edge=EdgeId("e")),)
-        return Chain(nodes=(ChainNode(uid=OperatorUid("S"), name="S", operator=spec, outputs=outputs),))
-
-
-def _job(
-    graph: JobGraph, results: list[int], *, rows: int = 0, last: TaskJob | None = None, first: int = 1
-) -> TaskJob:
-    """A job from the newest checkpoint of `last`, if that has one; else it reads `rows` for each source."""
-    snapshot = None if last is None else last.completed
-    job = TaskJob(
-        graph,
-        _Chains(lambda: Collect(results)),
-        restore=snapshot,
-        restores=None if snapshot is None or last is None else _restores(snapshot, graph),
-        store=None if last is None else last.store,
-        first_checkpoint=first,
-    )
-    for index in range(graph.vertices[0].parallelism):
-        splits = (
-            [] if snapshot else [Split(id=f"s{index}", data=f"{index * rows}-{(index + 1) * rows}".encode())]
-        )
-        job.assign("S", splits, index=index, no_more=True)
+def _full(graph: JobGraph, results: list[int], *, rows: int = 700) -> TaskJob:
+    """All but the consumers run until what they may queue is queued; consumers only start."""
+    job = numbers_job(lambda: Collect(results), graph)
+    deal_numbers(job, rows)
+    for subtask in job.subtasks("K"):
+        for _ in range(2):
+            job.tasks[subtask].step()
+    job.run(subtask for subtask in job.tasks if subtask.vertex != "K")
     return job
 
 
-def _restores(snapshot: Snapshot, new: JobGraph) -> dict:  # type: ignore[type-arg]
-    manifest = snapshot.manifest()
-    restores = assign_state(manifest, snapshot.directory, new, allow_non_restored=False)
-    return with_in_flight(restores, manifest, snapshot.directory, new, allow_non_restored=False)
-
-
-def _finish(job: TaskJob) -> None:
-    for _ in range(20):
-        if set(job.states().values()) == {TaskState.FINISHED}:
-            return
-        job.run()
-        job.trigger(SnapshotKind.CHECKPOINT)
-        job.run()
-    raise AssertionError(f"it does not end: {job.states()}, {job.failures}")
-
-
-def _fill(job: TaskJob) -> None:
-    """Sources run until all that they may queue is queued; consumers only start."""
-    for subtask, task in job.tasks.items():
-        if subtask.vertex == "K":
-            task.step()
-            task.step()
-    job.run([s for s in job.tasks if s.vertex == "S"])
-
-
-def _acks(job: TaskJob) -> dict[SubtaskId, CheckpointAcked]:
-    return {m.attempt.subtask: m for m in job.reports if isinstance(m, CheckpointAcked)}
+def _finish_again(last: TaskJob, results: list[int]) -> None:
+    """From its newest checkpoint."""
+    assert last.completed is not None
+    numbers_again(last, lambda: Collect(results), rows=0).finish()
 
 
 def test_barriers_overtake_all_that_waits_and_the_rows_are_restored_in_order() -> None:
     results: list[int] = []
-    graph = _graph(1, 1, UNALIGNED)
-    job = _job(graph, results, rows=700)
-    _fill(job)
+    graph = numbers_graph(1, 1, config=UNALIGNED)
+    job = _full(graph, results)
     before = job.task("K").counters.records_in
     snapshot = job.trigger(SnapshotKind.CHECKPOINT)
-    for _ in range(10):  # far fewer than what waits
-        for task in job.tasks.values():
-            task.step()
+    job.step_each(10)  # far fewer than what waits
     assert snapshot.completed
     assert before == 0
-    acks = _acks(job)
-    source, consumer = acks[SubtaskId(VertexId("S"), 0)], acks[SubtaskId(VertexId("K"), 0)]
+    source, consumer = (snapshot.acks[subtask] for vertex in "SK" for subtask in job.subtasks(vertex))
     assert source.unaligned
     assert consumer.unaligned
-    assert source.persisted_bytes > LOCAL_QUEUE_BATCHES * 7 * 16
+    assert source.persisted_bytes > LOCAL_QUEUE_BATCHES * ROWS_PER_POLL * 16
     assert source.state_bytes >= source.persisted_bytes
-    again = _job(graph, results, last=job, first=2)
-    _finish(again)
+    _finish_again(job, results)
     assert results == list(range(700))
+
+
+def test_a_barrier_overtakes_what_waits_before_a_task_that_may_not_read() -> None:
+    """The output of M is full: it takes no rows, but the barrier."""
+    results: list[int] = []
+    job = _full(numbers_graph(middle=True, config=UNALIGNED), results, rows=1_400)
+    stuck = [*job.subtasks("S"), *job.subtasks("M")]
+    read = job.task("M").counters.records_in
+    assert job.task("M").step() == Waiting(None, backpressured=True)
+    snapshot = job.trigger(SnapshotKind.CHECKPOINT)
+    job.run(stuck)
+    assert snapshot.acks.keys() == set(stuck)
+    assert all(ack.persisted_bytes for ack in snapshot.acks.values())
+    assert job.task("M").counters.records_in == read
+    job.run(job.subtasks("K"))
+    assert snapshot.completed
+    results.clear()
+    _finish_again(job, results)
+    assert results == list(range(1_400))
 
 
 @pytest.mark.parametrize("config", [UNALIGNED, IN_TIME], ids=["at once", "after a timeout"])
@@ -218,108 +112,92 @@ def test_rows_are_exact_wherever_it_is_killed_and_at_whatever_parallelism_it_goe
     """Steps, checkpoints, aborts and deaths in random order; after each death the parallelism changes."""
     rng = random.Random(seed)
     results: list[int] = []
-    rows, sources = 200, 2
-    job = _job(_graph(sources, 2, config), results, rows=rows)
-    first = 1
+    job = numbers_job(lambda: Collect(results), numbers_graph(2, 2, config=config))
+    numbers = deal_numbers(job, 200)
     for _ in range(4):  # deaths
-        for _ in range(rng.randrange(20, 200)):
-            if rng.random() < 0.04:
-                snapshot = job.trigger(SnapshotKind.CHECKPOINT)
-                first = snapshot.checkpoint_id + 1
-                if rng.random() < 0.2:
-                    job.abort(snapshot.checkpoint_id)
-            job.clock.now_ms += rng.randrange(3)
-            weights = [1 if s.vertex == "K" else 4 for s in job.tasks]
-            rng.choices(list(job.tasks.values()), weights)[0].step()
+        shake(job, rng, steps=rng.randrange(20, 200), checkpoints=0.04, aborts=0.2, sources=4)
         if job.failures:
             break
         done = job.completed
-        other = _graph(rng.randrange(1, 4), rng.randrange(1, 5), config)
-        graph = job.graph if done is None else other
+        other = numbers_graph(rng.randrange(1, 4), rng.randrange(1, 5), config=config)
         if done is None or not all(state.finished for state in done.acked.values()):
             results.clear()
-        job = _job(graph, results, rows=rows, last=job, first=first)
-    _finish(job)
+        job = numbers_again(job, lambda: Collect(results), None if done is None else other, rows=200)
+    job.finish()
     assert job.failures == {}
-    assert sorted(results) == list(range(sources * rows))
+    assert sorted(results) == list(range(numbers))
 
 
 def test_a_savepoint_is_never_unaligned() -> None:
-    job = _job(_graph(2, 2, UNALIGNED), [], rows=700)
-    _fill(job)
+    job = _full(numbers_graph(2, 2, config=UNALIGNED), [])
     snapshot = job.trigger(SnapshotKind.SAVEPOINT)
     job.run()
     assert snapshot.completed
-    assert not any(ack.unaligned or ack.persisted_bytes for ack in _acks(job).values())
+    assert not any(ack.unaligned or ack.persisted_bytes for ack in snapshot.acks.values())
 
 
 def test_forward_edges_are_aligned_and_the_next_edge_is_not() -> None:
     """What lies on a forward edge could not go to another parallelism, so nothing is stored of it."""
-    job = _job(_graph(2, 2, UNALIGNED, Ship.FORWARD), [], rows=700)
-    _fill(job)
+    job = _full(numbers_graph(2, 2, middle=True, config=UNALIGNED, ship=Ship.FORWARD), [])
     snapshot = job.trigger(SnapshotKind.CHECKPOINT)
     job.run()
     assert snapshot.completed
-    assert not any(ack.persisted_bytes for ack in _acks(job).values())
+    assert {s for s, ack in snapshot.acks.items() if ack.persisted_bytes} == set(job.subtasks("M"))
 
 
 def test_a_barrier_waits_for_its_timeout_and_then_overtakes() -> None:
     results: list[int] = []
-    graph = _graph(1, 1, IN_TIME)
-    job = _job(graph, results, rows=700)
-    _fill(job)
-    source = job.tasks[SubtaskId(VertexId("S"), 0)]
+    graph = numbers_graph(1, 1, config=IN_TIME)
+    job = _full(graph, results)
+    (source,) = job.subtasks("S")
     snapshot = job.trigger(SnapshotKind.CHECKPOINT)
-    job.run([SubtaskId(VertexId("S"), 0)])
-    assert _acks(job) == {}
+    job.run(job.subtasks("S", 0))
+    assert snapshot.acks == {}
     job.clock.now_ms += 5
-    job.run([SubtaskId(VertexId("S"), 0)])
-    assert _acks(job)[SubtaskId(VertexId("S"), 0)].persisted_bytes > 0
-    assert source.state is TaskState.RUNNING
+    job.run(job.subtasks("S", 0))
+    assert snapshot.acks[source].persisted_bytes > 0
+    assert job.tasks[source].state is TaskState.RUNNING
     job.run()
     assert snapshot.completed
     results.clear()
-    _finish(_job(graph, results, last=job, first=2))
+    _finish_again(job, results)
     assert results == list(range(700))
 
 
 def test_a_barrier_that_is_read_in_time_stays_aligned() -> None:
-    job = _job(_graph(2, 2, IN_TIME), [], rows=700)
-    _fill(job)
+    job = _full(numbers_graph(2, 2, config=IN_TIME), [])
     snapshot = job.trigger(SnapshotKind.CHECKPOINT)
     job.run()
     assert snapshot.completed
-    assert not any(ack.unaligned or ack.persisted_bytes for ack in _acks(job).values())
+    assert not any(ack.unaligned or ack.persisted_bytes for ack in snapshot.acks.values())
 
 
 def test_at_least_once_blocks_nothing_and_loses_nothing() -> None:
     results: list[int] = []
-    graph = _graph(2, 1, AT_LEAST_ONCE)
-    job = _job(graph, results, rows=400)
-    _fill(job)
-    consumer, other = job.task("K"), job.task("S", 1)
+    graph = numbers_graph(2, 1, config=AT_LEAST_ONCE)
+    job = _full(graph, results, rows=400)
+    consumer, source, other = job.task("K"), job.task("S", 0), job.task("S", 1)
     job.trigger(SnapshotKind.CHECKPOINT)
-    job.run([SubtaskId(VertexId("S"), 0)])  # its barrier goes out, the other one's does not
+    job.run(job.subtasks("S", 0))  # its barrier goes out, the other one's does not
     before = consumer.counters.records_in
     for _ in range(2_000):
         consumer.step()
-        job.tasks[SubtaskId(VertexId("S"), 0)].step()
+        source.step()
     assert consumer.counters.records_in > before + 300
     assert other.state is TaskState.RUNNING
     for _ in range(40):
         other.step()
         consumer.step()
     assert job.completed is not None
-    _finish(_job(graph, results, last=job, first=2))
+    _finish_again(job, results)
     assert set(results) == set(range(800))
     assert len(results) > 800
 
 
 def test_rows_on_an_edge_that_binds_them_are_refused_at_another_parallelism() -> None:
-    job = _job(_graph(1, 1, UNALIGNED), [], rows=700)
-    _fill(job)
+    job = _full(numbers_graph(1, 1, config=UNALIGNED), [])
     job.trigger(SnapshotKind.CHECKPOINT)
     job.run()
     assert job.completed is not None
     with pytest.raises(ConfigError, match=r"'S' -> 'K' \(forward\).*cannot be dealt out.*savepoint"):
-        _restores(job.completed, _graph(2, 2, UNALIGNED, Ship.FORWARD))
+        job.completed.restores(numbers_graph(2, 2, config=UNALIGNED, ship=Ship.FORWARD))
