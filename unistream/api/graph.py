@@ -99,6 +99,8 @@ class GraphBuilder:
             raise ConfigError(f"operator {node.name!r}: a uid is text, not {uid!r}")
         if not uid or len(uid) > UID_LENGTH_MAX:
             raise ConfigError(f"a uid has 1 to {UID_LENGTH_MAX} characters, not {len(uid)}")
+        if not uid.isprintable():
+            raise ConfigError(f"uid {uid!r}: line breaks and other control characters cannot be in it")
         for other in self.graph.nodes:
             if other.uid == uid and other is not node:
                 raise ConfigError(
@@ -189,14 +191,22 @@ def check_parallelism(parallelism: int, max_parallelism: int | None, what: str) 
     if isinstance(parallelism, bool) or not isinstance(parallelism, int):
         raise ConfigError(f"{what}: parallelism {parallelism!r} is not a whole number")
     if not 1 <= parallelism <= PARALLELISM_MAX:
-        raise ConfigError(f"{what}: parallelism {parallelism} is not between 1 and {PARALLELISM_MAX}")
+        raise ConfigError(
+            f"{what}: parallelism {parallelism} is not between 1 and {PARALLELISM_MAX}; change "
+            "set_parallelism(...) or parallelism.default"
+        )
     if max_parallelism is not None and parallelism > max_parallelism:
-        raise ConfigError(f"{what}: parallelism {parallelism} is above the max parallelism {max_parallelism}")
+        raise ConfigError(
+            f"{what}: parallelism {parallelism} is above the max parallelism {max_parallelism}; change "
+            "set_parallelism(...) or set_max_parallelism(...)"
+        )
     return parallelism
 
 
 def check_max_parallelism(max_parallelism: int, parallelism: int | None, what: str) -> int:
     """Raises ConfigError unless parallelism <= max_parallelism <= number of key groups there can be."""
+    if isinstance(max_parallelism, bool) or not isinstance(max_parallelism, int):
+        raise ConfigError(f"{what}: max parallelism {max_parallelism!r} is not a whole number")
     if not 1 <= max_parallelism <= KEY_GROUPS_MAX:
         raise ConfigError(f"{what}: max parallelism {max_parallelism} is not between 1 and {KEY_GROUPS_MAX}")
     if parallelism is not None and parallelism > max_parallelism:

@@ -32,11 +32,16 @@ class SlotSharingGroup:
     task_memory: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.name:
+        if not self.name or not isinstance(self.name, str):
             raise ConfigError("a slot sharing group needs a name")
         where = f"slot sharing group {self.name!r}"
         if (self.cpu_cores is None) != (self.task_memory is None):
             raise ConfigError(f"{where}: cpu_cores and task_memory are given together, or neither of them")
+        cores, memory = self.cpu_cores, self.task_memory
+        if cores is not None and (isinstance(cores, bool) or not isinstance(cores, int | float)):
+            raise ConfigError(f"{where}: cpu_cores {cores!r} is not a number")
+        if memory is not None and not isinstance(memory, str):
+            raise ConfigError(f"{where}: task_memory {memory!r} is not an amount such as '512 mb'")
         if self.cpu_cores is not None and not (math.isfinite(self.cpu_cores) and self.cpu_cores > 0):
             raise ConfigError(f"{where}: cpu_cores {self.cpu_cores!r} is not above 0")
         if self.task_memory is not None and self.profile.memory_mb == 0:

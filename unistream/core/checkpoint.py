@@ -106,6 +106,11 @@ class CheckpointCoordinator:
         return self._active
 
     @property
+    def why_inactive(self) -> str:
+        """When it is not active: why nobody can have a snapshot, and what to do."""
+        return self._run.why_inactive
+
+    @property
     def is_stopping(self) -> bool:
         """Tasks stand behind the barrier of a stop, or its savepoint is durable: nothing restarts alone."""
         reached = (Phase.TRIGGERED, Phase.FINALIZING)
@@ -159,7 +164,7 @@ class CheckpointCoordinator:
         if self._queue.is_repeated(request):
             return None
         if not self._active:
-            self._answer_error(request, "not all tasks are running; try again when it is RUNNING")
+            self._answer_error(request, self.why_inactive)
         elif self.stop is not None:
             self._answer_error(request, "the job is being stopped already")
         else:

@@ -56,6 +56,17 @@ class JobRun:
         self.has_blocking = any(link.partition.is_blocking for link in self.topology.links)
         self.stored = StoredExchanges(graph, self.tracker)
 
+    @property
+    def why_inactive(self) -> str:
+        """What a user is told who asks for what needs all tasks, when not all of them run."""
+        if self.has_blocking:
+            return (
+                "not all tasks are running: the job's stages run one after the other and store what they "
+                "exchange (execution.runtime-mode BATCH, or a blocking exchange); there may be no time when "
+                "all of them run"
+            )
+        return "not all tasks are running; try again when it is RUNNING"
+
     # --- what the strategies ask ------------------------------------------------------------------
 
     def state(self, subtask: SubtaskId) -> ExecutionState:

@@ -24,8 +24,6 @@ from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 
-NOT_RUNNING = "not all tasks are running; try again when it is RUNNING"
-
 
 class Rescaling:
     """At most one change at a time.
@@ -63,7 +61,7 @@ class Rescaling:
         if self._under_way:
             self._answer(event.request, "the job is being rescaled already")
         elif not self._coordinator.is_active:
-            self._answer(event.request, NOT_RUNNING)
+            self._answer(event.request, self._coordinator.why_inactive)
         elif wanted == widest:
             self._answer(event.request, None)
         else:

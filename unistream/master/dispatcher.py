@@ -19,6 +19,7 @@ from unistream.base.config import TASK_SLOTS, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
 from unistream.core import job_messages as jm
+from unistream.core.heartbeat_terms import heartbeat_terms
 from unistream.core.scaling import with_parallelism
 from unistream.core.vertex_names import vertices_named
 from unistream.master.catalogue import Catalogue
@@ -110,6 +111,7 @@ class Dispatcher:
             jobs=self,
             settings=WorkerSettings(
                 master=self._server.address,
+                heartbeat=heartbeat_terms(self._config),
                 config=self._config.to_dict(),
                 log_dir=self._services.log_dir,
                 active=self._services.traits.active,

@@ -20,8 +20,6 @@ from unistream.base.config import (
     CHECKPOINT_INTERVAL,
     CLAIM_MODE,
     HEARTBEAT_FAILURES,
-    HEARTBEAT_INTERVAL,
-    HEARTBEAT_TIMEOUT,
     SAVEPOINT_DIR,
     SLOT_REQUEST_TIMEOUT,
     STANDALONE_STARTUP,
@@ -37,6 +35,7 @@ from unistream.base.secrets import redacted_repr
 from unistream.core.blocklist import BlockRules
 from unistream.core.exchange_modes import why_no_checkpoints
 from unistream.core.graph_check import check
+from unistream.core.heartbeat_terms import heartbeat_terms
 from unistream.core.job_machine import JobMachine
 from unistream.core.job_settings import JobSettings, RestorePoint
 from unistream.core.max_parallelism import adapt_max_parallelism
@@ -234,14 +233,14 @@ def create_resource_machine(
     """The cluster's slots, by its configuration and what its host can do.
 
     Raises:
-        ConfigError: options of the workers' memory contradict each other.
+        ConfigError: options of the workers' memory, or of heartbeats, contradict each other.
     """
     traits = traits or HostTraits()
-    slots = config.get(TASK_SLOTS)
+    slots, heartbeat = config.get(TASK_SLOTS), heartbeat_terms(config)
     startup_ms = config.find(STANDALONE_STARTUP)
     return ResourceMachine(
         slots_per_worker=slots,
-        heartbeat_timeout_ms=config.get(HEARTBEAT_TIMEOUT),
+        heartbeat_timeout_ms=heartbeat.timeout_ms,
         idle_timeout_ms=config.get(WORKER_IDLE_TIMEOUT),
         start_timeout_ms=config.get(WORKER_START_TIMEOUT),
         max_workers=max_workers,
@@ -251,7 +250,7 @@ def create_resource_machine(
             slot=slot_profile(config, slots),
             largest=traits.largest,
             startup_ms=config.get(SLOT_REQUEST_TIMEOUT) if startup_ms is None else startup_ms,
-            probe_interval_ms=config.get(HEARTBEAT_INTERVAL),
+            probe_interval_ms=heartbeat.interval_ms,
             unreachable_after=max(0, config.get(HEARTBEAT_FAILURES)),
             block=BlockRules(
                 failures=config.get(BLOCK_FAILURES),

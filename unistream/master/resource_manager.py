@@ -21,6 +21,7 @@ from msgspec import structs
 
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId, TaskManagerId
+from unistream.core.heartbeat_terms import HeartbeatTerms
 from unistream.core.job_messages import SlotLease, SlotRequest
 from unistream.core.resource_messages import (
     AnnounceLoss,
@@ -51,6 +52,7 @@ from unistream.model.messages import (
     Heartbeat,
     Ping,
     Refused,
+    Registered,
     RegisterTaskManager,
     ReleaseTaskManager,
 )
@@ -94,6 +96,7 @@ class WorkerSettings:
     """What every new worker is told. `active`: the host starts workers; else they come by themselves."""
 
     master: str
+    heartbeat: HeartbeatTerms
     config: dict[str, str] = field(default_factory=dict)
     log_dir: str = ""
     active: bool = True
@@ -148,7 +151,7 @@ class ResourceManager:
         """What a job needs, gives back or holds on to."""
         self._mailbox.post(event)
 
-    def register(self, message: RegisterTaskManager) -> Ack | Refused:
+    def register(self, message: RegisterTaskManager) -> Registered | Refused:
         """First message of a worker."""
         if message.protocol != PROTOCOL_VERSION:
             return Refused(reason=f"protocol {message.protocol}, this master speaks {PROTOCOL_VERSION}")
@@ -181,7 +184,8 @@ class ResourceManager:
                 now_ms=self._clock.monotonic_ms(),
             )
         )
-        return Ack()
+        interval_ms, timeout_ms = self._settings.heartbeat
+        return Registered(heartbeat_interval_ms=interval_ms, heartbeat_timeout_ms=timeout_ms)
 
     def heartbeat(self, message: Heartbeat) -> Ack | Refused:
         with self._workers_lock:

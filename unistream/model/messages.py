@@ -349,6 +349,13 @@ class Ack(_Message, frozen=True, kw_only=True):
     """Received and will be acted on."""
 
 
+class Registered(_Message, frozen=True, kw_only=True):
+    """To a registration: the worker belongs to the cluster, and keeps to its times for heartbeats."""
+
+    heartbeat_interval_ms: int
+    heartbeat_timeout_ms: int
+
+
 class JobsOver(_Message, frozen=True, kw_only=True):
     """To a heartbeat: received, and these of the jobs that it names have ended. Nobody will read what is
     stored for them."""
@@ -414,5 +421,5 @@ TaskReport = (
 )
 """What a worker says about an attempt; the only messages to a JobManager that travel in bundles."""
 ToJobManager = RegisterTaskManager | Heartbeat | TaskReport | FetchArtifact
-Answer = Ack | JobsOver | Refused | Artifact | Answers
+Answer = Ack | Registered | JobsOver | Refused | Artifact | Answers
 Request = ToTaskManager | ToJobManager | Bundle

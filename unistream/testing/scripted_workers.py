@@ -74,7 +74,7 @@ class ScriptedWorkers:
                 host="scripted",
             )
         )
-        if isinstance(answer, mm.Ack):
+        if isinstance(answer, mm.Registered):
             self.registered.append(spec.id)
 
     def stop(self, task_manager: TaskManagerId) -> None:

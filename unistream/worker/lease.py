@@ -65,6 +65,10 @@ class Lease:
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
 
+    def keep_to(self, interval_ms: int, timeout_ms: int) -> None:
+        """The master's times instead of its own; before `start`."""
+        self._interval_ms, self._timeout_ms = interval_ms, timeout_ms
+
     def start(self) -> None:
         self.renew()
         self._beat_at_ms = self._clock.monotonic_ms() + self._interval_ms

@@ -49,6 +49,7 @@ from unistream.model.messages import (
     JobsOver,
     Ping,
     Refused,
+    Registered,
     RegisterTaskManager,
     ReleaseTaskManager,
     TaskDeployment,
@@ -210,6 +211,8 @@ class TaskManager:
             ending = Ending.FENCED if answer.fenced else Ending.BROKEN
             self._exit(f"the master refused the registration: {answer.reason}", ending)
             return
+        if isinstance(answer, Registered):
+            self._lease.keep_to(answer.heartbeat_interval_ms, answer.heartbeat_timeout_ms)
         _log.info("event=registered task_manager=%s address=%s", self._spec.id, self._server.address)
         _log.info("event=memory %s", self._memory.in_words())
         self._reports.start()

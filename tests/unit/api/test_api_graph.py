@@ -176,10 +176,18 @@ REFUSED = [
         "uid 'out-committer' is given to two",
         id="duplicate uid of a committer",
     ),
-    pytest.param(lambda env: flights(env).set_parallelism(0), "is not between 1 and", id="parallelism 0"),
+    pytest.param(
+        lambda env: flights(env).set_parallelism(0),
+        "parallelism 0 is not between 1 and 4096; change set_parallelism",
+        id="parallelism 0",
+    ),
+    pytest.param(
+        lambda env: flights(env).set_max_parallelism("4"), "'4' is not a whole number", id="max as text"
+    ),
+    pytest.param(lambda env: flights(env).uid("a\nb"), "control characters", id="uid of two lines"),
     pytest.param(
         lambda env: flights(env).set_max_parallelism(4).set_parallelism(5),
-        "above the max parallelism 4",
+        "above the max parallelism 4; change set_parallelism",
         id="above max",
     ),
     pytest.param(

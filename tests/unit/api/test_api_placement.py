@@ -138,6 +138,19 @@ def test_automatic_is_batch_for_bounded_sources() -> None:
             lambda env: rows(env).slot_sharing_group(""), "slot sharing group needs a name", id="no name"
         ),
         pytest.param(
+            lambda _: us.SlotSharingGroup("x", "2", "1 mb"),
+            "cpu_cores '2' is not a number",
+            id="cores as text",
+        ),
+        pytest.param(
+            lambda _: us.SlotSharingGroup("x", True, "1 mb"), "cpu_cores True is not a number", id="no cores"
+        ),
+        pytest.param(
+            lambda _: us.SlotSharingGroup("x", 1, 100),
+            "task_memory 100 is not an amount such as '512 mb'",
+            id="memory as a number",
+        ),
+        pytest.param(
             lambda _: us.SlotSharingGroup("x", cpu_cores=1),
             "'x': cpu_cores and task_memory",
             id="half a profile",

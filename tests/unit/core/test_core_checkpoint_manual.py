@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from core_cluster import Cluster, job_graph, stages
 from test_core_checkpoint import EVERY_2_S, INTERVAL, Rig, kinds
 
 from unistream.base.ids import CheckpointId
 from unistream.core import job_messages as jm
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobGraph
 
+SOURCE = job_graph().vertices[0].id
 ONE_AT_A_TIME = {"execution.checkpointing.max-concurrent-checkpoints": "1"}
 NO_SCHEDULE: dict[str, str] = {}
 
@@ -144,3 +147,28 @@ def test_a_job_that_is_being_stopped_takes_none() -> None:
     rig.ask(SnapshotKind.SUSPEND, "stop")
     take(rig)
     assert "being stopped" in (answers(rig)["r"][1] or "")
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        pytest.param(jm.SnapshotRequested(request="r", kind=SnapshotKind.CHECKPOINT), id="checkpoint"),
+        pytest.param(jm.SnapshotRequested(request="r", kind=SnapshotKind.TERMINATE), id="drain"),
+        pytest.param(jm.RescaleRequested(request="r", parallelism={SOURCE: 1}), id="rescale"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("graph", "told"),
+    [
+        pytest.param(job_graph(), "try again when it is RUNNING", id="a stream that starts"),
+        pytest.param(stages(), "stages run one after the other", id="stages, of which one runs"),
+    ],
+)
+def test_who_asks_while_not_all_tasks_run_is_told_whether_they_ever_will(
+    graph: JobGraph, told: str, wish: jm.SnapshotRequested | jm.RescaleRequested
+) -> None:
+    cluster = Cluster(graph)
+    cluster.handle(jm.Started())
+    cluster.grant()
+    cluster.handle(wish)
+    assert told in (cluster.answers["r"].error or "")

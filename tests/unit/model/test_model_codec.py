@@ -154,6 +154,7 @@ TO_JOB_MANAGER: list[m.ToJobManager] = [
 ]
 ANSWERS: list[m.Answer] = [
     m.Ack(),
+    m.Registered(heartbeat_interval_ms=1_000, heartbeat_timeout_ms=5_000),
     m.JobsOver(jobs=(JobId("job"),)),
     m.Refused(reason="no"),
     m.Artifact(content=bytes(range(256))),

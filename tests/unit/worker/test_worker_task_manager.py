@@ -45,6 +45,7 @@ from unistream.model.messages import (
     Heartbeat,
     PartitionDescriptor,
     Refused,
+    Registered,
     RegisterTaskManager,
     ReleaseTaskManager,
     Split,
@@ -129,6 +130,7 @@ class Master:
         self.artifact = artifact.pack(code)
         self.heard: queue.Queue[ToJobManager] = queue.Queue()
         self.refuse: type[Any] | None = None
+        self.terms: Registered | None = None
         self.fetched = 0
         self.metrics: dict[AttemptId, TaskMetrics] = {}
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
@@ -145,6 +147,8 @@ class Master:
         if isinstance(message, FetchArtifact):
             self.fetched += 1
             return Artifact(content=self.artifact)
+        if isinstance(message, RegisterTaskManager) and self.terms is not None:
+            return self.terms
         return Ack()
 
     def wait_for(self, kind: type[Any], **fields: Any) -> Any:
@@ -395,6 +399,18 @@ def test_a_refused_registration_ends_it(cluster: Cluster) -> None:
     cluster.master.refuse = RegisterTaskManager
     manager = cluster.start()
     assert manager.wait(WAIT_S)
+
+
+def test_a_worker_keeps_to_the_times_of_its_master(cluster: Cluster) -> None:
+    """Its own would have it beat, and give up, after the test's patience."""
+    cluster.master.terms = Registered(heartbeat_interval_ms=20, heartbeat_timeout_ms=500)
+    slow = {"heartbeat.interval": "1 h", "heartbeat.timeout": "2 h", "heartbeat.rpc-failure-threshold": "-1"}
+    manager = cluster.start(**slow)
+    for _ in range(3):
+        cluster.master.wait_for(Heartbeat)
+    cluster.master.server.close()
+    assert manager.wait(WAIT_S)
+    assert manager.ending is Ending.MASTER_LOST
 
 
 def test_a_silent_master_ends_it(cluster: Cluster) -> None:

@@ -23,10 +23,17 @@ SLOT_TIMEOUT: Final = ConfigOption(
     "Longest wait of a new task for the tasks of its slot's former lease to end.",
 )
 HEARTBEAT_INTERVAL: Final = ConfigOption(
-    "heartbeat.interval", Duration(1), "10 s", "Time between heartbeats, from worker to master and back."
+    "heartbeat.interval",
+    Duration(1),
+    "10 s",
+    "Time between heartbeats, from worker to master and back; shorter than heartbeat.timeout. Workers keep "
+    "to what their master is configured with.",
 )
 HEARTBEAT_TIMEOUT: Final = ConfigOption(
-    "heartbeat.timeout", Duration(1), "50 s", "A peer that is silent for longer is given up."
+    "heartbeat.timeout",
+    Duration(1),
+    "50 s",
+    "A peer that is silent for longer is given up. Workers keep to what their master is configured with.",
 )
 HEARTBEAT_FAILURES: Final = ConfigOption(
     "heartbeat.rpc-failure-threshold",

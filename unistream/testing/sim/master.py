@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from unistream.base.ids import JobId, LeaderEpoch, LineageId, TaskManagerId
 from unistream.core import job_messages as jm
+from unistream.core.heartbeat_terms import heartbeat_terms
 from unistream.core.job_machine import JobMachine
 from unistream.core.job_settings import JobSettings, RestorePoint
 from unistream.core.job_view import JobView
@@ -166,7 +167,11 @@ class SimDispatcher(Dispatcher):
             create_host=cluster.create_host,
             senders=self._senders,
             jobs=self,
-            settings=WorkerSettings(master=self.location, config=self._config.to_dict()),
+            settings=WorkerSettings(
+                master=self.location,
+                heartbeat=heartbeat_terms(self._config),
+                config=self._config.to_dict(),
+            ),
             clock=self._clock,
         )
         self._resources = self.resources

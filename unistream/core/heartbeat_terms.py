@@ -1,0 +1,32 @@
+"""How often peers beat, and when a silent one is given up."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from unistream.base.config import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Configuration
+from unistream.base.errors import ConfigError
+
+
+class HeartbeatTerms(NamedTuple):
+    """Both in milliseconds. A cluster's are its master's: a worker that registers takes them over, whatever
+    its own configuration says (Flink: the master asks for the heartbeats)."""
+
+    interval_ms: int
+    timeout_ms: int
+
+
+def heartbeat_terms(config: Configuration) -> HeartbeatTerms:
+    """Those of a configuration.
+
+    Raises:
+        ConfigError: peers would be given up between two heartbeats.
+    """
+    terms = HeartbeatTerms(config.get(HEARTBEAT_INTERVAL), config.get(HEARTBEAT_TIMEOUT))
+    if terms.interval_ms >= terms.timeout_ms:
+        raise ConfigError(
+            f"{HEARTBEAT_INTERVAL.key} is {terms.interval_ms} ms and {HEARTBEAT_TIMEOUT.key} "
+            f"{terms.timeout_ms} ms: every peer would be given up between two heartbeats; make the interval "
+            "shorter, a fifth of the timeout or less"
+        )
+    return terms
