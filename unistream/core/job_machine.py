@@ -337,16 +337,16 @@ class JobMachine:
     def _on_lost_order(
         self, attempt: AttemptId, event: Undelivered, states: tuple[ExecutionState, ...]
     ) -> None:
-        """Without it the task cannot go on; a refused deployment certainly does not run."""
+        """Without it the task cannot go on. A refused deployment certainly does not run; what is refused later
+        is so because the task has ended there, and what it ended by is on its way."""
         execution = self._parts.executions.find(attempt)
         if execution is None or execution.state not in states:
             return
+        text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
+        failure = TaskFailure(kind="Undelivered", message=text)
         if event.refused and execution.state is ExecutionState.DEPLOYING:
             self._parts.slots.distrust(attempt.subtask)
             self._parts.executions.move(execution, ExecutionState.FAILED, event.reason)
-        text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
-        failure = TaskFailure(kind="Undelivered", message=text)
-        if event.refused:
             self._life.fail(failure, execution)
         else:
             self._doubts.add(event.token, Doubt(attempt, failure, states, needed=states is _ALIVE))

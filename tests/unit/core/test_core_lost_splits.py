@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from core_cluster import EVERY_2_S, Cluster, job_graph, settings, stages
 
 from unistream.core import job_messages as jm
@@ -55,6 +56,27 @@ def test_a_reader_that_has_ended_well_has_got_what_was_sent_to_it() -> None:
     assert send.token in under_way
     assert send.token not in sources._undelivered
     assert state_of(cluster, send) == "FINISHED"
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_task_that_has_ended_when_splits_come_is_known_by_what_it_ended_by(told: bool) -> None:
+    """Its worker does not have it any more, and refuses; its own report is slower."""
+    cluster = Cluster(job_graph(bounded=False))
+    send = with_splits_under_way(cluster)
+    attempt = assignment(send).attempt
+    cluster.mail[send.task_manager].remove(send)
+    cluster.handle(jm.Undelivered(token=send.token or 0, reason="does not run here", refused=True))
+    assert cluster.machine.view().failure is None
+    if told:
+        cluster.fail(cluster.tasks[attempt])
+    else:
+        cluster.fire(jm.TimerKind.UNDELIVERED)
+    assert cluster.state == "RESTARTING"
+    failure = cluster.machine.view().failure
+    assert failure is not None
+    assert failure.message == "boom" if told else "does not run here" in failure.message
+    roots = [c.failure.message for c in cluster.of(jm.RecordException) if isinstance(c, jm.RecordException)]
+    assert roots == [failure.message]
 
 
 def test_a_source_that_had_finished_in_the_snapshot_is_sent_nothing() -> None:
