@@ -7,11 +7,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from unistream.testing.sim.batch import REQUIRED_MARKS, run_batch
 from unistream.testing.sim.run import run_seed
+from unistream.testing.sim.scenario import scenario_of
+from unistream.testing.sim.variants import varied
 
 SEEDS = int(os.environ.get("UNISTREAM_SIM_SEEDS", "2000"))
 JOBS = 2
@@ -36,6 +39,24 @@ def test_every_invariant_holds_in_every_run_and_every_rare_branch_is_reached() -
 def test_what_once_failed(seed: int) -> None:
     outcome = run_seed(seed)
     assert outcome.violation is None, f"make sim SEED={seed}"
+
+
+BEFORE_SHARING = (
+    *(25, 32, 65, 253, 1164, 1312, 1381, 5666, 4261, 651, 864, 1464),
+    *(2282, 6239, 59388, 98160, 80575, 75495),
+)
+"""Seeds that had failed when no run shared files: each keeps its meaning as long as it is the same run."""
+
+
+@pytest.mark.parametrize("seed", BEFORE_SHARING)
+def test_what_failed_before_there_were_shared_files_is_the_same_run(seed: int) -> None:
+    assert varied(scenario_of(Random(seed)), seed).sharing is None
+    assert seed in regressions()
+
+
+def test_about_one_run_in_four_shares_files() -> None:
+    drawn = sum(varied(scenario_of(Random(seed)), seed).sharing is not None for seed in range(2_000))
+    assert 440 < drawn < 600, drawn
 
 
 @pytest.mark.timeout(600)

@@ -68,8 +68,8 @@ class CheckpointStorage(Protocol):
 
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
         """Removes the manifest first, then all the rest (of a claimed one: what is its own), then these
-        files of the folder that the job's checkpoints share. Absent is fine; so is another call after a
-        failure.
+        files of the folder that the job's checkpoints share, but for those that an older one names which is
+        still there. Absent is fine; so is another call after a failure.
         """
 
     def claim(self, directory: str) -> None:

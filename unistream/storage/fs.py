@@ -175,10 +175,11 @@ class FsCheckpointStorage:
         """See the port. Only directories that this storage lays out are ever removed with all that is in
         them; of those that were claimed, what their manifest names.
 
-        While an older checkpoint is still there (its own removal failed), shared files stay: it may need
-        them. `clean_shared` finds them later.
+        Shared files that an older checkpoint names which is still there (its own removal failed, or nobody
+        could tell that it had been written) stay. `clean_shared` finds them later.
 
         Raises:
+            CorruptSnapshot: an older checkpoint cannot be read; shared files stay.
             ConfigError: it is neither a checkpoint below the root nor made by this object nor claimed.
             Transient: not all of it could be removed; the manifest is gone, so it is no snapshot any more.
         """
@@ -191,8 +192,9 @@ class FsCheckpointStorage:
                 remove_directory(location)
             else:
                 remove_named(location, claimed)
-            if shared and not _has_older(location):
-                remove_shared(shared_folder(location), shared)
+            if shared:
+                needed = _named_by_older(location)
+                remove_shared(shared_folder(location), [name for name in shared if name not in needed])
         except OSError as error:
             raise Transient(f"cannot remove {location.url}: {error}") from error
         self._given_out.discard(location.url)
@@ -289,18 +291,18 @@ def _is_before(name: str, checkpoint_id: CheckpointId | None) -> bool:
     return checkpoint_id is None or (number is not None and number < checkpoint_id)
 
 
-def _has_older(location: Location) -> bool:
-    """A checkpoint with a lower number is beside it, with its manifest."""
+def _named_by_older(location: Location) -> set[str]:
+    """Shared files of the checkpoints beside it that have a lower number and their manifest."""
     parent, _, own = location.path.rpartition("/")
     beside = Location(location.fs, parent, location.pause)
-    numbers = [_CHECKPOINT.fullmatch(name) for name in (own, *beside.names())]
-    first, others = numbers[0], numbers[1:]
-    return first is None or any(
-        other is not None
-        and int(other[1]) < int(first[1])
-        and beside.below(other[0], MANIFEST_NAME).size() is not None
-        for other in others
-    )
+    older = [one for one in _completed_in(beside) if _number(one.path) < _number(own)]
+    return {ref.path for one in older for ref in referenced_files(_read_manifest(one)) if ref.shared}
+
+
+def _number(path: str) -> int:
+    """Of a checkpoint's directory; of any other -1."""
+    found = _CHECKPOINT.fullmatch(path.rpartition("/")[2])
+    return -1 if found is None else int(found[1])
 
 
 def _create(target: Location, content: bytes) -> Created:

@@ -119,6 +119,34 @@ def test_files_stay_while_an_older_checkpoint_could_not_be_removed(job: Job) -> 
     assert not job.is_there(first, ref)
 
 
+def test_a_checkpoint_that_nobody_knows_of_keeps_its_own_files_only(job: Job) -> None:
+    """Whether 1 was written could not be told, so it stays for ever; what is newer must not stay with it."""
+    one, newer = job.upload(job.directory(1)), job.upload(job.directory(2))
+    unknown = job.checkpoint(1, one)
+    second, third = job.checkpoint(2, one, newer), job.checkpoint(3)
+    job.storage.discard(second, [one.path, newer.path])
+    assert job.is_there(unknown, one)
+    assert not job.is_there(third, newer)
+
+
+def test_files_of_a_checkpoint_that_was_given_up_go_although_older_ones_are_kept(job: Job) -> None:
+    kept, own = job.upload(job.directory(1)), job.upload(job.directory(2))
+    first = job.checkpoint(1, kept)
+    job.storage.discard(job.directory(2), [own.path])
+    assert job.is_there(first, kept)
+    assert not job.is_there(first, own)
+
+
+def test_files_stay_if_an_older_checkpoint_cannot_be_read(job: Job) -> None:
+    ref = job.upload(job.directory(1))
+    first, second = job.checkpoint(1, ref), job.checkpoint(2, ref)
+    fs = job.fs or fsspec.filesystem("file")
+    fs.pipe_file(f"{first.removeprefix('file://')}/_metadata", b"{}", mode="overwrite")
+    with pytest.raises(CorruptSnapshot):
+        job.storage.discard(second, [ref.path])
+    assert job.is_there(first, ref)
+
+
 def test_a_failure_between_the_directory_and_its_files_leaves_orphans_that_are_found(tmp_path: Path) -> None:
     job = Job(f"memory://{tmp_path.name}-killed", tmp_path / "000012.sst")
     assert job.fs is not None

@@ -5,6 +5,7 @@ Ids are those of docs/guide/simulation.md: I1 to I8, I11, I12, I14, I15. A viola
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -22,8 +23,9 @@ from unistream.core import job_messages as jm
 from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState
 from unistream.core.job import JOB_TRANSITIONS, JobStatus
 from unistream.model.elements import SnapshotKind
+from unistream.model.manifest_files import referenced_files
 from unistream.model.messages import DeployTask
-from unistream.model.snapshot import FileRef, Manifest, OperatorStateHandle
+from unistream.model.snapshot import Manifest, OperatorStateHandle
 from unistream.operator.sink import COMMITTER_STATE
 from unistream.port.operator import CommitPermit
 from unistream.testing.sim.results import owner
@@ -167,10 +169,7 @@ class Writes:
     def on_manifest(self, directory: str, manifest: Manifest, epoch: LeaderEpoch) -> None:
         """It has just become durable."""
         self._check_epoch(directory, epoch)
-        files = self._store.files.get(directory, {})
-        for ref in _files(manifest):
-            if len(files.get(ref.path, b"")) != ref.size:
-                raise self._world.violated(f"I7: {directory} refers to {ref.path}, which is not there")
+        self._check_files(directory, manifest)
         self._check_key_groups(directory, manifest)
         older = [
             m.checkpoint_id
@@ -183,14 +182,28 @@ class Writes:
             )
         self._outputs.on_manifest(manifest)
 
+    def _check_files(self, directory: str, manifest: Manifest) -> None:
+        """It refers only to what is there, with its size and checksum."""
+        own = self._store.files.get(directory, {})
+        for ref in referenced_files(manifest):
+            content = (self._store.shared.beside(directory) if ref.shared else own).get(ref.path)
+            if content is None:
+                raise self._world.violated(f"I7: {directory} refers to {ref.path}, which is not there")
+            if (len(content), hashlib.sha256(content).hexdigest()) != (ref.size, ref.sha256):
+                raise self._world.violated(f"I7: {directory} refers to {ref.path}, which has another content")
+            if ref.shared and ref.stored_for != manifest.checkpoint_id:
+                self._world.sometimes("a checkpoint refers to a file that was stored for an older one")
+
     def _check_key_groups(self, directory: str, manifest: Manifest) -> None:
         for vertex in manifest.vertices:
             for index, subtask in enumerate(vertex.subtasks):
                 for uid, handle in subtask.operators.items() if subtask is not None else ():
+                    stored = {group for table in handle.keyed for group in table.key_groups}
+                    for native in handle.native:
+                        stored.update(range(native.key_groups[0], native.key_groups[1] + 1))
                     foreign = {
                         group
-                        for table in handle.keyed
-                        for group in table.key_groups
+                        for group in stored
                         if owner(group, vertex.max_parallelism, len(vertex.subtasks)) != index
                     }
                     if foreign:
@@ -201,26 +214,28 @@ class Writes:
 
     def on_discard(self, directory: str, epoch: LeaderEpoch) -> None:
         self._check_epoch(f"removing {directory}", epoch)
+        if directory in self._store.given:
+            raise self._world.violated(f"I8: {directory} is removed, and it is a user's")
         manifest = self._store.manifests.get(directory)
         if manifest is None or manifest.job in self._store.results:
             return
-        if directory in self._store.given:
-            raise self._world.violated(f"I8: savepoint {directory} is removed, and a user was given it")
         newest = self._store.newest(manifest.job)
         if newest is not None and newest.directory == directory:
             raise self._world.violated(f"I8: {directory} is removed, the newest of a job that has not ended")
+
+    def on_shared_removed(self, parent: str, name: str, epoch: LeaderEpoch) -> None:
+        """Nobody may need it: neither a checkpoint of this job nor, where a user's job has not claimed it,
+        the one that another job has started from; they all lie beside it."""
+        self._check_epoch(f"removing {parent}/shared/{name}", epoch)
+        directory = self._store.shared.namer(parent, name)
+        if directory is not None:
+            raise self._world.violated(f"I8: {parent}/shared/{name} is removed, and {directory} refers to it")
 
     def _check_epoch(self, what: str, epoch: LeaderEpoch) -> None:
         if epoch < self._store.epoch:
             raise self._world.violated(
                 f"I4: {what} is written by leader {epoch}, but {self._store.epoch} leads"
             )
-
-
-def _files(manifest: Manifest) -> Iterable[FileRef]:
-    for handle in _operators(manifest):
-        yield from (part.file for part in handle.keyed)
-        yield from (part.file for part in handle.lists if part.file is not None)
 
 
 class Lives:

@@ -11,7 +11,7 @@ from unistream.model.partition_type import PartitionType
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.sink import CommitterOperator, SinkWriterOperator
 from unistream.port.operator import SourceOperatorSpec
-from unistream.testing.sim.pipeline import CountOperator, FragileOperator, SimSource
+from unistream.testing.sim.pipeline import CountOperator, FiledCountOperator, FragileOperator, SimSource
 from unistream.testing.sim.scenario import MAX_PARALLELISM, SHAPES, Pipeline
 from unistream.testing.sim.table import Table, TableSink
 
@@ -101,7 +101,9 @@ def _operator(pipeline: Pipeline, role: str, table: Table) -> object:
         case "map":
             return FragileOperator(table.world)
         case "count":
-            return CountOperator()
+            if pipeline.merge_at is None:
+                return CountOperator()
+            return FiledCountOperator(table.world, pipeline.merge_at)
         case "writer":
             return SinkWriterOperator(sink, sink_uid)
         case _:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
+from unistream.base.config import CLAIM_MODE
 from unistream.base.ids import JobId, LeaderEpoch, LineageId, TaskManagerId
 from unistream.core import job_messages as jm
 from unistream.core.heartbeat_terms import heartbeat_terms
@@ -30,6 +31,7 @@ from unistream.port.host import HostTraits
 from unistream.testing.sim.checkers import Lives
 from unistream.testing.sim.network import Endpoint, SimSenders
 from unistream.testing.sim.results import Barriers, Results, Widths
+from unistream.testing.sim.shared_files import SharedNames
 from unistream.testing.sim.shells import (
     Cluster,
     SimCatalogue,
@@ -49,6 +51,7 @@ class SimJobMaster(JobMaster):
         self._cluster = cluster
         self._process = process
         judges = parts.pop("judges")
+        self._pool = parts["services"].io
         super().__init__(
             machine=WatchedMachine(setup.machine, cluster, judges, setup.job),
             **parts,
@@ -77,6 +80,13 @@ class SimJobMaster(JobMaster):
     def _conclude_if_ended(self, final: Sequence[jm.Command]) -> None:
         if self._end is not None:
             self._conclude(final)
+
+    def _conclude(self, final: Sequence[jm.Command]) -> None:
+        """It waits for what is removed."""
+        removal_ms, self._cluster.store.removal_ms = self._cluster.store.removal_ms, 0.0
+        self._pool.remove_now()
+        super()._conclude(final)
+        self._cluster.store.removal_ms = removal_ms
 
     def picture(self) -> JobView:
         """As the machine is now."""
@@ -195,13 +205,14 @@ class SimDispatcher(Dispatcher):
         """Goes on with a job of an earlier leader, from its newest durable checkpoint."""
         store = self._cluster.store
         newest = store.newest(job)
+        config = self._config.merged(request.graph.config).merged(request.config)
         restore = None
         if newest is not None:
             restore = RestorePoint(directory=newest.directory, manifest=newest.manifest, owned=True)
         elif request.savepoint is not None:
             manifest = self._storage.read_manifest(request.savepoint)
-            restore = RestorePoint(directory=request.savepoint, manifest=manifest, owned=False)
-        config = self._config.merged(request.graph.config).merged(request.config)
+            claimed = config.get(CLAIM_MODE) == "CLAIM"
+            restore = RestorePoint(directory=request.savepoint, manifest=manifest, owned=claimed)
         settings = JobSettings.from_config(
             config,
             job=job,
@@ -234,6 +245,7 @@ class SimDispatcher(Dispatcher):
                 Results(cluster.world, cluster.store, setup.job, setup.graph),
                 Barriers(cluster.world),
                 Widths(cluster.world, cluster.store, setup.job, cluster.asked),
+                *((SharedNames(cluster.world),) if cluster.store.removal_ms else ()),
             ),
             identity=JobIdentity(job=setup.job, lineage=setup.lineage, target="sim", graph=setup.graph),
             services=JobServices(
@@ -250,6 +262,7 @@ class SimDispatcher(Dispatcher):
         )
         self._jobs[setup.job] = master
         self._artifacts[setup.job] = setup.artifact
+        cluster.store.leaders.setdefault(setup.job, []).append(self._epoch)
         cluster.world.tell(f"{setup.job} starts under leader {self._epoch}")
         master.start()
 

@@ -33,6 +33,7 @@ from unistream.operator.sink import CommitterOperator
 from unistream.port.operator import CommitPermit
 from unistream.state.hashmap import HashMapStateBackend
 from unistream.testing.sim import master, network
+from unistream.testing.sim import mutants_shared as shared
 from unistream.testing.sim import mutants_wide as wide
 from unistream.testing.sim.store import MasterStorage
 from unistream.testing.sim.table import Table
@@ -359,4 +360,25 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "never-wider": Mutant("an adaptive job does not use workers that come back", wide.never_wider),
     "attempts-counted-anew": Mutant("a rescaled job begins at attempt 0 again", wide.attempts_again),
     "rescaled-too-early": Mutant("a rescale is answered before the job runs so", wide.answered_too_early),
+    "shared-file-released": Mutant(
+        "a file goes with an old checkpoint, though a newer one refers to it (FLINK-25395)",
+        shared.released_too_early,
+    ),
+    "shared-name-kept": Mutant(
+        "a manifest names a copy that has gone instead of the one that is there", shared.placeholder_kept
+    ),
+    "unknown-keeps-all": Mutant(
+        "while a checkpoint whose outcome is unknown lies there no shared file is ever removed",
+        shared.unknown_keeps_all,
+    ),
+    "sweep-takes-pending": Mutant(
+        "a sweep removes files of checkpoints that are under way", shared.sweep_takes_pending
+    ),
+    "unclaimed-removed": Mutant(
+        "a snapshot that a job has started from without claiming it is removed (FLINK-26985)",
+        shared.unclaimed_removed,
+    ),
+    "aborted-upload-referred": Mutant(
+        "a task refers to a file of a checkpoint that is not complete", shared.aborted_referred
+    ),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -21,7 +22,9 @@ from unistream.model.messages import Split
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import ValueStateDescriptor
 from unistream.operator.base import BaseOperator
+from unistream.port.operator import CommitPermit
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SourceReader, SplitFinished
+from unistream.testing.sim.sst import SstState
 from unistream.testing.sim.world import World
 
 ROWS = pa.schema([("split", pa.int64()), ("offset", pa.int64()), ("k", pa.int64())])
@@ -235,3 +238,42 @@ class CountOperator(BaseOperator):
 
     def close(self) -> None:
         self.context.state.close()
+
+
+class FiledCountOperator(BaseOperator):
+    """`CountOperator` whose counts are kept in files that checkpoints share.
+
+    Args:
+        merge_at: See `SstState`.
+    """
+
+    def __init__(self, world: World, merge_at: int) -> None:
+        self._world = world
+        self._merge_at = merge_at
+
+    def initialize_state(self, state: OperatorState) -> None:
+        context = self.context
+        self._state = SstState(
+            disk=self._world.disk,
+            folder=Path(str(context.attempt), context.uid),
+            schema=_COUNT.table_schema(_KEY),
+            key_groups=context.key_groups,
+            max_parallelism=context.max_parallelism,
+            merge_at=self._merge_at,
+        )
+        self._state.restore(state.state)
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        counts = []
+        for key in batch.records.column(_KEY.names[0]).to_pylist():
+            count = 1 + self._state.get(key)
+            self._state.put(key, count)
+            counts.append(count)
+        columns = [*batch.records.columns, pa.array(counts, pa.int64())]
+        self.output.emit(Batch(pa.RecordBatch.from_arrays(columns, schema=_COUNTED)))
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        return OperatorSnapshot(state=self._state.snapshot(checkpoint_id))
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        self._state.notify_complete(permit.checkpoint_id)

@@ -6,7 +6,7 @@ it is released or its worker is lost. Nobody needs a result that lies behind a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, SubtaskId, TaskManagerId, VertexId
 from unistream.core import job_messages as jm
@@ -20,7 +20,7 @@ from unistream.model.messages import (
     TaskDeployment,
     TriggerCheckpoint,
 )
-from unistream.model.snapshot import KeyedShare, Manifest, OperatorStateHandle
+from unistream.model.snapshot import Manifest, OperatorRestore, OperatorStateHandle
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.world import World
 
@@ -210,12 +210,14 @@ class Widths:
         manifest = None if restore is None else self._store.manifests.get(restore.root)
         if restore is None or manifest is None or restore.finished:
             return
+        index, width, most = deployment.attempt.index, vertex.parallelism, vertex.max_parallelism
         for uid, operator in restore.operators.items():
-            wanted = _groups(manifest, uid, vertex.parallelism, deployment.attempt.index)
-            if wanted != _restored(operator.keyed):
+            wanted = _groups(manifest, uid, width, index)
+            restored = _restored(operator, lambda group: owner(group, most, width) == index)
+            if wanted != restored:
                 raise self._world.violated(
                     f"I11: {deployment.attempt}, one of {vertex.parallelism}, restores key groups "
-                    f"{sorted(_restored(operator.keyed))} of {uid}, and its own are {sorted(wanted)}"
+                    f"{sorted(restored)} of {uid}, and its own are {sorted(wanted)}"
                 )
 
 
@@ -225,7 +227,8 @@ def owner(key_group: int, max_parallelism: int, parallelism: int) -> int:
 
 
 def _groups(manifest: Manifest, uid: str, parallelism: int, index: int) -> set[tuple[str, int, int]]:
-    """(file, place in it, key group) of all batches that are the subtask's own."""
+    """(file, place in it, key group) of all batches that are the subtask's own, and (file, -1, key group) of
+    its own groups of a former subtask whose files are read whole."""
     found = set()
     for vertex in manifest.vertices:
         for task in vertex.subtasks:
@@ -234,15 +237,25 @@ def _groups(manifest: Manifest, uid: str, parallelism: int, index: int) -> set[t
                 for place, group in enumerate(table.key_groups):
                     if owner(group, vertex.max_parallelism, parallelism) == index:
                         found.add((table.file.path, place, group))
+            for native in () if handle is None else handle.native:
+                own = range(native.key_groups[0], native.key_groups[1] + 1)
+                groups = [g for g in own if owner(g, vertex.max_parallelism, parallelism) == index]
+                found.update((file.ref.path, -1, group) for file in native.files for group in groups)
     return found
 
 
-def _restored(shares: Sequence[KeyedShare]) -> set[tuple[str, int, int]]:
-    return {
+def _restored(operator: OperatorRestore, is_own: Callable[[int], bool]) -> set[tuple[str, int, int]]:
+    """The same of what is read; files with nothing of its own groups have the group -1."""
+    found = {
         (share.handle.file.path, place, share.handle.key_groups[place])
-        for share in shares
+        for share in operator.keyed
         for place in range(share.start, share.stop)
     }
+    for native in operator.native:
+        stored = range(native.key_groups[0], native.key_groups[1] + 1)
+        groups = [group for group in stored if is_own(group)] or [-1]
+        found.update((file.ref.path, -1, group) for file in native.files for group in groups)
+    return found
 
 
 class Barriers:

@@ -26,6 +26,7 @@ from unistream.testing.sim.network import Network
 from unistream.testing.sim.pipeline import SimDiscovery
 from unistream.testing.sim.results import Asked
 from unistream.testing.sim.scenario import Pipeline, Scenario, scenario_of
+from unistream.testing.sim.shared_files import ROOT, parent_of
 from unistream.testing.sim.shells import Cluster
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import Streams
@@ -88,11 +89,13 @@ class Run:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scenario = self._draw()
-        if any(pipeline.blocking for job in self.scenario.jobs for pipeline in job):
+        sharing = self.scenario.sharing
+        if sharing is not None or any(p.blocking for job in self.scenario.jobs for p in job):
             world.scratch = tempfile.mkdtemp(prefix="unistream-sim-")
         pipelines = {OperatorUid(p.name): p for job in self.scenario.jobs for p in job}
         self._inputs = {p.contents.first: p.contents for p in pipelines.values()}
         self.store = Store(world)
+        self.store.removal_ms = 0.0 if sharing is None else sharing.removal_ms
         self.outputs = self._watch(pipelines)
         self.table = Table(world, self.outputs)
         self.network = Network(world, self.scenario.bundle)
@@ -200,11 +203,16 @@ class Run:
         return True
 
     def _goes_on(self, job: Job, result: str) -> bool:
-        """A job that was stopped starts again from its savepoint, once. True: that has just happened."""
-        if job.stop is not SnapshotKind.SUSPEND or result != "FINISHED" or not self.scenario.go_on:
-            return False
-        newest = self.store.newest(job.id)
-        if newest is None or newest.manifest.kind is not SnapshotKind.SUSPEND:
+        """A job that was stopped starts again from its savepoint, once; one that was cancelled from its
+        newest checkpoint, if checkpoints are kept. True: that has just happened."""
+        if result == "CANCELED":
+            sharing, kind = self.scenario.sharing, SnapshotKind.CHECKPOINT
+            wanted = sharing is not None and sharing.goes_on and not job.gone_on
+        else:
+            kind = SnapshotKind.SUSPEND
+            wanted = job.stop is kind and result == "FINISHED" and self.scenario.go_on
+        newest = self.store.newest(job.id) if wanted else None
+        if newest is None or newest.manifest.kind is not kind:
             return False
         self.users.go_on(job, newest.directory)
         return True
@@ -270,12 +278,27 @@ class Run:
                 for pipeline in job.pipelines:
                     self.outputs.check_complete(OperatorUid(pipeline.name))
         self.users.check_answered()
+        self._check_shared()
         for worker, attempt in self.places.left_over(self.store.results):
             raise Violation(f"I14: {attempt} still runs on {worker}, {QUIET_MS} ms after the end of its job")
         for id_, living in self.workers.items():
             if living.stored and not self._is_lost(id_):
                 attempt = living.stored[0][0]
                 raise Violation(f"I20: {attempt} is over, and what it has produced still lies on {id_}")
+
+    def _check_shared(self) -> None:
+        """I8, the other way round: what no checkpoint refers to has gone. A job with a checkpoint of which it
+        cannot tell whether it exists does not look for files that nobody has named; neither does a leader who
+        has not come to share any, in what a former one has left."""
+        shared, unsure = self.store.shared, {parent_of(directory) for directory in self.store.unsure}
+        for parent in shared.parents:
+            leaders = self.store.leaders[JobId(parent.removeprefix(ROOT))]
+            swept = parent not in unsure and shared.is_known(parent, leaders)
+            left = shared.left_over(parent, swept=swept)
+            if left:
+                raise Violation(
+                    f"I8: nobody refers to {left[:5]} in {parent}/shared, and they are still there"
+                )
 
     def _reason(self, job: JobId) -> str:
         master = self.leader.masters().get(job) if self.leader is not None else None

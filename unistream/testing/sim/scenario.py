@@ -36,6 +36,8 @@ class Pipeline:
         parallelism: Of each vertex.
         blocking: Places of vertices whose input is read when it is complete.
         checkpointed: Its job takes checkpoints; else sinks commit once, at the end of their input.
+        merge_at: Its counts are in files that checkpoints share, at most so many of a subtask. None: they are
+            in memory, and every checkpoint stores them all.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Pipeline:
     pointwise: bool
     blocking: frozenset[int] = frozenset()
     checkpointed: bool = True
+    merge_at: int | None = None
 
     @property
     def has_counts(self) -> bool:
@@ -70,6 +73,23 @@ class Rescale:
 
     at_ms: float
     parallelism: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Of a run whose checkpoints share files.
+
+    Attributes:
+        removal_ms: Mean time of removing a snapshot.
+        claim: Whose a snapshot is that a job goes on from (`execution.state-recovery.claim-mode`).
+        goes_on: A job that was cancelled keeps its checkpoints, and another one goes on from the newest.
+        native: Savepoints are of the backend's own files, too.
+    """
+
+    removal_ms: float
+    claim: str
+    goes_on: bool
+    native: bool
 
 
 class Kind(Enum):
@@ -100,6 +120,7 @@ class Scenario:
         bundle: How many messages one request holds at most.
         hurried_ms: The users wait from then on for a checkpoint of the first job to become durable, and the
             times of their wishes are counted from that moment.
+        sharing: None: checkpoints share no files.
     """
 
     jobs: tuple[tuple[Pipeline, ...], ...]
@@ -116,6 +137,7 @@ class Scenario:
     places: tuple[tuple[float, int | None], ...] = ()
     bundle: int = 1
     hurried_ms: float | None = None
+    sharing: Sharing | None = None
 
     @property
     def job_type(self) -> JobType:
@@ -128,6 +150,7 @@ class Scenario:
                 f"{p.shape}{p.parallelism} {p.contents.splits}x{p.contents.rows} rows"
                 f"{'' if p.contents.bounded else ' unbounded'}{' pull' if p.contents.pull else ''}"
                 f"{f' blocking {sorted(p.blocking)}' if p.blocking else ''}"
+                f"{f' files {p.merge_at}' if p.merge_at else ''}"
                 for p in job
             )
             for job in self.jobs
@@ -136,9 +159,10 @@ class Scenario:
         more = "".join(f", rescale {dict(r.parallelism)}@{r.at_ms:.0f}" for r in self.rescales)
         more += "".join(f", {n} workers@{at_ms:.0f}" for at_ms, n in self.places)
         wishes = (wishes + more).removeprefix(", ")
+        sharing = "" if self.sharing is None else f" | {self.sharing}"
         return (
             f"{self.kind.value} jobs: {jobs} | slots {self.slots} | bundles of {self.bundle} "
-            f"| wishes: {wishes or 'none'} | faults: {self.faults.text()}"
+            f"| wishes: {wishes or 'none'}{sharing} | faults: {self.faults.text()}"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class SimQueue(Mailbox[E, T], Generic[E, T]):
 
 
 class SimPool(Pool):
-    """Storage and discovery, a while later; everything else at once."""
+    """Storage and discovery, a while later; everything else at once, but for removals where they are slow."""
 
     def __init__(
         self, world: World, store: Store, process: Process, storage: MasterStorage | None = None
@@ -88,6 +89,7 @@ class SimPool(Pool):
         self._store = store
         self._storage = storage
         self._process = process
+        self._removals: deque[Callable[[], None]] = deque()
 
     def submit(self, work: Callable[..., None], /, *args: Any, **kwargs: Any) -> Future[None]:
         """Done when it returns, unless it is storage's or a source's."""
@@ -100,10 +102,23 @@ class SimPool(Pool):
             self._world.at(
                 delay_ms, lambda: self._perform(args[0], lambda: work(*args, **kwargs)), self._process
             )
+        elif not args and self._store.removal_ms:
+            self._removals.append(work)
+            delay_ms = self._world.random.expovariate(1 / self._store.removal_ms)
+            self._world.at(delay_ms, self._remove_one, self._process)
         else:
             work(*args, **kwargs)
             future.set_result(None)
         return future
+
+    def remove_now(self) -> None:
+        """What is to be removed: somebody waits for it."""
+        while self._removals:
+            self._remove_one()
+
+    def _remove_one(self) -> None:
+        if self._removals:
+            self._removals.popleft()()
 
     def _perform(self, command: object, work: Callable[[], None]) -> None:
         """Sometimes what has been done is done again, which must change nothing (I16).

@@ -14,11 +14,11 @@ from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
-from unistream.testing.memory_files import MemoryFiles
+from unistream.testing.sim.shared_files import ROOT, SharedFolders, SharedWitness, SimFiles, parent_of
 from unistream.testing.sim.world import World
 
 
-class Witness(Protocol):
+class Witness(SharedWitness, Protocol):
     """Hears of every durable write; raises `Violation`."""
 
     def on_manifest(self, directory: str, manifest: Manifest, epoch: LeaderEpoch) -> None: ...
@@ -36,10 +36,15 @@ class Store:
         manifests: By directory, in the order of their writes.
         removed: Directories that had a manifest.
         files: State files by directory and path.
+        shared: Those that checkpoints of a job have in common.
         highest: The highest checkpoint id of each job that has a directory.
         results: Terminal states of jobs, written before anything is cleaned up.
-        given: Directories of savepoints that users were told of.
+        given: Directories that belong to users: savepoints that they were told of, and snapshots that they
+            have started a job from, unless that has claimed them.
         repeats: What is written now has been written just before.
+        unsure: Directories of manifests of which nobody could tell their leader that they had been written.
+        leaders: Of each job, in their order.
+        removal_ms: Mean time of removing a snapshot, which may fail then; 0: quick and certain.
     """
 
     def __init__(self, world: World) -> None:
@@ -50,8 +55,12 @@ class Store:
         self.files: dict[str, dict[str, bytes]] = {}
         self.highest: dict[JobId, CheckpointId] = {}
         self.results: dict[JobId, str] = {}
+        self.shared = SharedFolders(world, self.manifests, self.results)
         self.given: set[str] = set()
         self.repeats = False
+        self.unsure: set[str] = set()
+        self.leaders: dict[JobId, list[LeaderEpoch]] = {}
+        self.removal_ms = 0.0
         self._names = 0
 
     def claim(self) -> LeaderEpoch:
@@ -63,17 +72,21 @@ class Store:
         self._names += 1
         return self._names
 
-    def writer(self, directory: str) -> MemoryFiles:
+    def writer(self, directory: str) -> SimFiles:
         if self.world.chance(self.world.faults.file_fail):
             self.world.sometimes("a state file could not be written")
             raise Unreachable("the storage does not answer")
-        return MemoryFiles(directory, self.files.setdefault(directory, {}))
+        return self._in(directory)
 
-    def reader(self, directory: str) -> MemoryFiles:
+    def reader(self, directory: str) -> SimFiles:
         if self.world.chance(self.world.faults.read_fail):
             self.world.sometimes("a state file could not be read")
             raise Unreachable("the storage does not answer")
-        return MemoryFiles(directory, self.files.setdefault(directory, {}))
+        return self._in(directory)
+
+    def _in(self, directory: str) -> SimFiles:
+        stored = self.files.setdefault(directory, {})
+        return SimFiles(directory, stored, self.shared, self.world.disk)
 
     def newest(self, job: JobId) -> StoredSnapshot | None:
         """Where a new leader goes on with `job`."""
@@ -113,7 +126,7 @@ class MasterStorage:
         self._witness.on_directory(job, checkpoint_id, self._epoch)
         self._store.highest[job] = max(checkpoint_id, self._store.highest.get(job, CheckpointId(0)))
         if kind is SnapshotKind.CHECKPOINT:
-            return f"sim://{job}/chk-{checkpoint_id}"
+            return f"{ROOT}{job}/chk-{checkpoint_id}"
         return f"{target}/savepoint-{job}-{self._store.new_name()}"
 
     def write_manifest(self, directory: str, manifest: Manifest) -> Created:
@@ -122,6 +135,8 @@ class MasterStorage:
             world.sometimes("a manifest was not written")
             raise Transient("the disk is full")
         unknown = world.chance(world.faults.store_unknown)
+        if unknown:
+            self._store.unsure.add(directory)
         if unknown and world.chance(0.5):
             world.sometimes("a manifest was not written and its outcome is unknown")
             raise Unreachable("no answer, and it was not written")
@@ -129,6 +144,8 @@ class MasterStorage:
         if unknown:
             world.sometimes("a manifest was written and its outcome is unknown")
             raise OutcomeUnknown("no answer, and it was written")
+        if not self._store.repeats:  # else it is nobody's answer
+            self._store.unsure.discard(directory)
         return created
 
     def _create(self, directory: str, manifest: Manifest) -> Created:
@@ -140,6 +157,7 @@ class MasterStorage:
             self._store.world.sometimes("a manifest was written twice")
             return Created.EXISTS
         self._store.manifests[directory] = manifest
+        self._store.shared.written(directory, self._epoch)
         self._witness.on_manifest(directory, manifest, self._epoch)
         return Created.NEW
 
@@ -154,20 +172,38 @@ class MasterStorage:
         return () if newest is None else (newest,)
 
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
+        """The manifest goes first; a failure may come before it or behind it."""
         self.check_epoch()
+        self._may_fail("a snapshot", parent_of(directory), shared)
         self._witness.on_discard(directory, self._epoch)
         if self._store.manifests.pop(directory, None) is not None:
             self._store.removed.add(directory)
+        self._may_fail("files of a snapshot", parent_of(directory), shared)
         self._store.files.pop(directory, None)
+        if shared:
+            self._store.shared.remove_after(directory, shared, self._epoch, self._witness)
 
     def claim(self, directory: str) -> None:
-        """Whatever it is told to, it discards."""
+        """Whatever it is told to, it discards; what a user was given is the user's no more."""
+        self._store.given.discard(directory)
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
-        """No backend here has files of its own, so nothing is shared."""
+        self.check_epoch()
+        self._may_fail("shared files", f"{ROOT}{job}", files)
+        self._store.shared.remove(job, files, self._epoch, self._witness)
 
     def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
-        return 0
+        self.check_epoch()
+        self._may_fail("what nobody needs", parent_of(directory), ())
+        return self._store.shared.clean(directory, before, self._epoch, self._witness)
+
+    def _may_fail(self, what: str, parent: str, shared: Sequence[str]) -> None:
+        """Raises Transient: what was to be removed is left."""
+        world = self._store.world
+        if self._store.removal_ms and world.chance(world.faults.store_fail):
+            world.sometimes(f"{what} could not be removed")
+            self._store.shared.spare(parent, shared)
+            raise Transient("the storage does not answer")
 
     def forget(self, job: JobId) -> None:
         """There are no folders."""

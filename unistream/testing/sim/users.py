@@ -7,11 +7,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
+from unistream.base.config import CLAIM_MODE, INCREMENTAL_CHECKPOINTS
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.chain import Chain
-from unistream.model.elements import SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.graphs import chains_of, graph_of, vertex_id
 from unistream.testing.sim.master import SimDispatcher, SimJobMaster
@@ -27,7 +28,7 @@ PATIENCE_MS: Final = 5_000
 
 @dataclass(slots=True)
 class Job:
-    """One job as its user knows it."""
+    """One job as its user knows it. `gone_on`: it is one that goes on for another, or another does for it."""
 
     pipelines: tuple[Pipeline, ...]
     request: SubmitRequest
@@ -35,6 +36,7 @@ class Job:
     lineage: LineageId | None = None
     cancelled: bool = False
     stop: SnapshotKind | None = None
+    gone_on: bool = False
 
 
 class Site(Protocol):
@@ -84,26 +86,34 @@ class Users:
         """One job, perhaps from a savepoint; the request's id is `name`."""
         site = self._site
         assert site.leader is not None, "users wait for a leader"
-        graph = graph_of(name, pipelines, {}, site.scenario.job_type)
+        sharing = site.scenario.sharing
+        config = {}
+        if sharing is not None:
+            config = {CLAIM_MODE.key: sharing.claim, INCREMENTAL_CHECKPOINTS.key: "true"}
+        graph = graph_of(name, pipelines, config, site.scenario.job_type)
         request = SubmitRequest(graph=graph, artifact=b"code", request_id=name, savepoint=savepoint)
         id_ = site.leader._job_id(name)
         site.chains[id_] = chains_of(pipelines, site.table)
         site.asked.submitted(id_, graph, adaptive=site.scenario.kind is Kind.ADAPTIVE)
-        job = Job(pipelines=pipelines, request=request, id=id_)
+        job = Job(pipelines=pipelines, request=request, id=id_, gone_on=savepoint is not None)
         self.jobs.append(job)
         assert site.leader.submit(request) == id_, "the same request is the same job"
         job.lineage = site.leader.masters()[id_].identity.lineage
 
     def go_on(self, job: Job, savepoint: str) -> None:
-        """The job was stopped; it starts again from its savepoint, perhaps at another parallelism."""
-        pipelines, widths = job.pipelines, self._site.scenario.go_on_as
+        """The job was stopped or cancelled; it starts again from its savepoint or checkpoint, perhaps at
+        another parallelism."""
+        pipelines = job.pipelines
+        widths = self._site.scenario.go_on_as if job is self.jobs[0] else None
         if widths is not None:
             pipelines = (replace(pipelines[0], parallelism=widths), *pipelines[1:])
             self._world.sometimes("a job went on from a savepoint at another parallelism")
+        stopped = job.stop is SnapshotKind.SUSPEND
+        self._world.sometimes(f"a {'stopped' if stopped else 'cancelled'} job went on from its snapshot")
         job.stop = SnapshotKind.TERMINATE  # what follows has another id
-        self._world.sometimes("a stopped job went on from its savepoint")
+        self._site.store.given.add(savepoint)
         self.submit(f"again-{job.id}", pipelines, savepoint)
-        job.cancelled = True  # its input is the next one's to finish
+        job.cancelled = job.gone_on = True  # its input is the next one's to finish
 
     def plan_wishes(self) -> None:
         """At the times that were drawn; they all concern the first job."""
@@ -171,12 +181,17 @@ class Users:
                 leader.cancel(job.id)
                 job.cancelled = True
             else:
-                answer = leader._snapshot(job.id, wish.kind, None)
+                answer = leader._snapshot(job.id, wish.kind, None, self._format())
                 if wish.kind.is_synchronous:
                     job.stop = wish.kind
                 self._waiting.append(_Question(job, leader.masters()[job.id], wish.kind, {}, answer))
         except UnistreamError as error:
             self._world.tell(f"user is told: {error}")
+
+    def _format(self) -> SavepointFormat:
+        sharing = self._site.scenario.sharing
+        native = sharing is not None and sharing.native
+        return SavepointFormat.NATIVE if native else SavepointFormat.CANONICAL
 
     def _rescale(self, job: Job, wish: Rescale) -> None:
         widths = {vertex_id(job.pipelines[0], place): n for place, n in wish.parallelism.items()}

@@ -20,6 +20,7 @@ from unistream.testing.sim.scenario import (
     Pipeline,
     Rescale,
     Scenario,
+    Sharing,
     Wish,
     bundle_of,
 )
@@ -33,12 +34,18 @@ KINDS: tuple[tuple[Kind, float], ...] = (
 """Share of the runs of each kind; the others are of the usual one."""
 
 LOSSY_MS: Final = 25_000.0
+SHARED: Final = 0.35  # share of the runs that count into shared files, if they count and take checkpoints
+SHARED_NAME: Final = "shared files, 525,"  # by this number none of the seeds that had failed before draws it
 HURRIED: Final = 0.1  # share of the runs whose users all ask at the same time
 
 
 def varied(scenario: Scenario, seed: int) -> Scenario:
     """`scenario`, or one made of it."""
     scenario = replace(_hurried(scenario, seed), bundle=bundle_of(seed))
+    return _shared(_of_a_kind(scenario, seed), seed)
+
+
+def _of_a_kind(scenario: Scenario, seed: int) -> Scenario:
     random = Random(f"kind of {seed}")  # noqa: S311  repeatable, not secret
     drawn = random.random()
     for kind, share in KINDS:
@@ -79,6 +86,42 @@ def _hurried(scenario: Scenario, seed: int) -> Scenario:
             "execution.checkpointing.tolerable-failed-checkpoints": "100",
         },
     )
+
+
+# --- shared files -----------------------------------------------------------------------------------
+
+
+def _shared(scenario: Scenario, seed: int) -> Scenario:
+    """As it was drawn; or, in some runs of jobs that count and take checkpoints, with counts in files that
+    checkpoints share: several checkpoints at once and kept, slow removals, jobs that go on from a checkpoint
+    of another one, which is theirs or is not. From a generator of its own."""
+    random = Random(f"{SHARED_NAME} of {seed}")  # noqa: S311  repeatable, not secret
+    counts = any(pipeline.has_counts and pipeline.checkpointed for job in scenario.jobs for pipeline in job)
+    if random.random() >= SHARED or not counts:
+        return scenario
+    merge_at = random.choice((1, 2, 3, 5))
+    jobs = tuple(
+        tuple(replace(p, merge_at=merge_at) if p.has_counts and p.checkpointed else p for p in job)
+        for job in scenario.jobs
+    )
+    sharing = Sharing(
+        removal_ms=random.choice((1, 30, 30, 500)),
+        claim=random.choice(("CLAIM", "NO_CLAIM")),
+        goes_on=random.random() < 0.5,
+        native=random.random() < 0.3,
+    )
+    wishes = scenario.wishes
+    if sharing.goes_on and not wishes and random.random() < 0.5:
+        wishes = (Wish(at_ms=random.uniform(1_000, scenario.faulty_ms), kind=None),)
+    config = {
+        "execution.checkpointing.min-pause": "0 ms",
+        "execution.checkpointing.max-concurrent-checkpoints": random.choice(("1", "2", "3")),
+        "execution.checkpointing.num-retained": random.choice(("1", "1", "2", "3")),
+    }
+    if sharing.goes_on:
+        config["execution.checkpointing.externalized-checkpoint-retention"] = "RETAIN_ON_CANCELLATION"
+    config = {**scenario.config, **config}
+    return replace(scenario, jobs=jobs, sharing=sharing, wishes=wishes, config=config)
 
 
 # --- stored results ---------------------------------------------------------------------------------

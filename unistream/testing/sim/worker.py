@@ -208,6 +208,8 @@ class SimWorker(TaskManager):
             clock=self._clock,
         )
         self._artifacts = _Code(around)  # type: ignore[assignment]
+        if around.world.scratch:
+            self._local = _Local(Path(around.world.scratch, spec.id, "state"))  # type: ignore[assignment]
         self._outgoing = PatientReports(
             around.world,
             around.network,
@@ -348,6 +350,17 @@ class _Code:
 
     def open(self, job: JobId, sha256: str) -> JobCode:
         return JobCode(chains=_Chains(self._around.chains[job]))
+
+
+class _Local:
+    """`worker.local_folder.LocalFolder` that goes with all that a run has."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self) -> Path:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder
 
 
 class _Chains(Mapping[VertexId, Chain]):

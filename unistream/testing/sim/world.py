@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -46,6 +47,7 @@ class World:
         faults: What goes wrong now; `NONE` once the world is healed.
         places: How many workers the hosts have room for; None: any number.
         scratch: Folder for real files; no story names it.
+        disk: Local files of workers, in memory.
     """
 
     def __init__(self, seed: int) -> None:
@@ -56,6 +58,7 @@ class World:
         self.faults: Faults = NONE
         self.places: int | None = None
         self.scratch = ""
+        self.disk: dict[Path, bytes] = {}
         self.events = 0
         self.broken: Violation | None = None
         self._queue: list[tuple[float, int, Process | None, Action]] = []
