@@ -12,8 +12,9 @@ from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
 from unistream.base.secrets import resolved_options
 from unistream.connector.file_sink_committer import FileSinkCommitter
+from unistream.connector.file_sink_format import SUFFIXES, Buckets, Format, check_schema
 from unistream.connector.file_sink_stage import FileStage, decode_committable
-from unistream.connector.file_sink_writer import SUFFIXES, Buckets, FileSinkWriter, Format
+from unistream.connector.file_sink_writer import FileSinkWriter
 from unistream.port.sink import Committer, SinkWriter
 
 TARGET_FILE_BYTES: Final = 64 * MIB
@@ -34,8 +35,9 @@ class FileSink:
         partition_by: Columns whose values name folders, ``column=value/``; they are left out of the files.
         bucket_by_time: `strftime` format of another level of folders, as ``"%Y-%m-%d/%H"``.
         time_column: The time for that; None: the rows' event time.
-        target_file_bytes: Rows of one folder are written out when they take this much memory; besides at
-            every checkpoint.
+        target_file_bytes: Rows of one folder are written out with the row with which they take this much
+            memory (on disk Parquet takes less); besides at every checkpoint, and the largest when those
+            of all folders of a task take more than 128 MiB.
         on_rewind: What to do when the job is restored from a checkpoint older than what the folder
             holds: ``"refuse"`` to start, or write it again.
         filesystem_options: For fsspec (``key``, ``endpoint_url``, …); text may be ``${env:NAME}``,
@@ -98,34 +100,30 @@ class FileSink:
 
         Raises:
             ConfigError: a column is not there, nothing would be left in the files, the format cannot hold
-                the types, or the path is a file.
+                the type of a column or no folder can be made of it, or the path is a file.
         """
         self._stage()
         if "://" not in self._root and os.path.exists(self._root) and not os.path.isdir(self._root):
             raise ConfigError(f"file sink: {self._root} is not a folder")
         if schema is None:
             return
-        for name in (*self._partition_by, *([self._time_column] if self._time_column else ())):
-            if name not in schema.names:
-                raise ConfigError(f"file sink: there is no column {name!r} among {', '.join(schema.names)}")
-        if self._time_column and not pa.types.is_temporal(schema.field(self._time_column).type):
-            found = schema.field(self._time_column).type
-            raise ConfigError(f"file sink: column {self._time_column!r} is {found}, not a time")
-        if set(self._partition_by) >= set(schema.names):
-            raise ConfigError("file sink: every column is in partition_by, nothing is left for the files")
+        check_schema(schema, self._format, self._buckets())
 
     def create_writer(self) -> SinkWriter:
         return FileSinkWriter(
             root=self._root,
             stage=self._stage(),
             file_format=self._format,
-            buckets=Buckets(self._partition_by, self._bucket_by_time, self._time_column),
+            buckets=self._buckets(),
             target_bytes=self._target_file_bytes,
         )
 
     def create_committer(self) -> Committer | None:
         allow = self._on_rewind == "allow_duplicates"
         return FileSinkCommitter(root=self._root, stage=self._stage(), allow_rewind=allow)
+
+    def _buckets(self) -> Buckets:
+        return Buckets(self._partition_by, self._bucket_by_time, self._time_column)
 
     def _stage(self) -> FileStage:
         return FileStage(self._root, resolved_options("filesystem option", self._filesystem_options))

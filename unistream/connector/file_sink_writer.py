@@ -8,18 +8,18 @@ come may list it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Final
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
+from unistream.connector.file_sink_format import SUFFIXES, Buckets, Format, check_schema, write_table
 from unistream.connector.file_sink_stage import (
     FileCommittable,
     FileStage,
@@ -28,17 +28,10 @@ from unistream.connector.file_sink_stage import (
     part_name,
     staging_owner,
 )
-from unistream.connector.partitions import by_partition, partition_folder
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 
-Format = Literal["parquet", "json"]
-SUFFIXES: Final[dict[Format, str]] = {"parquet": ".parquet", "json": ".jsonl"}
 BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; then the largest is written out
-ROW_GROUP_ROWS: Final = 1 << 20
-JSON_CHUNK_ROWS: Final = 1 << 14
-_JSON: Final = msgspec.json.Encoder()
-_TIME: Final = "__time"
 
 
 class FileWriterState(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,50 +45,12 @@ class FileWriterState(msgspec.Struct, frozen=True, kw_only=True):
 _STATE: Final = msgspec.msgpack.Decoder(FileWriterState)
 
 
-class Buckets:
-    """Which folder a row goes to.
-
-    Args:
-        columns: Their values name the folder, as ``column=value/``; they are not in the files.
-        time_format: `strftime` of a time, for another level of folders.
-        time_column: That time; None: the event time of the rows.
-    """
-
-    def __init__(self, columns: tuple[str, ...], time_format: str | None, time_column: str | None) -> None:
-        self._columns = columns
-        self._time_format = time_format
-        self._time_column = time_column
-
-    def split(self, batch: Batch) -> list[tuple[str, pa.RecordBatch]]:
-        """The rows of each bucket, in their order. Raises UserCodeError for rows without a time."""
-        records, names = batch.records, self._columns
-        if self._time_format is not None:
-            records = records.append_column(_TIME, pc.strftime(self._times(batch), format=self._time_format))
-            names = (*names, _TIME)
-        return [(self._folder(key), rows) for key, rows in by_partition(records, names)]
-
-    def _times(self, batch: Batch) -> pa.Array:
-        if self._time_column is not None:
-            times = batch.records.column(self._time_column)
-        elif batch.timestamps is not None:
-            times = batch.timestamps.cast(pa.timestamp("ms"))
-        else:
-            raise UserCodeError("file sink: bucket_by_time needs rows with event time, or a time_column")
-        if times.null_count:
-            raise UserCodeError("file sink: a row has no time, so it has no bucket")
-        return times
-
-    def _folder(self, key: tuple[str | None, ...]) -> str:
-        folder = partition_folder(dict(zip(self._columns, key, strict=False)))
-        return folder if self._time_format is None else f"{folder}{str(key[-1]).strip('/')}/"
-
-
 class FileSinkWriter:
     """The `SinkWriter` of one subtask.
 
     Args:
-        target_bytes: A bucket's rows are written out when they take this much memory; besides at every
-            checkpoint.
+        target_bytes: A bucket's rows are written out with the row with which they take this much memory;
+            besides at every checkpoint.
     """
 
     def __init__(
@@ -112,6 +67,7 @@ class FileSinkWriter:
         self._rows: dict[str, list[pa.RecordBatch]] = {}
         self._bytes: dict[str, int] = {}
         self._staged: list[PartFile] = []
+        self._fitting: pa.Schema | None = None
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         """Removes what killed attempts of the restored subtasks have left; other writers' files stay."""
@@ -130,13 +86,31 @@ class FileSinkWriter:
             self._remove_orphans(staging_owner(context.job, context.sink_uid, subtask), counter)
 
     def write(self, batch: Batch) -> None:
+        """Raises ConfigError for a schema that does not fit, where none was known before the job ran."""
+        if not batch.num_rows:
+            return
+        schema = batch.records.schema
+        if self._fitting is None or not schema.equals(self._fitting):
+            check_schema(schema, self._format, self._buckets)
+            self._fitting = schema
         for bucket, records in self._buckets.split(batch):
-            self._rows.setdefault(bucket, []).append(records)
-            self._bytes[bucket] = self._bytes.get(bucket, 0) + records.nbytes
-            if self._bytes[bucket] >= self._target_bytes:
-                self._write_out(bucket)
+            self._add(bucket, records)
         while sum(self._bytes.values()) > BUFFERED_BYTES_MAX:
             self._write_out(max(self._bytes, key=self._bytes.__getitem__))
+
+    def _add(self, bucket: str, records: pa.RecordBatch) -> None:
+        """A file ends with the row that makes it large enough, as in Flink, which asks at every record."""
+        while records.num_rows:
+            rows, size = self._rows.setdefault(bucket, []), records.nbytes
+            held = self._bytes.get(bucket, 0)
+            if held + size < self._target_bytes:
+                rows.append(records)
+                self._bytes[bucket] = held + size
+                return
+            count = rows_that_fill(records, self._target_bytes - held)
+            rows.append(records.slice(0, count))
+            self._write_out(bucket)
+            records = records.slice(count)
 
     def flush(self, end_of_input: bool) -> None:
         for bucket in list(self._rows):
@@ -164,14 +138,14 @@ class FileSinkWriter:
 
     def _write_out(self, bucket: str) -> None:
         batches = self._rows.pop(bucket)
-        del self._bytes[bucket]
+        self._bytes.pop(bucket, None)
         try:
             table = pa.Table.from_batches(batches)
         except pa.ArrowInvalid as error:
             raise UserCodeError(f"file sink: the stream's schema changed within a file: {error}") from error
         name = part_name(self._owner, self._counter, SUFFIXES[self._format])
         self._counter += 1
-        size = self._stage.write(bucket, name, lambda file: _write_table(table, file, self._format))
+        size = self._stage.write(bucket, name, lambda file: write_table(table, file, self._format))
         self._staged.append(PartFile(bucket=bucket, name=name, size=size, rows=table.num_rows))
         crash_point("file.staged")
         assert self._context is not None, "write before open"
@@ -198,9 +172,14 @@ def _decode(content: bytes) -> FileWriterState:
         raise CorruptSnapshot(f"the state of a file sink's writer is unreadable: {error}") from error
 
 
-def _write_table(table: pa.Table, file: Any, file_format: Format) -> None:
-    if file_format == "parquet":
-        pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP_ROWS)
-        return
-    for batch in table.to_batches(JSON_CHUNK_ROWS):
-        file.write(_JSON.encode_lines(batch.to_pylist()))
+def rows_that_fill(records: pa.RecordBatch, room_bytes: int) -> int:
+    """The fewest first rows that take `room_bytes` of memory; all of them if they take less.
+
+    A dictionary belongs to no row and is in each piece as a whole, so it does not count here: else one that
+    is larger than a file would leave a file for each row.
+    """
+    if records.nbytes < room_bytes:
+        return int(records.num_rows)
+    shared = records.slice(0, 0).nbytes
+    counts = range(1, records.num_rows)
+    return 1 + bisect_left(counts, room_bytes, key=lambda count: records.slice(0, count).nbytes - shared)

@@ -47,11 +47,13 @@ class UserJob:
     Attributes:
         code: Vertex -> packed operators.
         replaced: What is not as in the user's pipeline, one sentence each.
+        sinks: uid (or name and place) -> name of the connector, of sinks that were replaced, or were not.
     """
 
     graph: JobGraph
     code: Mapping[Any, bytes]
     replaced: tuple[str, ...]
+    sinks: Mapping[str, str]
 
     def chains(self, site: Site) -> dict[Any, Callable[[], Chain]]:
         """Vertex -> new operators for one task of it, at home in the run of `site`."""
@@ -72,6 +74,11 @@ def user_job(
         environment = _built(pipeline, config)
     graph = environment.stream_graph()
     replaced = [*_replace_sources(graph, inputs)]
+    sinks = {
+        str(sink_uid(node)): node.name
+        for node in graph.nodes
+        if isinstance(node.operator, SinkWriterOperator)
+    }
     if not keep_sinks:
         graph, sentences = _replace_sinks(graph)
         replaced += sentences
@@ -86,7 +93,7 @@ def user_job(
     )
     job_graph, code = translate_resolved(resolved, values.to_dict())
     packed = {vertex: artifact.pack(JobCode(chains={vertex: chain})) for vertex, chain in code.chains.items()}
-    return UserJob(graph=job_graph, code=packed, replaced=tuple(replaced))
+    return UserJob(graph=job_graph, code=packed, replaced=tuple(replaced), sinks=sinks)
 
 
 def _built(pipeline: Pipeline | Environment, config: Mapping[str, str]) -> Environment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,12 +16,20 @@ STORY_LINES: Final = 60
 DIGITS: Final = 9  # sums of floats differ behind these by the order in which they were added
 
 
+@dataclass(slots=True)
+class Shown:
+    """Rows of one sink (or output of the user's) in one run. `columns`: empty if they have no names."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """Rows of one sink (or output of the user's), with how often they are too few or too many.
 
     Attributes:
-        lost: In the undisturbed run, and not here.
+        lost: In the undisturbed run (of that one: reached the sink), and not here.
         doubled: In both, here more often.
         foreign: Only here.
     """
@@ -44,15 +52,17 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedFailure:
-    """A seed that failed.
+    """A seed that failed, or the run without faults.
 
     Attributes:
+        seed: None: the run without faults, whose rows are not those that reach the sinks. Then it is the only
+            failure, as nothing can be held against such a run.
         reason: In one sentence, or several lines if rows differ.
         faults: Under which it failed; fewer than the seed stands for, if it was shrunk.
         story: What happened, in order; empty unless it was shrunk or asked for.
     """
 
-    seed: int
+    seed: int | None
     reason: str
     faults: Faults
     differences: tuple[Difference, ...] = ()
@@ -67,6 +77,7 @@ class SimulationReport:
         seeds: How many runs there were.
         failures: By seed; the first has the fewest faults that still show it, and its story.
         replaced: What was not as in the pipeline, one sentence each.
+        compared: Of each sink that was kept, what its rows were held against; one sentence each.
         restarts: Tasks that began again, in all runs together: how much was tried.
         seconds: Wall time of all runs.
     """
@@ -77,6 +88,7 @@ class SimulationReport:
     restarts: int
     seconds: float
     story: tuple[str, ...] = ()
+    compared: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -89,19 +101,24 @@ class SimulationReport:
             raise AssertionError(str(self))
 
     def __str__(self) -> str:
-        head = (
-            f"{self.seeds} seeds, {len(self.failures)} failed; "
-            f"{self.restarts} tasks began again; {self.seconds:.1f} s"
+        first = self.failures[0] if self.failures else None
+        failed = (
+            "the run without faults failed, so no seed was tried"
+            if first is not None and first.seed is None
+            else f"{self.seeds} seeds, {len(self.failures)} failed; {self.restarts} tasks began again"
         )
-        lines = [head, *(f"  {sentence}" for sentence in self.replaced)]
-        if self.failures:
-            first = self.failures[0]
-            lines += ["", f"seed {first.seed} failed, with these faults: {first.faults.text()}", first.reason]
+        lines = [
+            f"{failed}; {self.seconds:.1f} s",
+            *(f"  {said}" for said in (*self.replaced, *self.compared)),
+        ]
+        if first is not None:
+            which = f"seed {first.seed} failed, with these faults: {first.faults.text()}"
+            lines += ["", *([] if first.seed is None else [which]), first.reason]
             others = [str(failure.seed) for failure in self.failures[1:]]
             if others:
                 more = ", …" if len(others) > SHOWN else ""
                 lines.append(f"other seeds that failed: {', '.join(others[:SHOWN])}{more}")
-            lines += ["", *_end(first.story)]
+            lines += ["", *_end(first.story)] if first.story else []
         return "\n".join(lines)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from unistream.base.ids import OperatorUid, VertexId
+from unistream.base.ids import JobId, OperatorUid, VertexId
 from unistream.core.exchange_modes import why_no_checkpoints
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.graph import SourceInfo
@@ -27,12 +27,13 @@ from unistream.port.source import SplitDiscovery
 from unistream.testing.sim.chaos import plan_faults
 from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.faults import NONE, Faults
-from unistream.testing.sim.run import LIVENESS_MS, Run
+from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, Run
 from unistream.testing.sim.scenario import Pipeline, Scenario, bundle_of
 from unistream.testing.sim.table import Row
 from unistream.testing.sim.users import Job, Users
-from unistream.testing.sim.world import Violation, World
+from unistream.testing.sim.world import EVENTS_MAX, Violation, World
 from unistream.testing.simulate_ends import Pace, PacedDiscovery, RecordingTable
+from unistream.testing.simulate_failures import Failures, said
 from unistream.testing.simulate_job import UserJob
 
 REQUEST: Final = "simulated"
@@ -207,6 +208,8 @@ class UserRun(Run):
     def __init__(self, world: World, prepared: Prepared, drawn: Draw) -> None:
         self._prepared = prepared
         self._drawn = drawn
+        self._failures = Failures()
+        self._looked: tuple[object, int] = (None, 0)
         self.pace = Pace(drawn.pieces, drawn.pause_ms, dict(prepared.rows) if drawn.pieces else {})
         super().__init__(world)
         if any(edge.partition.is_blocking for edge in prepared.job.graph.edges):
@@ -247,19 +250,47 @@ class UserRun(Run):
         for at_ms in drawn.rescales_ms:
             world.at(at_ms, self._rescale)
         plan_faults(self)
-        while job.id not in self.store.results and world.step(drawn.faulty_ms):
-            pass
+        try:
+            self._to_the_end(job.id)
+        except Violation as violation:
+            if world.events <= EVENTS_MAX:
+                raise
+            raise Violation(f"{violation}{self._failures.most()}") from violation
+
+    def _to_the_end(self, job: JobId) -> None:
+        world = self.world
+        while job not in self.store.results and world.step(self._drawn.faulty_ms):
+            self._look(job, healed=False)
         self._heal()
         bound_ms = world.now + LIVENESS_MS
-        while job.id not in self.store.results:
+        while job not in self.store.results:
             if not world.step(bound_ms):
-                raise Violation(
-                    f"not at its end {LIVENESS_MS / 1000:.0f} s after the last fault: {self._reason(job.id)}"
-                )
-        result = self.store.results[job.id]
-        world.tell(f"{job.id} ended as {result}")
+                why = self._failures.most() or f": {self._reason(job)}"
+                raise Violation(f"not at its end {LIVENESS_MS / 1000:.0f} s after the last fault{why}")
+            self._look(job, healed=True)
+        result = self.store.results[job]
+        world.tell(f"{job} ended as {result}")
         if result != "FINISHED":
-            raise Violation(f"the job ended as {result}: {self._reason(job.id)}")
+            raise Violation(f"the job ended as {result}: {self._reason(job)}")
+
+    def _look(self, job: JobId, *, healed: bool) -> None:
+        """Raises Violation when the job is stuck in one failure."""
+        if self.world.events % LOOK_EVERY:
+            return
+        master = None if self.leader is None else self.leader.masters().get(job)
+        if master is None or (master, master.journal.version) == self._looked:
+            return
+        self._looked = master, master.journal.version
+        newest = self.store.newest(job)
+        checkpoint = 0 if newest is None else newest.manifest.checkpoint_id
+        stuck = self._failures.look(reversed(master.journal.exceptions), checkpoint, healed=healed)
+        if stuck is not None:
+            raise Violation(stuck)
+
+    def _reason(self, job: JobId) -> str:
+        master = None if self.leader is None else self.leader.masters().get(job)
+        newest = [] if master is None else list(master.journal.exceptions[:1])
+        return said(newest[0]) if newest else "nobody says why"
 
     def _rescale(self) -> None:
         """One vertex, if it can have more than one task."""

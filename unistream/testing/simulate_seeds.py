@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -14,9 +14,10 @@ from unistream.api.environment import Environment
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.testing.sim.faults import Faults
-from unistream.testing.simulate_job import Inputs, Pipeline, user_job
-from unistream.testing.simulate_report import Difference, Row, SeedFailure, SimulationReport, difference
+from unistream.testing.simulate_job import Inputs, Pipeline, UserJob, user_job
+from unistream.testing.simulate_report import Difference, SeedFailure, Shown, SimulationReport, difference
 from unistream.testing.simulate_run import QUIET, Draw, Prepared, RunResult, draw, readable, run_job
+from unistream.testing.simulate_truth import judged
 
 Output = Callable[[], "pa.Table | Iterable[object]"]
 Check = Callable[[Mapping[str, pa.Table]], object]
@@ -53,7 +54,9 @@ def simulate(
         check: Gets the rows of each sink, by uid, in each run, also the undisturbed one; raises
             AssertionError (or returns False) if they are wrong. For pipelines whose result is not always the
             same; it replaces the comparison.
-        keep_sinks: The pipeline's own sinks write. What they show is read by `outputs`.
+        keep_sinks: The pipeline's own sinks write. What they show is read by `outputs`. One that has the
+            uid of a sink is read as its rows, and must show those that reach it: the run without faults is
+            compared with another, in which tables in memory stand in place of the sinks (not with `check`).
         outputs: Name -> reads what there is outside of the simulated sinks, after a run: rows as a table,
             dicts, or any values. Compared as sinks are.
         reset: Called before each run, so that `outputs` begin empty.
@@ -79,7 +82,8 @@ def simulate(
             "simulate: with keep_sinks, say how their rows are read: outputs={'name': function}"
         )
     job = user_job(pipeline, options, inputs or {}, keep_sinks=keep_sinks)
-    judge = _Judge(Prepared(job), dict(outputs or {}), reset, check)
+    truth = user_job(pipeline, options, inputs or {}, keep_sinks=False) if keep_sinks and not check else None
+    judge = _Judge(Prepared(job), dict(outputs or {}), reset, check, truth)
     draws = ((seed, draw(seed, faults, rescale=rescale)) for seed in runs)
     return _report(judge, draws, job.replaced, story=story)
 
@@ -110,7 +114,16 @@ def _report(
 ) -> SimulationReport:
     """Runs what was drawn; the first run that fails is shrunk."""
     began = time.perf_counter()
-    judge.learn()
+    wrong = judge.learn()
+    if wrong is not None:
+        return SimulationReport(
+            seeds=0,
+            failures=(wrong,),
+            replaced=replaced,
+            restarts=0,
+            seconds=time.perf_counter() - began,
+            compared=judge.compared,
+        )
     count = restarts = 0
     failures: list[SeedFailure] = []
     last: tuple[str, ...] = ()
@@ -119,7 +132,7 @@ def _report(
         count += 1
         restarts += sum(1 for line in run.story if line.endswith(" begins")) - judge.tasks
         if failure is not None:
-            failures.append(failure if failures else judge.shrunk(failure, drawn))
+            failures.append(failure if failures else judge.shrunk(failure, seed, drawn))
         last = readable(judge.prepared, run) if story else ()
     return SimulationReport(
         seeds=count,
@@ -128,15 +141,8 @@ def _report(
         restarts=max(0, restarts),
         seconds=time.perf_counter() - began,
         story=last,
+        compared=judge.compared,
     )
-
-
-@dataclass(slots=True)
-class _Shown:
-    """Rows of one sink in one run."""
-
-    columns: tuple[str, ...]
-    rows: Sequence[Row]
 
 
 class _Judge:
@@ -148,29 +154,53 @@ class _Judge:
         outputs: Mapping[str, Output],
         reset: Callable[[], object] | None,
         check: Check | None,
+        truth: UserJob | None,
     ) -> None:
+        """`truth`: the same job with tables in place of its sinks, to be held against it."""
         self.prepared = prepared
         self._outputs = outputs
         self._reset = reset
         self._check = check
-        self._truth: dict[str, _Shown] = {}
+        self._reference = truth
+        self._truth: dict[str, Shown] = {}
         self.tasks = 0
+        self.compared: tuple[str, ...] = ()
 
-    def learn(self) -> None:
-        """The undisturbed run.
+    def learn(self) -> SeedFailure | None:
+        """The undisturbed run. What its sinks show and should not.
 
         Raises:
             UserCodeError: it does not come to its end, or `check` refuses it.
         """
+        reached = None if self._reference is None else self._reached(self._reference)
         run, shown = self._run(0, QUIET)
-        if run.violation is not None:
-            raise UserCodeError(f"simulate: the pipeline fails without any fault: {run.violation}")
+        _require_end(run)
         self.prepared.rows.update(run.counted)
         self._truth = shown
         self.tasks = sum(1 for line in run.story if line.endswith(" begins"))
         refused = self._refused(shown, run)
         if refused is not None:
             raise UserCodeError(f"simulate: check refuses the run without faults: {refused}")
+        if reached is None or self._reference is None:
+            return None
+        verdict = judged(self._reference.sinks, reached, shown)
+        self.compared = tuple(verdict.compared)
+        if not verdict.wrong:
+            return None
+        return SeedFailure(
+            seed=None,
+            reason="\n".join(verdict.wrong),
+            faults=QUIET.faults,
+            differences=tuple(verdict.differences),
+        )
+
+    def _reached(self, job: UserJob) -> dict[str, Shown]:
+        """Rows that reach each sink."""
+        if self._reset is not None:
+            self._reset()
+        run = run_job(Prepared(job), 0, QUIET)
+        _require_end(run)
+        return _rows_of(run)
 
     def try_seed(self, seed: int, drawn: Draw) -> tuple[SeedFailure | None, RunResult]:
         """One run under faults; what is wrong with it."""
@@ -186,7 +216,7 @@ class _Judge:
             return None, run
         return SeedFailure(seed=seed, reason=reason, faults=drawn.faults, differences=differences), run
 
-    def shrunk(self, failure: SeedFailure, drawn: Draw) -> SeedFailure:
+    def shrunk(self, failure: SeedFailure, seed: int, drawn: Draw) -> SeedFailure:
         """The same seed with as few kinds of faults, and as rare ones, as still make it fail."""
         best, faults = failure, drawn.faults
         for name in [field.name for field in fields(Faults)]:
@@ -196,28 +226,28 @@ class _Judge:
             smaller = [0.0, 4 * value, 2 * value] if name in SLOWER else [0.0]
             for other in smaller:
                 fewer = replace(faults, **{name: other})
-                again, _ = self.try_seed(failure.seed, replace(drawn, faults=fewer))
+                again, _ = self.try_seed(seed, replace(drawn, faults=fewer))
                 if again is not None and bool(again.differences) == bool(failure.differences):
                     best, faults = again, fewer
                     break
-        _, run = self.try_seed(failure.seed, replace(drawn, faults=faults))
+        _, run = self.try_seed(seed, replace(drawn, faults=faults))
         return replace(best, story=readable(self.prepared, run))
 
     # --- one run ----------------------------------------------------------------------------------
 
-    def _run(self, seed: int, drawn: Draw) -> tuple[RunResult, dict[str, _Shown]]:
+    def _run(self, seed: int, drawn: Draw) -> tuple[RunResult, dict[str, Shown]]:
         if self._reset is not None:
             self._reset()
         run = run_job(self.prepared, seed, drawn)
-        shown = {uid: _Shown(tuple(run.schemas[uid].names), rows) for uid, rows in run.rows.items()}
+        shown = _rows_of(run)
         for name, read in self._outputs.items():
             if name in shown:
                 raise ConfigError(f"simulate: outputs name {name!r}, which is a sink")
             shown[name] = _read(read())
         return run, shown
 
-    def _compared(self, shown: Mapping[str, _Shown]) -> tuple[Difference, ...]:
-        nothing = _Shown((), ())
+    def _compared(self, shown: Mapping[str, Shown]) -> tuple[Difference, ...]:
+        nothing = Shown((), ())
         found = []
         for name in {**self._truth, **shown}:
             want, have = self._truth.get(name, nothing), shown.get(name, nothing)
@@ -226,7 +256,7 @@ class _Judge:
                 found.append(differs)
         return tuple(found)
 
-    def _refused(self, shown: Mapping[str, _Shown], run: RunResult) -> str | None:
+    def _refused(self, shown: Mapping[str, Shown], run: RunResult) -> str | None:
         """Why `check` does not take the rows."""
         if self._check is None:
             return None
@@ -238,18 +268,27 @@ class _Judge:
         return "check returned False" if answer is False else None
 
 
-def _read(found: pa.Table | Iterable[object]) -> _Shown:
+def _require_end(run: RunResult) -> None:
+    if run.violation is not None:
+        raise UserCodeError(f"simulate: the pipeline fails without any fault: {run.violation}")
+
+
+def _rows_of(run: RunResult) -> dict[str, Shown]:
+    return {uid: Shown(tuple(run.schemas[uid].names), rows) for uid, rows in run.rows.items()}
+
+
+def _read(found: pa.Table | Iterable[object]) -> Shown:
     if isinstance(found, pa.Table):
         columns = [column.to_pylist() for column in found.columns]
-        return _Shown(tuple(found.schema.names), list(zip(*columns, strict=True)))
+        return Shown(tuple(found.schema.names), list(zip(*columns, strict=True)))
     values: list[Any] = list(found)
     if values and all(isinstance(value, Mapping) for value in values):
         names = tuple(values[0])
-        return _Shown(names, [tuple(value.get(name) for name in names) for value in values])
-    return _Shown((), [value if isinstance(value, tuple) else (value,) for value in values])
+        return Shown(names, [tuple(value.get(name) for name in names) for value in values])
+    return Shown((), [value if isinstance(value, tuple) else (value,) for value in values])
 
 
-def _table(shown: _Shown, schema: pa.Schema | None) -> pa.Table:
+def _table(shown: Shown, schema: pa.Schema | None) -> pa.Table:
     names = shown.columns or tuple(f"f{place}" for place in range(len(shown.rows[0]) if shown.rows else 0))
     columns = list(zip(*shown.rows, strict=True)) or [()] * len(names)
     types = [None] * len(names) if schema is None else schema.types

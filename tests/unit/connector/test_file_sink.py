@@ -15,6 +15,7 @@ import pytest
 from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.connector.file_sink import FileSink
+from unistream.connector.file_sink_writer import rows_that_fill
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, SinkContext
@@ -97,6 +98,49 @@ def test_a_file_is_written_out_when_its_rows_take_enough_memory(tmp_path: Path) 
         100,
         100,
     ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "files"),
+    [
+        pytest.param([250], [100, 100, 50], id="a batch larger than two files"),
+        pytest.param([50, 250], [100, 100, 100], id="a file that has begun is filled"),
+        pytest.param([99, 1, 1], [100, 1], id="the row that fills a file is its last"),
+        pytest.param([0, 1, 0], [1], id="batches without rows"),
+        pytest.param([0], [], id="no row at all"),
+    ],
+)
+@pytest.mark.parametrize("partition_by", [[], ["k"]], ids=["one folder", "folders"])
+def test_a_large_batch_is_divided_by_rows(
+    tmp_path: Path, partition_by: list[str], batches: list[int], files: list[int]
+) -> None:
+    sink = FileSink(str(tmp_path), target_file_bytes=8 * 100, partition_by=partition_by)
+    given = pa.RecordBatch.from_pydict({"n": list(range(sum(batches)))})
+    if partition_by:
+        given = given.append_column("k", pa.array(["a"] * given.num_rows, pa.string()))
+    ends = [sum(batches[: place + 1]) for place in range(len(batches))]
+    commit(sink, staged(sink, *(Batch(given.slice(e - n, n)) for n, e in zip(batches, ends, strict=True))))
+    found = [pq.ParquetFile(path).read()["n"].to_pylist() for path in tmp_path.rglob("part-*")]
+    assert sorted(row for rows in found for row in rows) == list(range(sum(batches)))
+    assert sorted(map(len, found), reverse=True) == files
+
+
+def test_no_file_is_larger_than_its_target_by_more_than_its_last_row() -> None:
+    sizes = [1, 1, 500, 1, 40, 60, 1, 1, 300]
+    rest = pa.RecordBatch.from_pydict({"t": pa.array(["x" * size for size in sizes])})
+    found = []
+    while rest.num_rows:
+        found.append(rows_that_fill(rest, 100))
+        rest = rest.slice(found[-1])
+    assert found == [3, 3, 3]
+
+
+def test_a_dictionary_that_is_larger_than_a_file_does_not_make_a_file_of_each_row() -> None:
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 1] * 500, pa.int32()), pa.array(["x" * 9_000, "y"]))
+    records = pa.RecordBatch.from_pydict({"t": words})
+    assert records.nbytes > 12_000
+    assert rows_that_fill(records, 2_000) == 500
+    assert rows_that_fill(records, 8_000) == 1_000
 
 
 def test_a_decided_commit_is_finished_by_whoever_opens_next(tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+"""Which columns a file sink takes: each type in each format, and as the name of a folder."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, VertexId
+from unistream.connector.file_sink import FileSink
+from unistream.connector.file_sink_format import Format, misfit, sample, write_table
+from unistream.model.elements import Batch
+from unistream.port.sink import SinkContext
+from unistream.testing.harness import CountingMetrics
+
+HELD_BY_ALL = [
+    *(pa.null(), pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.binary(3), pa.binary_view()),
+    *(pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us")),
+    *(pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    *(pa.duration("s"), pa.duration("ms"), pa.duration("us")),
+    *(pa.decimal32(5, 2), pa.decimal128(5, 2), pa.decimal256(50, 2)),
+    *(pa.list_(pa.int64()), pa.large_list(pa.string()), pa.list_view(pa.int64()), pa.list_(pa.int64(), 2)),
+    *(pa.large_list_view(pa.int64()), pa.map_(pa.string(), pa.list_(pa.date32()))),
+    *(pa.struct([("a", pa.int8()), ("b", pa.string())]), pa.dictionary(pa.int32(), pa.string()), pa.uuid()),
+]
+PARQUET_ALONE = [
+    *(pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.time64("ns"), pa.duration("ns")),
+    *(pa.list_(pa.timestamp("ns")), pa.struct([("at", pa.time64("ns"))])),
+    pa.map_(pa.string(), pa.duration("ns")),
+]
+JSON_ALONE = [
+    *(pa.month_day_nano_interval(), pa.struct([]), pa.run_end_encoded(pa.int32(), pa.int64()), pa.binary(0)),
+    *(pa.list_(pa.int64(), 0), pa.decimal128(2, -3), pa.list_(pa.month_day_nano_interval())),
+]
+HELD: list[tuple[Format, pa.DataType, bool]] = [
+    *[(format_, type_, True) for type_ in HELD_BY_ALL for format_ in ("parquet", "json")],
+    *[(format_, type_, format_ == "parquet") for type_ in PARQUET_ALONE for format_ in ("parquet", "json")],
+    *[(format_, type_, format_ == "json") for type_ in JSON_ALONE for format_ in ("parquet", "json")],
+]
+
+
+@pytest.mark.parametrize(("format_", "type_", "held"), HELD, ids=str)
+def test_what_a_format_holds(format_: Format, type_: pa.DataType, held: bool) -> None:
+    assert (misfit(type_, format_) is None) is held
+
+
+@pytest.mark.parametrize("type_", [*HELD_BY_ALL, *PARQUET_ALONE, *JSON_ALONE], ids=str)
+def test_the_value_that_is_tried_is_a_value(type_: pa.DataType) -> None:
+    tried = [sample(type_, number) for number in (0, 1)]
+    for values in tried:
+        values.validate(full=True)
+        assert values.type == type_
+        assert len(values) == 1
+        assert values.null_count == (1 if type_ == pa.null() else 0)
+    only = type_ in (pa.null(), pa.struct([]), pa.binary(0), pa.list_(pa.int64(), 0))
+    assert (tried[0] == tried[1]) is only
+
+
+@pytest.mark.parametrize("type_", [*HELD_BY_ALL, *PARQUET_ALONE], ids=str)
+def test_what_parquet_holds_comes_back(type_: pa.DataType) -> None:
+    values = sample(type_)
+    file = io.BytesIO()
+    write_table(pa.table({"c": values}), file, "parquet")
+    assert pq.read_table(file)["c"].to_pylist() == values.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("options", "type_", "text"),
+    [
+        pytest.param(
+            {"format": "json"},
+            pa.timestamp("ns"),
+            r"column 'c' is timestamp\[ns\], which JSON cannot hold: .*; cast it before the sink or use "
+            "format='parquet'$",
+            id="nanoseconds in JSON",
+        ),
+        pytest.param(
+            {"format": "json"},
+            pa.struct([("at", pa.time64("ns"))]),
+            "column 'c' is struct.*JSON cannot hold: values that differ by its smallest unit",
+            id="nanoseconds that JSON would cut off",
+        ),
+        pytest.param(
+            {},
+            pa.month_day_nano_interval(),
+            "column 'c' is month_day_nano_interval, which Parquet cannot hold: .*format='json'",
+            id="an interval in Parquet",
+        ),
+        pytest.param(
+            {"format": "json", "partition_by": ["n"]},
+            pa.timestamp("ns"),
+            "'c' is .*JSON cannot hold",
+            id="beside the column of the folders",
+        ),
+        pytest.param(
+            {"bucket_by_time": "%Y", "time_column": "c"},
+            pa.duration("s"),
+            r"column 'c' is duration\[s\], whose values bucket_by_time='%Y' cannot write",
+            id="folders by a duration",
+        ),
+        pytest.param(
+            {"bucket_by_time": "%Y", "time_column": "c"},
+            pa.timestamp("s", "Mars/Olympus"),
+            "whose values bucket_by_time='%Y' cannot write: .*Mars/Olympus",
+            id="folders by the time of no zone",
+        ),
+        pytest.param(
+            {"partition_by": ["c"]},
+            pa.list_(pa.int64()),
+            "column 'c' is list.*, whose values cannot name folders",
+            id="folders by lists",
+        ),
+        pytest.param(
+            {"partition_by": ["n"]},
+            pa.sparse_union([pa.field("a", pa.int64())]),
+            "column 'c' is sparse_union.*cannot",
+            id="a union",
+        ),
+    ],
+)
+def test_a_column_that_does_not_fit_is_named(
+    tmp_path: Any, options: dict[str, Any], type_: pa.DataType, text: str
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("c", type_)])
+    sink = FileSink(str(tmp_path / "out"), **options)
+    with pytest.raises(ConfigError, match=text):
+        sink.check(schema)
+    assert not (tmp_path / "out").exists()
+
+
+def context() -> SinkContext:
+    job = JobId("a" * 32)
+    return SinkContext(
+        job=job,
+        lineage=LineageId("lineage"),
+        sink_uid=OperatorUid("sink"),
+        attempt=AttemptId(job, VertexId("v"), 0, 0),
+        index=0,
+        parallelism=1,
+        restored=None,
+        metrics=CountingMetrics(),
+    )
+
+
+@pytest.mark.parametrize("bucket", ["%Y-%m-%d/%H", None])
+def test_a_schema_that_nobody_knew_is_refused_at_its_first_row(tmp_path: Any, bucket: str | None) -> None:
+    sink = FileSink(str(tmp_path), format="json", bucket_by_time=bucket)
+    sink.check(None)
+    writer = sink.create_writer()
+    writer.open(context(), ())
+    writer.write(Batch(pa.record_batch({"n": [1]}), pa.array([0])))
+    with pytest.raises(ConfigError, match=re.escape("column 'n' is timestamp[ns], which JSON cannot hold")):
+        writer.write(Batch(pa.record_batch({"n": pa.array([1], pa.timestamp("ns"))}), pa.array([0])))
+    writer.close()

@@ -1,0 +1,151 @@
+"""What a sink shows without any fault, held against the rows that reach it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from unistream.testing.simulate_report import SeedFailure, Shown, SimulationReport
+from unistream.testing.simulate_run import QUIET
+from unistream.testing.simulate_truth import judged
+
+NOON = dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001  as a column without a zone gives it
+KN = ("k", "n")
+
+
+def verdict(want: Shown, have: dict[str, Shown]) -> Any:
+    return judged({"out": "mine"}, {"out": want} if want.rows else {}, have)
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "by"),
+    [
+        pytest.param(Shown(KN, [("a", 1), ("b", 2)]), Shown(KN, [("b", 2), ("a", 1)]), "by k, n", id="order"),
+        pytest.param(Shown(KN, [("a", 1)]), Shown(("n", "k"), [(1, "a")]), "by k, n", id="order of columns"),
+        pytest.param(Shown(KN, [("a", 1)]), Shown((), [("a", 1)]), "by k, n", id="rows without names"),
+        pytest.param(Shown(KN, [("a", 1)]), Shown((*KN, "tx"), [("a", 1, 7)]), "by k, n", id="more columns"),
+        pytest.param(Shown(KN, [("a", 1)]), Shown(("n",), [(1,)]), "by n ('k' is not in it)", id="fewer"),
+        pytest.param(Shown(KN, [("a", 1.0)]), Shown(KN, [("a", 1)]), "by k, n", id="whole numbers of floats"),
+        pytest.param(
+            Shown(KN, [("a", 12_345_678_901.0)]),
+            Shown(KN, [("a", 12_345_678_901)]),
+            "by k, n",
+            id="large ones",
+        ),
+        pytest.param(
+            Shown(KN, [("a", 1)]), Shown(KN, [("a", np.int64(1))]), "by k, n", id="numbers of numpy"
+        ),
+        pytest.param(Shown(KN, [("a", True)]), Shown(KN, [("a", 1)]), "by k, n", id="truth as a number"),
+        pytest.param(Shown(KN, [("a", None)]), Shown(KN, [("a", None)]), "by k, n", id="nulls"),
+        pytest.param(
+            Shown(("k", "t"), [("a", NOON)]),
+            Shown(("k", "t"), [("a", "2026-01-01T12:00:00")]),
+            "by k ('t' is a time, and text in it)",
+            id="times as text",
+        ),
+        pytest.param(
+            Shown(("k", "t"), [("a", NOON)]),
+            Shown(("k", "t"), [("a", NOON.replace(tzinfo=dt.UTC))]),
+            "by k ('t' is a time, and a time with a zone in it)",
+            id="times with a zone",
+        ),
+        pytest.param(
+            Shown(("k", "l"), [("a", [{"at": NOON}])]),
+            Shown(("k", "l"), [("a", [{"at": "noon"}])]),
+            "by k ('l' is a time, and text in it)",
+            id="times inside of lists",
+        ),
+        pytest.param(
+            Shown(("k", "d"), [("a", Decimal("0.1"))]),
+            Shown(("k", "d"), [("a", 0.1)]),
+            "by k ('d' is a decimal, and a number in it)",
+            id="decimals as numbers",
+        ),
+        pytest.param(
+            Shown(KN, [("a", 1), ("b", 2)]),
+            Shown((), [(1,), (2,)]),
+            "by their number only (it shows values that are no rows of k, n)",
+            id="values",
+        ),
+        pytest.param(Shown((), []), Shown((), []), "by their number only", id="no row at all"),
+    ],
+)
+def test_equal_rows(want: Shown, have: Shown, by: str) -> None:
+    found = verdict(want, {"out": have})
+    assert found.wrong == []
+    [sentence] = found.compared
+    assert sentence == (
+        f"sink 'out' (mine) writes itself: without faults, the {len(want.rows)} row(s) that reach it were "
+        f"compared with its output {by}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("want", "have", "text"),
+    [
+        pytest.param(
+            Shown(KN, [("a", 1)] * 200), Shown((), []), "200 row(s) lost", id="a sink without a row"
+        ),
+        pytest.param(Shown(KN, [("a", 1)]), Shown(KN, [("a", 1)] * 2), "1 row(s) doubled", id="doubled"),
+        pytest.param(
+            Shown(KN, [("a", 1)]), Shown(KN, [("a", 2)]), "1 row(s) not expected", id="other values"
+        ),
+        pytest.param(Shown(KN, [("a", 1)]), Shown(KN, [("a", None)]), "('a', None)", id="nulls for values"),
+        pytest.param(
+            Shown(("k",), [("a",)]), Shown(("t",), []), "and its output shows 0", id="nothing alike"
+        ),
+        pytest.param(
+            Shown(KN, [("a", 1), ("b", 2)]),
+            Shown((), [(1,)]),
+            "2 row(s) reach sink 'out' (mine)",
+            id="values",
+        ),
+        pytest.param(Shown((), []), Shown(KN, [("a", 1)]), "('a', 1)", id="rows from nowhere"),
+        pytest.param(
+            Shown(("k", "t"), [("a", NOON), ("b", NOON)]),
+            Shown(("k", "t"), [("a", "noon"), ("a", "noon")]),
+            "('b',)",
+            id="other values beside a column that is left out",
+        ),
+    ],
+)
+def test_other_rows(want: Shown, have: Shown, text: str) -> None:
+    found = verdict(want, {"out": have})
+    [wrong] = found.wrong
+    assert "sink 'out' (mine)" in wrong
+    assert text in wrong
+    assert "If it shows something else, such as totals, name it otherwise" in wrong
+
+
+@pytest.mark.parametrize(
+    ("have", "wrong"),
+    [
+        pytest.param({"rows": Shown((), [])}, 1, id="no output shows anything"),
+        pytest.param({"rows": Shown((), [(9,)])}, 0, id="an output under another name"),
+        pytest.param({"rows": Shown((), [(9,)]), "more": Shown((), [])}, 0, id="one of two shows something"),
+    ],
+)
+def test_a_sink_that_no_output_is_named_after(have: dict[str, Shown], wrong: int) -> None:
+    found = verdict(Shown(KN, [("a", 1)]), have)
+    assert len(found.wrong) == wrong
+    assert all(text.startswith("1 row(s) reach sink 'out' (mine)") for text in found.wrong)
+    [sentence] = found.compared
+    assert "nobody looks whether it shows them; give its rows as outputs={'out': ...}" in sentence
+
+
+def test_a_report_without_a_seed_says_so() -> None:
+    failure = SeedFailure(seed=None, reason="sink 'out' shows other rows", faults=QUIET.faults)
+    report = SimulationReport(
+        seeds=0, failures=(failure,), replaced=(), restarts=0, seconds=0.1, compared=("rows were compared",)
+    )
+    assert not report.ok
+    assert str(report).splitlines() == [
+        "the run without faults failed, so no seed was tried; 0.1 s",
+        "  rows were compared",
+        "",
+        "sink 'out' shows other rows",
+    ]
