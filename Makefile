@@ -35,6 +35,7 @@ AGAIN = || { echo "--- once more, alone:"; $(RUN) pytest -q -p no:randomly --las
 
 test: setup  ## all tests, with a real Kafka, a real Spark and real kills
 	@$(RUN) pytest -q -n 2 --dist loadgroup $(FAST) $(AGAIN) $(FAST); }
+	@$(RUN) --with "pandas>=2.2,<4" pytest -q tests/pandas
 	@$(RUN) pytest -q -s tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 2 tests/simulation --ignore tests/simulation/test_simulation_seeds.py
 	@$(RUN) pytest -q -n 3 --durations=15 tests/integration $(AGAIN) tests/integration; }
