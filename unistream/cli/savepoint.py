@@ -28,7 +28,10 @@ from unistream.core.memory import describe_bytes
 from unistream.model.elements import SavepointFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from unistream.api.environment import Environment
+    from unistream.savepoint.contents import RowsInFlight
     from unistream.savepoint.finalize import Finalized
 
 NATIVE_TEXT: Final = "native: keyed state is in files of its backend, if that has any of its own"
@@ -100,7 +103,8 @@ def query(
     from unistream.savepoint.query import query as run
     from unistream.savepoint.reading import read_savepoint
 
-    result = run(read_savepoint(_absolute(path)), sql)
+    savepoint = read_savepoint(_absolute(path))
+    result = run(savepoint, sql)
     if as_json:
         print_json(result.to_pylist())
         return
@@ -114,6 +118,8 @@ def query(
     if result.num_rows > ROWS_SHOWN_MAX:
         more = result.num_rows - ROWS_SHOWN_MAX
         out.print(f"… and {more:,} more rows: use LIMIT, or --json for all")
+    if savepoint.in_flight:
+        out.print(f"in flight: {_in_flight(savepoint.in_flight)}")
 
 
 @app.command("write")
@@ -124,8 +130,12 @@ def write(  # noqa: PLR0917  # typer passes them by name
     file: Annotated[list[str], typer.Option("--file", metavar="FILE", help="Parquet or Arrow; repeatable.")],
     out: Annotated[str, typer.Option("--out", metavar="PATH", help="The savepoint's new directory.")],
     kind: Annotated[
-        str, typer.Option("--kind", help="value, list, map, reducing, aggregating or table.")
-    ] = "value",
+        str | None,
+        typer.Option(
+            "--kind",
+            help="value, list, map, reducing, aggregating, timers, table; default: as in --base, or value.",
+        ),
+    ] = None,
     max_parallelism: Annotated[
         int | None, typer.Option("--max-parallelism", metavar="N", help="Number of key groups.")
     ] = None,
@@ -134,7 +144,10 @@ def write(  # noqa: PLR0917  # typer passes them by name
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a savepoint of the rows of files: the key's columns and `value` (of a map also `map_key`)."""
+    """Make a savepoint of the rows of files: the key's columns and `value` (of a map also `map_key`).
+
+    Timers have `__timestamp` (ms) instead; their state is `__event_timers` or `__processing_timers`.
+    """
     from unistream.savepoint.files import write_state
 
     made = write_state(
@@ -245,11 +258,18 @@ def _facts(found: Any) -> list[tuple[str, str]]:
         ("taken", f"{moment(found.taken_ms)}, {duration(found.age_ms)} ago"),
         ("size", describe_bytes(found.size)),
         *([("format", NATIVE_TEXT)] if found.savepoint_format == "native" else []),
+        *([("in flight", _in_flight(found.in_flight))] if found.in_flight else []),
         ("resume", escape(_how_to_resume(found))),
     ]
     if found.advice:
         facts.append(("", escape(found.advice)))
     return facts
+
+
+def _in_flight(rows: Sequence[RowsInFlight]) -> str:
+    size = describe_bytes(sum(one.size for one in rows))
+    stored = ", ".join(dict.fromkeys(escape(one.vertex) for one in rows))
+    return f"{size} of rows on their way at {stored}, in no state yet: a job begins with them"
 
 
 def _how_to_resume(found: Any) -> str:

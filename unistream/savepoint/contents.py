@@ -1,18 +1,21 @@
-"""What the manifest's opaque parts mean to people: positions of sources, commits that wait.
+"""What the manifest's opaque parts mean to people: positions of sources, commits that wait,
+rows on their way.
 
 A connector's own bytes are MessagePack; here they are shown as what they hold, whatever connector wrote them.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
 from unistream.base.errors import CorruptSnapshot
-from unistream.base.ids import OperatorUid
+from unistream.base.ids import EdgeId, OperatorUid
 from unistream.model.messages import Split
+from unistream.model.snapshot import VertexSnapshot
 
 T = TypeVar("T")
 
@@ -52,6 +55,20 @@ class PendingCommit(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_id: int | None
     writer: int | None
     committables: int
+    size: int
+
+
+class RowsInFlight(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that the barriers of an unaligned checkpoint had overtaken.
+
+    Attributes:
+        vertex: Name of the task, all its subtasks together, that had stored them: at its inputs or outputs.
+        edge: Id of the edge that they were on their way along.
+        size: In the checkpoint's files, in bytes.
+    """
+
+    vertex: str
+    edge: EdgeId
     size: int
 
 
@@ -107,6 +124,17 @@ def pending_commits(uid: OperatorUid, items: Sequence[bytes]) -> list[PendingCom
             if pending.payloads
         )
     return found
+
+
+def rows_in_flight(vertices: Iterable[VertexSnapshot]) -> list[RowsInFlight]:
+    """In the order of the job."""
+    sizes: Counter[tuple[str, EdgeId]] = Counter()
+    for vertex in vertices:
+        stored = (task.in_flight for task in vertex.subtasks if task is not None and task.in_flight)
+        for handle in stored:
+            for run in (*handle.restored, *handle.inputs, *handle.outputs):
+                sizes[vertex.name, run.edge] += run.stop - run.start
+    return [RowsInFlight(vertex=name, edge=edge, size=size) for (name, edge), size in sizes.items()]
 
 
 def readable(data: bytes) -> object:

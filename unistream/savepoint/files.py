@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError
 from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN
 from unistream.model.keyed_snapshot import StateKind
-from unistream.savepoint.writing import SavepointWriter
+from unistream.savepoint.writing import TIMER_STATES, SavepointWriter
 
-KINDS: Final = tuple(kind.value for kind in StateKind if kind is not StateKind.TIMERS)
+KINDS: Final = tuple(kind.value for kind in StateKind)
+_TABLES: Final = (StateKind.TABLE.value, StateKind.TIMERS.value)
 _PARQUET: Final = b"PAR1"
 _ARROW: Final = b"ARROW1"
 
@@ -26,19 +27,20 @@ def write_state(
     keys: Sequence[str],
     files: Sequence[str],
     out: str,
-    kind: str = StateKind.VALUE.value,
+    kind: str | None = None,
     max_parallelism: int | None = None,
     base: str | None = None,
 ) -> str:
     """Writes the rows of `files` as one state, and returns the savepoint's directory.
 
-    `base`: a savepoint whose other states are taken over. `max_parallelism` None: that of `base`, else 128.
+    `base`: a savepoint whose other states are taken over. `kind` None: that of the state in `base`, else
+    "value". `max_parallelism` None: that of `base`, else 128.
 
     Raises:
         ConfigError: an option or a file does not fit; says which.
         CorruptSnapshot: `base` is damaged.
     """
-    if kind not in KINDS:
+    if kind is not None and kind not in KINDS:
         raise ConfigError(f"--kind {kind!r} is not one of {', '.join(KINDS)}")
     rows = _common([_read(file) for file in files], files)
     if base is not None:
@@ -47,10 +49,12 @@ def write_state(
         writer = SavepointWriter(
             max_parallelism=KEY_GROUPS_DEFAULT_MIN if max_parallelism is None else max_parallelism
         )
-    if kind == StateKind.TABLE.value:
+    if kind == StateKind.TIMERS.value and state not in TIMER_STATES:
+        raise ConfigError(f"--kind timers: the state is one of {', '.join(TIMER_STATES)}, not {state!r}")
+    if kind in _TABLES:
         writer.with_table(uid, state, rows, keys=keys)
     else:
-        writer.with_state(uid, state, rows, keys=keys, kind=StateKind(kind))
+        writer.with_state(uid, state, rows, keys=keys, kind=None if kind is None else StateKind(kind))
     return writer.write(out)
 
 

@@ -22,6 +22,7 @@ from unistream.base.config import COMMITTER_RETRIES, Configuration
 from unistream.base.errors import OutcomeUnknown
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, OperatorUid, VertexId
 from unistream.connector.committers import committer_of
+from unistream.core.memory import describe_bytes
 from unistream.model.chain import JobCode
 from unistream.model.snapshot import Manifest
 from unistream.operator.commit_rounds import CommitRounds, Committed
@@ -130,7 +131,8 @@ def finalize(
         checkpoint_id=savepoint.checkpoint_id,
         commits=tuple(commits),
     )
-    return msgspec.structs.replace(found, advice=_advice(found, manifest))
+    advice = (_advice(found, manifest), _advice_in_flight(savepoint))
+    return msgspec.structs.replace(found, advice="; ".join(text for text in advice if text))
 
 
 def committing_operators(code: JobCode, manifest: Manifest) -> dict[OperatorUid, CommittingOperator]:
@@ -267,4 +269,15 @@ def _advice(found: Finalized, manifest: Manifest) -> str:
     return (
         f"the terminal savepoint of the same drain (checkpoint {manifest.resumes_after}) lists this and what "
         "the drain itself has caused"
+    )
+
+
+def _advice_in_flight(savepoint: Savepoint) -> str:
+    """About an unaligned checkpoint: its sources stand behind rows that no sink has had."""
+    size = sum(rows.size for rows in savepoint.in_flight)
+    if not size:
+        return ""
+    return (
+        f"{describe_bytes(size)} of rows were on their way when it was taken and are not in any output; only "
+        "a job that starts from it processes them"
     )

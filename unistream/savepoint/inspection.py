@@ -9,7 +9,7 @@ import msgspec
 
 from unistream.base.ids import CheckpointId, JobId
 from unistream.model.elements import SnapshotKind
-from unistream.savepoint.contents import PendingCommit, SplitPosition
+from unistream.savepoint.contents import PendingCommit, RowsInFlight, SplitPosition
 from unistream.savepoint.reading import Savepoint
 from unistream.savepoint.states import OperatorContent
 
@@ -34,6 +34,8 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
         resumes_after: Of the resumable savepoint of a drain: checkpoint id of the terminal one, beside it.
         resumable: Of the terminal savepoint of a drain: path of the resumable one, beside it.
         advice: What to know before that; empty: nothing.
+        in_flight: Of an unaligned checkpoint: rows that its barriers had overtaken. A job that starts from it
+            processes them before any new one; its states do not count them yet.
     """
 
     path: str
@@ -54,6 +56,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorContent, ...]
     positions: tuple[SplitPosition, ...]
     pending_commits: tuple[PendingCommit, ...]
+    in_flight: tuple[RowsInFlight, ...] = ()
 
 
 def inspection(savepoint: Savepoint, now_ms: int) -> Inspection:
@@ -77,11 +80,12 @@ def inspection(savepoint: Savepoint, now_ms: int) -> Inspection:
         size=sum(state.size for operator in operators for state in operator.states),
         can_resume=savepoint.can_resume,
         resumes_after=savepoint.manifest.resumes_after,
-        resumable=_resumable(savepoint),
+        resumable=resumable_path(savepoint),
         advice=_advice(savepoint),
         operators=operators,
         positions=tuple(savepoint.positions),
         pending_commits=tuple(savepoint.pending_commits),
+        in_flight=tuple(savepoint.in_flight),
     )
 
 
@@ -97,7 +101,8 @@ def _meaning(savepoint: Savepoint) -> str:
     return _MEANING[savepoint.kind]
 
 
-def _resumable(savepoint: Savepoint) -> str | None:
+def resumable_path(savepoint: Savepoint) -> str | None:
+    """Of the terminal savepoint of a drain: where the resumable one lies; None: it is none, or has none."""
     name = savepoint.manifest.resumable
     return None if name is None else posixpath.join(posixpath.dirname(savepoint.path.rstrip("/")), name)
 
@@ -111,5 +116,5 @@ def _advice(savepoint: Savepoint) -> str:
             if state.pickled
         )
         return f"holds pickled values, which a job must allow: {', '.join(pickled)}" if pickled else ""
-    earlier = _resumable(savepoint) or "a savepoint that was taken before"
+    earlier = resumable_path(savepoint) or "a savepoint that was taken before"
     return f"all windows of a drained job have fired; go on from {earlier}"

@@ -2,13 +2,18 @@
 
 Every state is a table by two names: ``"operator uid/state name"``, to be quoted, and the same with ``_`` for
 all but letters and digits, such as ``counts_seen``. Only tables that the text names are opened.
+
+SQL does not tell the letters a-z from A-Z in names. Of states (and of columns of one) that differ in nothing
+else none has its own name: they are ``"row/value#1"``, ``"row/Value#2"``, in the order of the savepoint, so
+that no name ever stands for the rows of another.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,18 +26,22 @@ if TYPE_CHECKING:
 
 
 def query(savepoint: Savepoint, sql: str) -> pa.Table:
-    """The rows of one SQL statement.
+    """The rows of one SQL statement. Of two columns of one name the second is called ``name_1``.
 
     Raises:
-        ConfigError: DuckDB is not installed, or the statement is wrong; the text says which tables there are.
+        ConfigError: DuckDB is not installed, or the statement is wrong (the text says which tables there
+            are), or it names a state of a type that DuckDB does not read.
         CorruptSnapshot: a state file is damaged.
     """
-    names = table_names(savepoint)
+    text = sql.lower()
+    unreadable: dict[str, str] = {}
     with _connect() as connection:
-        for name, state in names.items():
-            if name.lower() in sql.lower():
-                connection.register(name, savepoint.table(*state))
-        return _result(connection, sql, _known(savepoint, names))
+        for name, state in table_names(savepoint).items():
+            if name.lower() in text or _quoted(name).lower() in text:
+                why = _register(connection, name, savepoint.table(*state))
+                if why is not None:
+                    unreadable[_folded(name)] = why
+        return _result(connection, sql, _known(savepoint), unreadable)
 
 
 def table_names(savepoint: Savepoint) -> dict[str, tuple[str, str]]:
@@ -41,8 +50,7 @@ def table_names(savepoint: Savepoint) -> dict[str, tuple[str, str]]:
     >>> alias("orders-2/last seen")
     'orders_2_last_seen'
     """
-    states = savepoint.table_names
-    quoted = {f"{uid}/{state}": (uid, state) for uid, state in states}
+    quoted = _quoted_names(savepoint)
     taken = Counter(alias(name) for name in quoted)
     aliases = {alias(name): state for name, state in quoted.items() if taken[alias(name)] == 1}
     return {**aliases, **quoted}
@@ -52,6 +60,71 @@ def alias(name: str) -> str:
     """A name that SQL does not need quoted."""
     plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").lower()
     return plain if plain and not plain[0].isdigit() else f"t_{plain}"
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def _quoted_names(savepoint: Savepoint) -> dict[str, tuple[str, str]]:
+    states = savepoint.table_names
+    names = _distinct([f"{uid}/{state}" for uid, state in states])
+    return dict(zip(names, states, strict=True))
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The same names, with a number where SQL would take one for another.
+
+    >>> _distinct(["a", "B", "b", "b#2"])
+    ['a', 'B#1', 'b#3', 'b#2']
+    """
+    often = Counter(map(_folded, names))
+    taken = set(often)
+    found = []
+    for name in names:
+        if often[_folded(name)] > 1:
+            number = next(n for n in count(1) if _folded(f"{name}#{n}") not in taken)
+            name = f"{name}#{number}"  # noqa: PLW2901
+            taken.add(_folded(name))
+        found.append(name)
+    return found
+
+
+def _folded(name: str) -> str:
+    """What DuckDB compares."""
+    return re.sub("[A-Z]+", lambda letters: letters[0].lower(), name)
+
+
+def _quoted(name: str) -> str:
+    """As it stands in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _known(savepoint: Savepoint) -> str:
+    """Which tables there are, and why some are not, or not by their own names."""
+    names = _quoted_names(savepoint)
+    quoted = [_quoted(name) for name in names]
+    alike: dict[str, list[str]] = {}
+    for uid, state in names.values():
+        alike.setdefault(_folded(f"{uid}/{state}"), []).append(_quoted(f"{uid}/{state}"))
+    same = "".join(
+        f"; {' and '.join(one)} are one name to SQL, so they have numbers"
+        for one in alike.values()
+        if len(one) > 1
+    )
+    native = [
+        repr(str(operator.uid))
+        for operator in savepoint.operators
+        if any(state.kind == NATIVE_KIND for state in operator.states)
+    ]
+    if not native:
+        return f"the tables are {', '.join(quoted) or 'none: it has no state'}{same}"
+    return (
+        f"the tables are {', '.join(quoted) or 'none'}{same}; the state of operator uid {', '.join(native)} "
+        "is in files that only its backend reads: take a savepoint in the canonical format, which is tables"
+    )
+
+
+# --- DuckDB ---------------------------------------------------------------------------------------
 
 
 def _connect() -> Any:
@@ -64,28 +137,59 @@ def _connect() -> Any:
     return duckdb.connect(":memory:")
 
 
-def _known(savepoint: Savepoint, names: Iterable[str]) -> str:
-    """Which tables there are, and why some are not."""
-    quoted = [f'"{name}"' for name in names if "/" in name]
-    native = [
-        repr(str(operator.uid))
-        for operator in savepoint.operators
-        if any(state.kind == NATIVE_KIND for state in operator.states)
-    ]
-    if not native:
-        return f"the tables are {', '.join(quoted) or 'none: it has no state'}"
-    return (
-        f"the tables are {', '.join(quoted) or 'none'}; the state of operator uid {', '.join(native)} is in "
-        "files that only its backend reads: take a savepoint in the canonical format, which is tables"
-    )
+def _register(connection: Any, name: str, table: pa.Table) -> str | None:
+    """Why it cannot be queried; None: it can."""
+    import duckdb
+
+    table = table.rename_columns(_distinct(table.schema.names))
+    try:
+        connection.register(name, table)
+    except duckdb.Error:
+        columns = ", ".join(f"{c.name} ({c.type})" for c in table.schema if not _reads(connection, c))
+        return (
+            f"{_quoted(name)} cannot be queried: DuckDB does not read the type of its column {columns}; "
+            "read it in Python, by us.read_savepoint(PATH).table(UID, STATE)"
+        )
+    return None
 
 
-def _result(connection: Any, sql: str, known: str) -> pa.Table:
+def _reads(connection: Any, column: pa.Field) -> bool:
+    import duckdb
+
+    try:
+        connection.register("a column alone", pa.schema([column]).empty_table())
+    except duckdb.Error:
+        return False
+    connection.unregister("a column alone")
+    return True
+
+
+def _result(connection: Any, sql: str, known: str, unreadable: Mapping[str, str]) -> pa.Table:
     import duckdb
 
     try:
         result = connection.sql(sql)
-        return pa.table({}) if result is None else result.to_arrow_table()
+        found = pa.table({}) if result is None else result.to_arrow_table()
     except duckdb.Error as error:
         told = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ConfigError(f"{told}; {known}") from error
+        is_name = isinstance(error, duckdb.CatalogException)  # one that is not there, by its whole name
+        missing = [why for name, why in unreadable.items() if is_name and f" {name} " in _folded(told)]
+        raise ConfigError(missing[0] if missing else f"{told}; {known}") from error
+    return found.rename_columns(_numbered(found.schema.names))
+
+
+def _numbered(names: Iterable[str]) -> list[str]:
+    """Each name once, as DuckDB itself would call columns of a table.
+
+    >>> _numbered(["a", "a", "a_1"])
+    ['a', 'a_2', 'a_1']
+    """
+    given = list(names)
+    taken = set(given)
+    found: list[str] = []
+    for place, name in enumerate(given):
+        if name in given[:place]:
+            name = next(f"{name}_{n}" for n in count(1) if f"{name}_{n}" not in taken)  # noqa: PLW2901
+            taken.add(name)
+        found.append(name)
+    return found

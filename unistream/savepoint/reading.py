@@ -31,8 +31,10 @@ from unistream.savepoint.contents import (
     COMMITTER_STATE,
     SPLITS_STATE,
     PendingCommit,
+    RowsInFlight,
     SplitPosition,
     pending_commits,
+    rows_in_flight,
     split_positions,
     unassigned_positions,
 )
@@ -232,6 +234,12 @@ class Savepoint:
             for uid, state in self.table_names
             if state == COMMITTER_STATE and self._stored(uid, state).lists
         ]
+
+    @property
+    def in_flight(self) -> list[RowsInFlight]:
+        """Rows of an unaligned checkpoint that no state counts yet; a job that starts from it begins with
+        them. A savepoint that a job took has none."""
+        return rows_in_flight(self.manifest.vertices)
 
     # --- errors that say which snapshot it is ---------------------------------------------------------
 

@@ -1,6 +1,10 @@
 """Rows that a user has for a state, made into the table that a job reads.
 
-Checked here, once: the columns are there, their types fit, no key comes twice.
+    rows ── columns and types fit ── keys in their one form ── no nulls, no key twice ──► StateRows
+
+Checked here, once, is all that a job could not be restored from, or would be restored from with other values
+than these. A state knows no nulls: what has no value has no row. Equal keys have one form before they are
+compared, so 0.0 and -0.0 are one key, as they are in a job; so have the keys of a map.
 """
 
 from __future__ import annotations
@@ -24,12 +28,16 @@ from unistream.model.state import (
     ListStateDescriptor,
     MapStateDescriptor,
     StateDescriptor,
+    StateOptions,
+    StateTtl,
     ValueStateDescriptor,
 )
 from unistream.model.state_types import Refused, converted, migration
+from unistream.operator.timer_table import TIMESTAMP_COLUMN
 
 _OWN_COLUMNS: Final = (KEY_GROUP_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, EXPIRES_COLUMN)
 _PLAIN_KINDS: Final = (StateKind.VALUE, StateKind.REDUCING, StateKind.AGGREGATING)
+_ANY_TTL: Final = StateTtl(1)  # only that there is one counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +50,17 @@ class StateRows:
     table: pa.Table
     pickled: bool = False
 
+    @property
+    def key_schema(self) -> pa.Schema:
+        return pa.schema([self.table.schema.field(key) for key in self.keys])
+
     def with_key_groups(self, max_parallelism: int) -> pa.Table:
         """The table with its key groups first, in their order.
 
         Raises:
             ConfigError: a key column has a type that cannot be a key.
         """
-        batches = self.table.combine_chunks().to_batches()
-        parts = [canonical_keys(batch, self.keys) for batch in batches]
+        parts = _canonical(self.table.combine_chunks(), self.keys)
         table = pa.Table.from_batches(parts, self.table.schema)
         groups = (
             np.concatenate([key_groups(part, list(self.keys), max_parallelism) for part in parts])
@@ -61,33 +72,55 @@ class StateRows:
         return table.add_column(0, KEY_GROUP_COLUMN, pa.array(groups[order].astype(np.uint16)))
 
 
+@dataclass(frozen=True, slots=True)
+class Former:
+    """How the savepoint that is changed keeps a state. `expires`: its rows say when they expire."""
+
+    kind: StateKind
+    pickled: bool
+    expires: bool
+
+
 def keyed_rows(
     state: StateDescriptor | str,
     rows: pa.Table,
     keys: Sequence[str] | pa.Schema,
-    kind: StateKind,
+    kind: StateKind | None,
+    former: Former | None,
     *,
     now_ms: int,
 ) -> StateRows:
-    """Rows of a state that a job declares, as `SavepointWriter.with_state` was given them. Values with a time
-    to live and no `__expires_at` live from `now_ms` on.
+    """Rows of a state that a job declares, as `SavepointWriter.with_state` was given them. Values of a state
+    that is declared with a time to live, and that have no `__expires_at`, live from `now_ms` on. A mere name
+    stands for what `former` was: the state of that name that they replace.
 
     Raises:
         ConfigError: see there.
     """
     key_schema = _key_schema(rows, keys, _name(state))
+    has_times = EXPIRES_COLUMN in rows.schema.names
     if isinstance(state, str):
-        name, kept, schema = state, False, _inferred(state, rows, kind).table_schema(key_schema)
+        kind = kind or (StateKind.VALUE if former is None else former.kind)
+        _check_times(state, former, has_times)
+        pickled = former is not None and former.pickled
+        declared = _inferred(state, rows, kind, has_times=has_times)
     else:
-        name, kind, kept = state.name, state.kind, state.options.pickled
-        schema = state.table_schema(key_schema)
-        if EXPIRES_COLUMN in schema.names and EXPIRES_COLUMN not in rows.schema.names:
-            rows = _expiring(state, rows, now_ms)
-    wanted = pa.schema([column for column in schema if column.name != KEY_GROUP_COLUMN])
-    table = _fitted(name, rows, wanted)
+        kind, pickled, declared = state.kind, state.options.pickled, state
+        if has_times and state.options.ttl is None:
+            raise ConfigError(
+                f"state {state.name!r}: its column {EXPIRES_COLUMN!r} would be lost, since it is declared "
+                "without a time to live; give the descriptor one, or drop the column"
+            )
+    expires = declared.options.ttl
+    left_out = {KEY_GROUP_COLUMN} if has_times else {KEY_GROUP_COLUMN, EXPIRES_COLUMN}
+    columns = [column for column in declared.table_schema(key_schema) if column.name not in left_out]
     unique = [*key_schema.names, MAP_KEY_COLUMN] if kind is StateKind.MAP else key_schema.names
-    _check_unique(name, table, unique)
-    return StateRows(name, kind, tuple(key_schema.names), table, kept)
+    table = _in_one_form(_fitted(declared.name, rows, pa.schema(columns)), unique)
+    _check_values(declared.name, kind, table, key_schema.names)
+    _check_unique(declared.name, table, unique)
+    if expires is not None and not has_times:
+        table = _expiring(table, kind, now_ms + expires.time_to_live_ms)
+    return StateRows(declared.name, kind, tuple(key_schema.names), table, pickled)
 
 
 def own_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> StateRows:
@@ -103,11 +136,34 @@ def own_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> Stat
     return StateRows(name, StateKind.TABLE, tuple(key_schema.names), table)
 
 
+def timer_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> StateRows:
+    """Rows of the timers of one clock: the key's columns and `__timestamp`.
+
+    Raises:
+        ConfigError: a column is missing, does not fit or is neither; a time is null; a timer comes twice.
+    """
+    key_schema = _key_schema(rows, keys, name)
+    if TIMESTAMP_COLUMN in key_schema.names:
+        raise ConfigError(f"timers {name!r}: {TIMESTAMP_COLUMN!r} is their time and no column of the key")
+    wanted = pa.schema([*key_schema, pa.field(TIMESTAMP_COLUMN, pa.int64())])
+    table = _in_one_form(_fitted(name, rows, wanted), key_schema.names)
+    _refuse_first(
+        name, table, table.column(TIMESTAMP_COLUMN).is_null(), key_schema.names, "its time is null; drop it"
+    )
+    _check_unique(name, table, wanted.names)
+    return StateRows(name, StateKind.TIMERS, tuple(key_schema.names), table)
+
+
+# --- columns and types ----------------------------------------------------------------------------
+
+
 def _name(state: StateDescriptor | str) -> str:
     return state if isinstance(state, str) else state.name
 
 
 def _key_schema(rows: pa.Table, keys: Sequence[str] | pa.Schema, state: str) -> pa.Schema:
+    if isinstance(keys, str):
+        keys = [keys]
     names = keys.names if isinstance(keys, pa.Schema) else list(keys)
     if not names:
         raise ConfigError(f"state {state!r}: name the columns that make the key")
@@ -118,6 +174,8 @@ def _key_schema(rows: pa.Table, keys: Sequence[str] | pa.Schema, state: str) -> 
             )
         if name in _OWN_COLUMNS:
             raise ConfigError(f"state {state!r}: a key column cannot be called {name!r}; rename it")
+        if names.count(name) > 1:
+            raise ConfigError(f"state {state!r}: key column {name!r} is named twice")
     given = keys if isinstance(keys, pa.Schema) else rows.select(names).schema
     return pa.schema([(column.name, _plain(column.type)) for column in given])
 
@@ -126,25 +184,39 @@ def _plain(of: pa.DataType) -> pa.DataType:
     return of.value_type if pa.types.is_dictionary(of) else of
 
 
-def _inferred(name: str, rows: pa.Table, kind: StateKind) -> StateDescriptor:
+def _check_times(name: str, former: Former | None, has_times: bool) -> None:
+    """Values that had a time to live keep it."""
+    if former is not None and former.expires and not has_times:
+        raise ConfigError(
+            f"state {name!r} has a time to live: keep the column {EXPIRES_COLUMN!r} of its table, or give a "
+            "descriptor in place of the name, and its values live from now on"
+        )
+
+
+def _inferred(name: str, rows: pa.Table, kind: StateKind, *, has_times: bool) -> StateDescriptor:
     """A descriptor with the types of the rows. Only its table counts."""
     names = rows.schema.names
+    if kind is StateKind.TIMERS:
+        raise ConfigError(f"state {name!r}: timers are written by with_timers")
+    if kind is StateKind.TABLE:
+        raise ConfigError(f"state {name!r}: a table of kind {kind.value!r} is written by with_table")
     if VALUE_COLUMN not in names:
         raise ConfigError(f"state {name!r}: there is no column {VALUE_COLUMN!r} among {', '.join(names)}")
     value = _plain(rows.schema.field(VALUE_COLUMN).type)
+    options = StateOptions(ttl=_ANY_TTL if has_times else None)
     if kind is StateKind.MAP:
         if MAP_KEY_COLUMN not in names:
             raise ConfigError(
                 f"map state {name!r}: there is no column {MAP_KEY_COLUMN!r} among {', '.join(names)}"
             )
-        return MapStateDescriptor(name, value, key_type=_plain(rows.schema.field(MAP_KEY_COLUMN).type))
+        of = _plain(rows.schema.field(MAP_KEY_COLUMN).type)
+        return MapStateDescriptor(name, value, key_type=of, options=options)
     if kind is StateKind.LIST:
         if not (pa.types.is_list(value) or pa.types.is_large_list(value)):
             raise ConfigError(f"list state {name!r}: its column {VALUE_COLUMN!r} is {value}, not a list")
-        return ListStateDescriptor(name, value.value_type)
-    if kind not in _PLAIN_KINDS:
-        raise ConfigError(f"state {name!r}: a table of kind {kind.value!r} is written by with_table")
-    return ValueStateDescriptor(name, value)
+        return ListStateDescriptor(name, value.value_type, options=options)
+    assert kind in _PLAIN_KINDS, "there are no others"
+    return ValueStateDescriptor(name, value, options=options)
 
 
 def _fitted(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
@@ -154,7 +226,7 @@ def _fitted(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
         raise ConfigError(
             f"state {name!r}: there is no column {missing[0]!r} among {', '.join(rows.schema.names)}"
         )
-    extra = sorted(set(rows.schema.names) - set(wanted.names) - {KEY_GROUP_COLUMN, EXPIRES_COLUMN})
+    extra = sorted(set(rows.schema.names) - set(wanted.names) - {KEY_GROUP_COLUMN})
     if extra:
         raise ConfigError(
             f"state {name!r}: column {extra[0]!r} is neither of the key nor of the state; drop it"
@@ -171,23 +243,81 @@ def _fitted(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=wanted)
 
 
-def _expiring(state: StateDescriptor, rows: pa.Table, now_ms: int) -> pa.Table:
-    assert state.options.ttl is not None, "it has the column"
-    until = now_ms + state.options.ttl.time_to_live_ms
-    if state.kind is not StateKind.LIST:
-        return rows.append_column(EXPIRES_COLUMN, pa.repeat(pa.scalar(until, pa.int64()), rows.num_rows))
-    lengths = rows.column(VALUE_COLUMN).combine_chunks().value_lengths().fill_null(0).to_numpy()
+def _expiring(table: pa.Table, kind: StateKind, until_ms: int) -> pa.Table:
+    if kind is not StateKind.LIST:
+        return table.append_column(EXPIRES_COLUMN, pa.repeat(pa.scalar(until_ms, pa.int64()), table.num_rows))
+    lengths = pc.list_value_length(table.column(VALUE_COLUMN)).to_numpy()
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
-    times = pa.repeat(pa.scalar(until, pa.int64()), int(lengths.sum()))
-    return rows.append_column(EXPIRES_COLUMN, pa.ListArray.from_arrays(offsets, times))
+    times = pa.repeat(pa.scalar(until_ms, pa.int64()), int(lengths.sum()))
+    return table.append_column(EXPIRES_COLUMN, pa.ListArray.from_arrays(offsets, times))
+
+
+# --- keys and values ------------------------------------------------------------------------------
+
+
+def _canonical(table: pa.Table, columns: Sequence[str]) -> list[pa.RecordBatch]:
+    return [canonical_keys(batch, columns) for batch in table.to_batches()]
+
+
+def _in_one_form(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    return pa.Table.from_batches(_canonical(table, columns), table.schema)
+
+
+def _check_values(name: str, kind: StateKind, table: pa.Table, keys: Sequence[str]) -> None:
+    """Nothing is null, and every element of a list has its time."""
+    values = table.column(VALUE_COLUMN)
+    is_list, is_map = kind is StateKind.LIST, kind is StateKind.MAP
+    entry = [*keys, MAP_KEY_COLUMN] if is_map else keys
+    why = "the list is null; give an empty one, or drop the row" if is_list else "the value is null; drop it"
+    if is_map:
+        nameless = table.column(MAP_KEY_COLUMN).is_null()
+        _refuse_first(name, table, nameless, keys, "the key of an entry is null; drop the entry")
+    _refuse_first(name, table, values.is_null(), entry, why)
+    if is_list:
+        holes = _with_nulls(values)
+        _refuse_first(name, table, holes, keys, "a value of the list is null; leave it out")
+    if EXPIRES_COLUMN not in table.schema.names:
+        return
+    times = table.column(EXPIRES_COLUMN)
+    _refuse_first(name, table, times.is_null(), entry, f"{EXPIRES_COLUMN} is null")
+    if is_list:
+        uneven = pc.not_equal(pc.list_value_length(values), pc.list_value_length(times))
+        bad = pc.or_(uneven, _with_nulls(times))
+        _refuse_first(name, table, bad, keys, f"{EXPIRES_COLUMN} has not one time for each value of the list")
+
+
+def _with_nulls(lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which of these lists, none of them null, hold a null."""
+    parts = []
+    for chunk in lists.chunks:
+        rows = pc.list_parent_indices(chunk).filter(pc.list_flatten(chunk).is_null())
+        held = np.zeros(len(chunk), bool)
+        held[rows.to_numpy()] = True
+        parts.append(pa.array(held))
+    return pa.chunked_array(parts, pa.bool_())
+
+
+def _refuse_first(name: str, table: pa.Table, bad: pa.ChunkedArray, columns: Sequence[str], why: str) -> None:
+    row = pc.index(bad, value=True).as_py()
+    if row >= 0:
+        [key] = table.select(columns).slice(row, 1).to_pylist()
+        raise ConfigError(f"state {name!r}: of the key {_told(key)} {why}")
 
 
 def _check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
     if table.num_rows < 2:
         return
-    counted = table.select(columns).group_by(list(columns), use_threads=False).aggregate([([], "count_all")])
+    compared = table.select(columns)
+    if any(pa.types.is_nested(column.type) for column in compared.schema):
+        # there is no grouping by them in Arrow
+        texts = [[repr(value) for value in column.to_pylist()] for column in compared.columns]
+        compared = pa.table(texts, names=list(columns))
+    counted = compared.group_by(list(columns), use_threads=False).aggregate([([], "count_all")])
     if counted.num_rows == table.num_rows:
         return
     repeated = counted.filter(pc.greater(counted.column("count_all"), 1)).select(columns)
-    key = ", ".join(f"{column}={value!r}" for column, value in repeated.to_pylist()[0].items())
-    raise ConfigError(f"state {name!r}: the key {key} comes more than once")
+    raise ConfigError(f"state {name!r}: the key {_told(repeated.to_pylist()[0])} comes more than once")
+
+
+def _told(key: dict[str, object]) -> str:
+    return ", ".join(f"{column}={value!r}" for column, value in key.items())

@@ -5,8 +5,8 @@
 
     every state ── rows by key group ── cut into parts ──► files ──► the manifest, last
 
-A part holds a range of key groups, as a subtask of a job would have stored it. The directory is a savepoint
-exactly when its manifest is there; what was written before a failure is removed.
+The directory is a savepoint exactly when its manifest is there; what was written before a failure is removed.
+It names no file of `old`: state, lists and rows in flight are copied.
 
 Prior art: Flink's State Processor API (`SavepointWriter.newSavepoint`, `.fromExistingSavepoint`).
 """
@@ -18,24 +18,18 @@ import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Any, Final, Self
 
-import msgspec
 import pyarrow as pa
 from msgspec import structs
 
 from unistream.base.clock import Clock, SystemClock
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.base.limits import MIB, STATE_INLINE_BYTES_MAX
 from unistream.model.elements import SnapshotKind
-from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN, check_max_parallelism, key_group_range
-from unistream.model.keyed_snapshot import StateKind, StateTable
+from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN, check_max_parallelism
+from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import (
-    KEY_GROUP_COLUMN,
-    FileRef,
-    KeyedHandle,
-    ListHandle,
     ListMode,
     Manifest,
     OperatorStateHandle,
@@ -43,23 +37,28 @@ from unistream.model.snapshot import (
     VertexSnapshot,
 )
 from unistream.model.state import StateDescriptor
-from unistream.port.storage import StateReader, StateWriter
+from unistream.operator.timer_table import EVENT_TIMERS, PROCESSING_TIMERS
+from unistream.port.storage import StateWriter
+from unistream.savepoint.former import check_changeable, check_one_key, check_runs, former_of, keys_of
+from unistream.savepoint.given import table_of
+from unistream.savepoint.pieces import (
+    ListItems,
+    NewStates,
+    clear,
+    copied,
+    copied_in_flight,
+    parts_of,
+    written,
+)
 from unistream.savepoint.reading import Savepoint, read_savepoint
-from unistream.savepoint.state_rows import StateRows, keyed_rows, own_rows
+from unistream.savepoint.state_rows import StateRows, keyed_rows, own_rows, timer_rows
 from unistream.state.folder_writer import FolderWriter
-from unistream.state.keyed_files import batches_of, write_keyed_table
 from unistream.storage.fs import FsCheckpointStorage
-from unistream.storage.location import Location, open_location
-from unistream.storage.removal import MANIFEST_NAME
+from unistream.storage.location import open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
 
-PART_BYTES_MAX: Final = 64 * MIB  # of a state in one file; a subtask reads whole record batches of it anyway
-
-
-@dataclass(frozen=True, slots=True)
-class _List:
-    mode: ListMode
-    items: tuple[bytes, ...]
+TIMER_STATES: Final = (EVENT_TIMERS, PROCESSING_TIMERS)
+_TIMERS: Final = {"event": EVENT_TIMERS, "processing": PROCESSING_TIMERS}
 
 
 @dataclass(slots=True)
@@ -67,8 +66,16 @@ class _Changes:
     """Of one operator. `dropped`: names of states of the old savepoint that are left out; None: all."""
 
     tables: dict[str, StateRows] = field(default_factory=dict)
-    lists: dict[str, _List] = field(default_factory=dict)
+    lists: dict[str, ListItems] = field(default_factory=dict)
     dropped: set[str] | None = field(default_factory=set)
+
+    def of(self, uid: OperatorUid) -> NewStates:
+        """What is new of it."""
+        return NewStates(uid, tuple(self.tables.values()), self.lists)
+
+    def replaces(self, name: str) -> bool:
+        """Nothing of the old savepoint's state of that name is kept."""
+        return self.dropped is None or name in self.dropped or name in self.tables or name in self.lists
 
 
 class SavepointWriter:
@@ -121,16 +128,11 @@ class SavepointWriter:
             clock: As in `SavepointWriter`.
 
         Raises:
-            ConfigError: it is in files of a backend's own, or a drained savepoint.
+            ConfigError: it is in files of a backend's own, or the terminal savepoint of a drain.
             CorruptSnapshot: it cannot be read.
         """
         savepoint = old if isinstance(old, Savepoint) else read_savepoint(old)
-        native = [op for op in savepoint.operators if any(state.kind == "native" for state in op.states)]
-        if native:
-            raise ConfigError(
-                f"{savepoint.path} holds the state of operator uid {native[0].uid!r} in files of its "
-                "backend; take a savepoint of the job in the canonical format and change that"
-            )
+        check_changeable(savepoint)
         if max_parallelism is None:
             keyed = (op for op in savepoint.operators if any(s.key_groups is not None for s in op.states))
             max_parallelism = next((op.max_parallelism for op in keyed), KEY_GROUPS_DEFAULT_MIN)
@@ -142,39 +144,82 @@ class SavepointWriter:
         self,
         uid: str,
         state: StateDescriptor | str,
-        rows: pa.Table,
+        rows: Any,
         *,
         keys: Sequence[str] | pa.Schema,
-        kind: StateKind = StateKind.VALUE,
+        kind: StateKind | None = None,
     ) -> Self:
         """Keyed state, in place of what there was of that name.
 
         Args:
             uid: Of the operator.
-            state: What the job declares; a name alone takes the types of `rows`.
-            rows: The key's columns and `value`; for map state `map_key` too (one row per entry); for list
-                state `value` is a list (one row per key). `__key_group` is computed anew.
+            state: What the job declares; a name alone takes the types of `rows`, and in `change` kind and
+                time to live of the state of that name.
+            rows: A pyarrow Table or RecordBatch, a pandas DataFrame, or what else `pa.table` takes, with the
+                key's columns and `value`; for map state `map_key` too (one row per entry); for list state
+                `value` is a list (one row per key). `__key_group` is computed anew; `__expires_at` is when a
+                value with a time to live expires, ms since the epoch. Nulls are for keys alone.
             keys: The columns that make the key, in the order of `key_by`. Their types decide the place of a
                 key, so they must be those of the job's stream; a schema converts the columns to them.
-            kind: Where `state` is only a name.
+            kind: Where `state` is only a name: another one than that of the old savepoint, or, where that
+                has no such state, than VALUE.
 
         Raises:
-            ConfigError: a column is missing or of a type that does not fit, or a key comes twice.
+            ConfigError: a column is missing, comes twice, would be lost or is of a type that does not fit, a
+                value is null, a key comes twice, or the operator had finished in the old savepoint.
         """
-        made = keyed_rows(state, rows, keys, kind, now_ms=self._clock.wall_ms())
-        self._of(uid).tables[made.name] = made
+        name = state if isinstance(state, str) else state.name
+        table = table_of(rows, f"state {name!r}")
+        former = former_of(self._old, uid, name)
+        now_ms = self._clock.wall_ms()
+        self._new_in(uid).tables[name] = keyed_rows(state, table, keys, kind, former, now_ms=now_ms)
         return self
 
-    def with_table(self, uid: str, name: str, rows: pa.Table, *, keys: Sequence[str] | pa.Schema) -> Self:
-        """The same for a table with an operator's own columns, such as the contents of windows."""
-        self._of(uid).tables[name] = own_rows(name, rows, keys)
+    def with_table(self, uid: str, name: str, rows: Any, *, keys: Sequence[str] | pa.Schema) -> Self:
+        """The same for a table with an operator's own columns, such as the contents of windows.
+
+        Raises:
+            ConfigError: as `with_state`; or there is a state of users by that name.
+        """
+        if name in TIMER_STATES:
+            return self._with_timers(uid, name, rows, keys)
+        former = former_of(self._old, uid, name)
+        if former is not None and former.kind is not StateKind.TABLE:
+            raise ConfigError(
+                f"state {name!r} of operator uid {uid!r} is {former.kind.value} state: it is written by "
+                "with_state"
+            )
+        self._new_in(uid).tables[name] = own_rows(name, table_of(rows, f"table {name!r}"), keys)
         return self
+
+    def with_timers(
+        self, uid: str, rows: Any, *, keys: Sequence[str] | pa.Schema, time_domain: str = "event"
+    ) -> Self:
+        """Timers of a keyed function, in place of all that it had by that clock.
+
+        Args:
+            uid: Of the operator.
+            rows: As of `with_state`: the key's columns and `__timestamp`, int64: when, ms since the epoch.
+                One whose time has passed is due at once: by event time with the first row's watermark.
+            keys: As of `with_state`.
+            time_domain: "event" or "processing", as in `on_timer`.
+
+        Raises:
+            ConfigError: there is no such clock; or as `with_state`.
+        """
+        if time_domain not in _TIMERS:
+            raise ConfigError(f"time_domain {time_domain!r} is neither 'event' nor 'processing'")
+        return self._with_timers(uid, _TIMERS[time_domain], rows, keys)
 
     def with_list(
         self, uid: str, name: str, items: Iterable[bytes], *, mode: ListMode = ListMode.SPLIT
     ) -> Self:
-        """Operator state: elements that are dealt out, or given to everyone (`mode`)."""
-        self._of(uid).lists[name] = _List(mode, tuple(items))
+        """Operator state: elements that are dealt out, or given to everyone (`mode`).
+
+        Raises:
+            ConfigError: the operator had finished in the old savepoint.
+        """
+        self._new_in(uid).lists[name] = ListItems(mode, tuple(items))
         return self
 
     def without(self, uid: str, state: str | None = None) -> Self:
@@ -202,7 +247,7 @@ class SavepointWriter:
             path: A directory that does not exist yet, or is empty.
 
         Raises:
-            ConfigError: there is something already.
+            ConfigError: there is something already, or states of one operator have different keys.
             CorruptSnapshot: what is taken over of the old savepoint is damaged.
             Transient: it could not be written; nothing is left of it.
         """
@@ -212,13 +257,14 @@ class SavepointWriter:
         location = open_location(text if "://" in text else os.path.abspath(text))
         if location.size() is not None or location.names():
             raise ConfigError(f"{location.url} exists already; name a new directory for the savepoint")
+        self._check_keys()
         existed = location.is_directory()
         location.fs.makedirs(location.path, exist_ok=True)
         try:
             manifest = self._manifest(FsStateWriter(location.url))
             FsCheckpointStorage(location.url).write_manifest(location.url, manifest)
         except BaseException:
-            _clear(location, keep=existed)
+            clear(location, keep=existed)
             raise
         return location.path if location.is_local else location.url
 
@@ -229,6 +275,22 @@ class SavepointWriter:
             raise ConfigError("an operator's state needs its uid")
         return self._changes.setdefault(OperatorUid(uid), _Changes())
 
+    def _new_in(self, uid: str) -> _Changes:
+        """Of an operator that a job which starts from here will run."""
+        check_runs(self._old, uid)
+        return self._of(uid)
+
+    def _with_timers(self, uid: str, name: str, rows: Any, keys: Sequence[str] | pa.Schema) -> Self:
+        self._new_in(uid).tables[name] = timer_rows(name, table_of(rows, f"timers {name!r}"), keys)
+        return self
+
+    def _check_keys(self) -> None:
+        for uid, changes in self._changes.items():
+            made = [rows for rows in changes.tables.values() if rows.kind is not StateKind.TABLE]
+            if made:
+                kept = keys_of(self._old, uid, changes.replaces)
+                check_one_key(uid, [*((rows.name, rows.key_schema) for rows in made), *kept])
+
     def _manifest(self, writer: StateWriter) -> Manifest:
         old = self._old
         known: set[OperatorUid] = set()
@@ -238,7 +300,8 @@ class SavepointWriter:
             vertices.append(self._changed(vertex, writer))
         vertices += [self._new(uid, made, writer) for uid, made in self._changes.items() if uid not in known]
         if old is not None:
-            return structs.replace(old.manifest, vertices=tuple(vertices))
+            taken = old.kind if old.kind.is_savepoint else SnapshotKind.SAVEPOINT  # no job will remove it
+            return structs.replace(old.manifest, kind=taken, vertices=tuple(vertices))
         return Manifest(
             job=JobId(secrets.token_hex(16)),
             job_name=self._job_name,
@@ -251,8 +314,8 @@ class SavepointWriter:
 
     def _new(self, uid: OperatorUid, made: _Changes, writer: StateWriter) -> VertexSnapshot:
         """A vertex of one operator, with as many subtasks as its largest state has parts."""
-        parts = max((_parts(rows, self._max_parallelism) for rows in made.tables.values()), default=1)
-        handles = _written(uid, made, parts, self._max_parallelism, writer)
+        parts = parts_of(made.of(uid), self._max_parallelism)
+        handles = written(made.of(uid), parts, self._max_parallelism, writer)
         return VertexSnapshot(
             vertex=VertexId(hashlib.md5(uid.encode(), usedforsecurity=False).hexdigest()),
             name=uid,
@@ -267,23 +330,21 @@ class SavepointWriter:
         reader = FsStateReader(self._old.path)
         tasks: list[TaskSnapshot | None] = []
         added = {
-            uid: _written(uid, self._changes[uid], vertex.parallelism, vertex.max_parallelism, writer)
+            uid: written(self._changes[uid].of(uid), vertex.parallelism, vertex.max_parallelism, writer)
             for uid in vertex.operators
             if uid in self._changes
         }
         for subtask, task in enumerate(vertex.subtasks):
             operators: dict[OperatorUid, OperatorStateHandle] = {}
             for uid in vertex.operators:
-                kept = self._kept(uid, task)
-                copied = _copied(kept, reader, FolderWriter(writer, uid))
+                kept = copied(self._kept(uid, task), reader, FolderWriter(writer, uid))
                 new = added[uid][subtask] if uid in added else OperatorStateHandle()
-                handle = OperatorStateHandle(
-                    keyed=(*copied.keyed, *new.keyed), lists=(*copied.lists, *new.lists)
-                )
+                handle = OperatorStateHandle(keyed=(*kept.keyed, *new.keyed), lists=(*kept.lists, *new.lists))
                 if handle != OperatorStateHandle():
                     operators[uid] = handle
             if task is not None:
-                tasks.append(structs.replace(task, operators=operators))
+                in_flight = copied_in_flight(task.in_flight, reader, writer)
+                tasks.append(structs.replace(task, operators=operators, in_flight=in_flight))
             else:
                 tasks.append(TaskSnapshot(operators=operators) if operators else None)
         return structs.replace(vertex, subtasks=tuple(tasks))
@@ -293,18 +354,15 @@ class SavepointWriter:
         changes = self._changes.get(uid)
         if changes is None:
             return handle
-        if changes.dropped is None:
-            return OperatorStateHandle()
-        gone = changes.dropped | set(changes.tables) | set(changes.lists)
         return OperatorStateHandle(
-            keyed=tuple(keyed for keyed in handle.keyed if keyed.name not in gone),
-            lists=tuple(stored for stored in handle.lists if stored.name not in gone),
+            keyed=tuple(keyed for keyed in handle.keyed if not changes.replaces(keyed.name)),
+            lists=tuple(stored for stored in handle.lists if not changes.replaces(stored.name)),
         )
 
 
 def write_savepoint(
     path: str | os.PathLike[str],
-    states: Mapping[tuple[str, StateDescriptor | str], pa.Table],
+    states: Mapping[tuple[str, StateDescriptor | str], Any],
     *,
     keys: Sequence[str] | pa.Schema,
     max_parallelism: int = KEY_GROUPS_DEFAULT_MIN,
@@ -324,78 +382,3 @@ def write_savepoint(
     for (uid, state), rows in states.items():
         writer.with_state(uid, state, rows, keys=keys)
     return writer.write(path)
-
-
-def _parts(rows: StateRows, max_parallelism: int) -> int:
-    return min(max_parallelism, 1 + int(rows.table.nbytes) // PART_BYTES_MAX)
-
-
-def _written(
-    uid: OperatorUid, made: _Changes, parts: int, max_parallelism: int, writer: StateWriter
-) -> list[OperatorStateHandle]:
-    """What each of `parts` subtasks would have stored. Lists are the first one's (broadcast: all ones')."""
-    folder = FolderWriter(writer, uid)
-    keyed: list[list[KeyedHandle]] = [[] for _ in range(parts)]
-    for rows in made.tables.values():
-        table = rows.with_key_groups(max_parallelism)
-        groups = table.column(KEY_GROUP_COLUMN).to_numpy()
-        for part in range(parts):
-            first, last = key_group_range(max_parallelism, parts, part)
-            low, high = groups.searchsorted(first), groups.searchsorted(last, "right")
-            handle = write_keyed_table(_state_table(rows, table.slice(low, high - low)), folder)
-            if handle is not None:
-                keyed[part].append(handle)
-    lists = {name: _list_handle(name, stored, folder) for name, stored in made.lists.items()}
-    return [
-        OperatorStateHandle(
-            keyed=tuple(keyed[part]),
-            lists=tuple(h for h in lists.values() if part == 0 or h.mode is ListMode.BROADCAST),
-        )
-        for part in range(parts)
-    ]
-
-
-def _state_table(rows: StateRows, table: pa.Table) -> StateTable:
-    batches = batches_of(table)
-    return StateTable(
-        name=rows.name, kind=rows.kind, pickled=rows.pickled, schema=table.schema, batches=batches
-    )
-
-
-def _list_handle(name: str, stored: _List, writer: StateWriter) -> ListHandle:
-    if sum(map(len, stored.items)) <= STATE_INLINE_BYTES_MAX:
-        return ListHandle(name=name, mode=stored.mode, count=len(stored.items), inline=stored.items)
-    file = writer.write(name, msgspec.msgpack.encode(stored.items))
-    return ListHandle(name=name, mode=stored.mode, count=len(stored.items), file=file)
-
-
-def _copied(handle: OperatorStateHandle, reader: StateReader, writer: StateWriter) -> OperatorStateHandle:
-    """The same state, in files of the new savepoint; what is damaged is noticed here."""
-    return OperatorStateHandle(
-        keyed=tuple(structs.replace(k, file=_copy(k.name, k.file, reader, writer)) for k in handle.keyed),
-        lists=tuple(
-            structs.replace(stored, file=_copy_list(stored.name, stored.file, reader, writer))
-            for stored in handle.lists
-        ),
-    )
-
-
-def _copy(name: str, ref: FileRef, reader: StateReader, writer: StateWriter) -> FileRef:
-    content = reader.read(ref)
-    with writer.open(name) as file:
-        file.write(content)
-    return file.ref
-
-
-def _copy_list(name: str, ref: FileRef | None, reader: StateReader, writer: StateWriter) -> FileRef | None:
-    return None if ref is None else writer.write(name, reader.read(ref))
-
-
-def _clear(location: Location, *, keep: bool) -> None:
-    """After a failure: what was written is no savepoint. The manifest, if it is there, is somebody's."""
-    if location.below(MANIFEST_NAME).size() is not None:
-        return
-    for name in location.names() if location.is_directory() else ():
-        location.fs.rm(f"{location.path}/{name}", recursive=True)
-    if not keep and location.is_directory() and location.is_local:
-        location.fs.rmdir(location.path)

@@ -14,7 +14,14 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.connector.collect import read_collected
-from unistream.model.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from unistream.model.state import (
+    EXPIRES_COLUMN,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    StateOptions,
+    StateTtl,
+    ValueStateDescriptor,
+)
 from unistream.testing.mini_cluster import MiniCluster
 
 WAIT_S = 60.0
@@ -49,6 +56,22 @@ class Notes(us.KeyedProcessFunction):
         tags = list(context.state(self.tags).get())
         scores = sorted(context.state(self.scores).items())
         out.emit({"user": row["user"], "count": len(tags) + sum(score for _, score in scores)})
+
+
+class Forgets(Counts):
+    """The same, for as long as a count lives."""
+
+    count = ValueStateDescriptor("count", pa.int64(), options=StateOptions(ttl=StateTtl("1 h")))
+
+
+class Rings(us.KeyedProcessFunction):
+    """Shows when a timer was due."""
+
+    def process_element(self, row: Any, context: Any, out: Any) -> None:
+        pass
+
+    def on_timer(self, timestamp: int, context: Any, out: Any) -> None:
+        out.emit({"user": context.key, "count": timestamp})
 
 
 def users() -> pa.Table:
@@ -130,6 +153,25 @@ def test_a_changed_savepoint(cluster: MiniCluster, tmp_path: Path) -> None:
     assert second.manifest.lineage == first.manifest.lineage
     run(cluster, pipeline(tmp_path / "rows", Counts(), parallelism=2), path)
     assert counts(tmp_path / "rows") == [5 * user + 1 for user in range(KEYS)]
+
+
+def test_what_had_expired_stays_so_after_a_change_by_name(cluster: MiniCluster, tmp_path: Path) -> None:
+    """A table that is read, and written back under its name, keeps the times of its rows."""
+    times = pa.array([5 if user % 2 else 10**14 for user in range(KEYS)], pa.int64())
+    rows = users().append_column(EXPIRES_COLUMN, times)
+    writer = us.SavepointWriter().with_state("counts", Forgets.count, rows, keys=["user"])
+    first = us.read_savepoint(writer.write(tmp_path / "first"))
+    writer = us.SavepointWriter.change(first)
+    writer.with_state("counts", "count", first.table("counts", "count"), keys=["user"])
+    run(cluster, pipeline(tmp_path / "rows", Forgets(), parallelism=2), writer.write(tmp_path / "second"))
+    assert counts(tmp_path / "rows") == [1 if user % 2 else 10 * user + 1 for user in range(KEYS)]
+
+
+def test_timers_are_due(cluster: MiniCluster, tmp_path: Path) -> None:
+    due = pa.table({"user": users().column("user"), "__timestamp": users().column("value")})
+    path = us.SavepointWriter().with_timers("counts", due, keys=["user"]).write(tmp_path / "start")
+    run(cluster, pipeline(tmp_path / "rows", Rings(), parallelism=2), path)
+    assert counts(tmp_path / "rows") == [10 * user for user in range(KEYS)]
 
 
 def test_a_moved_directory(cluster: MiniCluster, tmp_path: Path) -> None:

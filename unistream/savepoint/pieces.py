@@ -1,0 +1,155 @@
+"""States of a savepoint as files in its directory: new ones cut into parts, kept ones copied.
+
+A part holds a range of key groups, as a subtask of a job would have stored it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from msgspec import structs
+
+from unistream.base.ids import OperatorUid
+from unistream.base.limits import MIB, STATE_INLINE_BYTES_MAX
+from unistream.model.in_flight import InFlightHandle
+from unistream.model.key_groups import key_group_range
+from unistream.model.keyed_snapshot import StateTable
+from unistream.model.snapshot import (
+    KEY_GROUP_COLUMN,
+    FileRef,
+    KeyedHandle,
+    ListHandle,
+    ListMode,
+    OperatorStateHandle,
+)
+from unistream.port.storage import StateReader, StateWriter
+from unistream.savepoint.state_rows import StateRows
+from unistream.state.folder_writer import FolderWriter
+from unistream.state.keyed_files import batches_of, write_keyed_table
+from unistream.storage.location import Location
+from unistream.storage.removal import MANIFEST_NAME
+
+PART_BYTES_MAX: Final = 64 * MIB  # of a state in one file; a subtask reads whole record batches of it anyway
+_IN_FLIGHT: Final = "in-flight"  # hint of the file's name, as workers give it
+
+
+@dataclass(frozen=True, slots=True)
+class ListItems:
+    """A list of operator state."""
+
+    mode: ListMode
+    items: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewStates:
+    """Of one operator."""
+
+    uid: OperatorUid
+    tables: tuple[StateRows, ...]
+    lists: Mapping[str, ListItems]
+
+
+def parts_of(new: NewStates, max_parallelism: int) -> int:
+    """As many as the largest of its states needs; at least one."""
+    sizes = (int(rows.table.nbytes) for rows in new.tables)
+    return min(max_parallelism, 1 + max(sizes, default=0) // PART_BYTES_MAX)
+
+
+def written(
+    new: NewStates, parts: int, max_parallelism: int, writer: StateWriter
+) -> list[OperatorStateHandle]:
+    """What each of `parts` subtasks would have stored. Lists are the first one's (broadcast: all ones').
+
+    Raises:
+        ConfigError: a key column has a type that cannot be a key.
+        Transient: it could not be stored.
+    """
+    folder = FolderWriter(writer, new.uid)
+    keyed: list[list[KeyedHandle]] = [[] for _ in range(parts)]
+    for rows in new.tables:
+        table = rows.with_key_groups(max_parallelism)
+        groups = table.column(KEY_GROUP_COLUMN).to_numpy()
+        for part in range(parts):
+            first, last = key_group_range(max_parallelism, parts, part)
+            low, high = groups.searchsorted(first), groups.searchsorted(last, "right")
+            handle = write_keyed_table(_state_table(rows, table.slice(low, high - low)), folder)
+            if handle is not None:
+                keyed[part].append(handle)
+    stored = {name: _list_handle(name, items, folder) for name, items in new.lists.items()}
+    return [
+        OperatorStateHandle(
+            keyed=tuple(keyed[part]),
+            lists=tuple(h for h in stored.values() if part == 0 or h.mode is ListMode.BROADCAST),
+        )
+        for part in range(parts)
+    ]
+
+
+def _state_table(rows: StateRows, table: pa.Table) -> StateTable:
+    batches = batches_of(table)
+    return StateTable(
+        name=rows.name, kind=rows.kind, pickled=rows.pickled, schema=table.schema, batches=batches
+    )
+
+
+def _list_handle(name: str, stored: ListItems, writer: StateWriter) -> ListHandle:
+    if sum(map(len, stored.items)) <= STATE_INLINE_BYTES_MAX:
+        return ListHandle(name=name, mode=stored.mode, count=len(stored.items), inline=stored.items)
+    file = writer.write(name, msgspec.msgpack.encode(stored.items))
+    return ListHandle(name=name, mode=stored.mode, count=len(stored.items), file=file)
+
+
+# --- what is taken over ---------------------------------------------------------------------------
+
+
+def copied(handle: OperatorStateHandle, reader: StateReader, writer: StateWriter) -> OperatorStateHandle:
+    """The same state, in files of the new savepoint.
+
+    Raises:
+        CorruptSnapshot: a file is damaged.
+    """
+    return OperatorStateHandle(
+        keyed=tuple(structs.replace(k, file=_copy(k.name, k.file, reader, writer)) for k in handle.keyed),
+        lists=tuple(
+            structs.replace(stored, file=_copy_list(stored.name, stored.file, reader, writer))
+            for stored in handle.lists
+        ),
+    )
+
+
+def copied_in_flight(
+    handle: InFlightHandle | None, reader: StateReader, writer: StateWriter
+) -> InFlightHandle | None:
+    """The same rows on their way, in a file of the new savepoint. Raises CorruptSnapshot, as above."""
+    if handle is None:
+        return None
+    return structs.replace(handle, file=_copy(_IN_FLIGHT, handle.file, reader, writer))
+
+
+def _copy(name: str, ref: FileRef, reader: StateReader, writer: StateWriter) -> FileRef:
+    content = reader.read(ref)
+    with writer.open(name) as file:
+        file.write(content)
+    return file.ref
+
+
+def _copy_list(name: str, ref: FileRef | None, reader: StateReader, writer: StateWriter) -> FileRef | None:
+    return None if ref is None else writer.write(name, reader.read(ref))
+
+
+# --- what could not be written --------------------------------------------------------------------
+
+
+def clear(location: Location, *, keep: bool) -> None:
+    """After a failure: what was written is no savepoint. The manifest, if it is there, is somebody's."""
+    if location.below(MANIFEST_NAME).size() is not None:
+        return
+    for name in location.names() if location.is_directory() else ():
+        location.fs.rm(f"{location.path}/{name}", recursive=True)
+    if not keep and location.is_directory() and location.is_local:
+        location.fs.rmdir(location.path)
