@@ -222,10 +222,17 @@ class WindowedStream:
             if name in (WINDOW_START, WINDOW_END):
                 raise ConfigError(f"aggregate {name}: the name is that of a column of the window; rename it")
         plan = AggregatePlan(self._keyed.key_columns, aggregates)
-        schema = None if self._keyed.schema is None else self._result(plan.check(self._keyed.schema))
+        known = self._keyed.schema
+        schema = None if known is None else self._result(plan.check(known))
         raw = self._late_tag is not None
         ports = self._keyed._ports if raw else self._pre_aggregated(plan)
-        operator = WindowAggregate(plan, self._windows, pre_aggregated=not raw, late_tag=self._late_tag)
+        operator = WindowAggregate(
+            plan,
+            self._windows,
+            pre_aggregated=not raw,
+            late_tag=self._late_tag,
+            partials=None if known is None else plan.partial_schema(known),
+        )
         stream = self._keyed._then(self._name(), operator, ports, schema)
         if self._late_tag is not None:
             self._keyed._builder.side_schemas[stream._ports[0].node, self._late_tag] = self._keyed.schema

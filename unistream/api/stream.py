@@ -256,7 +256,7 @@ class DataStream(Exchanges):
         schema, dimension_schema = join_schema(self.schema, dimension.schema, pairs)
         self._builder.check_complete_before_time(dimension._ports, "join")
         held = tuple(replace(port, ship=Ship.BROADCAST) for port in dimension._ports)
-        operator = BroadcastLookupJoin(pairs, dimension_schema, JoinKind(how))
+        operator = BroadcastLookupJoin(pairs, dimension_schema, JoinKind(how), facts=self.schema)
         node = self._builder.add(f"{how} join", operator, [self._ports, held], stateful=True)
         return DataStream(self._builder, (Port(node.id),), schema)
 

@@ -28,6 +28,7 @@ from unistream.core.state_assignment import assign_state
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, OperatorInfo
 from unistream.model.keyed_snapshot import StateKind
+from unistream.model.own_state import OwnTable, other_setting, own_table_migration
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, Manifest, VertexSnapshot
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
 from unistream.model.state_types import Refused, Same, Widened, key_migration, table_migration
@@ -56,6 +57,7 @@ class StoredState:
     Attributes:
         kind: None: a list of operator state, or a backend's own files.
         mode: Of a list: how it is dealt out; None: it is none.
+        setting: Of a list that says how its operator was set up (`model.own_state`): how; None: of another.
         schema: Of its table, or of the items of a list; None: it has none that can be read.
         rows: None: not known.
         is_native: A backend's own files, whatever states are in them.
@@ -68,6 +70,7 @@ class StoredState:
     rows: int | None = None
     is_native: bool = False
     mode: ListMode | None = None
+    setting: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,9 @@ class DeclaredState:
         lists: Operator state that it reads, in a form of its own.
         list_prefixes: The same, by the beginning of its name.
         typed_lists: Operator state of users, and broadcast maps.
-        tables: Its own tables: name -> columns.
+        tables: Its own tables, and lists of rows, by name.
+        settings: How it is set up: name of the list that says so -> how. Its tables mean something only to
+            one that is set up alike.
         is_whole: There is no other keyed state, and there are no timers. False: it may ask for more when it
             runs.
         has_all_lists: There is no other operator state. False: as above.
@@ -105,7 +110,8 @@ class DeclaredState:
     lists: frozenset[str] = frozenset()
     list_prefixes: tuple[str, ...] = ()
     typed_lists: tuple[DeclaredList, ...] = ()
-    tables: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    tables: Mapping[str, OwnTable] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     is_whole: bool = True
     has_all_lists: bool = True
 
@@ -256,8 +262,12 @@ class _Rules:
                 yield self._declared(found, descriptor, declared.keys)
         for wanted in declared.typed_lists:
             yield _declared_list(lists.pop(wanted.name, None), wanted)
+        misfit = _other_settings(stored, declared)
         for state in (*left.values(), *lists.values()):
-            yield self._other(state, declared)
+            if misfit is not None and (state.name in declared.tables or state.name in declared.settings):
+                yield StatePlan(state=state.name, fate=Fate.REFUSED, why=misfit, rows=state.rows)
+            else:
+                yield self._other(state, declared)
 
     def _declared(self, stored: StoredState, wanted: StateDescriptor, keys: pa.Schema | None) -> StatePlan:
         reason = self._why_not(stored, wanted) or _other_keys(stored, keys)
@@ -293,19 +303,16 @@ class _Rules:
     def _other(self, stored: StoredState, declared: DeclaredState) -> StatePlan:
         """A state that no descriptor names."""
         name, rows = stored.name, stored.rows
-        columns = declared.tables.get(name)
+        table = declared.tables.get(name)
         if stored.is_native:
             return _unknown(stored, "in files of a backend's own; a canonical savepoint tells")
         reason = self._pickled(stored) or _other_keys(stored, declared.keys)
         if reason is not None:
             return StatePlan(state=name, fate=Fate.REFUSED, why=reason, rows=rows)
-        if name in declared.lists or name.startswith(declared.list_prefixes):
-            return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
-        if columns is not None and stored.schema is not None:
-            changed = sorted(columns ^ set(stored.schema.names))
-            if changed:
-                text = f"its columns have changed: {', '.join(changed)}; give the operator another uid"
-                return StatePlan(state=name, fate=Fate.REFUSED, why=text, rows=rows)
+        if table is not None and stored.schema is not None:
+            return _own_table(stored, stored.schema, table)
+        read = name in declared.lists or name in declared.settings or table is not None
+        if read or name.startswith(declared.list_prefixes):
             return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
         if stored.mode is not None and not declared.has_all_lists:
             return _unknown(stored, "dropped unless the operator asks for it when it opens")
@@ -314,6 +321,28 @@ class _Rules:
                 return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
             return _unknown(stored, "kept until the operator asks for it")
         return StatePlan(state=name, fate=Fate.DROPPED, why="the operator does not read it", rows=rows)
+
+
+def _other_settings(stored: tuple[StoredState, ...], declared: DeclaredState) -> str | None:
+    """Why the tables of an operator are of no use to one that is set up in another way."""
+    for state in stored:
+        wanted = declared.settings.get(state.name)
+        if wanted is not None and state.setting is not None and state.setting != wanted:
+            return other_setting(state.setting, wanted)
+    return None
+
+
+def _own_table(stored: StoredState, schema: pa.Schema, wanted: OwnTable) -> StatePlan:
+    match own_table_migration(schema, wanted):
+        case Refused(why):
+            text = f"{why}; give the operator another uid"
+            return StatePlan(state=stored.name, fate=Fate.REFUSED, why=text, rows=stored.rows)
+        case Widened(what):
+            return StatePlan(state=stored.name, fate=Fate.MIGRATED, why=what, rows=stored.rows)
+        case Same() if wanted.types is None:
+            return _unknown(stored, "kept if its rows come with the types that they had; returns= tells them")
+        case Same():
+            return StatePlan(state=stored.name, fate=Fate.KEPT, rows=stored.rows)
 
 
 def _declared_list(stored: StoredState | None, wanted: DeclaredList) -> StatePlan:

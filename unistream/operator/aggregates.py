@@ -155,6 +155,11 @@ class AggregatePlan:
                 ) from None
         return self.final(self.partial(empty)).schema
 
+    def partial_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Names and types of the partial columns over rows of `schema`, which `check` has passed."""
+        partials = self.partial(pa.Table.from_batches([], schema=_decoded(schema))).schema
+        return pa.schema([(field.name, field.type) for field in partials])
+
     def _reads(self) -> list[tuple[str, str]]:
         return [(f"aggregate {n}={a}", a.column) for n, a in self.aggregates.items() if a.column is not None]
 

@@ -15,23 +15,29 @@ then all that come queue behind them, so that facts of one key keep their order.
 meanwhile would need no disk, but a barrier waits in the same channel behind them, and where facts and
 dimension come from one source, that source could then not go on: neither the checkpoint nor the dimension
 would ever be complete.
+
+What is restored may be of narrower types than the rows that come. The dimension holds one row for each key,
+so it is of no use to another key (`model.own_state`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
+from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.state_types import Refused
 from unistream.operator.acero import group
 from unistream.operator.aggregates import decoded
 from unistream.operator.base import BaseOperator
@@ -42,6 +48,7 @@ FACTS: Final = 0
 DIMENSION: Final = 1
 WAITING_STATE: Final = "waiting-facts"
 DIMENSION_STATE: Final = "dimension"
+KEYS_STATE: Final = "dimension-keys"
 _ROW: Final = "__row"
 
 
@@ -57,16 +64,25 @@ class BroadcastLookupJoin(BaseOperator):
     Args:
         on: (fact column, dimension column) pairs.
         dimension: Schema of the dimension's rows.
+        facts: Schema of the facts; None: not known.
     """
 
     forwards_watermarks = False
 
-    def __init__(self, on: Sequence[tuple[str, str]], dimension: pa.Schema, how: JoinKind) -> None:
+    def __init__(
+        self,
+        on: Sequence[tuple[str, str]],
+        dimension: pa.Schema,
+        how: JoinKind,
+        *,
+        facts: pa.Schema | None = None,
+    ) -> None:
         self._fact_keys = [fact for fact, _ in on]
         self._keys = [key for _, key in on]
         self._added = [name for name in dimension.names if name not in self._keys]
         self._how = how
         self._schema = dimension
+        self._facts = facts
         self._table = LookupTable(dimension, self._keys)
         self._complete = False
         self._watermark = self._emitted = MIN_WATERMARK
@@ -74,21 +90,46 @@ class BroadcastLookupJoin(BaseOperator):
         self._waiting = WaitingRows(0, None)
         self._stored: tuple[bytes, ...] | None = None
 
+    @property
+    def state_tables(self) -> Mapping[str, OwnTable]:
+        """What its restored rows must become, by state; of the facts as far as their columns are known."""
+        known = {DIMENSION_STATE: self._schema}
+        if self._facts is not None:
+            known[WAITING_STATE] = self._facts
+        return {
+            name: OwnTable(keys=(), columns=tuple(schema.names), types=schema)
+            for name, schema in known.items()
+        }
+
+    @property
+    def state_setting(self) -> str:
+        """By which columns its dimension has one row only, in words."""
+        return _setting(self._keys)
+
     def initialize_state(self, state: OperatorState) -> None:
+        for item in state.lists.get(KEYS_STATE, []):
+            setting = stored_setting(item)
+            if setting != self.state_setting:
+                raise self._misfit(DIMENSION_STATE, other_setting(setting, self.state_setting))
         self._waiting = WaitingRows(self.context.managed_memory_bytes, self.context.tmp_dir)
         for name in sorted(state.lists):
             if name.partition(".")[0] == WAITING_STATE:
                 for item in state.lists[name]:
-                    self._waiting.add(decode_batch(item))
+                    self._waiting.add(self._restored(WAITING_STATE, decode_batch(item)))
         for item in state.lists.get(DIMENSION_STATE, []):
-            restored = decode_batch(item).records
-            records = conform(restored, self._schema)
-            if records is None:
-                raise ConfigError(
-                    f"operator {self.context.name!r}: the restored dimension has columns "
-                    f"{describe(restored.schema)}, now {describe(self._schema)}; give it another uid"
-                )
-            self._table.add(records)
+            self._table.add(self._restored(DIMENSION_STATE, decode_batch(item)).records)
+
+    def _restored(self, name: str, rows: Batch) -> Batch:
+        wanted = self.state_tables.get(name)
+        if wanted is None or wanted.types is None:
+            return rows
+        change = own_table_migration(rows.records.schema, wanted)
+        if isinstance(change, Refused):
+            raise self._misfit(name, f"{change.reason}; give it another uid")
+        return Batch(converted_records(rows.records, wanted.types), rows.timestamps)
+
+    def _misfit(self, name: str, why: str) -> ConfigError:
+        return ConfigError(f"operator {self.context.name!r}: state {name!r}: {why}")
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         if input_index == DIMENSION:
@@ -122,7 +163,11 @@ class BroadcastLookupJoin(BaseOperator):
         if self._stored is None:
             rows = self._table.rows()
             self._stored = (encode_batch(Batch(rows)),) if rows.num_rows else ()
-        lists = {DIMENSION_STATE: ListState(ListMode.BROADCAST, self._stored)}
+        keys = (msgspec.msgpack.encode(self._keys),)
+        lists = {
+            KEYS_STATE: ListState(ListMode.BROADCAST, keys),
+            DIMENSION_STATE: ListState(ListMode.BROADCAST, self._stored),
+        }
         for number, items in enumerate(self._waiting.snapshot()):
             name = f"{WAITING_STATE}.{number:06}" if number else WAITING_STATE
             lists[name] = ListState(ListMode.SPLIT, items)
@@ -171,6 +216,22 @@ class BroadcastLookupJoin(BaseOperator):
                 None,
             )
         return conformed
+
+
+def stored_setting(item: bytes) -> str:
+    """`state_setting` of the operator that stored `item` under KEYS_STATE.
+
+    Raises:
+        CorruptSnapshot: it is none.
+    """
+    try:
+        return _setting(msgspec.msgpack.decode(item, type=list[str]))
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"the keys of state {DIMENSION_STATE!r} cannot be read: {error}") from error
+
+
+def _setting(keys: Sequence[str]) -> str:
+    return f"a dimension by ({', '.join(sorted(keys))})"
 
 
 class LookupTable:

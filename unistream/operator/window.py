@@ -9,6 +9,17 @@ side output.
 The watermark is not state, as in Flink: after a restore it starts anew, and rows that are replayed find
 the windows that had not fired. Windows that overlap share panes, so there the end of the last window that has
 fired is kept.
+
+A snapshot has
+
+    window-contents   keyed table: KEY_GROUP_COLUMN, PANE, key columns, partial columns
+    windows           broadcast: the windows that the panes are of; snapshots of older versions lack it
+    fired-until       broadcast, of windows that overlap
+
+and is restored by the same windows over the same keys only: the end of a pane says nothing to windows of
+another size, slide or offset (see `model.own_state`). Types are those of the declared rows, where these are
+known; else those of the first rows, or of the restored table, which give way to each other where nothing is
+lost.
 """
 
 from __future__ import annotations
@@ -21,12 +32,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.key_groups import key_groups
+from unistream.model.own_state import (
+    OwnTable,
+    columns_migration,
+    converted_table,
+    other_setting,
+    own_table_migration,
+)
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.state_types import Refused
 from unistream.operator.aggregates import ROW_COUNT, AggregatePlan
 from unistream.operator.base import BaseOperator
 from unistream.operator.window_local import PANE, pane_ends_of
@@ -37,6 +56,7 @@ WINDOW_END: Final = "window_end"
 LATE_METRIC: Final = "numLateRecordsDropped"
 STATE: Final = "window-contents"
 FIRED: Final = "fired-until"
+WINDOWS: Final = "windows"
 
 MERGE_ROWS_MIN: Final = 4 * BATCH_ROWS_MAX  # below it, merging early costs more than it saves
 PANES_BY_MASK: Final = 4
@@ -52,6 +72,8 @@ class WindowAggregate(BaseOperator):
     Args:
         pre_aggregated: Input comes from `LocalWindowAggregate`; False: rows as the user has them.
         late_tag: Side output for late rows, instead of counting them; needs `pre_aggregated=False`.
+        partials: Names and types of the partial columns (`AggregatePlan.partial_schema`); None: those of the
+            first rows.
     """
 
     def __init__(
@@ -61,6 +83,7 @@ class WindowAggregate(BaseOperator):
         *,
         pre_aggregated: bool = True,
         late_tag: str | None = None,
+        partials: pa.Schema | None = None,
     ) -> None:
         if late_tag is not None and pre_aggregated:
             raise ConfigError("late rows can be sent on only as they came: use pre_aggregated=False")
@@ -68,26 +91,46 @@ class WindowAggregate(BaseOperator):
         self._windows = windows
         self._pre_aggregated = pre_aggregated
         self._late_tag = late_tag
+        self._declared = partials
+        self._types = partials  # what all panes have; None: nothing has come yet
+        self._types_restored = False
         self._panes: dict[int, PaneState] = {}
         self._watermark = MIN_WATERMARK
 
     @property
-    def state_columns(self) -> frozenset[str]:
-        """Of its table of windows that have not fired."""
-        return frozenset((KEY_GROUP_COLUMN, PANE, *self._plan.partial_columns))
+    def state_table(self) -> OwnTable:
+        """Its table of windows that have not fired."""
+        types = None if self._declared is None else pa.schema([(PANE, pa.int64()), *self._declared])
+        columns = (PANE, *self._plan.partial_columns)
+        return OwnTable(keys=tuple(self._plan.keys), columns=columns, types=types)
+
+    @property
+    def state_setting(self) -> str:
+        """The windows that the rows of the table are of, in words."""
+        return str(self._windows.canonical)
 
     def initialize_state(self, state: OperatorState) -> None:
+        for item in state.lists.get(WINDOWS, []):
+            setting = stored_setting(item)
+            if setting != self.state_setting:
+                raise self._misfit(other_setting(setting, self.state_setting))
         for item in state.lists.get(FIRED, []):
             self._watermark = max(self._watermark, msgspec.msgpack.decode(item, type=int))
         for table in state.keyed.get(STATE, []):
-            wanted = self.state_columns
-            if set(table.schema.names) != wanted:
-                raise ConfigError(
-                    f"operator {self.context.name!r}: its state holds {', '.join(table.schema.names)}, but "
-                    f"its keys and aggregates now need {', '.join(sorted(wanted))}; give it another uid"
-                )
-            for end, rows in _by_pane(table):
-                self._pane(end).add(rows.select(self._plan.partial_columns), self._plan.merge)
+            self._restore(table)
+
+    def _restore(self, table: pa.Table) -> None:
+        change = own_table_migration(table.schema, self.state_table)
+        if isinstance(change, Refused):
+            raise self._misfit(f"{change.reason}; give it another uid")
+        self._types_restored = self._declared is None
+        for end, rows in _by_pane(table):
+            if self._windows.pane_end(end - 1) != end:  # of a snapshot that does not say its windows
+                raise self._misfit(other_setting(f"windows with a bound at {end} ms", self.state_setting))
+            self._pane(end).add(self._fitted(rows.select(self._plan.partial_columns)), self._plan.merge)
+
+    def _misfit(self, why: str) -> ConfigError:
+        return ConfigError(f"operator {self.context.name!r}: state {STATE!r}: {why}")
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         ends, low, high = pane_ends_of(self, batch, self._windows)
@@ -99,7 +142,8 @@ class WindowAggregate(BaseOperator):
                 return
             ends, low, high = pane_ends_of(self, batch, self._windows)
         partials = batch.records if self._pre_aggregated else self._plan.lift(batch.records)
-        table = pa.Table.from_batches([partials]).select(self._plan.partial_columns)
+        table = self._fitted(pa.Table.from_batches([partials]).select(self._plan.partial_columns))
+        self._types_restored = False
         if low == high:
             self._pane(low).add(table, self._plan.merge)
         else:
@@ -123,8 +167,10 @@ class WindowAggregate(BaseOperator):
             for end, pane in self._panes.items()
             for table in pane.snapshot(end, self._plan.keys, groups)
         ]
+        windows = ListState(ListMode.BROADCAST, (msgspec.msgpack.encode(self._windows.canonical),))
         return OperatorSnapshot(
-            keyed={STATE: pa.concat_tables(tables)} if tables else {}, lists=self._fired()
+            keyed={STATE: pa.concat_tables(tables)} if tables else {},
+            lists={WINDOWS: windows, **self._fired()},
         )
 
     def _fired(self) -> dict[str, ListState]:
@@ -138,6 +184,40 @@ class WindowAggregate(BaseOperator):
             return {}
         copy = msgspec.msgpack.encode(self._watermark)
         return {FIRED: ListState(ListMode.BROADCAST, (copy,))}
+
+    def _fitted(self, rows: pa.Table) -> pa.Table:
+        """`rows` in the types of the panes, or the panes in theirs.
+
+        Raises:
+            ConfigError: they do not fit what was restored.
+            UserCodeError: they do not fit the rows before them, or the declared ones.
+        """
+        if self._types is None:
+            self._types = pa.schema(list(zip(rows.schema.names, rows.schema.types, strict=True)))
+        if rows.schema.equals(self._types):
+            return rows
+        keys = tuple(self._plan.keys)
+        change = columns_migration(rows.schema, self._types, keys)
+        if not isinstance(change, Refused):
+            return converted_table(rows, self._types)
+        if self._declared is not None:
+            raise self._other_rows(change)
+        wider = columns_migration(self._types, rows.schema, keys)
+        if isinstance(wider, Refused):
+            raise self._other_rows(wider)
+        self._types = pa.schema(list(zip(rows.schema.names, rows.schema.types, strict=True)))
+        for pane in self._panes.values():
+            pane.convert(self._types)
+        return converted_table(rows, self._types)
+
+    def _other_rows(self, change: Refused) -> Exception:
+        if self._types_restored:
+            return self._misfit(f"{change.reason}; give it another uid")
+        return self.user_error(
+            f"rows came whose types are not those of the rows before them, or not the declared ones: "
+            f"{change.reason}; let what makes them say its types (returns=)",
+            None,
+        )
 
     def _pane(self, end: int) -> PaneState:
         pane = self._panes.get(end)
@@ -198,6 +278,10 @@ class PaneState:
             self._merged_rows, self._new_rows = self.tables[0].num_rows, 0
             self._groups.clear()
 
+    def convert(self, types: pa.Schema) -> None:
+        """To types that they may become. Key groups stay."""
+        self.tables = [converted_table(table, types) for table in self.tables]
+
     def snapshot(self, pane_end: int, keys: list[str], max_parallelism: int) -> Iterable[pa.Table]:
         """Its tables with their key groups, which are computed once for each table."""
         for position, table in enumerate(self.tables):
@@ -206,6 +290,18 @@ class PaneState:
                 groups = self._groups[position] = _key_groups(table, keys, max_parallelism)
             panes = pa.array(np.full(table.num_rows, pane_end, dtype=np.int64))
             yield table.add_column(0, PANE, panes).add_column(0, KEY_GROUP_COLUMN, groups)
+
+
+def stored_setting(item: bytes) -> str:
+    """`state_setting` of the operator that stored `item` under WINDOWS.
+
+    Raises:
+        CorruptSnapshot: it is none.
+    """
+    try:
+        return str(msgspec.msgpack.decode(item, type=Windows))
+    except (msgspec.MsgspecError, ConfigError) as error:
+        raise CorruptSnapshot(f"the windows of state {STATE!r} cannot be read: {error}") from error
 
 
 def _key_groups(table: pa.Table, keys: list[str], max_parallelism: int) -> pa.Array:

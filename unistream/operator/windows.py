@@ -44,6 +44,24 @@ class Windows:
     def overlap(self) -> bool:
         return self.slide_ms != self.size_ms
 
+    @property
+    def canonical(self) -> Windows:
+        """The same windows, of all ways to write them the one with the least offset.
+
+        >>> SlidingEventTimeWindows.of(20, 10, offset=-5).canonical
+        Windows(size_ms=20, slide_ms=10, offset_ms=5)
+        """
+        return replace(self, offset_ms=self.offset_ms % self.slide_ms)
+
+    def __str__(self) -> str:
+        """
+        >>> str(TumblingEventTimeWindows.of("1 h")), str(SlidingEventTimeWindows.of(20, 10, offset=5))
+        ('tumbling windows of 3600000 ms', 'sliding windows of 20 ms every 10 ms with an offset of 5 ms')
+        """
+        every = f" every {self.slide_ms} ms" if self.overlap else ""
+        offset = f" with an offset of {self.offset_ms} ms" if self.offset_ms else ""
+        return f"{'sliding' if self.overlap else 'tumbling'} windows of {self.size_ms} ms{every}{offset}"
+
     def pane_end(self, timestamp: int) -> int:
         """End of the pane that holds `timestamp`; floor division is right for negative times too.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -16,17 +16,21 @@ from unistream.model.graph import JobGraph
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import ListMode
 from unistream.model.state import StateDescriptor
+from unistream.operator import join, window
 from unistream.operator.base import BaseOperator
-from unistream.operator.join import DIMENSION_STATE, WAITING_STATE, BroadcastLookupJoin
+from unistream.operator.join import KEYS_STATE, WAITING_STATE, BroadcastLookupJoin
 from unistream.operator.list_state import item_schema, list_schema, map_schema
 from unistream.operator.process_broadcast import BroadcastProcessOperator
 from unistream.operator.process_plain import ProcessOperator
 from unistream.operator.sink import COMMITTER_STATE, WRITER_STATE, CommitterOperator, SinkWriterOperator
-from unistream.operator.window import FIRED, STATE, WindowAggregate
+from unistream.operator.waiting_rows import decode_batch
+from unistream.operator.window import FIRED, STATE, WINDOWS, WindowAggregate
 from unistream.port.operator import SourceOperatorSpec
 from unistream.savepoint.contents import SPLITS_STATE
 from unistream.savepoint.reading import Savepoint
 from unistream.savepoint.states import NATIVE_KIND, StateContent
+
+_SETTINGS: Final = {WINDOWS: window.stored_setting, KEYS_STATE: join.stored_setting}
 
 
 @runtime_checkable
@@ -67,7 +71,8 @@ def plan(
 def stored_states(
     savepoint: Savepoint, declared: Mapping[OperatorUid, DeclaredState]
 ) -> Mapping[OperatorUid, tuple[StoredState, ...]]:
-    """By operator. Of a table only its columns are read; of lists those that are declared with a type.
+    """By operator. Of a table only its columns are read; of lists those that are declared with a type, or say
+    how the operator was set up.
 
     Raises:
         CorruptSnapshot: a state file is damaged.
@@ -104,9 +109,17 @@ def declared_by(operator: object) -> DeclaredState | None:
         case CommitterOperator():
             return DeclaredState(lists=frozenset((COMMITTER_STATE,)))
         case WindowAggregate():
-            return DeclaredState(lists=frozenset((FIRED,)), tables={STATE: operator.state_columns})
+            return DeclaredState(
+                lists=frozenset((FIRED,)),
+                tables={STATE: operator.state_table},
+                settings={WINDOWS: operator.state_setting},
+            )
         case BroadcastLookupJoin():
-            return DeclaredState(lists=frozenset((DIMENSION_STATE,)), list_prefixes=(WAITING_STATE,))
+            return DeclaredState(
+                list_prefixes=(WAITING_STATE,),
+                tables=operator.state_tables,
+                settings={KEYS_STATE: operator.state_setting},
+            )
         case ProcessOperator():
             lists = tuple(
                 DeclaredList(name=one.name, schema=list_schema(one), mode=one.mode)
@@ -139,10 +152,7 @@ def _stored(
     if state.kind == NATIVE_KIND:
         return StoredState(name=state.name, kind=None, pickled=state.pickled, is_native=True)
     if state.kind.startswith("list-"):
-        mode, schema = ListMode(state.kind.removeprefix("list-")), None
-        if state.rows and any(one.name == state.name for one in declared.typed_lists):
-            schema = item_schema(savepoint.items(uid, state.name)[0][1])
-        return StoredState(name=state.name, kind=None, schema=schema, rows=state.rows, mode=mode)
+        return _stored_list(savepoint, uid, state, declared)
     schema, _ = savepoint.batches(uid, state.name)
     return StoredState(
         name=state.name,
@@ -151,3 +161,21 @@ def _stored(
         pickled=state.pickled,
         rows=state.rows,
     )
+
+
+def _stored_list(
+    savepoint: Savepoint, uid: OperatorUid, state: StateContent, declared: DeclaredState
+) -> StoredState:
+    schema, setting = None, None
+
+    def first() -> bytes:
+        return savepoint.items(uid, state.name)[0][1]
+
+    if state.rows and any(one.name == state.name for one in declared.typed_lists):
+        schema = item_schema(first())
+    elif state.rows and state.name in declared.tables:
+        schema = decode_batch(first()).records.schema
+    elif state.rows and state.name in declared.settings:
+        setting = _SETTINGS[state.name](first())
+    mode = ListMode(state.kind.removeprefix("list-"))
+    return StoredState(name=state.name, kind=None, schema=schema, rows=state.rows, mode=mode, setting=setting)

@@ -26,6 +26,7 @@ from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun
 from unistream.model.keyed_snapshot import StateKind
+from unistream.model.own_state import OwnTable
 from unistream.model.snapshot import (
     FileRef,
     ListHandle,
@@ -124,6 +125,11 @@ def states(
     )
     [operator] = plan.operators
     return [(state.state, state.fate, state.why) for state in operator.states]
+
+
+def counted(*more: tuple[str, pa.DataType], keys: pa.Schema = USER) -> OwnTable:
+    types = pa.schema([*keys, *more])
+    return OwnTable(keys=tuple(keys.names), columns=tuple(types.names), types=types)
 
 
 def says(*descriptors: StateDescriptor, keys: pa.Schema | None = USER) -> DeclaredState:
@@ -251,13 +257,13 @@ def test_key_columns(keys: pa.Schema | None, fate: Fate) -> None:
         ),
         pytest.param(
             StoredState(name="w", kind=StateKind.TABLE, schema=USER),
-            DeclaredState(tables={"w": frozenset({"user"})}),
+            DeclaredState(tables={"w": counted()}),
             Fate.KEPT,
             id="an own table",
         ),
         pytest.param(
             StoredState(name="w", kind=StateKind.TABLE, schema=USER),
-            DeclaredState(tables={"w": frozenset({"user", "count"})}),
+            DeclaredState(tables={"w": counted(("count", pa.int64()))}),
             Fate.REFUSED,
             id="an own table with other columns",
         ),
@@ -272,6 +278,137 @@ def test_key_columns(keys: pa.Schema | None, fate: Fate) -> None:
 def test_other_states(stored: StoredState | None, declared: DeclaredState | None, fate: Fate) -> None:
     [(_, found, _)] = states(stored, declared)
     assert found is fate
+
+
+TOTAL = ("total", pa.int64())
+TWO_KEYS = pa.schema([*USER, ("day", pa.date32())])
+
+
+def own(*columns: tuple[str, pa.DataType], keys: pa.Schema = USER) -> StoredState:
+    schema = pa.schema([("__key_group", pa.uint16()), *keys, *columns])
+    return StoredState(name="w", kind=StateKind.TABLE, schema=schema, rows=7)
+
+
+@pytest.mark.parametrize(
+    ("stored", "wanted", "fate", "why"),
+    [
+        pytest.param(own(TOTAL), counted(TOTAL), Fate.KEPT, "", id="unchanged"),
+        pytest.param(
+            own(("total", pa.float32()), ("n", pa.int8())),
+            counted(("total", pa.float64()), ("n", pa.int64())),
+            Fate.MIGRATED,
+            "column 'total': float to double, column 'n': int8 to int64",
+            id="wider",
+        ),
+        pytest.param(
+            own(TOTAL),
+            counted(("total", pa.float64())),
+            Fate.REFUSED,
+            "column 'total': int64 cannot become double; give the operator another uid",
+            id="of another type",
+        ),
+        pytest.param(
+            own(TOTAL),
+            counted(("total", pa.int32())),
+            Fate.REFUSED,
+            "column 'total': int64 cannot become int32; give the operator another uid",
+            id="narrower",
+        ),
+        pytest.param(
+            own(("total", pa.decimal128(38, 2))),
+            counted(("total", pa.decimal128(38, 3))),
+            Fate.REFUSED,
+            "column 'total': decimal128(38, 2) cannot become decimal128(38, 3); "
+            "give the operator another uid",
+            id="fewer digits before the point",
+        ),
+        pytest.param(
+            own(TOTAL),
+            counted(TOTAL, keys=pa.schema([("user", pa.int64())])),
+            Fate.REFUSED,
+            "column 'user': a key of string cannot become int64: it would belong to another key group; "
+            "give the operator another uid",
+            id="another key",
+        ),
+        pytest.param(
+            own(TOTAL, keys=pa.schema([("user", pa.int32())])),
+            counted(TOTAL, keys=pa.schema([("user", pa.int64())])),
+            Fate.REFUSED,
+            "column 'user': a key of int32 cannot become int64: it would belong to another key group; "
+            "give the operator another uid",
+            id="a wider key",
+        ),
+        pytest.param(
+            own(TOTAL),
+            counted(TOTAL, keys=pa.schema([("user", pa.large_string())])),
+            Fate.MIGRATED,
+            "column 'user': string to large_string",
+            id="a key in another layout",
+        ),
+        pytest.param(
+            own(TOTAL, keys=TWO_KEYS),
+            counted(TOTAL, keys=pa.schema(list(reversed(list(TWO_KEYS))))),
+            Fate.REFUSED,
+            "it was kept by (user, day), and the key is now (day, user); give the operator another uid",
+            id="the same keys in another order",
+        ),
+        pytest.param(
+            own(TOTAL, keys=TWO_KEYS),
+            counted(TOTAL),
+            Fate.REFUSED,
+            "its columns have changed: day; give the operator another uid",
+            id="a key is gone",
+        ),
+        pytest.param(
+            own(TOTAL),
+            OwnTable(keys=("user",), columns=("user", "total"), types=None),
+            Fate.UNKNOWN,
+            "kept if its rows come with the types that they had; returns= tells them",
+            id="of types that are not known before it runs",
+        ),
+        pytest.param(
+            own(TOTAL),
+            OwnTable(keys=("user",), columns=("user", "n"), types=None),
+            Fate.REFUSED,
+            "its columns have changed: n, total; give the operator another uid",
+            id="of other columns, whatever their types",
+        ),
+    ],
+)
+def test_a_table_of_an_operators_own(stored: StoredState, wanted: OwnTable, fate: Fate, why: str) -> None:
+    assert states(stored, DeclaredState(tables={"w": wanted})) == [("w", fate, why)]
+
+
+def set_up(how: str | None) -> StoredState:
+    return StoredState(name="how", kind=None, mode=ListMode.BROADCAST, setting=how, rows=1)
+
+
+@pytest.mark.parametrize(
+    ("stored", "fate"),
+    [
+        pytest.param([set_up("hours")], Fate.KEPT, id="the same"),
+        pytest.param([set_up("days")], Fate.REFUSED, id="another"),
+        pytest.param([], Fate.KEPT, id="none is stored"),
+    ],
+)
+def test_a_setting_without_which_a_table_says_nothing(stored: list[StoredState], fate: Fate) -> None:
+    declared = DeclaredState(tables={"w": counted(TOTAL)}, settings={"how": "hours"})
+    plan = plan_restore(
+        manifest(UID),
+        "sp",
+        graph(UID),
+        {UID: (own(TOTAL), *stored)},
+        {UID: declared},
+        allow_non_restored=False,
+        allow_pickled=False,
+    )
+    [operator] = plan.operators
+    assert [(one.state, one.fate) for one in operator.states] == [
+        (one.name, fate) for one in (own(TOTAL), *stored)
+    ]
+    for one in operator.states if fate is Fate.REFUSED else ():
+        assert one.why.startswith("it was made by days, and the pipeline now has hours; go back to ")
+        assert "give the operator another uid and allow non-restored state" in one.why
 
 
 def listed(of: pa.DataType, mode: ListMode = ListMode.SPLIT) -> DeclaredList:
