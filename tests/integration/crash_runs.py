@@ -352,14 +352,20 @@ class Lives:
 
 
 def keyed_windows(
-    env: us.Environment, lake: Path, source: us.DatagenSource, *, disorder_ms: int = 500
+    env: us.Environment,
+    lake: Path,
+    source: us.DatagenSource,
+    *,
+    disorder_ms: int = 500,
+    windows_in: str = "default",
 ) -> None:
-    """Rows ``id, key, value, at`` into a Delta table, and beside it what 10 s windows make of them."""
+    """Rows ``id, key, value, at`` into a Delta table, and beside it what 10 s windows make of them.
+    `windows_in`: the slot sharing group of the windows and their table."""
     watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(disorder_ms).with_timestamp_column("at")
     rows = env.from_source(source, watermarks, "rows").uid("rows")
     rows.key_by("key").window(us.TumblingEventTimeWindows.of("10 s")).aggregate(
         n=us.count(), total=us.sum("value")
-    ).uid("window").sink_to(us.DeltaSink(str(lake / "windows"))).uid("windows")
+    ).uid("window").slot_sharing_group(windows_in).sink_to(us.DeltaSink(str(lake / "windows"))).uid("windows")
     rows.sink_to(us.DeltaSink(str(lake / "rows"))).uid("raw")
 
 

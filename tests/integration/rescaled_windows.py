@@ -26,10 +26,10 @@ COLUMNS = {
 }
 
 
-def pipeline(lake: Path, parallelism: int, rows: int) -> us.Environment:
+def pipeline(lake: Path, parallelism: int, rows: int, windows_in: str = "default") -> us.Environment:
     env = us.Environment({"parallelism.default": str(parallelism), "pipeline.max-parallelism": "16"})
     source = us.DatagenSource(COLUMNS, rows=rows, seed=7, rows_per_second=RATE, splits=SPLITS)
-    crash_runs.keyed_windows(env, lake, source)
+    crash_runs.keyed_windows(env, lake, source, windows_in=windows_in)
     return env
 
 

@@ -128,3 +128,41 @@ def test_a_user_gives_it_another_maximum(cluster: EmbeddedCluster, workers: Work
     result = job.wait(WAIT_S)
     assert (result.state, result.restarts) == ("FINISHED", 0)
     assert_exact(tmp_path, 30_000)
+
+
+def test_slot_sharing_groups_share_what_is_left(
+    cluster: EmbeddedCluster, workers: Workers, tmp_path: Path
+) -> None:
+    """The only worker of the windows dies; one that had a slot of the rows takes their place."""
+    rows = 2 * ROWS
+    graph, code = pipeline(tmp_path, 2, rows, windows_in="windows").job_graph("groups")
+    groups = {vertex.id: vertex.slot_sharing_group for vertex in graph.vertices}
+    assert set(groups.values()) == {"default", "windows"}
+
+    def runs_at(**expected: int) -> Callable[[JobInfo], bool]:
+        def condition(info: JobInfo) -> bool:
+            found: dict[str, int] = {}
+            for vertex, count in Counter(subtask.vertex for subtask in info.subtasks).items():
+                found[groups[vertex]] = max(found.get(groups[vertex], 0), count)
+            up = {s.state for s in info.subtasks} <= {"RUNNING", "FINISHED"}
+            return info.state == "RUNNING" and up and found == expected
+
+        return condition
+
+    job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG))
+    for _ in range(3):
+        workers.start()
+    job.wait_for(runs_at(default=2, windows=1), WAIT_S)
+    info = job.wait_for(lambda info: info.checkpoints_completed >= 2, WAIT_S)
+    (victim,) = {s.task_manager for s in info.subtasks if groups[s.vertex] == "windows"}
+    (pid,) = (worker.pid for worker in info.task_managers if worker.id == victim and worker.pid is not None)
+    os.kill(pid, signal.SIGKILL)
+    info = job.wait_for(runs_at(default=1, windows=1), WAIT_S)
+    assert victim not in {s.task_manager for s in info.subtasks}
+    restarts = info.restarts
+    workers.start()
+    workers.start()
+    job.wait_for(runs_at(default=2, windows=2), WAIT_S)
+    result = job.wait(WAIT_S)
+    assert (result.state, result.restarts) == ("FINISHED", restarts), "growing is none"
+    assert_exact(tmp_path, rows)

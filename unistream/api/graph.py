@@ -11,6 +11,7 @@ from unistream.api.slots import SlotSharingGroup
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
+from unistream.core.slot_sharing import check_group_name
 from unistream.model.graph import Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
@@ -113,11 +114,12 @@ class GraphBuilder:
         """Name of the group; its needs are kept.
 
         Raises:
-            ConfigError: it has no name, or was given other needs before.
+            ConfigError: it has no name or a reserved one, or was given other needs before.
         """
         if isinstance(group, str):
             if not group:
                 raise ConfigError("a slot sharing group needs a name")
+            check_group_name(group)
             return group
         profile = group.profile
         if not profile.is_unknown and self.profiles.setdefault(group.name, profile) != profile:

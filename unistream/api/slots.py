@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from unistream.base.config import parse_bytes
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
+from unistream.core.slot_sharing import check_group_name
 from unistream.model.resources import ResourceProfile
 
 
@@ -21,7 +22,7 @@ class SlotSharingGroup:
         task_memory: Of one slot: user code, state and exchange buffers, such as ``"512 mb"``.
 
     Raises:
-        ConfigError: no name, just one of the two amounts, or an amount that is not positive.
+        ConfigError: no name or a reserved one, just one of the two amounts, or one that is not positive.
 
     >>> SlotSharingGroup("heavy", cpu_cores=0.5, task_memory="1 gb").profile.memory_mb
     1024
@@ -34,6 +35,7 @@ class SlotSharingGroup:
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
             raise ConfigError("a slot sharing group needs a name")
+        check_group_name(self.name)
         where = f"slot sharing group {self.name!r}"
         if (self.cpu_cores is None) != (self.task_memory is None):
             raise ConfigError(f"{where}: cpu_cores and task_memory are given together, or neither of them")

@@ -4,6 +4,9 @@ Waiting, it starts at once when all slots are there; with fewer, when there were
 `resource-stabilization-timeout` (more may still come), at the latest after `resource-wait-timeout`. Running,
 it grows when more slots are there: after a cool-down since its start, and at once if all are there, else when
 the slots were there for the stabilization timeout. See FLIP-160, FLIP-461.
+
+Which slots came matters only where some are too small for some groups: before the job starts it deals out all
+that it has (`unistream.core.slot_division`).
 """
 
 from __future__ import annotations
@@ -17,12 +20,22 @@ from unistream.base.config import Configuration
 from unistream.core.job_messages import CancelTimer, SetTimer, Timer, TimerKind
 from unistream.core.outbox import Outbox
 from unistream.core.scaling import fit, slots_needed
-from unistream.model.graph import JobGraph
+from unistream.core.slot_division import SlotKind, without_slot
+from unistream.model.graph import JobGraph, JobType
 from unistream.model.messages import TaskFailure
 
 _WAIT: Final = Timer(TimerKind.RESOURCES, 0)
 _STABLE: Final = Timer(TimerKind.RESOURCES, 1)
 _COOL: Final = Timer(TimerKind.RESOURCES, 2)
+
+
+def why_not_adaptive(graph: JobGraph) -> str | None:
+    """Why a job has the default scheduler whatever is configured, for people; None: it has not.
+
+    The stages of a batch job run one after the other in the slots that there are, so it has nothing to adapt
+    to (Flink takes another scheduler for it, too).
+    """
+    return "it is a BATCH job" if graph.job_type is JobType.BATCH else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +75,13 @@ class Adaptive:
         self._stabilizing = False
         self._stable = False
         self._cool = False
+        self._fitted: tuple[JobGraph, Mapping[SlotKind, int], JobGraph | None] | None = None
+
+    def _fit(self, slots: Mapping[SlotKind, int]) -> JobGraph | None:
+        """It is asked again with every event; the slots change seldom."""
+        if self._fitted is None or self._fitted[0] is not self.desired or self._fitted[1] != slots:
+            self._fitted = (self.desired, slots, fit(self.desired, slots))
+        return self._fitted[2]
 
     def wait(self) -> None:
         """The job needs slots, at its start or after its tasks have ended."""
@@ -93,12 +113,12 @@ class Adaptive:
         for timer in (_WAIT, _STABLE, _COOL):
             self._outbox.add(CancelTimer(timer))
 
-    def start_with(self, slots: Mapping[str, int]) -> JobGraph | TaskFailure | None:
+    def start_with(self, slots: Mapping[SlotKind, int]) -> JobGraph | TaskFailure | None:
         """While waiting: the graph to start now, why it cannot be, or None: not yet.
 
-        `slots`: leased ones of each slot sharing group.
+        `slots`: leased ones.
         """
-        graph = fit(self.desired, slots)
+        graph = self._fit(slots)
         if graph is None:
             self._calm()
             self.is_waiting = not self._wait_over
@@ -125,19 +145,26 @@ class Adaptive:
                 self._set(_STABLE, timeout_ms)
         return self._stable
 
-    def _failure(self, slots: Mapping[str, int]) -> TaskFailure:
-        missing = [group for group in slots_needed(self.desired) if slots.get(group, 0) < 1]
+    def _failure(self, slots: Mapping[SlotKind, int]) -> TaskFailure:
+        groups = list(slots_needed(self.desired))
+        missing = without_slot(groups, slots)
+        count = sum(slots.values())
+        there = (
+            f"; the {count} that there {'is' if count == 1 else 'are'} cannot give each of the {len(groups)} "
+            "groups one that is big enough for it"
+        )
         return TaskFailure(
             kind="NoResourceAvailable",
             message=f"no slot at all for slot sharing group(s) {', '.join(map(repr, missing))} after "
-            f"{self._settings.wait_ms} ms ({options.RESOURCE_WAIT_TIMEOUT.key}); start more workers",
+            f"{self._settings.wait_ms} ms ({options.RESOURCE_WAIT_TIMEOUT.key}){there if count else ''}; "
+            "start more workers",
             recoverable=False,
         )
 
-    def should_grow(self, current: JobGraph, slots: Mapping[str, int]) -> bool:
+    def should_grow(self, current: JobGraph, slots: Mapping[SlotKind, int]) -> bool:
         """While running: the job should start again, on more slots than `current` uses."""
-        used = slots_needed(current)
-        graph = fit(self.desired, slots) if any(slots.get(g, 0) > n for g, n in used.items()) else None
+        more = sum(slots.values()) > sum(slots_needed(current).values())
+        graph = self._fit(slots) if more else None
         if graph is None or not _is_wider(graph, current):
             self._calm()
             return False

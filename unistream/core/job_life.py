@@ -88,15 +88,21 @@ class JobLife:
     def _wait(self, adaptive: Adaptive) -> None:
         """For the slots of the widest graph, or for as many as there are."""
         adaptive.wait()
-        self.parts.ask(ExecutionPlan(adaptive.desired).subtasks)
+        self._ask_desired(adaptive)
+
+    def _ask_desired(self, adaptive: Adaptive) -> None:
+        """One slot for each slot sharing group, then a second one for each: any number divides evenly."""
+        subtasks = ExecutionPlan(adaptive.desired).subtasks
+        self.parts.ask(sorted(subtasks, key=lambda subtask: subtask.index))
 
     def _start_waiting(self, adaptive: Adaptive) -> None:
         """The adaptive scheduler starts with what there is, if that is enough."""
-        graph = adaptive.start_with(self.parts.slots.counts)
+        graph = adaptive.start_with(self.parts.slots.supply())
         if isinstance(graph, TaskFailure):
             self.fail(graph, None)
         elif graph is not None:
-            self.parts.slots.compact()
+            self.parts.deal_slots(slots_needed(graph), ExecutionPlan(adaptive.desired).subtasks)
+            self._ask_desired(adaptive)
             self._start_all(graph)
 
     def _start_all(self, graph: JobGraph) -> None:
@@ -220,7 +226,7 @@ class JobLife:
             self.parts.withdraw(self.parts.rescaled_subtasks())
             self.parts.become(JobStatus.RESTARTING, "it is rescaled")
             self._recover(self.parts.run.plan.subtasks, "it is rescaled", is_global=True, delay_ms=0)
-        failure = self.parts.rescaling.grow(self.parts.run.graph, self.parts.slots.counts)
+        failure = self.parts.rescaling.grow(self.parts.run.graph, self.parts.slots.supply)
         if failure is not None:
             self.fail(failure, None)
         recovery = (
@@ -262,7 +268,7 @@ class JobLife:
             if self.step is Step.ACTIVE and execution.attempt.subtask not in self.parts.recoveries:
                 self.fail(failure, execution)
         if self.step is Step.ACTIVE and adaptive is not None:
-            self.parts.ask(ExecutionPlan(adaptive.desired).subtasks)
+            self._ask_desired(adaptive)
         elif self.step is Step.ACTIVE and self.parts.recoveries:
             self.parts.ask(sorted(self.parts.recoveries.subtasks))
         elif self.step is Step.ACTIVE and self.parts.rescaling.waits:
@@ -279,7 +285,7 @@ class JobLife:
         self.parts.failure = failure
         if failure.lost_partition is not None:
             self.parts.scheduler.unreadable(failure.lost_partition)
-        adaptive = self._settings.adaptive is not None
+        adaptive = self.parts.rescaling.adaptive is not None
         everything = execution is None or self.parts.coordinator.is_stopping or adaptive
         failed = None if everything or execution is None else execution.attempt.subtask
         decision = self.parts.failures.handle(failed, failure, self.now_ms, self.parts.run)

@@ -61,12 +61,14 @@ class SlotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLease:
-    """A slot that the ResourceManager has given to a request. `address`: Flight location of its worker."""
+    """A slot that the ResourceManager has given to a request. `address`: Flight location of its worker.
+    `profile`: what the slot has for certain."""
 
     request: str
     allocation: AllocationId
     task_manager: TaskManagerId
     address: str
+    profile: ResourceProfile = ANY_PROFILE
 
 
 # --- events ---------------------------------------------------------------------------------------

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from unistream.base.ids import SubtaskId
-from unistream.core.adaptive import Adaptive
+from unistream.core.adaptive import Adaptive, why_not_adaptive
 from unistream.core.checkpoint import CheckpointCoordinator
 from unistream.core.checkpoint_store import CompletedSnapshots
 from unistream.core.exchange_modes import why_no_checkpoints
@@ -55,6 +55,8 @@ class JobParts:
     def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
         if why_no_checkpoints(graph) is not None:
             settings = replace(settings, checkpoint_interval_ms=None)
+        if why_not_adaptive(graph) is not None:
+            settings = replace(settings, adaptive=None)
         self._settings = settings
         self.outbox = Outbox()
         self.log = job_state(settings.job)
@@ -98,6 +100,13 @@ class JobParts:
         unneeded = self.slots.withdraw(needed)
         if unneeded:
             self.outbox.add(ReleaseSlots(requests=unneeded))
+
+    def deal_slots(self, shares: Mapping[str, int], needed: Iterable[SubtaskId]) -> None:
+        """Leases for the first slices of each group; only `needed` go on waiting for one."""
+        cancelled = self.slots.deal(shares)
+        if cancelled:
+            self.outbox.add(ReleaseSlots(requests=cancelled))
+        self.withdraw(needed)
 
     # --- snapshots and graphs ---------------------------------------------------------------------
 

@@ -32,8 +32,9 @@ from unistream.core.job_run import JobRun
 from unistream.core.job_settings import JobSettings
 from unistream.core.outbox import Outbox
 from unistream.core.recoveries import Recoveries
+from unistream.core.slot_deal import Slice
 from unistream.core.slot_matching import missing_slots_text
-from unistream.core.slot_pool import Slice, SlotPool
+from unistream.core.slot_pool import SlotPool
 from unistream.model.messages import CancelTask, ReleaseTaskManager, TaskFailure
 from unistream.model.snapshot import TaskRestore
 

@@ -11,7 +11,7 @@ happens to it. An adaptive one runs on what there is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from unistream.base.errors import ConfigError
 from unistream.core.adaptive import Adaptive
@@ -20,6 +20,7 @@ from unistream.core.checkpoint_pending import Request
 from unistream.core.job_messages import AnswerRequest, RescaleRequested
 from unistream.core.outbox import Outbox
 from unistream.core.scaling import with_parallelism
+from unistream.core.slot_division import SlotKind
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -79,11 +80,11 @@ class Rescaling:
         """The graph that runs when there are enough slots."""
         return self.adaptive.desired if self.adaptive is not None else current
 
-    def grow(self, current: JobGraph, slots: Mapping[str, int]) -> TaskFailure | None:
-        """Something about the slots has changed; maybe an adaptive job can be wider."""
+    def grow(self, current: JobGraph, slots: Callable[[], Mapping[SlotKind, int]]) -> TaskFailure | None:
+        """Something about the slots may have changed; maybe an adaptive job can be wider."""
         if self.adaptive is None or self._under_way or not self._coordinator.is_active:
             return None
-        return self._begin() if self.adaptive.should_grow(current, slots) else None
+        return self._begin() if self.adaptive.should_grow(current, slots()) else None
 
     def _begin(self) -> TaskFailure | None:
         self._under_way = True

@@ -40,8 +40,15 @@ from unistream.core.resource_messages import (
     WorkerView,
 )
 from unistream.core.resource_workers import ResourceRules, Worker
-from unistream.core.slot_matching import FreeSlots, none_fits_text, profile_for, serves, too_big_text
-from unistream.core.slot_requests import RequestId, SlotRequests
+from unistream.core.slot_matching import (
+    FreeSlots,
+    certain_profile,
+    none_fits_text,
+    profile_for,
+    serves,
+    too_big_text,
+)
+from unistream.core.slot_requests import OpenRequest, SlotRequests
 from unistream.model.resources import ResourceProfile
 
 START_PAUSE_MS_MIN: Final = 500  # after the first start that failed
@@ -295,20 +302,21 @@ class ResourceMachine:
         for wanted in self._requests:
             slot = free.take(wanted.request.profile)
             if slot is not None:
-                granted.setdefault(wanted.job, []).append(self._lease(wanted.id, slot))
+                granted.setdefault(wanted.job, []).append(self._lease(wanted, slot))
         for job, leases in granted.items():
             yield GrantSlots(job=job, leases=tuple(leases))
 
-    def _lease(self, request: RequestId, worker: Worker) -> SlotLease:
+    def _lease(self, wanted: OpenRequest, worker: Worker) -> SlotLease:
         assert worker.address is not None, "only workers that are up give slots"
         lease = SlotLease(
-            request=request[1],
+            request=wanted.request.key,
             allocation=AllocationId(self._new_id("alloc")),
             task_manager=worker.id,
             address=worker.address,
+            profile=certain_profile(worker.profile, wanted.request.profile),
         )
-        worker.leases[request] = lease
-        self._requests.served(request)
+        worker.leases[wanted.id] = lease
+        self._requests.served(wanted.id)
         return lease
 
     def _can_be_started(self, wanted: ResourceProfile) -> bool:

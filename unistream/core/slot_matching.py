@@ -36,6 +36,13 @@ def profile_for(wanted: ResourceProfile, default: ResourceProfile) -> ResourcePr
     )
 
 
+def certain_profile(slot: ResourceProfile, served: ResourceProfile) -> ResourceProfile:
+    """What a slot has that was found to serve `served`: what it tells, and at least what was asked for."""
+    return ResourceProfile(
+        cpu_cores=max(slot.cpu_cores, served.cpu_cores), memory_mb=max(slot.memory_mb, served.memory_mb)
+    )
+
+
 class FreeSlots(Generic[S]):
     """Slots to be given away, each at most once. The smallest that is enough goes first, so that the
     big ones stay for those who need them; among equal ones the first added."""

@@ -5,21 +5,24 @@ at most as many slots as its widest vertex has subtasks. Slices are asked for wh
 request has an id of its own that is never used again, so that a late or repeated grant cannot be mistaken for
 another. A lease whose slice has nothing to run any more goes to a slice that still waits for one of the same
 kind, or back to the cluster when it was idle for `slot.idle.timeout`.
+
+An adaptive job runs in the slots that come, whichever they are: before it starts it deals out all its leases
+anew, also to other groups, wherever a slot is big enough (`supply`, `deal`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
 from unistream.core.job_messages import SlotLease, SlotRequest
+from unistream.core.slot_deal import Slice, dealt
+from unistream.core.slot_division import SlotKind
+from unistream.core.slot_matching import serves
 from unistream.model.graph import JobGraph
 from unistream.model.plan import Place
-from unistream.model.resources import ANY_PROFILE
-
-Slice = tuple[str, int]
-"""Slot sharing group and index."""
+from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 
 class SlotPool:
@@ -33,7 +36,8 @@ class SlotPool:
         self._open: dict[Slice, SlotRequest] = {}
         self._leases: dict[Slice, SlotLease] = {}
         self._idle_since_ms: dict[Slice, int] = {}
-        self._distrusted: set[Slice] = set()
+        self._distrusted: set[AllocationId] = set()
+        self._served: dict[ResourceProfile, frozenset[str]] = {}  # groups that a slot is big enough for
 
     def slice_of(self, subtask: SubtaskId) -> Slice:
         return (self._groups[subtask.vertex], subtask.index)
@@ -87,20 +91,42 @@ class SlotPool:
         """What was asked for and did not come yet."""
         return tuple(self._open.values())
 
-    @property
-    def counts(self) -> Counter[str]:
-        """Leases of each slot sharing group."""
-        return Counter(group for group, _ in self._leases)
+    def supply(self) -> Counter[SlotKind]:
+        """The leases, by the groups that may have them."""
+        return Counter(self._kind(piece, lease) for piece, lease in self._leases.items())
 
-    def compact(self) -> None:
-        """Moves leases to the first slices of their groups; only while nothing runs."""
-        for group, count in self.counts.items():
-            high = [piece for piece in sorted(self._leases) if piece[0] == group and piece[1] >= count]
-            holes = [(group, i) for i in range(count) if (group, i) not in self._leases]
-            for source, target in zip(high, holes, strict=True):
-                self._leases[target] = self._leases.pop(source)
-                if target in self._open:
-                    self._open[source] = self._open.pop(target)
+    def _kind(self, piece: Slice, lease: SlotLease) -> SlotKind:
+        served = self._served.get(lease.profile)
+        if served is None:
+            served = self._served[lease.profile] = frozenset(
+                group
+                for group in self._groups.values()
+                if serves(lease.profile, self._profiles.get(group, ANY_PROFILE), strict=True)
+            )
+        return SlotKind(piece[0], served | {piece[0]})
+
+    def deal(self, shares: Mapping[str, int]) -> tuple[str, ...]:
+        """Gives the first slices of every group a lease, so many as its share, wherever the leases were; only
+        while nothing runs, and only shares that `supply` allows.
+
+        Returns:
+            Requests that are not needed any more; others may be needed instead (see `require`).
+        """
+        kinds = {piece: self._kind(piece, lease) for piece, lease in self._leases.items()}
+        places = dealt(kinds, shares)
+        bare = [piece for piece in self._leases if piece not in places]
+        self._leases = {piece: self._leases[source] for piece, source in places.items()}
+        cancelled = []
+        for piece in [piece for piece in self._open if piece in self._leases]:
+            request = self._open.pop(piece)
+            alike = (p for p in bare if self._profiles.get(p[0], ANY_PROFILE) == request.profile)
+            other = next(alike, None)
+            if other is None:
+                cancelled.append(request.key)
+            else:
+                bare.remove(other)
+                self._open[other] = request
+        return tuple(cancelled)
 
     @property
     def leases(self) -> tuple[SlotLease, ...]:
@@ -123,13 +149,15 @@ class SlotPool:
 
     def distrust(self, subtask: SubtaskId) -> None:
         """Its worker refused a deployment: it may know nothing of the lease any more."""
-        self._distrusted.add(self.slice_of(subtask))
+        lease = self._leases.get(self.slice_of(subtask))
+        if lease is not None:
+            self._distrusted.add(lease.allocation)
 
     def drop_distrusted(self, busy: frozenset[Slice]) -> tuple[str, ...]:
         """Gives up leases that may be void, unless something runs there; returns their requests."""
-        dropped = self._distrusted - busy
-        self._distrusted &= busy
-        return tuple(self._leases.pop(piece).request for piece in sorted(dropped) if piece in self._leases)
+        void = sorted(piece for piece, lease in self._leases.items() if lease.allocation in self._distrusted)
+        self._distrusted = {self._leases[piece].allocation for piece in void if piece in busy}
+        return tuple(self._leases.pop(piece).request for piece in void if piece not in busy)
 
     def lost(self, task_manager: TaskManagerId) -> None:
         """All leases of that worker are void."""

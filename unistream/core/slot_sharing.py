@@ -18,6 +18,16 @@ REGION_MARK: Final = "#"  # between "default" and the number of a region, in a b
 GROUP_CHARS_MAX: Final = 200
 
 
+def check_group_name(name: str) -> None:
+    """Raises ConfigError unless `name` is one that no group has that the runtime makes itself."""
+    reserved = DEFAULT_SLOT_SHARING_GROUP + REGION_MARK
+    if name.startswith(reserved):
+        raise ConfigError(
+            f"slot sharing group {name!r}: names that begin with {reserved!r} are those of the parts of the "
+            "default group in a batch job; choose another name"
+        )
+
+
 def resolve_groups(graph: StreamGraph, order: Sequence[int]) -> dict[int, str]:
     """The group of every node: its own, else that of its inputs if they agree, else ``default``.
 
@@ -49,6 +59,7 @@ def _check_registered(node: StreamNode, registered: frozenset[str] | None) -> No
             f"operator {node.name!r}: slot_sharing_group takes 1 to {GROUP_CHARS_MAX} printable characters, "
             f"not {group[:80]!r}"
         )
+    check_group_name(group)
     if registered is None or group in registered or group == DEFAULT_SLOT_SHARING_GROUP:
         return
     near = difflib.get_close_matches(group, registered, n=1, cutoff=0.5)

@@ -21,6 +21,7 @@ from unistream.base.config import (
     CLAIM_MODE,
     HEARTBEAT_FAILURES,
     SAVEPOINT_DIR,
+    SCHEDULER,
     SLOT_REQUEST_TIMEOUT,
     STANDALONE_STARTUP,
     TASK_SLOTS,
@@ -32,6 +33,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, LeaderEpoch, LineageId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.base.secrets import redacted_repr
+from unistream.core.adaptive import why_not_adaptive
 from unistream.core.blocklist import BlockRules
 from unistream.core.exchange_modes import why_no_checkpoints
 from unistream.core.graph_check import check
@@ -164,18 +166,28 @@ def prepare(
 
 
 def _without_idle_options(graph: JobGraph, config: Configuration) -> Configuration:
-    """Checkpoints are off where they could never complete; a task would wait for its last one for ever."""
+    """Checkpoints are off where they could never complete (a task would wait for its last one for ever), and
+    the adaptive scheduler is for jobs that it can run."""
+    idle: set[str] = set()
     reason = why_no_checkpoints(graph)
-    if reason is None or config.find(CHECKPOINT_INTERVAL) is None:
-        return config
-    logger.warning(
-        "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
-        graph.name,
-        reason,
-        CHECKPOINT_INTERVAL.key,
-    )
-    values = config.to_dict()
-    return Configuration({key: value for key, value in values.items() if key != CHECKPOINT_INTERVAL.key})
+    if reason is not None and config.find(CHECKPOINT_INTERVAL) is not None:
+        idle.add(CHECKPOINT_INTERVAL.key)
+        logger.warning(
+            "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
+            graph.name,
+            reason,
+            CHECKPOINT_INTERVAL.key,
+        )
+    reason = why_not_adaptive(graph)
+    if reason is not None and config.get(SCHEDULER) == "adaptive":
+        idle.add(SCHEDULER.key)
+        logger.info(
+            "event=default_scheduler job=%r reason=%r: %s: adaptive has no effect",
+            graph.name,
+            reason,
+            SCHEDULER.key,
+        )
+    return Configuration({key: value for key, value in config.to_dict().items() if key not in idle})
 
 
 def _check_sizes(request: SubmitRequest) -> None:

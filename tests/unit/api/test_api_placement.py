@@ -124,6 +124,12 @@ def test_a_streaming_job_with_a_blocking_exchange_has_checkpoints(caplog: pytest
     assert not caplog.text, "they begin when what is stored has been read"
 
 
+def test_a_number_sign_elsewhere_is_a_letter_like_others() -> None:
+    env = us.Environment({"execution.runtime-mode": "BATCH"})
+    rows(env).slot_sharing_group("stage#1").print()
+    assert {vertex.slot_sharing_group for vertex in env.job_graph()[0].vertices} == {"stage#1"}
+
+
 def test_automatic_is_batch_for_bounded_sources() -> None:
     env = us.Environment({"execution.runtime-mode": "AUTOMATIC"})
     rows(env).print()
@@ -136,6 +142,16 @@ def test_automatic_is_batch_for_bounded_sources() -> None:
     [
         pytest.param(
             lambda env: rows(env).slot_sharing_group(""), "slot sharing group needs a name", id="no name"
+        ),
+        pytest.param(
+            lambda env: rows(env).slot_sharing_group("default#1"),
+            "'default#1': names that begin with 'default#' are those of the parts of the default group",
+            id="a name of the runtime's own",
+        ),
+        pytest.param(
+            lambda _: us.SlotSharingGroup("default#x", 1, "1 mb"),
+            "'default#x': names that begin with 'default#'",
+            id="a profile under a name of the runtime's own",
         ),
         pytest.param(
             lambda _: us.SlotSharingGroup("x", "2", "1 mb"),

@@ -80,6 +80,14 @@ def pipelines(
     return translate(graph, parallelism=2, max_parallelism=None, chaining=False, config={})[0]
 
 
+def grouped(graph: JobGraph, **groups: str) -> JobGraph:
+    """Vertices, by name, in other slot sharing groups than ``default``."""
+    vertices = tuple(
+        structs.replace(v, slot_sharing_group=groups.get(v.name, "default")) for v in graph.vertices
+    )
+    return structs.replace(graph, vertices=vertices)
+
+
 def stages(*, pull: bool = False, parallelism: int = 2, job_type: JobType = JobType.BATCH) -> JobGraph:
     """source -> blocking hash -> count -> blocking global -> sink: three regions, one after the other."""
     graph = job_graph(pull=pull, parallelism=parallelism)
@@ -309,13 +317,17 @@ class Cluster:
     def grant(self) -> None:
         """A new worker for the oldest request that is open."""
         key = next(iter(self.wanted))
-        del self.wanted[key]
+        profile = self.wanted.pop(key).profile
         worker = f"tm{self._next_worker}"
         self._next_worker += 1
         self.mail[worker] = deque()
         self.partitions[worker] = set()
         lease = jm.SlotLease(
-            request=key, allocation=AllocationId(f"a-{worker}"), task_manager=worker, address=f"unix:{worker}"
+            request=key,
+            allocation=AllocationId(f"a-{worker}"),
+            task_manager=worker,
+            address=f"unix:{worker}",
+            profile=profile,
         )
         self.handle(jm.SlotsGranted(leases=(lease,)))
 

@@ -61,6 +61,12 @@ BLOCKING = PartitionType.BLOCKING
             id="an empty group",
         ),
         pytest.param(
+            line(a={"slot_sharing_group": "default#1"}),
+            {},
+            "'default#1': names that begin with 'default#'.*choose another name",
+            id="a group that the runtime makes itself",
+        ),
+        pytest.param(
             line(
                 *edges(Ship.HASH, Ship.REBALANCE),
                 a={"parallelism": 3, "colocation_group": "c"},

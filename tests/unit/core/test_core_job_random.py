@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from core_cluster import EVERY_2_S, Action, Cluster, enriched, job_graph, pipelines, settings, stages
+from core_cluster import (
+    EVERY_2_S,
+    Action,
+    Cluster,
+    enriched,
+    grouped,
+    job_graph,
+    pipelines,
+    settings,
+    stages,
+)
 from core_shared import shared_files
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
@@ -14,12 +24,14 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from msgspec import structs
 
 from unistream.core import job_messages as jm
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.partition_type import PartitionType
+from unistream.model.resources import ResourceProfile
 
 MANY = EVERY_2_S | {
     "restart-strategy.type": "fixed-delay",
@@ -105,7 +117,16 @@ class JobAmongFaults(RuleBasedStateMachine):
 
     @initialize(
         shape=st.sampled_from(
-            ("joined", "pipelines", "stages", "chain of stages", "streaming stages", "enriched")
+            (
+                "joined",
+                "pipelines",
+                "stages",
+                "chain of stages",
+                "streaming stages",
+                "enriched",
+                "groups",
+                "unlike groups",
+            )
         ),
         bounded=st.booleans(),
         pull=st.booleans(),
@@ -139,6 +160,12 @@ class JobAmongFaults(RuleBasedStateMachine):
             bounded, graph = True, stages(pull=pull, job_type=JobType.STREAMING)
         elif shape == "enriched":
             graph = enriched(bounded=bounded)
+        elif shape == "groups":
+            graph = grouped(job_graph(bounded=bounded, pull=pull), count="b", sink="c")
+        elif shape == "unlike groups":
+            big, small = ResourceProfile(memory_mb=2), ResourceProfile(memory_mb=1)
+            graph = grouped(job_graph(bounded=bounded, pull=pull), count="b", sink="c")
+            graph = structs.replace(graph, profiles={"b": big, "c": small})
         if strategy != "eager" or not graph_is_staged(graph):
             config |= {"jobmanager.scheduling-strategy": strategy}
         self.bounded = bounded

@@ -136,6 +136,22 @@ def names(commands: list[rm.ResourceCommand]) -> list[str]:
 
 class TestProfiles:
     @pytest.mark.parametrize(
+        ("slot", "wanted", "certain"),
+        [
+            pytest.param(BIG, SMALL, BIG, id="what the worker tells"),
+            pytest.param(ANY_PROFILE, BIG, BIG, id="a worker that does not tell: what was asked for"),
+            pytest.param(ANY_PROFILE, ANY_PROFILE, ANY_PROFILE, id="nothing is known"),
+        ],
+    )
+    def test_a_lease_tells_what_its_slot_has(
+        self, slot: ResourceProfile, wanted: ResourceProfile, certain: ResourceProfile
+    ) -> None:
+        cluster = Cluster(active=False)
+        cluster.join("w", profile=slot)
+        granted = [c for c in cluster.want("job", "k", profile=wanted) if isinstance(c, rm.GrantSlots)]
+        assert [lease.profile for command in granted for lease in command.leases] == [certain]
+
+    @pytest.mark.parametrize(
         ("slot", "wanted", "strict", "expected"),
         [
             (ANY_PROFILE, ANY_PROFILE, True, True),

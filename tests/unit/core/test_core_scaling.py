@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from core_cluster import job_graph, pipelines
+from core_cluster import grouped, job_graph, pipelines
 from msgspec import structs
 
 from unistream.base.config import (
@@ -21,6 +21,7 @@ from unistream.core import job_messages as jm
 from unistream.core.adaptive import Adaptive, AdaptiveSettings
 from unistream.core.outbox import Outbox
 from unistream.core.scaling import fit, slots_needed, with_parallelism
+from unistream.core.slot_division import SlotKind
 from unistream.core.vertex_names import vertices_named
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -38,12 +39,9 @@ def widths(graph: JobGraph | None) -> dict[str, int] | None:
     return None if graph is None else {vertex.name: vertex.parallelism for vertex in graph.vertices}
 
 
-def grouped(graph: JobGraph, **groups: str) -> JobGraph:
-    """Vertices in other slot sharing groups."""
-    vertices = tuple(
-        structs.replace(v, slot_sharing_group=groups.get(v.name, "default")) for v in graph.vertices
-    )
-    return structs.replace(graph, vertices=vertices)
+def leased(*anywhere: str, **slots: int) -> dict[SlotKind, int]:
+    """So many slots of each group; they are big enough for it and for the groups `anywhere`."""
+    return {SlotKind(group, frozenset({group, *anywhere})): count for group, count in slots.items()}
 
 
 class TestWithParallelism:
@@ -72,14 +70,32 @@ class TestWithParallelism:
         ("wanted", "text"),
         [
             ({"map0": 3, "sink0": 4}, "forward edges join 'map0'=3, 'sink0'=4: they must have the same"),
-            ({"map0": 0}, "parallelism 0 is less than 1"),
-            ({"map0": 129}, "parallelism 129 is above max parallelism 128"),
+            ({"map0": 0}, "parallelism 0 is less than 1; give a number from 1 to 128$"),
+            ({"map0": -3}, "vertex 'map0': parallelism -3 is less than 1"),
+            ({"map0": 129}, "parallelism 129 is above max parallelism 128; give a number from 1 to 128$"),
         ],
     )
     def test_refused(self, wanted: dict[str, int], text: str) -> None:
         graph = pipelines(1)
-        with pytest.raises(ConfigError, match=text):
+        with pytest.raises(ConfigError, match=text) as refusal:
             with_parallelism(graph, ids(graph, wanted))
+        assert "set_parallelism" not in str(refusal.value), "the pipeline cannot be changed any more"
+
+    @pytest.mark.parametrize(
+        ("most", "wanted", "text"),
+        [
+            (4, 5, "'map0': parallelism 5 is above max parallelism 4 of 'sink0', which always has the same"),
+            (32_768, 4_097, "parallelism 4097 is above the limit 4096; give a number from 1 to 4096"),
+        ],
+    )
+    def test_the_lowest_of_all_maxima_counts(self, most: int, wanted: int, text: str) -> None:
+        graph = pipelines(1)
+        maxima = {"sink0": most} if most < 128 else dict.fromkeys(("source0", "map0", "sink0"), most)
+        vertices = (
+            structs.replace(v, max_parallelism=maxima.get(v.name, v.max_parallelism)) for v in graph.vertices
+        )
+        with pytest.raises(ConfigError, match=text):
+            with_parallelism(structs.replace(graph, vertices=tuple(vertices)), ids(graph, {"map0": wanted}))
 
     def test_an_unknown_vertex(self) -> None:
         with pytest.raises(ConfigError, match="has no vertex 'x'"):
@@ -102,12 +118,12 @@ class TestFit:
         ],
     )
     def test_up_to_the_graph(self, slots: dict[str, int], expected: dict[str, int] | None) -> None:
-        assert widths(fit(job_graph(parallelism=3), slots)) == expected
+        assert widths(fit(job_graph(parallelism=3), leased(**slots))) == expected
 
     def test_a_forward_edge_between_groups_takes_the_smaller_one(self) -> None:
         graph = grouped(pipelines(1), map0="other", sink0="other")
-        assert widths(fit(graph, {"default": 1, "other": 2})) == {"source0": 1, "map0": 1, "sink0": 1}
-        assert fit(graph, {"default": 2}) is None
+        assert widths(fit(graph, leased(default=1, other=2))) == {"source0": 1, "map0": 1, "sink0": 1}
+        assert fit(graph, leased(default=2)) is None, "they are too small for the other one"
 
 
 class TestNames:
@@ -174,7 +190,7 @@ class Waiting:
 
     def start(self, slots: int) -> int | TaskFailure | None:
         """Parallelism to start with."""
-        graph = self.adaptive.start_with({"default": slots})
+        graph = self.adaptive.start_with(leased(default=slots))
         return graph.vertices[0].parallelism if isinstance(graph, JobGraph) else graph
 
 
@@ -261,7 +277,7 @@ class TestGrowing:
 
     @staticmethod
     def grows(waiting: Waiting, current: int, slots: int) -> bool:
-        return waiting.adaptive.should_grow(job_graph(parallelism=current), {"default": slots})
+        return waiting.adaptive.should_grow(job_graph(parallelism=current), leased(default=slots))
 
     def test_at_once_to_all_after_the_cool_down(self) -> None:
         waiting = self.running()

@@ -98,7 +98,7 @@ def above_the_maximum() -> list[Patch]:
     def as_many_as_slots(graph: Any, slots: Any) -> Any:
         if fit(graph, slots) is None:
             return None
-        widths = {v.id: slots[v.slot_sharing_group] for v in graph.vertices}
+        widths = {v.id: sum(slots.values()) for v in graph.vertices}
         return with_parallelism(graph, widths)
 
     return [(adaptive, "fit", as_many_as_slots)]
