@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
+from typing import Final
 
 import pytest
 
 from unistream.base.errors import CorruptSnapshot, Transient
 from unistream.state.rocksdb_api import MEMORY_BYTES_MIN, Database, database_files, rows_from
+
+MERGED_S: Final = 30.0  # far longer than it takes
 
 
 @pytest.fixture
@@ -81,6 +85,32 @@ def test_rows_outside_of_a_range_are_gone_also_in_a_checkpoint(database: Databas
     copy = Database(tmp_path / "links", MEMORY_BYTES_MIN, read_only=True)
     assert [key[1] for key, _ in rows_from(copy.family("a"), b"")] == [2, 3]
     copy.close()
+
+
+def test_every_row_that_is_put_or_deleted_is_counted(database: Database) -> None:
+    family = database.family("a")
+    before = database.written()
+    database.write("a", [(bytes([n]), b"") for n in range(10)])
+    family[b"k"] = b"1"
+    family[b"k"] = b"2"
+    del family[b"k"]
+    del family[b"never there"]
+    list(rows_from(family, b""))
+    family.flush(True)
+    assert database.written() - before == 14
+
+
+def test_files_of_what_was_deleted_go_without_waiting_for_more(database: Database, tmp_path: Path) -> None:
+    """Two files are too few to be merged for their number; half of what is in them is deletions."""
+    rows = [n.to_bytes(4, "big") for n in range(3_000)]
+    for number, value in enumerate((b"1", None)):
+        database.write("a", [(key, value) for key in rows])
+        database.checkpoint(tmp_path / f"links-{number}")
+    pause, waited_s = Event(), 0.0
+    while database.file_ranges() and waited_s < MERGED_S:  # RocksDB does not tell when it has merged files
+        pause.wait(0.02)
+        waited_s += 0.02
+    assert database.file_ranges() == {}
 
 
 def test_a_dropped_family_is_gone(database: Database) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from keyed_states import BACKENDS
 
 import unistream as us
 from unistream.base.limits import MAX_WATERMARK
@@ -107,7 +108,7 @@ class Faces:
         return OperatorHarness(operator, state=state, index=index, parallelism=parallelism, backend=backend)
 
 
-@pytest.fixture(params=["hashmap", "rocksdb"])
+@pytest.fixture(params=BACKENDS)
 def faces(request: pytest.FixtureRequest, tmp_path: Path) -> Faces:
     return Faces(request.param, tmp_path)
 

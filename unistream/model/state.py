@@ -25,6 +25,7 @@ from unistream.base.config.parsing import parse_duration_ms
 from unistream.base.errors import ConfigError
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode
+from unistream.model.state_values import refused_key_type, refused_type
 
 VALUE_COLUMN: Final = "value"
 MAP_KEY_COLUMN: Final = "map_key"
@@ -134,6 +135,8 @@ class StateDescriptor:
 
     def __post_init__(self) -> None:
         _check_declared(self.name, self.type)
+        if not self.options.pickled:
+            _check_storable(self.name, "a value", refused_type(self.type))
 
     @property
     def stored_type(self) -> pa.DataType:
@@ -167,11 +170,16 @@ class ListStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True)
 class MapStateDescriptor(StateDescriptor):
-    """A map per key; `type` is that of its values."""
+    """A map per key; `type` is that of its values, `key_type` (one without types inside) of its keys."""
 
     key_type: pa.DataType = field(kw_only=True)
 
     kind = StateKind.MAP
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_declared(self.name, self.key_type, "key type")
+        _check_storable(self.name, "a key", refused_key_type(self.key_type))
 
 
 @dataclass(frozen=True)
@@ -211,6 +219,7 @@ class OperatorListDescriptor:
 
     def __post_init__(self) -> None:
         _check_declared(self.name, self.type)
+        _check_storable(self.name, "an element", refused_type(self.type))
         if not isinstance(self.mode, ListMode):
             raise ConfigError(f"operator state {self.name!r}: its mode must be one of us.ListMode")
 
@@ -270,7 +279,12 @@ def _told(state: StateDescriptor | OperatorListDescriptor) -> str:
     return f"{state.kind.value} state of {keys}{state.type}{options}"
 
 
-def _check_declared(name: str, of: object) -> None:
+def _check_storable(name: str, what: str, refused: str | None) -> None:
+    if refused is not None:
+        raise ConfigError(f"state {name!r}: {what} cannot be {refused}")
+
+
+def _check_declared(name: str, of: object, what: str = "type") -> None:
     if not isinstance(name, str):
         raise ConfigError(f"state name {name!r}: a name is text")
     allowed = all(c.isalnum() or c in "-_." for c in name)
@@ -279,4 +293,4 @@ def _check_declared(name: str, of: object) -> None:
             f"state name {name!r}: use letters, digits, '-', '_' and '.', and no '.' or '__' first"
         )
     if not isinstance(of, pa.DataType):
-        raise ConfigError(f"state {name!r}: its type must be an Arrow type such as pa.int64()")
+        raise ConfigError(f"state {name!r}: its {what} must be an Arrow type such as pa.int64()")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, overload
 
@@ -27,10 +28,13 @@ from unistream.operator.keyed_columns import (
     KeyedMapColumn,
     places_of,
 )
+from unistream.operator.process_context import timer_time
 from unistream.operator.timer_columns import TimerColumns, Times
 from unistream.port.state import KeyedStateBackend
 
 TimesOf: TypeAlias = int | pa.Array | npt.NDArray[Any] | Sequence[int | None]
+
+_SINGLE: Final = (int, float, np.generic, datetime.date)  # one time, right or wrong, that stands for all
 
 _COLUMNS: Final[Mapping[StateKind, Callable[[Any, Any], Any]]] = {
     StateKind.VALUE: KeyedColumn,
@@ -94,39 +98,41 @@ class BatchContext:
                 for each of `batch.keys`.
 
         Raises:
-            ValueError: as many times as keys (or groups) are wanted; or a group is not a position in `keys`.
+            TypeError: one time that is no whole number.
+            ValueError: as many times as keys (or groups) are wanted; or a group is not a position in `keys`;
+                or times are not whole ms that fit into 64 bits.
         """
-        self.event.register(*self._timers(times, groups))
+        self.event.register(*self._timers("register_event_time_timers", times, groups))
 
     def delete_event_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
         """Arguments as above. What is not there stays so."""
-        self.event.delete(*self._timers(times, groups))
+        self.event.delete(*self._timers("delete_event_time_timers", times, groups))
 
     def register_processing_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
         """`on_timers` for keys of the batch, once the task's clock has reached `times`; as above."""
-        self.processing.register(*self._timers(times, groups))
+        self.processing.register(*self._timers("register_processing_time_timers", times, groups))
 
     def delete_processing_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
         """Arguments as above. What is not there stays so."""
-        self.processing.delete(*self._timers(times, groups))
+        self.processing.delete(*self._timers("delete_processing_time_timers", times, groups))
 
     def enter(self, keys: Sequence[Any] | None, records: pa.RecordBatch | None) -> None:
         """Called by the operator around each call of the user's function: the keys, and their columns."""
         self._keys, self._records = keys, records
 
-    def _timers(self, times: TimesOf, groups: GroupsOf | None) -> tuple[Times, pa.RecordBatch]:
+    def _timers(self, call: str, times: TimesOf, groups: GroupsOf | None) -> tuple[Times, pa.RecordBatch]:
         """Without those that are null."""
         keys = self._records
         if keys is None:
             raise RuntimeError("there is no batch in open(); use timers in process_batch or on_timers")
         if groups is not None:
             keys = keys.take(pa.array(places_of(groups, keys.num_rows)))
-        if isinstance(times, int | np.integer):
-            return np.full(keys.num_rows, times, np.int64), keys
-        at = _milliseconds(times)
+        if times is None or isinstance(times, _SINGLE):
+            return np.full(keys.num_rows, timer_time(call, times), np.int64), keys
+        at = _milliseconds(call, times)
         if len(at) != keys.num_rows:
             what = "keys of the batch" if groups is None else "groups"
-            raise ValueError(f"{len(at)} times for {keys.num_rows} {what}")
+            raise ValueError(f"{call}: {len(at)} times for {keys.num_rows} {what}")
         if at.null_count:
             keys, at = keys.filter(at.is_valid()), at.drop_null()
         return at.to_numpy(), keys
@@ -139,15 +145,19 @@ class BatchContext:
         return self._keys
 
 
-def _milliseconds(times: pa.Array | npt.NDArray[Any] | Sequence[int | None]) -> pa.Array:
+def _milliseconds(call: str, times: pa.Array | npt.NDArray[Any] | Sequence[int | None]) -> pa.Array:
     """As int64.
 
     Raises:
-        ValueError: they are neither whole numbers nor timestamps of whole ms.
+        ValueError: they are neither whole numbers of 64 bits nor timestamps of whole ms.
     """
-    found = times.combine_chunks() if isinstance(times, pa.ChunkedArray) else pa.array(times)
-    if pa.types.is_timestamp(found.type):
-        found = found.cast(pa.timestamp("ms", found.type.tz))
-    elif not pa.types.is_integer(found.type) and not pa.types.is_null(found.type):
-        raise ValueError(f"times of timers are whole milliseconds or timestamps, not {found.type}")
-    return found.cast(pa.int64())
+    wanted = f"{call}: times of timers are whole milliseconds or timestamps"
+    try:
+        found = times.combine_chunks() if isinstance(times, pa.ChunkedArray) else pa.array(times)
+        if pa.types.is_timestamp(found.type):
+            found = found.cast(pa.timestamp("ms", found.type.tz))
+        elif not pa.types.is_integer(found.type) and not pa.types.is_null(found.type):
+            raise ValueError(f"{wanted}, not {found.type}")
+        return found.cast(pa.int64())
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise ValueError(f"{wanted}: {error}") from error

@@ -23,6 +23,7 @@ from unistream.model.state import (
     OperatorListDescriptor,
 )
 from unistream.model.state_types import Refused, converted, migration
+from unistream.model.state_values import conformer, key_conformer
 
 _ITEM_ROWS: Final = 65_536
 
@@ -47,6 +48,7 @@ class OperatorList:
         stored_mode: ListMode | None = None,
     ) -> None:
         self.descriptor = descriptor
+        self._conform = conformer(descriptor.name, descriptor.type)
         self._elements: list[Any] = []
         if stored_mode is not None and stored_mode is not descriptor.mode:
             raise ConfigError(
@@ -62,14 +64,14 @@ class OperatorList:
         return tuple(self._elements)
 
     def add(self, value: Any) -> None:
-        self._elements.append(value)
+        self._elements.append(self._conform(value))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        self._elements.extend(values)
+        self._elements.extend([self._conform(value) for value in values])
 
     def update(self, values: Iterable[Any]) -> None:
         """Replaces all elements."""
-        self._elements = list(values)
+        self._elements = [self._conform(value) for value in values]
 
     def clear(self) -> None:
         self._elements = []
@@ -94,19 +96,20 @@ class BroadcastMap:
     def __init__(self, descriptor: MapStateDescriptor, restored: Iterable[bytes]) -> None:
         self.descriptor = descriptor
         self.writable = False
+        self._conform = conformer(descriptor.name, descriptor.type)
+        self._conform_key = key_conformer(descriptor.name, descriptor.key_type)
         self._entries: dict[Any, Any] = {}
         for item in restored:
             for batch in read_item(item, descriptor.name, map_schema(descriptor)):
-                self._entries.update(
-                    zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
-                )
+                keys = map(self._conform_key, batch.column(0).to_pylist())
+                self._entries.update(zip(keys, batch.column(1).to_pylist(), strict=True))
 
     def get(self, key: Any) -> Any:
         """The value under `key`, or None."""
-        return self._entries.get(key)
+        return self._entries.get(self._conform_key(key))
 
     def contains(self, key: Any) -> bool:
-        return key in self._entries
+        return self._conform_key(key) in self._entries
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """As of now: the map may be changed meanwhile."""
@@ -117,15 +120,15 @@ class BroadcastMap:
 
     def put(self, key: Any, value: Any) -> None:
         """None removes the entry. Only in `process_broadcast_element`."""
-        self._check_writable()
         if value is None:
-            self._entries.pop(key, None)
-        else:
-            self._entries[key] = value
+            self.remove(key)
+            return
+        self._check_writable()
+        self._entries[self._conform_key(key)] = self._conform(value)
 
     def remove(self, key: Any) -> None:
         self._check_writable()
-        self._entries.pop(key, None)
+        self._entries.pop(self._conform_key(key), None)
 
     def clear(self) -> None:
         self._check_writable()

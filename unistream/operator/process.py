@@ -194,12 +194,10 @@ class KeyedProcessOperator(KeyedOperator):
         self._process_rows(batch, self._function.process_element)
 
     def process_watermark(self, timestamp: int) -> None:
-        context = self._ready()
         out = Collector()
+        self._ready().watermark = timestamp
         for at, key in self._event.due(timestamp):
-            context.watermark = max(context.watermark, at)
             self._fire(out, at, key, "event")
-        context.watermark = timestamp
         self._emit(out, pa.array(out.fired, pa.int64()))
         self._arm()
 
@@ -251,7 +249,7 @@ class KeyedProcessOperator(KeyedOperator):
         context.has_key, context.current, context.timestamp, context.time_domain = True, key, at, domain
         try:
             self._function.on_timer(at, context, out)
-        except (UserCodeError, ConfigError):
+        except ConfigError:
             raise
         except Exception as error:
             what = self._what(f"on_timer({at}) of key {self.backend.values_of(key)}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
+import operator
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.base.limits import MIN_WATERMARK
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
 from unistream.operator.timers import KeyedTimers
 from unistream.port.state import KeyedStateBackend
@@ -71,7 +73,9 @@ class ProcessContext:
         return self._open_state(descriptor, value_type)
 
     def current_watermark(self) -> int:
-        """ms; the lowest int64 before the first one."""
+        """ms; the lowest int64 before the first one. In `on_timer` it is the watermark that has reached the
+        timer, the same for all that are due (as in Flink, whose InternalTimerServiceImpl moves it before any
+        timer fires), and never less than the timer's time."""
         return self.watermark
 
     def current_processing_time(self) -> int:
@@ -79,18 +83,28 @@ class ProcessContext:
         return self.now_ms
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """`on_timer` for the current key once the watermark has reached `timestamp` (ms)."""
-        self._event.register(timestamp, self._key())
+        """`on_timer` for the current key once the watermark has reached `timestamp`.
+
+        Args:
+            timestamp: Whole ms since the epoch, as an int of Python or numpy; it must fit into 64 bits.
+
+        Raises:
+            TypeError: it is none, such as a float, a datetime or None.
+            ValueError: it does not fit.
+        """
+        self._event.register(timer_time("register_event_time_timer", timestamp), self._key())
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        self._event.delete(timestamp, self._key())
+        """Argument as above. A timer that is not there stays so."""
+        self._event.delete(timer_time("delete_event_time_timer", timestamp), self._key())
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """`on_timer` for the current key once the task's clock has reached `timestamp` (ms)."""
-        self._processing.register(timestamp, self._key())
+        """`on_timer` for the current key once the task's clock has reached `timestamp`; as above."""
+        self._processing.register(timer_time("register_processing_time_timer", timestamp), self._key())
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        self._processing.delete(timestamp, self._key())
+        """Argument as above. A timer that is not there stays so."""
+        self._processing.delete(timer_time("delete_processing_time_timer", timestamp), self._key())
 
     def _key(self) -> Any:
         if not self.has_key:
@@ -106,6 +120,38 @@ class ProcessContext:
         handle = self._backend.state(descriptor)
         self._handles[descriptor.name] = (said, handle)
         return handle
+
+
+def timer_time(call: str, timestamp: Any) -> int:
+    """The time of a timer that was given to `call`, ms.
+
+    >>> timer_time("delete_event_time_timer", 5.5)
+    Traceback (most recent call last):
+    TypeError: delete_event_time_timer(5.5): a timer's time is an int, ms since the epoch; make it one by int
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it does not fit into 64 bits.
+    """
+    if type(timestamp) is not int:
+        timestamp = _whole(call, timestamp)
+    if not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
+        raise ValueError(
+            f"{call}({timestamp}): a timer's time is an int, ms since the epoch, from -2**63 to 2**63 - 1; "
+            "give the last of them for a timer at the end of the input"
+        )
+    return int(timestamp)
+
+
+def _whole(call: str, timestamp: Any) -> int:
+    if hasattr(timestamp, "__index__") and not isinstance(timestamp, bool):
+        return operator.index(timestamp)
+    remedy = "make it one by int"
+    if timestamp is None:
+        remedy = "for none, leave the call out"
+    elif isinstance(timestamp, datetime.date):
+        remedy = "that of a datetime with a time zone is int(moment.timestamp() * 1000)"
+    raise TypeError(f"{call}({timestamp!r}): a timer's time is an int, ms since the epoch; {remedy}")
 
 
 class Collector:

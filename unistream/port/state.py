@@ -7,6 +7,8 @@
     barrier ── snapshot() ─► KeyedSnapshot, read in the background, then released
 
 Names and types are declared (`unistream.model.state`), so that a snapshot is a table that anyone can read.
+What a handle is given takes the one form of its type at once (`unistream.model.state_values`), which is what
+comes back then and after a restore, by whichever backend; what does not fit is a UserCodeError.
 
 A key is what `keys_of` gives for a row: hashable, equal for equal keys, and otherwise the backend's own
 affair (a number, a tuple, encoded bytes). The columns behind it come from `declare_keys`, from the first
@@ -224,7 +226,7 @@ class KeyedStateBackend(Protocol):
     def column(self, descriptor: StateDescriptor) -> Any:
         """The same state as `state(descriptor)`, a batch at a time: ColumnState, ListColumnState,
         MapColumnState or AppendingColumnState by the descriptor's class. Values that are not of the declared
-        type are a UserCodeError, at the latest when a snapshot stores them.
+        type, and would not be the same as one of it, are a UserCodeError.
 
         Raises:
             ConfigError: as `state`; or it is pickled.

@@ -16,10 +16,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.column_values import column_values
 from unistream.model.state import StateDescriptor
+from unistream.model.state_casts import refused_cast
+from unistream.model.state_values import conformer
 from unistream.state.hashmap_ttl import Lifetime
 from unistream.state.slot_index import SlotIndex, Slots
 
@@ -184,13 +187,14 @@ class SlotValue:
     def __init__(self, column: Column, current: Any) -> None:
         self._column = column
         self._current = current
+        self._conform = conformer(column.descriptor.name, column.descriptor.type)
 
     def value(self) -> Any:
         return self._column.get((self._current.key,))[0].as_py()
 
     def update(self, value: Any) -> None:
         declared = self._column.descriptor
-        self._column.put((self._current.key,), array_of(declared.name, [value], declared.type))
+        self._column.put((self._current.key,), array_of(declared.name, [self._conform(value)], declared.type))
 
     def clear(self) -> None:
         self.update(None)
@@ -213,9 +217,10 @@ class RowColumn:
         return pa.array(found, self._descriptor.type)
 
     def put(self, keys: Sequence[object], values: pa.Array) -> None:
-        check_count(self._descriptor.name, values, len(keys))
-        before = self._current.key
-        for key, value in zip(keys, column_values(values), strict=True):
+        name, kind = self._descriptor.name, self._descriptor.type
+        check_count(name, values, len(keys))
+        before, given = self._current.key, column_values(conformed(name, values, kind))
+        for key, value in zip(keys, given, strict=True):
             self._current.key = key
             self._handle.update(value)
         self._current.key = before
@@ -237,16 +242,34 @@ def conformed(name: str, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) 
     """Values in one piece, of the declared type.
 
     Raises:
-        UserCodeError: they cannot be converted.
+        UserCodeError: they cannot be converted, or would not be the same any more.
     """
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
+    if values.type.equals(kind):
+        return values
+    reason = refused_cast(values.type, kind)
     try:
-        return values if values.type.equals(kind) else values.cast(kind)
+        made = values.cast(kind) if reason is None else None
     except pa.ArrowException as error:
-        raise UserCodeError(
-            f"state {name!r} was given {values.type}, which is not of its declared type {kind}: {error}"
-        ) from error
+        raise _misfit(name, values.type, kind, str(error)) from error
+    if made is None or _overflows(values, made):
+        raise _misfit(name, values.type, kind, reason or "a number is too large for it")
+    return made
+
+
+def _misfit(name: str, given: pa.DataType, kind: pa.DataType, reason: str) -> UserCodeError:
+    return UserCodeError(
+        f"state {name!r} was given {given}, which is not of its declared type {kind}: {reason}"
+    )
+
+
+def _overflows(values: pa.Array, made: pa.Array) -> bool:
+    """A finite float has become an infinite one, which the cast does not mind."""
+    if not pa.types.is_floating(values.type) or not pa.types.is_floating(made.type):
+        return False
+    before, after = pc.is_inf(values), pc.is_inf(made)
+    return bool(pc.any(pc.and_not(after, before)).as_py())
 
 
 def array_of(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -4,6 +4,7 @@
     column(descriptor)   first ─► Column (an array, by slot of the key), or Rows (lists, maps, aggregates)
     the other one afterwards   ─► the same storage through an adapter
     snapshot()                 ─► shallow copies, made at once; their tables are made in the background
+    keys_of, notify_complete   ─► a bit of what snapshots have found expired is removed (`hashmap_sweep`)
 
 What was restored stays as stored tables until its state is asked for, and goes as it is into every snapshot
 until then.
@@ -23,11 +24,7 @@ from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateTable
-from unistream.model.state import (
-    EXPIRES_COLUMN,
-    StateDescriptor,
-    check_declarations,
-)
+from unistream.model.state import StateDescriptor, check_declarations
 from unistream.port.state import KeyTuple
 from unistream.state.columns import (
     COMPACT_SLOTS_MIN,
@@ -37,6 +34,7 @@ from unistream.state.columns import (
 from unistream.state.hashmap_columns import is_in_slots, make_column, make_slot_handle
 from unistream.state.hashmap_handles import make_handle, make_rows
 from unistream.state.hashmap_rows import CurrentKey, Rows
+from unistream.state.hashmap_sweep import RowSweep, count_cells, expired_keys, live_batch
 from unistream.state.hashmap_tables import (
     FrozenColumn,
     FrozenRows,
@@ -53,12 +51,13 @@ from unistream.state.slot_index import SlotIndex, SlotKeys
 
 @dataclass(slots=True)
 class _State:
-    """A state that was asked for. `store` is where its values are."""
+    """A state that was asked for. `store` is where its values are; `sweep`: of rows with a time to live."""
 
     descriptor: StateDescriptor
     store: Rows | Column
     handle: Any
     column: Any = None
+    sweep: RowSweep | None = None
 
 
 class HashMapStateBackend:
@@ -81,6 +80,7 @@ class HashMapStateBackend:
         self._current = CurrentKey()
         self._codec: KeyCodec | None = None
         self._states: dict[str, _State] = {}
+        self._sweeps: list[RowSweep] = []
         self._restored: dict[str, list[StateTable]] = {}
         self._index = SlotIndex(self._column_of)
 
@@ -95,6 +95,8 @@ class HashMapStateBackend:
     def keys_of(self, keys: pa.RecordBatch) -> Sequence[Any]:
         if self._codec is None:
             self._codec = KeyCodec(keys.schema)
+        for sweep in self._sweeps:
+            sweep.step(keys.num_rows)
         return SlotKeys(self._codec.encode(keys), self._codec.column_of(keys))
 
     def values_of(self, key: Any) -> KeyTuple:
@@ -113,6 +115,16 @@ class HashMapStateBackend:
         found = [self.values_of(key) for key in frozen.live_keys()]
         frozen.release()
         return iter(found)
+
+    def held(self, name: str) -> int:
+        """How many values, elements and entries of a state are in memory: also what has expired and was not
+        removed yet. Goes through all of them."""
+        state = self._states.get(name)
+        if state is None:
+            return sum(batch.num_rows for part in self._restored.get(name, []) for batch in part.batches)
+        if isinstance(state.store, Rows):
+            return count_cells(state.descriptor.kind, state.store.rows)
+        return int(state.store.filled(len(self._index)).sum())
 
     # --- states ----------------------------------------------------------------------------------
 
@@ -161,6 +173,9 @@ class HashMapStateBackend:
         made = _State(descriptor, store, None)
         if isinstance(store, Rows):
             made.handle = make_handle(descriptor, store, self._current, self._life(descriptor))
+            if descriptor.options.ttl is not None:
+                made.sweep = RowSweep(store, descriptor.kind, self._clock)
+                self._sweeps.append(made.sweep)
         self._states[descriptor.name] = made
         return made
 
@@ -179,9 +194,9 @@ class HashMapStateBackend:
     def snapshot(self, checkpoint_id: CheckpointId) -> HashMapSnapshot:
         now_ms = self._clock.wall_ms()
         self._tidy()
-        frozen = [self._frozen(state, now_ms) for state in self._states.values()]
+        frozen = [(self._frozen(state, now_ms), state.sweep) for state in self._states.values()]
         restored = [part for parts in self._restored.values() for part in parts]
-        return HashMapSnapshot(frozen, restored)
+        return HashMapSnapshot(frozen, restored, now_ms)
 
     def restore(self, parts: Sequence[StateTable | RestoredFiles]) -> None:
         assert not self._states, "restore comes before the first state"
@@ -201,10 +216,13 @@ class HashMapStateBackend:
             self._restored.setdefault(part.name, []).append(self._share(part))
 
     def notify_complete(self, checkpoint_id: CheckpointId) -> None:
-        """No files, so nothing to remember."""
+        """No files, so nothing to remember. What the snapshot has found expired is gone to."""
+        for sweep in self._sweeps:
+            sweep.step()
 
     def close(self) -> None:
         self._states.clear()
+        self._sweeps.clear()
         self._restored.clear()
         self._index = SlotIndex(self._column_of)
 
@@ -252,41 +270,58 @@ class HashMapStateBackend:
         found: dict[KeyTuple, None] = {}
         for part in self._restored.get(name, []):
             assert self._codec is not None, "restore sets it"
-            for batch in _live(part.batches, self._clock.wall_ms()):
-                keys = self._codec.encode(batch.select(self._codec.schema.names))
+            for batch in part.batches:
+                live = live_batch(batch, self._clock.wall_ms())
+                keys = self._codec.encode(live.select(self._codec.schema.names))
                 found.update(dict.fromkeys(self.values_of(key) for key in keys))
         return list(found)
 
 
 class HashMapSnapshot:
-    """`model.keyed_snapshot.KeyedSnapshot`: copies of dicts and columns, and tables nobody asked for."""
+    """`model.keyed_snapshot.KeyedSnapshot`: copies of dicts and columns, and tables nobody asked for.
 
-    def __init__(self, frozen: list[FrozenRows | FrozenColumn], restored: list[StateTable]) -> None:
+    Args:
+        frozen: With what is told, once the table was made, under which keys something has expired.
+        now_ms: When it was taken.
+    """
+
+    def __init__(
+        self,
+        frozen: list[tuple[FrozenRows | FrozenColumn, RowSweep | None]],
+        restored: list[StateTable],
+        now_ms: int,
+    ) -> None:
         self._frozen = frozen
         self._restored = restored
+        self._now_ms = now_ms
 
     def tables(self) -> Iterator[StateTable]:
-        for frozen in self._frozen:
-            if not frozen.is_empty:
-                yield frozen.table()
-        yield from merged(self._restored)
+        for frozen, sweep in self._frozen:
+            if frozen.is_empty:
+                continue
+            yield frozen.table()
+            if sweep is not None and isinstance(frozen, FrozenRows):
+                sweep.report(expired_keys(frozen.descriptor.kind, frozen.rows, frozen.now_ms))
+        yield from merged(self._restored, self._now_ms)
 
     def files(self) -> FileSet | None:
         return None
 
     def release(self) -> None:
-        for frozen in self._frozen:
+        for frozen, _ in self._frozen:
             frozen.release()
         self._frozen, self._restored = [], []
 
 
-def merged(parts: Iterable[StateTable]) -> Iterator[StateTable]:
-    """One table for each name; parts of several old subtasks follow each other by key group."""
+def merged(parts: Iterable[StateTable], now_ms: int) -> Iterator[StateTable]:
+    """One table for each name, without what has expired; parts of several old subtasks follow each other by
+    key group."""
     by_name: dict[str, list[StateTable]] = {}
     for part in parts:
         by_name.setdefault(part.name, []).append(part)
     for name, same in by_name.items():
-        batches = [batch for part in same for batch in part.batches]
+        found = (live_batch(batch, now_ms) for part in same for batch in part.batches)
+        batches = [batch for batch in found if batch.num_rows]
         if not batches:
             continue
         first = same[0]
@@ -298,15 +333,6 @@ def merged(parts: Iterable[StateTable]) -> Iterator[StateTable]:
         yield StateTable(
             name=name, kind=first.kind, pickled=first.pickled, schema=first.schema, batches=batches
         )
-
-
-def _live(batches: Iterable[pa.RecordBatch], now_ms: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        place = batch.schema.get_field_index(EXPIRES_COLUMN)
-        if place < 0 or pa.types.is_list(batch.schema.field(place).type):
-            yield batch
-        else:
-            yield batch.filter(pa.array(batch.column(place).to_numpy() > now_ms))
 
 
 def _check_same(one: StateDescriptor, other: StateDescriptor) -> None:

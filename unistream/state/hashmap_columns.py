@@ -28,6 +28,7 @@ from unistream.model.state import (
     ReducingStateDescriptor,
     StateDescriptor,
 )
+from unistream.model.state_values import conformer
 from unistream.port.state import GROUP_COLUMN, Places
 from unistream.state.columns import Column, RowColumn, SlotValue, array_of, check_count, conformed
 from unistream.state.folds import AggregatingColumn, FoldedColumn, ReducingColumn, by_key, fold_of
@@ -75,7 +76,8 @@ class SlotReducing:
     """`port.state.AppendingState` over a column: for a state that is used both ways. Slower than either."""
 
     def __init__(self, descriptor: StateDescriptor, column: Any, current: CurrentKey) -> None:
-        self._descriptor = descriptor
+        self._name, self._type = descriptor.name, descriptor.type
+        self._conform = conformer(descriptor.name, descriptor.type)
         self._column = column
         self._current = current
 
@@ -83,9 +85,7 @@ class SlotReducing:
         return self._column.get((self._current.key,))[0].as_py()
 
     def add(self, value: Any) -> None:
-        self._column.add(
-            (self._current.key,), array_of(self._descriptor.name, [value], self._descriptor.type)
-        )
+        self._column.add((self._current.key,), array_of(self._name, [self._conform(value)], self._type))
 
     def clear(self) -> None:
         self._column.clear((self._current.key,))
@@ -111,7 +111,8 @@ class RowCells:
         return [live_cell(state, key, life) for key in keys]
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        rows = self._state.rows
+        rows, conform = self._state.rows, self._state.conform
+        values = [conform(value) for value in values]
         gone = [key for key, value in zip(keys, values, strict=True) if value is None]
         if self._life is None:
             rows.update(zip(keys, values, strict=True))

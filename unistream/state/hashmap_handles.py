@@ -6,7 +6,13 @@ from typing import Any
 
 from unistream.base.errors import ConfigError
 from unistream.model.keyed_snapshot import StateKind
-from unistream.model.state import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
+from unistream.model.state import (
+    AggregatingStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateDescriptor,
+)
+from unistream.model.state_values import conformer, key_conformer
 from unistream.state.hashmap_rows import (
     AggregatingHandle,
     CurrentKey,
@@ -32,7 +38,11 @@ from unistream.state.hashmap_ttl import (
 def make_rows(descriptor: StateDescriptor) -> Rows:
     """An empty dict for the state."""
     shallow = {StateKind.LIST: list, StateKind.MAP: dict}.get(descriptor.kind, _same)
-    return Rows(copier(descriptor, shallow))
+    conform = _same if descriptor.options.pickled else conformer(descriptor.name, descriptor.type)
+    keys = None
+    if isinstance(descriptor, MapStateDescriptor):
+        keys = key_conformer(descriptor.name, descriptor.key_type)
+    return Rows(copier(descriptor, shallow), conform, keys)
 
 
 def make_handle(descriptor: StateDescriptor, rows: Rows, current: CurrentKey, life: Lifetime | None) -> Any:
@@ -62,5 +72,5 @@ def make_handle(descriptor: StateDescriptor, rows: Rows, current: CurrentKey, li
 
 
 def _same(value: Any) -> Any:
-    """Numbers and texts need no copy."""
+    """Numbers and texts need no copy, and pickled objects no form."""
     return value

@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from unistream.model.state import AggregateFunction, StateDescriptor
+from unistream.model.state_leaves import Conform
 from unistream.port.state import NO_KEY
 
 
@@ -35,12 +36,18 @@ class Rows:
 
     Args:
         copies: Makes a copy of what lies under a key, deep enough for what is changed in place.
+        conform: What brings a value that is put into its form (`model.state_values`).
+        conform_key: The same of a map's keys; None: it has none.
     """
 
-    __slots__ = ("_copies", "_frozen", "_tokens", "rows")
+    __slots__ = ("_copies", "_frozen", "_tokens", "conform", "conform_key", "rows")
 
-    def __init__(self, copies: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, copies: Callable[[Any], Any], conform: Conform, conform_key: Conform | None = None
+    ) -> None:
         self.rows: dict[Any, Any] = {}
+        self.conform = conform
+        self.conform_key = conform_key or conform
         self._copies = copies
         self._frozen: dict[int, dict[Any, Any]] = {}
         self._tokens = itertools.count()
@@ -85,11 +92,12 @@ def is_nested(descriptor: StateDescriptor) -> bool:
 class RowHandle:
     """What is kept for the current key; what all handles share."""
 
-    __slots__ = ("_current", "_rows", "_state")
+    __slots__ = ("_conform", "_current", "_rows", "_state")
 
     def __init__(self, state: Rows, current: CurrentKey) -> None:
         self._state = state
         self._rows = state.rows
+        self._conform = state.conform
         self._current = current
 
     def clear(self) -> None:
@@ -108,7 +116,7 @@ class ValueHandle(RowHandle):
         if value is None:
             self._rows.pop(self._current.key, None)
         else:
-            self._rows[self._current.key] = value
+            self._rows[self._current.key] = self._conform(value)
 
 
 class NestedValueHandle(ValueHandle):
@@ -137,15 +145,15 @@ class ListHandle(RowHandle):
     def add(self, value: Any) -> None:
         if value is None:
             raise ValueError("a list has no element None")
-        key = self._current.key
+        given, key = self._conform(value), self._current.key
         found = self._state.owned(key)
         if found is None:
-            self._rows[key] = [value]
+            self._rows[key] = [given]
         else:
-            found.append(value)
+            found.append(given)
 
     def add_all(self, values: Iterable[Any]) -> None:
-        added = elements(values)
+        added = conformed(self._conform, values)
         key = self._current.key
         found = self._state.owned(key)
         if found is not None:
@@ -154,7 +162,7 @@ class ListHandle(RowHandle):
             self._rows[key] = added
 
     def update(self, values: Iterable[Any]) -> None:
-        replaced = elements(values)
+        replaced = conformed(self._conform, values)
         if replaced:
             self._rows[self._current.key] = replaced
         else:
@@ -173,13 +181,19 @@ def elements(values: Iterable[Any]) -> list[Any]:
     return made
 
 
+def conformed(conform: Conform, values: Iterable[Any]) -> list[Any]:
+    """The same in their form."""
+    return [conform(value) for value in elements(values)]
+
+
 class MapHandle(RowHandle):
     """`port.state.MapState`."""
 
-    __slots__ = ("_nested",)
+    __slots__ = ("_conform_key", "_nested")
 
     def __init__(self, state: Rows, current: CurrentKey, *, nested: bool) -> None:
         super().__init__(state, current)
+        self._conform_key = state.conform_key
         self._nested = nested
 
     def _read(self) -> Any:
@@ -187,8 +201,8 @@ class MapHandle(RowHandle):
         return self._state.owned(key) if self._nested else self._rows.get(key)
 
     def get(self, key: Any) -> Any:
-        found = self._read()
-        return None if found is None else found.get(key)
+        given, found = self._conform_key(key), self._read()
+        return None if found is None else found.get(given)
 
     def put(self, key: Any, value: Any) -> None:
         if value is None:
@@ -196,22 +210,23 @@ class MapHandle(RowHandle):
             return
         if key is None:
             raise ValueError("a map has no key None")
+        own, given = self._conform_key(key), self._conform(value)
         found = self._state.owned(self._current.key)
         if found is None:
-            self._rows[self._current.key] = {key: value}
+            self._rows[self._current.key] = {own: given}
         else:
-            found[key] = value
+            found[own] = given
 
     def remove(self, key: Any) -> None:
-        found = self._state.owned(self._current.key)
+        given, found = self._conform_key(key), self._state.owned(self._current.key)
         if found is not None:
-            found.pop(key, None)
+            found.pop(given, None)
             if not found:
                 del self._rows[self._current.key]
 
     def contains(self, key: Any) -> bool:
-        found = self._rows.get(self._current.key)
-        return found is not None and key in found
+        given, found = self._conform_key(key), self._rows.get(self._current.key)
+        return found is not None and given in found
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         found = self._read()
@@ -236,7 +251,11 @@ class ReducingHandle(RowHandle):
     def add(self, value: Any) -> None:
         key = self._current.key
         found = self._state.owned(key)
-        self._rows[key] = value if found is None else self._reduce(found, value)
+        made = value if found is None else self._reduce(found, value)
+        if made is None:
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = self._conform(made)
 
 
 class AggregatingHandle(RowHandle):
@@ -257,4 +276,8 @@ class AggregatingHandle(RowHandle):
         found = self._state.owned(key)
         if found is None:
             found = self._aggregate.create_accumulator()
-        self._rows[key] = self._aggregate.add(value, found)
+        made = self._aggregate.add(value, found)
+        if made is None:
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = self._conform(made)

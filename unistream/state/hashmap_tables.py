@@ -20,6 +20,7 @@ from unistream.model.key_groups import canonical_keys, key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
+from unistream.model.state_values import key_conformer
 from unistream.state import pickled
 from unistream.state.columns import Column, ColumnCopy
 from unistream.state.migration import convert, plain_keys
@@ -319,8 +320,9 @@ def load_rows(
         return
     key_type = descriptor.key_type  # type: ignore[attr-defined]
     map_keys = column_values(convert(batch.column(MAP_KEY_COLUMN), key_type))
+    conform = key_conformer(descriptor.name, key_type)
     for key, map_key, cell in zip(keys, map_keys, cells, strict=True):
-        rows.setdefault(key, {})[map_key] = cell
+        rows.setdefault(key, {})[conform(map_key)] = cell
 
 
 def load_column(column: Column, batch: pa.RecordBatch, codec: KeyCodec, expiry_ms: int) -> None:

@@ -1,7 +1,8 @@
 """Handles of states with a time to live: whatever lies in a row is a pair (value, when it expires in ms).
 
-What has expired is removed when it is touched; `RETURN_IF_NOT_CLEANED_UP` shows it that one time. It expires
-at the last write (or read, if reads count) + the time to live, that moment included.
+What has expired is removed when it is touched, or by `hashmap_sweep`. `RETURN_IF_NOT_CLEANED_UP` shows it
+that one time. It expires at the last write (or read, if reads count) + the time to live, that moment
+included.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from unistream.base.clock import Clock
 from unistream.model.state import AggregateFunction, StateTtl, TtlUpdate, TtlVisibility
-from unistream.state.hashmap_rows import CurrentKey, RowHandle, Rows, elements
+from unistream.state.hashmap_rows import CurrentKey, RowHandle, Rows, conformed
 
 Cell = tuple[Any, int]
 
@@ -77,8 +78,12 @@ class _CellHandle(_LivingHandle):
         """The value as a writer sees it."""
         return live_cell(self._state, self._current.key, self._life)
 
-    def _write(self, value: Any) -> None:
-        self._rows[self._current.key] = (value, self._life.expiry())
+    def _put(self, value: Any) -> None:
+        """None removes."""
+        if value is None:
+            self.clear()
+        else:
+            self._rows[self._current.key] = (self._conform(value), self._life.expiry())
 
 
 class TtlValueHandle(_CellHandle):
@@ -90,10 +95,7 @@ class TtlValueHandle(_CellHandle):
         return self._read()
 
     def update(self, value: Any) -> None:
-        if value is None:
-            self.clear()
-        else:
-            self._write(value)
+        self._put(value)
 
 
 class TtlReducingHandle(_CellHandle):
@@ -112,7 +114,7 @@ class TtlReducingHandle(_CellHandle):
 
     def add(self, value: Any) -> None:
         found = self._live()
-        self._write(value if found is None else self._reduce(found, value))
+        self._put(value if found is None else self._reduce(found, value))
 
 
 class TtlAggregatingHandle(_CellHandle):
@@ -134,7 +136,7 @@ class TtlAggregatingHandle(_CellHandle):
         found = self._live()
         if found is None:
             found = self._aggregate.create_accumulator()
-        self._write(self._aggregate.add(value, found))
+        self._put(self._aggregate.add(value, found))
 
 
 class TtlListHandle(_LivingHandle):
@@ -163,7 +165,7 @@ class TtlListHandle(_LivingHandle):
 
     def add_all(self, values: Iterable[Any]) -> None:
         expiry = self._life.expiry()
-        added = [(value, expiry) for value in elements(values)]
+        added = [(value, expiry) for value in conformed(self._conform, values)]
         key = self._current.key
         found = self._state.owned(key)
         if found is not None:
@@ -172,7 +174,7 @@ class TtlListHandle(_LivingHandle):
             self._rows[key] = added
 
     def update(self, values: Iterable[Any]) -> None:
-        replaced = elements(values)
+        replaced = conformed(self._conform, values)
         self.clear()
         self.add_all(replaced)
 
@@ -180,9 +182,14 @@ class TtlListHandle(_LivingHandle):
 class TtlMapHandle(_LivingHandle):
     """`port.state.MapState`; each entry has a time of its own."""
 
-    __slots__ = ()
+    __slots__ = ("_conform_key",)
+
+    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
+        super().__init__(state, current, life)
+        self._conform_key = state.conform_key
 
     def get(self, key: Any) -> Any:
+        key = self._conform_key(key)
         found: dict[Any, Cell] | None = self._state.owned(self._current.key)
         cell = None if found is None else found.get(key)
         if found is None or cell is None:
@@ -200,17 +207,18 @@ class TtlMapHandle(_LivingHandle):
             return
         if key is None:
             raise ValueError("a map has no key None")
+        key = self._conform_key(key)
         found = self._state.owned(self._current.key)
-        cell = (value, self._life.expiry())
+        cell = (self._conform(value), self._life.expiry())
         if found is None:
             self._rows[self._current.key] = {key: cell}
         else:
             found[key] = cell
 
     def remove(self, key: Any) -> None:
-        found = self._state.owned(self._current.key)
+        given, found = self._conform_key(key), self._state.owned(self._current.key)
         if found is not None:
-            self._drop(found, [key])
+            self._drop(found, [given])
 
     def contains(self, key: Any) -> bool:
         return self.get(key) is not None

@@ -3,6 +3,7 @@
     a database per shard           a range of key groups (`rocksdb_shards`): a restore reads but what it needs
     a column family per state      in each shard; rows as in `rocksdb_values`, keys as in `rocksdb_keys`
     written through                what a handle wrote is in the database; nothing else holds state
+    keys_of, notify_complete       some rows are looked at, and deleted if they have expired (`rocksdb_sweep`)
     snapshot()                     hard links (`rocksdb_store`, `rocksdb_snapshot`)
     restore                        `rocksdb_restore`
 
@@ -48,6 +49,7 @@ from unistream.state.rocksdb_restore import Restorer
 from unistream.state.rocksdb_shards import Groups
 from unistream.state.rocksdb_snapshot import RocksDbSnapshot, Uploads, encode_descriptors
 from unistream.state.rocksdb_store import Store
+from unistream.state.rocksdb_sweep import Sweep
 from unistream.state.rocksdb_values import Layout, live_rows, plain_batch, table_of
 
 
@@ -105,6 +107,7 @@ class RocksDbStateBackend:
         self._codec: KeyBytes | None = None
         self._open: dict[str, _Open] = {}
         self._uploads = Uploads()
+        self._sweep = Sweep(self._store, clock)
 
     # --- keys ------------------------------------------------------------------------------------
 
@@ -121,6 +124,7 @@ class RocksDbStateBackend:
 
     def keys_of(self, keys: pa.RecordBatch) -> Sequence[bytes]:
         self.declare_keys(keys.schema)
+        self._sweep.after_batch()
         return self._key_codec.encode(plain_batch(keys, self._key_codec.schema))
 
     def values_of(self, key: Any) -> KeyTuple:
@@ -141,6 +145,12 @@ class RocksDbStateBackend:
         rows = live_rows(layout, self._store.families(layout), self._key_groups, self._clock.wall_ms())
         for key, _ in itertools.groupby(rows, lambda row: row[0][: codec.end(row[0])]):
             yield self.values_of(key)
+
+    def held(self, name: str) -> int:
+        """How many values, elements and entries of a state are in the database: also what has expired and was
+        not removed yet. Reads all of them."""
+        layout = self._store.layouts.get(name)
+        return 0 if layout is None else sum(1 for _ in self._store.families(layout).rows(self._key_groups))
 
     @property
     def _key_codec(self) -> KeyBytes:
@@ -183,6 +193,8 @@ class RocksDbStateBackend:
             numbers=self._store.numbers,
         )
         made = self._open[descriptor.name] = _Open(descriptor, layout, handle)
+        if descriptor.options.ttl is not None:
+            self._sweep.add(layout.family, descriptor.options.ttl.time_to_live_ms)
         return made
 
     def _take_over(self, descriptor: StateDescriptor) -> Layout:
@@ -254,6 +266,7 @@ class RocksDbStateBackend:
 
     def notify_complete(self, checkpoint_id: CheckpointId) -> None:
         self._uploads.complete(checkpoint_id)
+        self._sweep.turn()
 
     def close(self) -> None:
         self._store.close()

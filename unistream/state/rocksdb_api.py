@@ -4,7 +4,7 @@ What one must know of it (checked by tests/contract/test_contract_rocksdict.py):
 
 - An iterator over `Rdict.snapshot()` does not look at the snapshot but at the newest data (0.3.29), so a
   consistent view is a checkpoint: hard links in a folder, opened for reading.
-- There is no compaction filter in Python: what has expired is dropped when it is met.
+- There is no compaction filter in Python: what has expired is deleted when it is met (`rocksdb_sweep`).
 - Opening a database writes a file `rocksdict-config.json` beside it, which nothing else needs.
 - `Checkpoint.create_checkpoint` holds the interpreter's lock, `flush` does not: so flush first.
 """
@@ -32,6 +32,10 @@ OPEN_FILES_MIN: Final = 64  # of one database
 _DEFAULT: Final = "default"
 LIST: Final = "MANIFEST-"  # begins the name of the file that lists the others
 _METADATA: Final = ("CURRENT", LIST, "OPTIONS-")
+
+_MERGED_DELETIONS: Final = (1024, 512, 0.5)
+"""A file is merged with those below it if, of any so many rows in it, so many are deletions, or this share of
+all: else what was deleted stays in checkpoints until there are files enough to merge for other reasons."""
 
 Family = Any
 """A column family: `get(key or list of keys)`, `[key] = value`, `del [key]`, bytes to bytes."""
@@ -135,6 +139,7 @@ class Database:
         options.set_max_log_file_size(MIB)
         options.set_stats_dump_period_sec(0)
         options.set_level_compaction_dynamic_level_bytes(True)
+        options.add_compact_on_deletion_collector_factory(*_MERGED_DELETIONS)
         options.set_write_buffer_manager(memory.buffers)
         options.set_write_buffer_size(max(MIB, min(64 * MIB, memory.buffer_bytes // 2)))
         # each column family with rows holds at least one: all of them must fit into the buffers
@@ -180,6 +185,10 @@ class Database:
             else:
                 batch[key] = value
         self._db.write(batch, self._write_options)
+
+    def written(self) -> int:
+        """The number of the latest change; every row that is put or deleted has one."""
+        return int(self._db.latest_sequence_number())
 
     def clip(self, first: bytes, stop: bytes) -> None:
         """Removes all rows but those with keys in [first, stop)."""

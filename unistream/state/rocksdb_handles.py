@@ -1,7 +1,7 @@
 """Handles of the current key over the column families of a state: `port.state` row by row.
 
-What has expired is removed when it is touched (there is no compaction filter to do it), as in
-`unistream.state.hashmap_ttl`, whose rules are these.
+What has expired is removed when it is touched (or by `rocksdb_sweep`), as in `unistream.state.hashmap_ttl`,
+whose rules are these.
 """
 
 from __future__ import annotations
@@ -129,7 +129,13 @@ class _Cells:
         return None if expiry_of(stored) <= life.now() else self._load(stored[TIME_BYTES:])
 
     def _write(self, key: bytes, value: Any) -> None:
-        stored = self._dump(value)
+        """None removes."""
+        if value is None:
+            self._delete(key)
+        else:
+            self._store(key, self._dump(value))
+
+    def _store(self, key: bytes, stored: bytes) -> None:
         self._families[key[:GROUP_BYTES]][key] = (
             stored if self._life is None else stamped(self._life.expiry(), stored)
         )
@@ -251,17 +257,20 @@ class ListHandle(_Cells):
     def add(self, value: Any) -> None:
         if value is None:
             raise ValueError("a list has no element None")
-        self._write(self._current.key + next(self._numbers).to_bytes(NUMBER_BYTES, "big"), value)
+        self._append(self._dump(value))
 
     def add_all(self, values: Iterable[Any]) -> None:
-        for value in elements(values):
-            self.add(value)
+        for stored in [self._dump(value) for value in elements(values)]:
+            self._append(stored)
 
     def update(self, values: Iterable[Any]) -> None:
-        made = elements(values)
+        made = [self._dump(value) for value in elements(values)]
         self.clear()
-        for value in made:
-            self.add(value)
+        for stored in made:
+            self._append(stored)
+
+    def _append(self, stored: bytes) -> None:
+        self._store(self._current.key + next(self._numbers).to_bytes(NUMBER_BYTES, "big"), stored)
 
     def clear(self) -> None:
         self._remove_all(self._current.key)
@@ -285,6 +294,8 @@ class MapHandle(_Cells):
     def put(self, key: Any, value: Any) -> None:
         if value is None:
             self.remove(key)
+        elif key is None:
+            raise ValueError("a map has no key None")
         else:
             self._write(self._current.key + self._dump_key(key), value)
 

@@ -104,6 +104,10 @@ class Store:
         while piece := list(itertools.islice(rows, WRITE_ROWS)):
             families.write(piece)
 
+    def written(self) -> int:
+        """How many rows were written or deleted in what is open, ever: only the difference says something."""
+        return sum(database.written() for _, database in self.shards.opened())
+
     def drop(self, layout: Layout) -> None:
         """Removes all rows of a state."""
         self.shards.drop(layout.family)

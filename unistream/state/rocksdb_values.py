@@ -4,21 +4,19 @@
     list                           key, number (8 bytes)      -> cell     numbers grow, over all keys
     map                            key, its own key (msgpack) -> cell
 
-A cell is the value (msgpack by what it is, or pickled where declared), and before it, where the state has a
-time to live, 8 bytes: when it expires, in ms.
+A cell is the value (msgpack, see `rocksdb_cells`, or pickled where declared), and before it, where the state
+has a time to live, 8 bytes: when it expires, in ms. Values and maps' keys are in their one form
+(`model.state_values`), so that equal keys of a map are equal bytes.
 """
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -26,17 +24,16 @@ from unistream.base.errors import UserCodeError
 from unistream.model.column_values import column_values
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN
+from unistream.model.state_values import conformer, key_conformer
 from unistream.state import pickled as pickling
 from unistream.state.migration import convert, key_schema_of
+from unistream.state.rocksdb_cells import Dump, Load, dumper, loader
 from unistream.state.rocksdb_keys import KeyBytes, groups_of
 from unistream.state.rocksdb_shards import Families
 
 PIECE_ROWS: Final = 16_384  # of a table that are made at once
 TIME_BYTES: Final = 8
 NUMBER_BYTES: Final = 8
-
-Dump = Callable[[Any], bytes]
-Load = Callable[[bytes], Any]
 
 
 @dataclass(frozen=True)
@@ -66,9 +63,16 @@ class Layout:
 
     @cached_property
     def dump(self) -> Dump:
+        """Of what a function gives, which it brings into its form."""
         if self.pickled:
             return pickling.dumper(self.name, key_schema_of(self.schema))
-        return dumper(self.name, self.value_type)
+        conform, encode = conformer(self.name, self.value_type), self.encode
+        return lambda value: encode(conform(value))
+
+    @cached_property
+    def encode(self) -> Dump:
+        """Of what comes from a table."""
+        return _kept if self.pickled else dumper(self.value_type)
 
     @cached_property
     def load(self) -> Load:
@@ -76,12 +80,18 @@ class Layout:
 
     @cached_property
     def dump_key(self) -> Dump:
-        """Of a map's key."""
-        return dumper(self.name, self.schema.field(MAP_KEY_COLUMN).type)
+        """Of a map's key, as it is given."""
+        conform, encode = key_conformer(self.name, self._key_type), dumper(self._key_type)
+        return lambda key: encode(conform(key))
 
     @cached_property
     def load_key(self) -> Load:
-        return loader(self.schema.field(MAP_KEY_COLUMN).type)
+        conform, decode = key_conformer(self.name, self._key_type), loader(self._key_type)
+        return lambda stored: conform(decode(stored))
+
+    @property
+    def _key_type(self) -> pa.DataType:
+        return self.schema.field(MAP_KEY_COLUMN).type
 
 
 class Numbers(Iterator[int]):
@@ -102,84 +112,7 @@ class Numbers(Iterator[int]):
         return number
 
 
-# --- values ---------------------------------------------------------------------------------------
-
-
-def dumper(name: str, kind: pa.DataType) -> Dump:
-    """Python value -> bytes.
-
-    It raises UserCodeError for what no Arrow type could hold; whether a value is of the declared one is seen
-    when a table is made of it.
-    """
-    encode = msgspec.msgpack.Encoder(enc_hook=_plain).encode
-
-    def dump(value: Any) -> bytes:
-        try:
-            return encode(value)
-        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
-            raise UserCodeError(
-                f"state {name!r} was given a value that is not of its declared type {kind}: {error}"
-            ) from error
-
-    return dump
-
-
-def loader(kind: pa.DataType) -> Load:
-    """Bytes -> the Python value that was given."""
-    wanted = _python_type(kind)
-    if wanted is Any:
-        return msgspec.msgpack.Decoder().decode
-    typed = msgspec.msgpack.Decoder(wanted | None if wanted is not None else wanted)
-    plain = msgspec.msgpack.Decoder()
-
-    def load(stored: bytes) -> Any:
-        try:
-            return typed.decode(stored)
-        except msgspec.ValidationError:
-            return plain.decode(stored)  # not of the declared type: the snapshot will say so
-
-    return load
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, pa.Scalar):
-        return value.as_py()
-    raise TypeError(f"a value of type {type(value).__name__} cannot be stored")
-
-
-def _python_type(kind: pa.DataType) -> Any:
-    """What msgspec must decode to; Any where msgpack's own types are right."""
-    for test, wanted in _SPECIAL:
-        if test(kind):
-            return wanted
-    if pa.types.is_map(kind):
-        key, item = _python_type(kind.key_type), _python_type(kind.item_type)
-        return list[tuple[_optional(key), _optional(item)]]  # type: ignore[misc]  # made at run time
-    if pa.types.is_nested(kind) and kind.num_fields == 1 and not pa.types.is_struct(kind):
-        inner = _python_type(kind.field(0).type)
-        return Any if inner is Any else list[_optional(inner)]  # type: ignore[misc]
-    if pa.types.is_struct(kind):
-        fields = {field.name: _python_type(field.type) for field in kind}
-        if all(inner is Any for inner in fields.values()):
-            return Any
-        made = {name: _optional(inner) for name, inner in fields.items()}
-        return TypedDict("Row", made, total=False)  # type: ignore[operator]  # made of the declared fields
-    return Any
-
-
-def _optional(wanted: Any) -> Any:
-    return wanted if wanted is Any else wanted | None
-
-
-_SPECIAL: Final[tuple[tuple[Callable[[pa.DataType], bool], Any], ...]] = (
-    (pa.types.is_timestamp, datetime.datetime | int),
-    (pa.types.is_date, datetime.date | int),
-    (pa.types.is_time, datetime.time | int),
-    (pa.types.is_duration, datetime.timedelta | int),
-    (pa.types.is_decimal, decimal.Decimal),
-)
+# --- cells ----------------------------------------------------------------------------------------
 
 
 def stamped(expires_ms: int, value: bytes) -> bytes:
@@ -304,10 +237,10 @@ def rows_of(
     target = layout.schema.field(VALUE_COLUMN).type
     values = column_values(convert(batch.column(VALUE_COLUMN), target))
     times = column_values(batch.column(EXPIRES_COLUMN)) if EXPIRES_COLUMN in batch.schema.names else None
-    dump = _kept if layout.pickled else layout.dump
+    encode = layout.encode
 
     def cell(value: Any, expires: int | None) -> bytes:
-        stored = dump(value)
+        stored = encode(value)
         return stamped(expiry_ms if expires is None else expires, stored) if layout.has_ttl else stored
 
     if layout.kind is StateKind.LIST:

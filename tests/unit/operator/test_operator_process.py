@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import cloudpickle
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -110,14 +112,82 @@ class Registers(KeyedProcessFunction):
             context.register_event_time_timer(15)
 
 
-def test_timers_fire_once_in_order_and_see_time_go_on() -> None:
+def test_timers_fire_once_in_order_and_see_the_watermark_that_reached_them() -> None:
     with OperatorHarness(operator(Registers())) as harness:
         feed(harness, ("a", 1))
         harness.watermark(25)
         assert [row["at"] for row in harness.rows()] == [10, 15, 20]
-        assert [row["watermark"] for row in harness.rows()] == [10, 15, 20]
+        assert [row["watermark"] for row in harness.rows()] == [25, 25, 25]  # as in Flink
         harness.end_input()
-        assert harness.rows()[-1]["at"] == 30
+        assert harness.rows()[-1] == {"at": 30, "watermark": MAX_WATERMARK}
+
+
+class Told(KeyedProcessFunction):
+    """Calls a method of the context with a time; emits what fires."""
+
+    def __init__(self, call: str, time: Any) -> None:
+        self.call = call
+        self.time = time
+
+    def process_element(self, row: Row, context: ProcessContext, out: Collector) -> None:
+        getattr(context, self.call)(self.time)
+
+    def on_timer(self, timestamp: int, context: ProcessContext, out: Collector) -> None:
+        out.emit({"at": timestamp})
+
+
+CALLS = [f"{what}_{clock}_time_timer" for what in ("register", "delete") for clock in ("event", "processing")]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("time", "told"),
+    [
+        pytest.param(None, r"TypeError: .*\(None\): .* for none, leave the call out", id="none"),
+        pytest.param(5.5, r"TypeError: .*\(5\.5\): .* an int, ms since the epoch; make it one", id="a part"),
+        pytest.param(5.0, r"TypeError: .*\(5\.0\): ", id="a float that is whole"),
+        pytest.param("5", r"TypeError: .*\('5'\): ", id="a text"),
+        pytest.param(True, r"TypeError: .*\(True\): ", id="a truth value"),
+        pytest.param(
+            datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
+            r"TypeError: .*\(datetime\.datetime\(.*int\(moment\.timestamp\(\) \* 1000\)",
+            id="a datetime",
+        ),
+        pytest.param(2**63, r"ValueError: .*\(9223372036854775808\): .* to 2\*\*63 - 1", id="too great"),
+        pytest.param(-(2**63) - 1, r"ValueError: .*\(-9223372036854775809\): ", id="too small"),
+        pytest.param(np.uint64(2**63), r"ValueError: .*\(9223372036854775808\): ", id="unsigned, too great"),
+    ],
+)
+def test_a_time_that_is_none_is_refused_where_it_is_given(call: str, time: Any, told: str) -> None:
+    with OperatorHarness(operator(Told(call, time)), name="p") as harness:
+        with pytest.raises(UserCodeError, match=rf"operator 'p', .*{told}.* at row 0") as error:
+            feed(harness, ("a", 1))
+        assert f"{call}(" in str(error.value)
+        assert harness.snapshot(1).timers == ()
+
+
+@pytest.mark.parametrize(
+    ("time", "at"),
+    [
+        pytest.param(np.int64(7), 7, id="int64 of numpy"),
+        pytest.param(np.uint8(7), 7, id="uint8 of numpy"),
+        pytest.param(-(2**63), -(2**63), id="the least"),
+        pytest.param(2**63 - 1, 2**63 - 1, id="the greatest"),
+    ],
+)
+def test_whole_numbers_are_times_and_are_stored_as_what_they_fire_at(time: Any, at: int) -> None:
+    with OperatorHarness(operator(Told("register_event_time_timer", time))) as before:
+        feed(before, ("a", 1))
+        state = restore_state([before.snapshot(1)], 1)
+        before.end_input()
+        assert before.rows() == [{"at": at}]
+    with OperatorHarness(operator(Told("delete_event_time_timer", time)), state=state) as after:
+        after.end_input()
+        assert after.rows() == [{"at": at}]
+    with OperatorHarness(operator(Told("delete_event_time_timer", time)), state=state) as deleted:
+        feed(deleted, ("a", 1))
+        deleted.end_input()
+        assert deleted.rows() == []
 
 
 class Clocked(KeyedProcessFunction):

@@ -241,11 +241,11 @@ def test_a_list_of_another_type_is_refused_and_a_wider_one_is_not() -> None:
     ):
         OperatorHarness(ProcessOperator(Renamed(pa.struct([("a", pa.int8())]))), state=state).open()
     with OperatorHarness(ProcessOperator(Renamed(pa.int8()))) as wrong:
-        wrong.process({"n": [1000]})
         with pytest.raises(
-            UserCodeError, match="'numbers' holds a value that is not of its declared type int8"
+            UserCodeError, match="'numbers' was given a value that is not of its declared type int8: 1000"
         ):
-            list(wrong.snapshot(1).lists["numbers"].items)
+            wrong.process({"n": [1000]})
+        assert not list(wrong.snapshot(1).lists["numbers"].items)
 
 
 class Declares(us.ProcessFunction):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from typing import Any
 
@@ -153,6 +154,19 @@ class EmitsOther(Says):
         (Says([1], [-1]), "groups are positions in the 2 keys of the batch"),
         (Says([1.5, 2.0]), "times of timers are whole milliseconds or timestamps, not double"),
         (Says(["x", "y"]), "times of timers are whole milliseconds or timestamps, not string"),
+        (Says([1.5, 2.0]), "ValueError: register_event_time_timers: times of timers are whole"),
+        (Says([2**63, 1]), "register_event_time_timers: times of timers .*: Python int too large"),
+        (
+            Says(np.array([2**63, 1], np.uint64)),
+            "register_event_time_timers: times of timers .* not in range",
+        ),
+        (Says(pa.array([1500, 1], pa.timestamp("us"))), "times of timers .* would lose data"),
+        (Says([True, False]), "times of timers are whole milliseconds or timestamps, not bool"),
+        (Says(None), r"TypeError: register_event_time_timers\(None\): a timer's time is an int"),
+        (Says(5.5), r"TypeError: register_event_time_timers\(5\.5\): a timer's time is an int"),
+        (Says(True), r"TypeError: register_event_time_timers\(True\): a timer's time is an int"),
+        (Says(2**63), r"ValueError: register_event_time_timers\(9223372036854775808\): .* 2\*\*63 - 1"),
+        (Says(datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)), r"TypeError: .*moment\.timestamp\(\)"),
         (InOpen(), "open raised RuntimeError: there is no batch in open"),
         (FailsLate(1), "on_timers raised OSError: gone"),
         (EmitsOther(1), r"on_timers emitted columns \(k string, at int64\), wanted \(k string\)"),

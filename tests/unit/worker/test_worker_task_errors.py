@@ -149,16 +149,45 @@ def _after_a_snapshot(backend: str, operator: Callable[[], object], kind: Snapsh
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_a_value_that_is_not_as_declared_fails_the_task_when_it_is_put(backend: str) -> None:
+    graph = numbers_graph(config={"state.backend.type": backend})
+    job = numbers_job(lambda: Unfit("not a number"), graph)
+    deal_numbers(job, 20, splits=2)
+    job.run()
+    failure = _failure_of(job)
+    assert failure.kind == "UserCodeError"
+    assert failure.message.startswith("operator 'K' (uid 'K'), subtask 1/1")
+    assert (
+        "state 'sum' was given a value that is not of its declared type int64: 'not a number' (str)"
+        in failure.message
+    )
+
+
+class Changed(Unfit):
+    """Changes in place what it has put into its state."""
+
+    def initialize_state(self, state: OperatorState) -> None:
+        self.context.state.declare_keys(KEY)
+        self.sums = self.context.state.state(ValueStateDescriptor("sums", pa.list_(pa.int64())))
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        for key in self.context.state.keys_of(batch.records.select(KEY.names)):
+            self.context.state.set_current(key)
+            self.sums.update([])
+            self.sums.value().append(self.thing)
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+
 @pytest.mark.parametrize("kind", [SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT])
-def test_state_that_is_not_as_declared_fails_the_task_and_not_only_the_checkpoint(
-    backend: str, kind: SnapshotKind
-) -> None:
-    failure = _after_a_snapshot(backend, lambda: Unfit("not a number"), kind)
+def test_state_that_is_not_as_declared_fails_the_task_and_not_only_the_checkpoint(kind: SnapshotKind) -> None:
+    failure = _after_a_snapshot("hashmap", lambda: Changed("not a number"), kind)
     assert failure.kind == "UserCodeError"
     assert failure.message.startswith(
-        "operator 'K' (uid 'K'), subtask 1/1: state 'sum' holds a value that is "
+        "operator 'K' (uid 'K'), subtask 1/1: state 'sums' holds a value that is "
     )
-    assert "not of its declared type int64" in failure.message
+    assert "not of its declared type list<item: int64>" in failure.message
     assert "not a number" in failure.traceback
 
 
