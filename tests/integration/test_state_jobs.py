@@ -42,7 +42,7 @@ from unistream.worker.local_folder import PREFIX
 from unistream.worker.operator_context import RESTORED_BYTES
 
 WAIT_S = 60.0
-SLOW = 2_000  # rows/s: 22 s to the end, which no life but the last comes to
+SLOW = 1_000  # rows/s: 45 s to the end, which no life but the last comes to
 FASTER = 4_000
 FAST = 40_000
 OTHER = {"hashmap": "rocksdb", "rocksdb": "hashmap"}
