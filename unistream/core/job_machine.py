@@ -337,8 +337,8 @@ class JobMachine:
     def _on_lost_order(
         self, attempt: AttemptId, event: Undelivered, states: tuple[ExecutionState, ...]
     ) -> None:
-        """Without it the task cannot go on. A refused deployment certainly does not run; what is refused later
-        is so because the task has ended there, and what it ended by is on its way."""
+        """Without it the task cannot go on. A refused deployment certainly does not run; what is refused
+        later is so because the task has ended there, and what it ended by is on its way."""
         execution = self._parts.executions.find(attempt)
         if execution is None or execution.state not in states:
             return
