@@ -67,7 +67,8 @@ def test_what_parquet_holds_comes_back(type_: pa.DataType) -> None:
     values = sample(type_)
     file = io.BytesIO()
     write_table(pa.table({"c": values}), file, "parquet")
-    assert pq.read_table(file)["c"].to_pylist() == values.to_pylist()
+    found = pq.read_table(file)["c"].combine_chunks()
+    assert found.cast(type_) == values  # as Arrow has them: Python has no nanoseconds
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,8 @@ def test_what_parquet_holds_comes_back(type_: pa.DataType) -> None:
         pytest.param(
             {"format": "json"},
             pa.struct([("at", pa.time64("ns"))]),
-            "column 'c' is struct.*JSON cannot hold: values that differ by its smallest unit",
+            # which is said by Arrow itself where pandas, which has nanoseconds, is not installed
+            "column 'c' is struct.*JSON cannot hold: (values that differ by its smallest unit|Nanosecond)",
             id="nanoseconds that JSON would cut off",
         ),
         pytest.param(

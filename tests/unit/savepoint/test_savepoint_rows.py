@@ -59,7 +59,13 @@ def test_all_that_is_a_table_is_taken(tmp_path: Path, rows: Any) -> None:
     assert us.read_savepoint(tables).table("op", "t").num_rows == 2
 
 
-@pytest.mark.parametrize("rows", [None, 5, "k", [1, 2], pa.array([1]), {"k": [1], "value": [1, 2]}], ids=repr)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        *(pytest.param(rows, id=repr(rows)) for rows in (None, 5, "k", [1, 2], {"k": [1], "value": [1, 2]})),
+        pytest.param(pa.array([1]), id="an array"),
+    ],
+)
 @pytest.mark.parametrize("write", ["with_state", "with_table", "with_timers"])
 def test_what_is_none_is_refused(rows: Any, write: str) -> None:
     names = () if write == "with_timers" else ("s",)
