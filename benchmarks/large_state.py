@@ -207,8 +207,8 @@ def kill_at(job: EmbeddedJobClient, rows: int, kill: Kill) -> float:
     return time.monotonic() - started
 
 
-def stop_when_told(job: EmbeddedJobClient, folder: Path, keys: int, places: NamedPlaces) -> str:
-    """Once all have died and the keys were told, some of them often. The savepoint."""
+def await_told(job: EmbeddedJobClient, keys: int, places: NamedPlaces) -> None:
+    """Until all have died and the keys were told, some of them often."""
     enough = int(1.1 * keys)  # the tasks that tell them do not keep step
 
     def told(info: JobInfo) -> bool:
@@ -221,7 +221,12 @@ def stop_when_told(job: EmbeddedJobClient, folder: Path, keys: int, places: Name
         raise SystemExit(f"{error}; nobody has died at {', '.join(places.missed()) or 'no place'}") from error
     # The master may not have heard of the last death. Of who was dead before it began no checkpoint is whole.
     job.wait_for(lambda info: info.state == "RUNNING" and info.checkpoints_completed >= before + 2, WAIT_S)
-    return job.stop(target=(folder / "savepoints").as_uri())
+
+
+def stored_by(job: EmbeddedJobClient, folder: Path) -> int:
+    """Bytes of the files that its checkpoints share."""
+    shared = folder / "checkpoints" / job.job_id / "shared"
+    return sum(path.stat().st_size for path in shared.glob("*"))
 
 
 def rows_before(savepoint: str) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -281,10 +286,11 @@ def run(folder: Path, args: argparse.Namespace, keys: int) -> dict[str, Any]:
         memory.start()
         rows = int(2.6 * keys)  # of the two vertices together
         recovered_s = kill_at(job, rows, places.kill if points else kill_one)
-        shared = folder / "checkpoints" / job.job_id / "shared"
-        stored = sum(path.stat().st_size for path in shared.glob("*"))
         if points:
-            read = rows_before(stop_when_told(job, folder, keys, places))
+            await_told(job, keys, places)
+        stored = stored_by(job, folder)
+        if points:
+            read = rows_before(job.stop(target=(folder / "savepoints").as_uri()))
         result = job.wait(WAIT_S)
         seconds = time.monotonic() - started
     if result.state != "FINISHED":

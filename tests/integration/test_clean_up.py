@@ -20,8 +20,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from unistream.base.config import Configuration
+from unistream.client.embedded import EmbeddedCluster
 from unistream.client.home import HOME_VARIABLE
 from unistream.client.rest_client import Poll
+from unistream.net.folder import PrivateFolder
+from unistream.worker.blocking_store import PREFIX as SPILL_FOLDERS
+from unistream.worker.local_folder import PREFIX as LOCAL_FOLDERS
 
 START_S = 60.0  # Spark, on a busy machine
 END_S = 30.0
@@ -213,3 +218,26 @@ def test_who_cannot_wait_and_interrupts_twice_leaves_no_process_either(start: St
     run.send(signal.SIGINT)
     assert run.wait() != 0
     run.assert_no_process_is_left()
+
+
+def test_a_cluster_that_ends_removes_what_its_killed_workers_kept(tmp_path: Path) -> None:
+    """Where no worker was started after them, nobody else would; what a living one has stays."""
+    roots = [tmp_path / "one", tmp_path / "two"]
+    kept = []
+    for root in roots:
+        root.mkdir()
+        for prefix in (SPILL_FOLDERS, LOCAL_FOLDERS):
+            kept.append(PrivateFolder(root, prefix))
+            (kept[-1].path / "rows").write_bytes(b"of one that lives")
+            dead = root / f"{prefix}of-the-dead"
+            dead.mkdir()
+            (dead / "lock").touch()
+            (dead / "rows").write_bytes(b"of one that was killed")
+    config = Configuration({"io.tmp.dirs": ",".join(map(str, roots))})
+    with EmbeddedCluster("local", config, workdir=tmp_path / "work", rest=False):
+        assert sum(len(list(root.iterdir())) for root in roots) == 8
+    left = sorted(path for root in roots for path in root.iterdir())
+    assert left == sorted(folder.path for folder in kept)
+    for folder in kept:
+        assert (folder.path / "rows").exists()
+        folder.close()

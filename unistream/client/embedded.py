@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import logging
 import shutil
+import tempfile
 import threading
 import time
 import uuid
@@ -29,6 +30,7 @@ from unistream.base.config import (
     REST_ADDRESS,
     REST_PORT,
     SAVEPOINT_DIR,
+    TMP_DIRS,
     Configuration,
 )
 from unistream.base.crash_points import refuse_outside_tests
@@ -56,10 +58,14 @@ from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat
 from unistream.net.address import TCP_SCHEME
 from unistream.net.client import FlightControlClient
+from unistream.net.folder import remove_stale_folders
 from unistream.net.server import FlightServer
 from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
+from unistream.worker.blocking_store import PREFIX as SPILL_FOLDERS
+from unistream.worker.blocking_store import spill_roots
+from unistream.worker.local_folder import PREFIX as LOCAL_FOLDERS
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
 PROGRESS_S: Final = 0.2  # between two pictures for who waits
@@ -107,6 +113,7 @@ class EmbeddedCluster(Closing):
         self.target = target
         self._close_lock = threading.Lock()
         self._cleanups: list[Callable[[], None]] = []
+        self._tmp_dirs = config.find(TMP_DIRS)
         self._rest: Future[None] | None = None
         self.shutdown_requested = threading.Event()
         self._on_shutdown_request = on_shutdown_request
@@ -183,6 +190,7 @@ class EmbeddedCluster(Closing):
             raise ConfigError(
                 f"cannot use {self.workdir} as the cluster's folder: {error.strerror}"
             ) from error
+        self._cleanups.append(self._remove_leftovers)
         lock = FolderLock(self.workdir)
         self._cleanups.append(lock.close)
         self._cleanups.append(self._clean_workdir)
@@ -241,6 +249,12 @@ class EmbeddedCluster(Closing):
         self.shutdown_requested.set()
         if self._on_shutdown_request is not None:
             self._on_shutdown_request()
+
+    def _remove_leftovers(self) -> None:
+        """What workers on this machine kept on its disk that were killed: no other may start and do it."""
+        for root in spill_roots(self._tmp_dirs, tempfile.gettempdir()):
+            for prefix in (LOCAL_FOLDERS, SPILL_FOLDERS):
+                remove_stale_folders(root, prefix)
 
     def _clean_workdir(self) -> None:
         """Code is not needed any more; the folder stays if it is the user's or holds a snapshot or logs of
