@@ -171,7 +171,7 @@ def test_what_an_older_checkpoint_names_stays_and_nothing_else_does(job: Job) ->
 def test_files_of_a_late_acknowledgement_go(job: Job) -> None:
     late, kept = job.upload(1), job.upload(2)
     job.complete(2, kept)
-    job.storage.discard_shared(JOB, [late.path])
+    job.storage.discard_shared(JOB, [late.path, kept.path])
     assert job.shared() == {kept.path}
 
 
@@ -192,9 +192,10 @@ def test_a_sweep_removes_what_nobody_names(job: Job, before: CheckpointId | None
 def test_removing_what_a_checkpoint_names_is_a_violation(tmp_path: Path) -> None:
     job = Job(Simulated(tmp_path))
     ref = job.upload(1)
-    job.complete(1, ref)
-    with pytest.raises(Violation, match=rf"^I8: .*{ref.path} is removed, and .*/chk-1 refers to it$"):
-        job.storage.discard_shared(JOB, [ref.path])
+    job.complete(1)
+    job.complete(2, ref)
+    with pytest.raises(Violation, match=rf"^I8: .*{ref.path} is removed, and .*/chk-2 refers to it$"):
+        job.storage.discard(job.at[1], [ref.path])
 
 
 def test_a_manifest_that_names_what_has_gone_is_a_violation(tmp_path: Path) -> None:

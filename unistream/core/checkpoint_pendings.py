@@ -201,7 +201,8 @@ class PendingSnapshots:
         if pending.directory is not None and not self._completed.is_fenced:
             if pending.kind is SnapshotKind.CHECKPOINT and not pending.is_fully_acked:
                 self._completed.given_up(pending.directory)
-            shared = self._completed.unneeded_of(ack.snapshot for ack in pending.acks.values())
+            acked = (ack.snapshot for ack in pending.acks.values())
+            shared = self._completed.unneeded_of(pending.checkpoint_id, acked)
             self._outbox.add(jm.DiscardSnapshot(pending.directory, shared=shared))
 
     def discard_completed(self, directory: str) -> None:
@@ -220,7 +221,7 @@ class PendingSnapshots:
         """The files that it shares are nobody's, unless the snapshot is still under way or may exist."""
         if ack.checkpoint_id in self._all or ack.checkpoint_id in self._undecided:
             return
-        shared = self._completed.unneeded_of([ack.snapshot])
+        shared = self._completed.unneeded_of(ack.checkpoint_id, [ack.snapshot])
         if shared:
             self._outbox.add(jm.DiscardSnapshot("", shared=shared))
 

@@ -161,16 +161,17 @@ class CompletedSnapshots:
         """What may be removed after a directory that `add` or `discard_at_end` named. Empty for others."""
         return self._unneeded.pop(directory, Unneeded())
 
-    def unneeded_of(self, acked: Iterable[TaskSnapshot]) -> tuple[str, ...]:
+    def unneeded_of(self, checkpoint_id: CheckpointId, acked: Iterable[TaskSnapshot]) -> tuple[str, ...]:
         """Shared files of acknowledgements that no checkpoint will use: of an aborted one, or too late.
 
-        Not of one whose outcome is unknown. Nobody else refers to them: a task refers to a file only after a
-        checkpoint that names it is complete.
+        Not of one whose outcome is unknown. Nobody else refers to what was stored for it: a task refers to a
+        file only after a checkpoint that names it is complete. What it refers to itself was stored for older
+        ones, and goes with those: they may still be there, although this job has let go of them.
         """
         if self._fenced:
             return ()
-        files = {ref.path for task in acked for ref in files_of_task(task) if ref.shared}
-        return tuple(sorted(files - self._needed()))
+        own = (ref for task in acked for ref in files_of_task(task) if ref.stored_for == checkpoint_id)
+        return tuple(sorted({ref.path for ref in own if ref.shared} - self._needed()))
 
     def may_exist(self, manifest: Manifest) -> None:
         """Nobody knows whether it was written: its files stay."""

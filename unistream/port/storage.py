@@ -77,7 +77,12 @@ class CheckpointStorage(Protocol):
         else its user has put there."""
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
-        """Removes files of the folder `shared` that no checkpoint needs. Absent is fine."""
+        """Removes those of these files of the folder `shared` that no checkpoint names: also none that the
+        job has let go of, and that is still there. Absent is fine.
+
+        Raises:
+            CorruptSnapshot: a checkpoint cannot be read; nothing was removed.
+        """
 
     def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
         """Removes from the folder `shared` what no checkpoint beside (or in) `directory` names; how many

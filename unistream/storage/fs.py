@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Final
 
@@ -214,11 +214,14 @@ class FsCheckpointStorage:
         """See the port.
 
         Raises:
+            CorruptSnapshot: a checkpoint cannot be read; nothing was removed.
             Transient: not all of them could be removed.
         """
-        folder = self._of_job(job).below(SHARED_FOLDER)
+        of_job = self._of_job(job)
+        folder = of_job.below(SHARED_FOLDER)
         try:
-            remove_shared(folder, files)
+            needed = _named_by(_completed_in(of_job))
+            remove_shared(folder, [name for name in files if name not in needed])
         except OSError as error:
             raise Transient(f"cannot remove files in {folder.url}: {error}") from error
 
@@ -235,9 +238,7 @@ class FsCheckpointStorage:
         if not found:
             return 0
         checkpoints = _completed_in(parent)
-        needed = {
-            ref.path for one in checkpoints for ref in referenced_files(_read_manifest(one)) if ref.shared
-        }
+        needed = _named_by(checkpoints)
         if {one.path for one in _completed_in(parent)} != {one.path for one in checkpoints}:
             return 0  # they change: what is named meanwhile is not known
         orphans = sorted(name for name in found - needed if _is_before(name, before))
@@ -295,8 +296,12 @@ def _named_by_older(location: Location) -> set[str]:
     """Shared files of the checkpoints beside it that have a lower number and their manifest."""
     parent, _, own = location.path.rpartition("/")
     beside = Location(location.fs, parent, location.pause)
-    older = [one for one in _completed_in(beside) if _number(one.path) < _number(own)]
-    return {ref.path for one in older for ref in referenced_files(_read_manifest(one)) if ref.shared}
+    return _named_by(one for one in _completed_in(beside) if _number(one.path) < _number(own))
+
+
+def _named_by(checkpoints: Iterable[Location]) -> set[str]:
+    """Shared files that these need."""
+    return {ref.path for one in checkpoints for ref in referenced_files(_read_manifest(one)) if ref.shared}
 
 
 def _number(path: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -27,8 +28,8 @@ JOB, OTHER = JobId("a" * 32), JobId("b" * 32)
 UID = OperatorUid("op")
 
 
-def task(names: str) -> TaskSnapshot:
-    """Refers to one shared file per letter, and to a file of its own."""
+def task(names: Iterable[str]) -> TaskSnapshot:
+    """Refers to these shared files (of a text: one per letter), and to a file of its own."""
     refs = [FileRef(path=name, size=1, sha256="", shared=True) for name in names]
     files = [NativeFile(name=ref.path, ref=ref, key_groups=(0, 1)) for ref in refs]
     own = NativeFile(name="CURRENT", ref=FileRef(path="own", size=1, sha256=""))
@@ -37,7 +38,7 @@ def task(names: str) -> TaskSnapshot:
 
 
 def manifest(
-    number: int, names: str, *, job: JobId = JOB, kind: SnapshotKind = SnapshotKind.CHECKPOINT
+    number: int, names: Iterable[str], *, job: JobId = JOB, kind: SnapshotKind = SnapshotKind.CHECKPOINT
 ) -> Manifest:
     vertex = VertexSnapshot(
         vertex=VertexId("ab" * 16),
@@ -124,16 +125,24 @@ def test_what_is_told_once_is_not_told_again() -> None:
 @pytest.mark.parametrize(
     ("acked", "files"),
     [
-        pytest.param(["bc", "cd"], ("c", "d"), id="what only the aborted one stored"),
-        pytest.param(["ab"], (), id="what the completed one needs stays"),
+        pytest.param(
+            [["chk-2-b", "chk-3-c"], ["chk-3-c", "chk-3-d"]],
+            ("chk-3-c", "chk-3-d"),
+            id="what was stored for it",
+        ),
+        pytest.param([["chk-1-a", "chk-2-b"]], (), id="what the completed one needs stays"),
+        pytest.param(
+            [["chk-1-z"]], (), id="what was stored for an older one, which may still be there, stays"
+        ),
         pytest.param([], (), id="nobody had acknowledged"),
     ],
 )
-def test_files_of_an_aborted_checkpoint(acked: list[str], files: tuple[str, ...]) -> None:
+def test_files_of_an_aborted_checkpoint(acked: list[list[str]], files: tuple[str, ...]) -> None:
     store = CompletedSnapshots(1, None)
-    store.add("chk-1", manifest(1, "ab"))
+    store.add("chk-1", manifest(1, ["chk-1-a", "chk-1-z"]))
+    store.add("chk-2", manifest(2, ["chk-1-a", "chk-2-b"]))
     for _ in range(2):
-        assert store.unneeded_of([task(names) for names in acked]) == files
+        assert store.unneeded_of(CheckpointId(3), [task(names) for names in acked]) == files
 
 
 def test_a_fenced_master_removes_nothing() -> None:
@@ -141,7 +150,7 @@ def test_a_fenced_master_removes_nothing() -> None:
     store.add("chk-1", manifest(1, "a"))
     store.fenced()
     assert store.add("chk-2", manifest(2, "")) == []
-    assert store.unneeded_of([task("b")]) == ()
+    assert store.unneeded_of(CheckpointId(2), [task(["chk-2-b"])]) == ()
     assert store.discard_at_end(JobStatus.FINISHED, Retention.NO_EXTERNALIZED_CHECKPOINTS) == []
 
 
@@ -194,10 +203,10 @@ class TestFilesOfTasksThatDied:
 def test_files_of_a_checkpoint_that_may_exist_stay() -> None:
     store = CompletedSnapshots(1, None)
     store.add("chk-1", manifest(1, "ab"))
-    store.may_exist(manifest(2, "ac"))
+    store.may_exist(manifest(2, ["a", "chk-2-c"]))
     assert store.add("chk-3", manifest(3, "")) == ["chk-1"]
     assert store.unneeded_with("chk-1").files == ("b",)
-    assert store.unneeded_of([task("cd")]) == ("d",)
+    assert store.unneeded_of(CheckpointId(2), [task(["chk-2-c", "chk-2-d"])]) == ("chk-2-d",)
 
 
 # --- copies -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from unistream.model.snapshot import (
     VertexSnapshot,
 )
 from unistream.storage.fs import FsCheckpointStorage
+from unistream.storage.location import open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
 from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind
 
@@ -95,7 +96,8 @@ def test_a_shared_file_lies_beside_the_checkpoints_and_outlives_the_one_that_sto
 def test_a_shared_file_that_is_missing_is_named_when_the_manifest_is_read(job: Job) -> None:
     ref = job.upload(job.directory(1))
     directory = job.checkpoint(1, ref)
-    job.storage.discard_shared(JOB, [ref.path])
+    missing = open_location(directory.replace("chk-1", "shared"), job.fs).below(ref.path)
+    missing.fs.rm_file(missing.path)
     with pytest.raises(CorruptSnapshot, match=f"shared/{ref.path} is missing"):
         job.storage.read_manifest(directory)
 
@@ -107,6 +109,14 @@ def test_files_that_nothing_needs_go_with_the_directory_and_again_is_fine(job: J
         job.storage.discard(first, [one.path])
     assert not job.is_there(second, one)
     assert job.is_there(second, other)
+
+
+def test_what_a_checkpoint_names_that_is_there_stays_whoever_asks(job: Job) -> None:
+    named, late = (job.upload(job.directory(1)) for _ in range(2))
+    first = job.checkpoint(1, named)
+    for _ in range(2):
+        job.storage.discard_shared(JOB, [named.path, late.path])
+    assert (job.is_there(first, named), job.is_there(first, late)) == (True, False)
 
 
 def test_files_stay_while_an_older_checkpoint_could_not_be_removed(job: Job) -> None:

@@ -140,10 +140,11 @@ class SharedFolders:
         self._remove(parent, [name for name in names if name not in kept], epoch, witness)
 
     def remove(self, job: JobId, names: Sequence[str], epoch: LeaderEpoch, witness: SharedWitness) -> None:
-        """Of an acknowledgement that came too late."""
+        """Of an acknowledgement that came too late. What a checkpoint names that is there stays."""
+        parent = f"{ROOT}{job}"
         self._world.sometimes("shared files of a late acknowledgement were removed")
-        self._asked.update((f"{ROOT}{job}", name) for name in names)
-        self._remove(f"{ROOT}{job}", names, epoch, witness)
+        self._asked.update((parent, name) for name in names)
+        self._remove(parent, [n for n in names if self.namer(parent, n) is None], epoch, witness)
 
     def clean(
         self, directory: str, before: CheckpointId | None, epoch: LeaderEpoch, witness: SharedWitness
