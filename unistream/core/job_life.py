@@ -159,10 +159,10 @@ class JobLife:
             wanted = sum(slots_needed(self.parts.rescaling.graph or self.parts.run.graph).values())
             self._stay(missing_slots_text(requests, wanted, self._settings.slot_request_timeout_ms))
             return
-        overdue = self.parts.scheduler.overdue(bulk) if self.step is Step.ACTIVE else None
-        if overdue is not None:
-            failure, execution = overdue
-            self.fail(failure, execution)
+        if self.step is Step.ACTIVE:
+            overdue = self.parts.scheduler.overdue(bulk, self.parts.recoveries)
+            if overdue is not None:
+                self.fail(*overdue)
 
     def slots_unfulfillable(self, event: SlotsUnfulfillable) -> None:
         """No worker is big enough for some of the slots."""

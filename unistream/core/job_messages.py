@@ -62,13 +62,15 @@ class SlotRequest:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLease:
     """A slot that the ResourceManager has given to a request. `address`: Flight location of its worker.
-    `profile`: what the slot has for certain."""
+    `profile`: what the slot has for certain. `strict`: it has no more; else what the profile does not tell is
+    no limit (see `slot_matching.serves`)."""
 
     request: str
     allocation: AllocationId
     task_manager: TaskManagerId
     address: str
     profile: ResourceProfile = ANY_PROFILE
+    strict: bool = True
 
 
 # --- events ---------------------------------------------------------------------------------------

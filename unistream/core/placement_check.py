@@ -6,7 +6,6 @@ The second half of `core.graph_check`. `check_profiles` needs to know the cluste
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Final
 
 from unistream.base.config import BATCH_SHUFFLE_MODE, RUNTIME_MODE, TASK_SLOTS
@@ -33,12 +32,12 @@ def check_exchanges(graph: JobGraph) -> None:
     Raises:
         ConfigError: names both ends, or the source that never ends.
     """
-    unbounded = {v.id: v.name for v in graph.vertices if v.source is not None and not v.source.bounded}
+    unbounded = _unbounded(graph)
     if graph.job_type is JobType.BATCH and unbounded:
         name = next(iter(unbounded.values()))
         raise ConfigError(f"{RUNTIME_MODE.key}=BATCH: source {name!r} never ends; use a bounded source")
     names = {vertex.id: vertex.name for vertex in graph.vertices}
-    endless = _endless(graph, unbounded)
+    endless = endless_vertices(graph)
     for edge in graph.edges:
         where = f"exchange {names[edge.source]!r} -> {names[edge.target]!r}"
         if edge.partition not in PRODUCED:
@@ -55,12 +54,17 @@ def check_exchanges(graph: JobGraph) -> None:
             )
 
 
-def _endless(graph: JobGraph, unbounded: Mapping[VertexId, str]) -> dict[VertexId, str]:
+def _unbounded(graph: JobGraph) -> dict[VertexId, str]:
+    """Sources that never end -> their names."""
+    return {v.id: v.name for v in graph.vertices if v.source is not None and not v.source.bounded}
+
+
+def endless_vertices(graph: JobGraph) -> dict[VertexId, str]:
     """Vertices that never end -> name of an unbounded source before them."""
     outputs: dict[VertexId, list[VertexId]] = {vertex.id: [] for vertex in graph.vertices}
     for edge in graph.edges:
         outputs[edge.source].append(edge.target)
-    endless: dict[VertexId, str] = dict(unbounded)
+    endless = _unbounded(graph)
     for vertex in graph.vertices:  # topological
         if vertex.id in endless:
             for target in outputs[vertex.id]:

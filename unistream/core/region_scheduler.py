@@ -31,6 +31,7 @@ from unistream.core.job_messages import (
 from unistream.core.job_run import JobRun
 from unistream.core.job_settings import JobSettings
 from unistream.core.outbox import Outbox
+from unistream.core.placement_check import endless_vertices
 from unistream.core.recoveries import Recoveries
 from unistream.core.slot_deal import Slice
 from unistream.core.slot_matching import missing_slots_text
@@ -47,6 +48,11 @@ class _Bulk:
 
     id: int
     subtasks: tuple[SubtaskId, ...]
+
+
+def _is_alive(execution: Execution) -> bool:
+    """It runs, or is about to."""
+    return execution.state is not ExecutionState.CREATED and not execution.state.is_terminal
 
 
 class RegionScheduler:
@@ -66,6 +72,7 @@ class RegionScheduler:
             outbox=outbox,
             stored=run.stored,
         )
+        self._endless = frozenset(endless_vertices(run.graph))
         self._waiting: dict[int, _Bulk] = {}
         self._last_bulk = -1
         self._restores: dict[SubtaskId, TaskRestore] = {}
@@ -177,11 +184,7 @@ class RegionScheduler:
 
     def _busy(self, reserved: Iterable[SubtaskId]) -> frozenset[Slice]:
         """Slices in which something runs, is about to run, or will run again."""
-        alive = (
-            e.attempt.subtask
-            for e in self._executions
-            if e.state is not ExecutionState.CREATED and not e.state.is_terminal
-        )
+        alive = (e.attempt.subtask for e in self._executions if _is_alive(e))
         return frozenset(self._slots.slice_of(subtask) for part in (alive, reserved) for subtask in part)
 
     def release_idle(self, recoveries: Recoveries, now_ms: int) -> None:
@@ -197,22 +200,45 @@ class RegionScheduler:
         if again_ms is not None:
             self._outbox.add(SetTimer(timer=_IDLE, delay_ms=again_ms))
 
-    def overdue(self, bulk_id: int) -> tuple[TaskFailure, Execution] | None:
-        """The slot request timeout of a bulk is over; who fails because of it."""
+    def overdue(self, bulk_id: int, recoveries: Recoveries) -> tuple[TaskFailure, Execution] | None:
+        """The slot request timeout of a bulk is over; who fails because of it. What the bulk has got so far
+        goes back: others may have waited for that, as it has for theirs."""
         bulk = self._waiting.get(bulk_id)
         missing = self._slots.missing(bulk.subtasks) if bulk is not None else ()
         if bulk is None or not missing:
             return None
-        if self._run.has_blocking and len(missing) <= len(self._slots.leases):
-            self._set_timer(bulk_id)  # other regions of a bounded job will give theirs up
+        own = frozenset(self._slots.slice_of(subtask) for subtask in bulk.subtasks)
+        ending = self._ending(recoveries.subtasks) - own
+        if self._run.has_blocking and self._slots.can_pass_on(ending, missing):
+            self._set_timer(bulk_id)  # other regions will give theirs up
             return None
-        wanted = len(dict.fromkeys(self._slots.slice_of(subtask) for subtask in bulk.subtasks))
+        self._give_up_slots(bulk, own)
         requests = [self._slots.describe(piece) for piece in missing]
         failure = TaskFailure(
             kind="NoResourceAvailable",
-            message=missing_slots_text(requests, wanted, self._settings.slot_request_timeout_ms),
+            message=missing_slots_text(requests, len(own), self._settings.slot_request_timeout_ms),
         )
         return failure, self._executions[bulk.subtasks[0]]
+
+    def _ending(self, restarting: Iterable[SubtaskId]) -> frozenset[Slice]:
+        """Slices in which something runs, or will again, and nothing that has no end."""
+        running = (e.attempt.subtask for e in self._executions if e.is_deployed)
+        slices: set[Slice] = set()
+        endless: set[Slice] = set()
+        for subtask in (*running, *restarting):
+            found = endless if subtask.vertex in self._endless else slices
+            found.add(self._slots.slice_of(subtask))
+        return frozenset(slices - endless)
+
+    def _give_up_slots(self, bulk: _Bulk, slices: frozenset[Slice]) -> None:
+        """Those of its `slices` in which nothing else runs or is kept."""
+        own = frozenset(bulk.subtasks)
+        alive = (e.attempt.subtask for e in self._executions if _is_alive(e))
+        used = {self._slots.slice_of(subtask) for subtask in alive if subtask not in own}
+        kept = self._slots.slices_on(frozenset(self._run.tracker.holders))
+        released = self._slots.give_up(sorted(slices - used - kept))
+        if released:
+            self._outbox.add(ReleaseSlots(requests=released))
 
     def unfulfillable(self, requests: tuple[str, ...]) -> list[Execution]:
         """No worker can serve these requests: the first task of each region that waits for one."""

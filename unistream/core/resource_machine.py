@@ -314,6 +314,7 @@ class ResourceMachine:
             task_manager=worker.id,
             address=worker.address,
             profile=certain_profile(worker.profile, wanted.request.profile),
+            strict=self._rules.active,
         )
         worker.leases[wanted.id] = lease
         self._requests.served(wanted.id)

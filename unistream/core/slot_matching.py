@@ -55,7 +55,7 @@ class FreeSlots(Generic[S]):
     def add(self, profile: ResourceProfile, slot: S, count: int = 1) -> None:
         if count > 0:
             if profile not in self._slots:
-                self._sorted = sorted([*self._sorted, profile], key=_size)
+                self._sorted = sorted([*self._sorted, profile], key=size_of)
             self._slots[profile].extend([slot] * count)
 
     def take(self, wanted: ResourceProfile) -> S | None:
@@ -67,7 +67,7 @@ class FreeSlots(Generic[S]):
         return None
 
 
-def _size(profile: ResourceProfile) -> tuple[float, float]:
+def size_of(profile: ResourceProfile) -> tuple[float, float]:
     """Smallest first; what is not told could be anything, and comes last."""
     return (profile.memory_mb or math.inf, profile.cpu_cores or math.inf)
 

@@ -3,8 +3,8 @@
 Slot sharing: slice i of a group holds subtask i of every vertex of the group, so a job needs, for each group,
 at most as many slots as its widest vertex has subtasks. Slices are asked for when a region is scheduled. Each
 request has an id of its own that is never used again, so that a late or repeated grant cannot be mistaken for
-another. A lease whose slice has nothing to run any more goes to a slice that still waits for one of the same
-kind, or back to the cluster when it was idle for `slot.idle.timeout`.
+another. A lease whose slice has nothing to run any more goes to a slice that still waits for one and that its
+slot is big enough for, or back to the cluster when it was idle for `slot.idle.timeout`.
 
 An adaptive job runs in the slots that come, whichever they are: before it starts it deals out all its leases
 anew, also to other groups, wherever a slot is big enough (`supply`, `deal`).
@@ -13,13 +13,13 @@ anew, also to other groups, wherever a slot is big enough (`supply`, `deal`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
 from unistream.core.job_messages import SlotLease, SlotRequest
 from unistream.core.slot_deal import Slice, dealt
 from unistream.core.slot_division import SlotKind
-from unistream.core.slot_matching import serves
+from unistream.core.slot_matching import serves, size_of
 from unistream.model.graph import JobGraph
 from unistream.model.plan import Place
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
@@ -37,7 +37,7 @@ class SlotPool:
         self._leases: dict[Slice, SlotLease] = {}
         self._idle_since_ms: dict[Slice, int] = {}
         self._distrusted: set[AllocationId] = set()
-        self._served: dict[ResourceProfile, frozenset[str]] = {}  # groups that a slot is big enough for
+        self._served: dict[tuple[ResourceProfile, bool], frozenset[str]] = {}  # groups a slot is enough for
 
     def slice_of(self, subtask: SubtaskId) -> Slice:
         return (self._groups[subtask.vertex], subtask.index)
@@ -96,14 +96,16 @@ class SlotPool:
         return Counter(self._kind(piece, lease) for piece, lease in self._leases.items())
 
     def _kind(self, piece: Slice, lease: SlotLease) -> SlotKind:
-        served = self._served.get(lease.profile)
+        key = (lease.profile, lease.strict)
+        served = self._served.get(key)
         if served is None:
-            served = self._served[lease.profile] = frozenset(
-                group
-                for group in self._groups.values()
-                if serves(lease.profile, self._profiles.get(group, ANY_PROFILE), strict=True)
+            served = self._served[key] = frozenset(
+                group for group in self._groups.values() if self._is_enough(lease, group)
             )
         return SlotKind(piece[0], served | {piece[0]})
+
+    def _is_enough(self, lease: SlotLease, group: str) -> bool:
+        return serves(lease.profile, self._profiles.get(group, ANY_PROFILE), strict=lease.strict)
 
     def deal(self, shares: Mapping[str, int]) -> tuple[str, ...]:
         """Gives the first slices of every group a lease, so many as its share, wherever the leases were; only
@@ -168,22 +170,37 @@ class SlotPool:
         return frozenset(p for p, lease in self._leases.items() if lease.task_manager in task_managers)
 
     def share(self, busy: frozenset[Slice]) -> tuple[str, ...]:
-        """Gives leases of slices that are not `busy` to slices that wait for the same kind of slot.
+        """Gives leases of slices that are not `busy` to slices that wait for a slot of at most that size.
 
         Returns:
             Requests that are not needed any more.
         """
         spare = [piece for piece in self._leases if piece not in busy]
         cancelled = []
-        for piece, request in list(self._open.items()):
-            fitting = (s for s in spare if self._profiles.get(s[0]) == self._profiles.get(piece[0]))
-            source = next(fitting, None)
-            if source is not None:
-                spare.remove(source)
-                self._leases[piece] = self._leases.pop(source)
-                del self._open[piece]
-                cancelled.append(request.key)
+        for piece, source in self._passed_on(spare, self._open):
+            self._leases[piece] = self._leases.pop(source)
+            cancelled.append(self._open.pop(piece).key)
         return tuple(cancelled)
+
+    def can_pass_on(self, ending: Iterable[Slice], missing: Sequence[Slice]) -> bool:
+        """When all that runs in the slices `ending` has ended, their leases are enough for all `missing`."""
+        leased = [piece for piece in ending if piece in self._leases]
+        return len(self._passed_on(leased, missing)) == len(missing)
+
+    def _passed_on(self, sources: Iterable[Slice], waiting: Iterable[Slice]) -> list[tuple[Slice, Slice]]:
+        """Who can have whose lease: the smallest that is enough, each at most once."""
+        left = sorted(sources, key=lambda piece: size_of(self._leases[piece].profile))
+        found = []
+        for piece in waiting:
+            source = next((s for s in left if self._is_enough(self._leases[s], piece[0])), None)
+            if source is not None:
+                left.remove(source)
+                found.append((piece, source))
+        return found
+
+    def give_up(self, pieces: Iterable[Slice]) -> tuple[str, ...]:
+        """The leases of these slices go back to the cluster; returns their requests."""
+        return tuple(self._leases.pop(piece).request for piece in pieces if piece in self._leases)
 
     def release_idle(self, busy: frozenset[Slice], now_ms: int) -> tuple[tuple[str, ...], int | None]:
         """Gives back leases that were idle for the whole timeout.

@@ -320,8 +320,7 @@ class Cluster:
         profile = self.wanted.pop(key).profile
         worker = f"tm{self._next_worker}"
         self._next_worker += 1
-        self.mail[worker] = deque()
-        self.partitions[worker] = set()
+        self.add_worker(worker)
         lease = jm.SlotLease(
             request=key,
             allocation=AllocationId(f"a-{worker}"),
@@ -330,6 +329,11 @@ class Cluster:
             profile=profile,
         )
         self.handle(jm.SlotsGranted(leases=(lease,)))
+
+    def add_worker(self, worker: str) -> None:
+        """It has nothing yet."""
+        self.mail[worker] = deque()
+        self.partitions[worker] = set()
 
     def io(self, job: jm.Command) -> None:
         self.jobs.remove(job)
