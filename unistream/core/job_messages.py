@@ -52,11 +52,13 @@ class Timer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRequest:
-    """One slot for one slice of a slot sharing group. `key`: unique within the job, e.g. "default/0"."""
+    """One slot for one slice of a slot sharing group. `key`: unique within the job, e.g. "default/0".
+    `replaces`: the request whose lease was lost with its worker; this one is as old as that."""
 
     key: str
     group: str
     profile: ResourceProfile = ANY_PROFILE
+    replaces: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

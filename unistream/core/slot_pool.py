@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
 from unistream.core.job_messages import SlotLease, SlotRequest
@@ -35,6 +36,7 @@ class SlotPool:
         self._asked: dict[Slice, int] = {}  # how often
         self._open: dict[Slice, SlotRequest] = {}
         self._leases: dict[Slice, SlotLease] = {}
+        self._lost: dict[Slice, str] = {}  # the request whose lease was lost with its worker
         self._idle_since_ms: dict[Slice, int] = {}
         self._distrusted: set[AllocationId] = set()
         self._served: dict[tuple[ResourceProfile, bool], frozenset[str]] = {}  # groups a slot is enough for
@@ -47,7 +49,7 @@ class SlotPool:
         requests = []
         for piece in dict.fromkeys(self.slice_of(subtask) for subtask in subtasks):
             if piece not in self._leases and piece not in self._open:
-                request = self._request(piece)
+                request = replace(self._request(piece), replaces=self._lost.pop(piece, ""))
                 self._open[piece] = request
                 requests.append(request)
         return tuple(requests)
@@ -163,7 +165,9 @@ class SlotPool:
 
     def lost(self, task_manager: TaskManagerId) -> None:
         """All leases of that worker are void."""
-        self._leases = {p: lease for p, lease in self._leases.items() if lease.task_manager != task_manager}
+        lost = {p: lease for p, lease in self._leases.items() if lease.task_manager == task_manager}
+        self._lost |= {piece: lease.request for piece, lease in lost.items()}
+        self._leases = {p: lease for p, lease in self._leases.items() if p not in lost}
 
     def slices_on(self, task_managers: frozenset[TaskManagerId]) -> frozenset[Slice]:
         """Slices whose lease is there."""

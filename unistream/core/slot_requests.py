@@ -25,8 +25,8 @@ class OpenRequest:
 
 
 class SlotRequests:
-    """Open requests, oldest first, and the ages of those that have a lease: one that loses it keeps its age
-    until the job gives it back."""
+    """Open requests, oldest first, and the ages of those that have a lease: one that loses it, or the one
+    that takes its place, keeps its age until the job gives it back."""
 
     def __init__(self) -> None:
         self._open: dict[RequestId, OpenRequest] = {}
@@ -51,9 +51,10 @@ class SlotRequests:
 
     def open(self, request: RequestId, wanted: SlotRequest) -> None:
         """It waits for a slot (again)."""
+        former = self._ages.pop((request[0], wanted.replaces), None)
         if request not in self._ages:
             self._count += 1
-            self._ages[request] = self._count
+            self._ages[request] = self._count if former is None else former
         self._open[request] = OpenRequest(request, wanted, self._ages[request])
 
     def served(self, request: RequestId) -> None:

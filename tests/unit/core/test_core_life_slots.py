@@ -125,6 +125,20 @@ def test_a_stage_has_the_slot_of_the_one_before_if_it_is_big_enough(
     assert "1 slot of slot sharing group 'b' with 1 cpu core" in failure.message
 
 
+def test_what_was_lost_with_its_worker_is_asked_for_at_its_former_age() -> None:
+    cluster = Cluster(narrow(pipelines(1)), settings(ONCE))
+    cluster.handle(jm.Started())
+    cluster.grant()
+    cluster.settle()
+    cluster.lose("tm0")
+    (again,) = cluster.wanted.values()
+    assert (again.key, again.replaces) == ("default/0:2", "default/0")
+    cluster.settle()
+    cluster.lose("tm1")
+    (third,) = cluster.wanted.values()
+    assert (third.key, third.replaces) == ("default/0:3", "default/0:2")
+
+
 def test_regions_that_wait_for_each_others_slots_do_not_wait_for_ever() -> None:
     """Each has one of two; no other slot ever comes."""
     graph = narrow(pipelines(2, bounded=True))

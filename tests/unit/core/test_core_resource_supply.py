@@ -243,6 +243,21 @@ class TestFairness:
         cluster.join_all()
         assert list(cluster.granted) == [("old", "0")]
 
+    def test_one_that_takes_its_place_has_its_age(self) -> None:
+        cluster = Cluster(max_workers=1)
+        cluster.want("old", "0")
+        cluster.join_all()
+        cluster.want("young", "0")
+        (worker,) = cluster.up
+        cluster.end(worker)
+        again = SlotRequest(key="0:2", group="g", replaces="0")
+        for _ in range(2):  # repeated, it is the same
+            cluster.do(rm.SlotsWanted(job=JobId("old"), requests=(again,)))
+        cluster.join_all()
+        assert list(cluster.granted) == [("old", "0:2")]
+        cluster.give_back("old", "0:2")
+        assert list(cluster.granted) == [("young", "0")]
+
     def test_an_old_bulk_gets_every_slot_before_a_younger_one(self) -> None:
         cluster = Cluster(active=False)
         cluster.want("bulk", "0", "1", "2")
