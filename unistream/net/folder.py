@@ -37,6 +37,11 @@ class PrivateFolder:
         except OSError as error:
             raise ConfigError(f"no private folder can be made in {root}: {error.strerror}") from error
 
+    @property
+    def is_there(self) -> bool:
+        """Nobody has removed it: cleaners of temporary files do, after days without use."""
+        return self.path.is_dir()
+
     def close(self) -> None:
         """May be called again."""
         if self._lock >= 0:

@@ -21,6 +21,7 @@ from unistream.model.elements import Element, EndOfPartition
 from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.net.folder import PrivateFolder, remove_stale_folders
 from unistream.worker.blocking_partition import BlockingPartition, SealedPartition
+from unistream.worker.local_folder import renewed_folder
 from unistream.worker.spill_file import SpillReader
 
 PREFIX: Final = "unistream-spill-"
@@ -60,6 +61,7 @@ class BlockingPartitions:
 
         Raises:
             ConfigError: nothing can be written to the temporary folder, or this TaskManager ends.
+            Transient: nothing can be written there now.
         """
         number = next(self._numbers)
         folder = self._private(self._roots[number % len(self._roots)])
@@ -69,11 +71,9 @@ class BlockingPartitions:
         with self._lock:
             if self._closed:
                 raise ConfigError("this TaskManager ends and takes no output any more")
-            if root not in self._folders:
-                try:
-                    self._folders[root] = PrivateFolder(root, PREFIX)
-                except ConfigError as error:
-                    raise ConfigError(f"io.tmp.dirs: {error}") from error
+            former = self._folders.get(root)
+            if former is None or not former.is_there:
+                self._folders[root] = renewed_folder(root, PREFIX, former)
             return self._folders[root].path
 
     def _add(self, sealed: SealedPartition) -> None:

@@ -8,18 +8,22 @@ What lies there is never needed again after the process: what is durable lies in
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 from typing import Final
 
-from unistream.base.errors import ConfigError
+from unistream.base.errors import ConfigError, Transient
 from unistream.net.folder import PrivateFolder, remove_stale_folders
 
 PREFIX: Final = "unistream-state-"
 
+_PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
+"""What a full disk or a busy machine says: the same may work later, or on another machine."""
+
 
 class LocalFolder:
-    """Made when it is first asked for. Thread-safe.
+    """Made when it is first asked for, and again when somebody has removed it. Thread-safe.
 
     Args:
         root: An existing folder, the first of `io.tmp.dirs`.
@@ -36,19 +40,17 @@ class LocalFolder:
         remove_stale_folders(self._root, PREFIX)
 
     def path(self) -> Path:
-        """The same each time.
+        """The same each time, as long as it is there.
 
         Raises:
             ConfigError: nothing can be written there, or this worker ends.
+            Transient: nothing can be written there now, or any more.
         """
         with self._lock:
             if self._closed:
                 raise ConfigError("this TaskManager ends and keeps no state any more")
-            if self._folder is None:
-                try:
-                    self._folder = PrivateFolder(self._root, PREFIX)
-                except ConfigError as error:
-                    raise ConfigError(f"io.tmp.dirs: {error}") from error
+            if self._folder is None or not self._folder.is_there:
+                self._folder = renewed_folder(self._root, PREFIX, self._folder)
             return self._folder.path
 
     def close(self) -> None:
@@ -58,3 +60,20 @@ class LocalFolder:
             if self._folder is not None:
                 self._folder.close()
                 self._folder = None
+
+
+def renewed_folder(root: Path, prefix: str, former: PrivateFolder | None) -> PrivateFolder:
+    """A folder below one of `io.tmp.dirs`; `former`: the one before, which somebody has removed.
+
+    Raises:
+        ConfigError: nothing can be written there.
+        Transient: nothing can be written there now, or any more.
+    """
+    if former is not None:
+        former.close()
+    try:
+        return PrivateFolder(root, prefix)
+    except ConfigError as error:
+        cause = error.__cause__
+        passing = former is not None or (isinstance(cause, OSError) and cause.errno in _PASSING)
+        raise (Transient if passing else ConfigError)(f"io.tmp.dirs: {error}") from error

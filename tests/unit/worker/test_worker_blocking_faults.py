@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from worker_partitions import batch_of, create, files_in, fill_disk, flip_bit, read, seal, values_of
+from worker_partitions import ATTEMPT, batch_of, create, files_in, fill_disk, flip_bit, read, seal, values_of
 
 from unistream.base.errors import PartitionLost, Transient
+from unistream.base.ids import AttemptId
 from unistream.model.graph import Ship
 from unistream.worker.blocking_store import BlockingPartitions
 
@@ -62,6 +64,26 @@ def test_a_flipped_bit_is_found_wherever_it_is(store: BlockingPartitions, tmp_pa
             read(store)
         flip_bit(path, at)
     assert values_of(read(store)), "whole again"
+
+
+def test_a_folder_that_a_cleaner_has_removed_is_made_anew_for_what_follows(
+    store: BlockingPartitions, tmp_path: Path
+) -> None:
+    later = AttemptId(ATTEMPT.job, ATTEMPT.vertex, ATTEMPT.index, ATTEMPT.attempt + 1)
+    first, second = create(store), create(store, attempt=later)
+    for partition in (first, second):
+        partition.emit(batch_of(100))
+    seal(first)
+    (path,) = files_in(tmp_path)
+    shutil.rmtree(path.parent.parent)
+    with pytest.raises(PartitionLost, match="No such file"):
+        read(store)
+    with pytest.raises(Transient, match="cannot be written"):
+        seal(second)
+    third = create(store, attempt=later)
+    third.emit(batch_of(100))
+    seal(third)
+    assert len(values_of(read(store, attempt=later))) == 100
 
 
 @pytest.mark.parametrize(

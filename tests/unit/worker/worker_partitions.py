@@ -68,9 +68,9 @@ def seal(partition: BlockingPartition) -> None:
     partition.broadcast(EndOfPartition())
 
 
-def read(store: BlockingPartitions, subpartition: int = 0) -> list[Element]:
+def read(store: BlockingPartitions, subpartition: int = 0, attempt: AttemptId = ATTEMPT) -> list[Element]:
     """All of it."""
-    view = store.open_subpartition(channel_to(subpartition), lambda: None)
+    view = store.open_subpartition(channel_to(subpartition, attempt), lambda: None)
     assert view is not None
     found = []
     while (element := view.poll()) is not None:
