@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -63,6 +64,14 @@ class Blocklist:
             if failures and now_ms - failures[-1] <= self._rules.window_ms
         }
         return over
+
+    def shut(self, now_ms: int, hosts: Iterable[str]) -> frozenset[str]:
+        """Blocked hosts that get nothing to do: as long as one of `hosts`, which have workers, is not
+        blocked, or workers can be put elsewhere."""
+        blocked = frozenset(self.hosts(now_ms))
+        if not blocked or self._rules.elsewhere or any(host not in blocked for host in hosts):
+            return blocked
+        return frozenset()
 
     def hosts(self, now_ms: int) -> tuple[str, ...]:
         """Those that are blocked now."""

@@ -155,8 +155,9 @@ class ResourceMachine:
 
     def view(self) -> tuple[WorkerView, ...]:
         """All workers, starting ones too, in the order in which they came."""
+        shut = self._shut()
         return tuple(
-            worker.view(self._blocklist.left_ms(worker.host, self._now_ms))
+            worker.view(self._blocklist.left_ms(worker.host, self._now_ms) if worker.host in shut else 0)
             for worker in self._workers.values()
         )
 
@@ -225,7 +226,7 @@ class ResourceMachine:
         worker.slots, worker.host = event.slots, event.host
         if not self._rules.active:  # else it has what its host was told
             worker.profile = event.profile
-        if self._rules.active and self._is_blocked(worker):
+        if self._rules.active and worker.host in self._shut():
             yield from self._give_up(worker, f"it came up on {worker.host}, which is blocked")
             return
         worker.came_up(event.address, self._now_ms)
@@ -239,7 +240,8 @@ class ResourceMachine:
             return
         host = worker.host or host
         others = (w for w in self._workers.values() if w.is_up and w.host != host)
-        alternative = any(not self._is_blocked(other) for other in others)
+        blocked = self._blocklist.hosts(self._now_ms)
+        alternative = any(other.host not in blocked for other in others)
         is_new_block = self._blocklist.failed(host, self._now_ms, alternative=alternative)
         if is_new_block:
             self._failed_starts = self._no_start_before_ms = 0  # what stood in the way is avoided from now on
@@ -285,8 +287,9 @@ class ResourceMachine:
             return False
         return self._now_ms - worker.probed_ms >= interval_ms
 
-    def _is_blocked(self, worker: Worker) -> bool:
-        return self._blocklist.left_ms(worker.host, self._now_ms) > 0
+    def _shut(self) -> frozenset[str]:
+        """Hosts whose slots are not given out."""
+        return self._blocklist.shut(self._now_ms, (w.host for w in self._workers.values() if w.is_up))
 
     # --- slots --------------------------------------------------------------------------------------
 
@@ -295,8 +298,9 @@ class ResourceMachine:
         if not self._requests:
             return
         free: FreeSlots[Worker] = FreeSlots(strict=self._rules.active)
+        shut = self._shut()
         for worker in self._workers.values():
-            if worker.is_up and not self._is_blocked(worker):
+            if worker.is_up and worker.host not in shut:
                 free.add(worker.profile, worker, worker.free)
         granted: dict[JobId, list[SlotLease]] = {}
         for wanted in self._requests:
@@ -360,7 +364,7 @@ class ResourceMachine:
             task_manager=worker.id,
             slots=worker.slots,
             profile=worker.profile,
-            avoid=self._blocklist.hosts(self._now_ms),
+            avoid=tuple(sorted(self._shut())),
         )
 
     def _refuse_what_none_can_serve(self) -> Iterator[ResourceCommand]:

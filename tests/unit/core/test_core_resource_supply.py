@@ -402,6 +402,23 @@ class TestBlockedHosts:
         cluster.want("a", "0")
         assert cluster.granted
 
+    def test_it_serves_again_when_no_other_is_left(self) -> None:
+        cluster = self.cluster(active=False)
+        cluster.join("good", host="good")
+        for name in ("bad-1", "bad-2"):
+            cluster.join(name, host="bad")
+            cluster.end(name)
+        cluster.join("bad-3", host="bad")
+        cluster.want("a", "0", "1")
+        assert cluster.granted == {("a", "0"): "good"}
+        cluster.end("good")
+        assert cluster.granted == {("a", "1"): "bad-3"}
+        assert [view.blocked_ms for view in cluster.machine.view()] == [0]
+        cluster.join("bad-4", host="bad")
+        cluster.join("good-2", host="good")
+        cluster.want("a", "2", "3")
+        assert cluster.granted == {("a", "1"): "bad-3", ("a", "2"): "good-2"}, "there is another again"
+
     def test_new_workers_avoid_it_and_one_that_comes_up_there_is_sent_away(self) -> None:
         cluster = self.cluster(elsewhere=True)
         for _ in range(2):
