@@ -75,6 +75,7 @@ class RegionScheduler:
         self._endless = frozenset(endless_vertices(run.graph))
         self._waiting: dict[int, _Bulk] = {}
         self._last_bulk = -1
+        self._not_started = ""  # why the latest worker that was to bring slots did not come up
         self._restores: dict[SubtaskId, TaskRestore] = {}
 
     # --- scheduling -------------------------------------------------------------------------------
@@ -166,6 +167,7 @@ class RegionScheduler:
     # --- slots ------------------------------------------------------------------------------------
 
     def granted(self, leases: tuple[SlotLease, ...]) -> None:
+        self._not_started = ""
         unwanted = self._slots.grant(leases)
         if unwanted:
             self._outbox.add(ReleaseSlots(requests=unwanted))
@@ -216,7 +218,9 @@ class RegionScheduler:
         requests = [self._slots.describe(piece) for piece in missing]
         failure = TaskFailure(
             kind="NoResourceAvailable",
-            message=missing_slots_text(requests, len(own), self._settings.slot_request_timeout_ms),
+            message=missing_slots_text(
+                requests, len(own), self._settings.slot_request_timeout_ms, self._not_started
+            ),
         )
         return failure, self._executions[bulk.subtasks[0]]
 
@@ -251,6 +255,8 @@ class RegionScheduler:
 
     def lost(self, task_manager: TaskManagerId, reason: str) -> list[Execution]:
         """A worker is gone with all that ran there; returns what failed by that."""
+        if not self._slots.is_on(task_manager):
+            self._not_started = reason
         self._slots.lost(task_manager)
         victims = []
         for execution in self._executions:

@@ -249,7 +249,8 @@ class ResourceMachine:
             pause_ms = min(START_PAUSE_MS_MIN * 2**self._failed_starts, START_PAUSE_MS_MAX)
             self._failed_starts = min(self._failed_starts + 1, 16)
             self._no_start_before_ms = self._now_ms + pause_ms
-        yield AnnounceLoss(task_manager=task_manager, reason=reason, jobs=worker.jobs)
+        jobs = worker.jobs if worker.is_up else self._requests.jobs  # those had waited for it
+        yield AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs)
 
     def _look_at(self, worker: Worker) -> Iterator[ResourceCommand]:
         """Is it alive, is it needed, is it time to ask it?"""

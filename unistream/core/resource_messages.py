@@ -163,7 +163,8 @@ class SlotsUnfulfillable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnounceLoss:
-    """Tell every job that has leases there, or claims it."""
+    """Tell every job that has leases there, or claims it; of a worker that never came up, every job that
+    waits for slots."""
 
     task_manager: TaskManagerId
     reason: str

@@ -103,13 +103,20 @@ def _described(count: int, group: str, profile: ResourceProfile) -> str:
     return f"{text} with {describe(profile)}{'' if count == 1 else ' each'}"
 
 
-def missing_slots_text(missing: Sequence[SlotRequest], wanted: int, timeout_ms: int) -> str:
+def missing_slots_text(
+    missing: Sequence[SlotRequest], wanted: int, timeout_ms: int, not_started: str = ""
+) -> str:
     """What to say when `slot.request.timeout` is over: how many slots of `wanted` are missing, of which
-    profile, and what to do."""
-    return (
+    profile, and what to do. `not_started`: why a worker that was to bring some did not come up."""
+    said = (
         f"{len(missing)} of {wanted} slots are missing after {timeout_ms} ms (slot.request.timeout): "
-        f"{describe_requests(missing)}; start more workers, give them more slots "
-        "(taskmanager.numberOfTaskSlots) or lower the parallelism"
+        f"{describe_requests(missing)}; "
+    )
+    if not_started:
+        return f"{said}a worker was started for them and did not come up: {not_started}"
+    return (
+        f"{said}start more workers, give them more slots (taskmanager.numberOfTaskSlots) or lower the "
+        "parallelism"
     )
 
 

@@ -169,6 +169,10 @@ class SlotPool:
         self._lost |= {piece: lease.request for piece, lease in lost.items()}
         self._leases = {p: lease for p, lease in self._leases.items() if p not in lost}
 
+    def is_on(self, task_manager: TaskManagerId) -> bool:
+        """It has a lease there."""
+        return any(lease.task_manager == task_manager for lease in self._leases.values())
+
     def slices_on(self, task_managers: frozenset[TaskManagerId]) -> frozenset[Slice]:
         """Slices whose lease is there."""
         return frozenset(p for p, lease in self._leases.items() if lease.task_manager in task_managers)

@@ -45,6 +45,11 @@ class SlotRequests:
         """Is it open?"""
         return request in self._open
 
+    @property
+    def jobs(self) -> tuple[JobId, ...]:
+        """Those that wait, in the order in which they have begun to."""
+        return tuple(dict.fromkeys(request.job for request in self))
+
     def is_known(self, request: RequestId) -> bool:
         """It is open, or has a lease."""
         return request in self._ages

@@ -6,7 +6,7 @@ import pytest
 from core_cluster import Cluster, grouped, pipelines, settings
 from msgspec import structs
 
-from unistream.base.ids import AllocationId
+from unistream.base.ids import AllocationId, TaskManagerId
 from unistream.core import job_messages as jm
 from unistream.core.slot_matching import missing_slots_text
 from unistream.model.graph import JobGraph, JobType
@@ -123,6 +123,29 @@ def test_a_stage_has_the_slot_of_the_one_before_if_it_is_big_enough(
     failure = cluster.machine.view().failure
     assert failure is not None
     assert "1 slot of slot sharing group 'b' with 1 cpu core" in failure.message
+
+
+def test_it_is_said_why_a_worker_did_not_come_up() -> None:
+    cluster = Cluster(narrow(pipelines(1)), settings(ONCE))
+    cluster.handle(jm.Started())
+    asked = list(cluster.wanted.values())
+    for reason in ("exited with code 1", "exited with code 2"):
+        cluster.handle(jm.TaskManagerLost(task_manager=TaskManagerId("never"), reason=reason))
+    assert cluster.machine.view().failure is None, "others may come up yet"
+    cluster.fire(jm.TimerKind.SLOT_REQUEST)
+    failure = cluster.machine.view().failure
+    assert failure is not None
+    assert failure.message == missing_slots_text(asked, 1, 5_000, "exited with code 2")
+    assert failure.message.endswith("did not come up: exited with code 2")
+    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.grant()
+    cluster.settle()
+    assert cluster.state == "RUNNING"
+    cluster.lose("tm0")
+    cluster.settle_without("grant")
+    assert cluster.ended is not None
+    assert cluster.ended.failure is not None
+    assert "did not come up" not in cluster.ended.failure.message, "that is over"
 
 
 def test_what_was_lost_with_its_worker_is_asked_for_at_its_former_age() -> None:

@@ -199,6 +199,17 @@ class TestProfiles:
         cluster.want("b", "0")
         assert cluster.granted == {("b", "0"): "small"}
 
+    def test_who_waits_hears_of_a_worker_that_did_not_come_up(self) -> None:
+        cluster = Cluster(slots=2)
+        cluster.want("a", "0")
+        cluster.join_all()
+        for job in ("b", "c", "d"):
+            cluster.want(job, "0")
+        (worker,) = cluster.starting
+        cluster.give_back("c", "0")
+        cluster.end(worker)
+        assert [(loss.task_manager, loss.jobs) for loss in cluster.losses] == [(worker, ("d",))]
+
     def test_what_no_worker_can_have_is_answered_at_once(self) -> None:
         cluster = Cluster(largest=BIG)
         cluster.want("a", "0", "1", profile=HUGE)
