@@ -182,6 +182,7 @@ class RegionScheduler:
             if not self._slots.missing(bulk.subtasks):
                 del self._waiting[bulk.id]
                 self._outbox.add(CancelTimer(Timer(TimerKind.SLOT_REQUEST, bulk.id)))
+                self._slots.used(bulk.subtasks)
                 self._deployer.deploy(bulk.subtasks, self._restores)
 
     def _busy(self, reserved: Iterable[SubtaskId]) -> frozenset[Slice]:

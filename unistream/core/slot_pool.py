@@ -226,6 +226,11 @@ class SlotPool:
             return released, None
         return released, min(self._idle_since_ms.values()) + self._idle_timeout_ms - now_ms
 
+    def used(self, subtasks: Iterable[SubtaskId]) -> None:
+        """Their slots have something to do: they are not idle until that has ended."""
+        for subtask in subtasks:
+            self._idle_since_ms.pop(self.slice_of(subtask), None)
+
     def place(self, subtask: SubtaskId) -> Place:
         """Where `subtask` is to run; call only when nothing is missing for it."""
         lease = self._leases[self.slice_of(subtask)]

@@ -6,9 +6,10 @@ import pytest
 from core_cluster import Cluster, grouped, pipelines, settings
 from msgspec import structs
 
-from unistream.base.ids import AllocationId, TaskManagerId
+from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
 from unistream.core import job_messages as jm
 from unistream.core.slot_matching import missing_slots_text
+from unistream.core.slot_pool import SlotPool
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
@@ -57,15 +58,18 @@ def grant(cluster: Cluster, group: str, worker: str, profile: ResourceProfile, *
     key = next(key for key, request in cluster.wanted.items() if request.group == group)
     del cluster.wanted[key]
     cluster.add_worker(worker)
-    lease = jm.SlotLease(
-        request=key,
+    cluster.handle(jm.SlotsGranted(leases=(lease(worker, key, profile, strict=strict),)))
+
+
+def lease(worker: str, request: str, profile: ResourceProfile, *, strict: bool) -> jm.SlotLease:
+    return jm.SlotLease(
+        request=request,
         allocation=AllocationId(f"a-{worker}"),
-        task_manager=worker,  # type: ignore[arg-type]
+        task_manager=TaskManagerId(worker),
         address=f"unix:{worker}",
         profile=profile,
         strict=strict,
     )
-    cluster.handle(jm.SlotsGranted(leases=(lease,)))
 
 
 def test_a_stage_does_not_wait_for_the_slot_of_what_never_ends() -> None:
@@ -104,7 +108,9 @@ def test_stages_wait_for_each_other_as_long_as_it_takes() -> None:
         pytest.param(BIG, ANY_PROFILE, BIG, True, True, id="any will do"),
         pytest.param(SMALL, BIG, SMALL, True, False, id="too small"),
         pytest.param(ANY_PROFILE, BIG, ANY_PROFILE, True, False, id="not told, and made to a measure"),
-        pytest.param(ANY_PROFILE, BIG, ANY_PROFILE, False, True, id="not told, of a worker that came by itself"),
+        pytest.param(
+            ANY_PROFILE, BIG, ANY_PROFILE, False, True, id="not told, of a worker that came by itself"
+        ),
     ],
 )
 def test_a_stage_has_the_slot_of_the_one_before_if_it_is_big_enough(
@@ -189,3 +195,16 @@ def test_regions_that_wait_for_each_others_slots_do_not_wait_for_ever() -> None:
     assert {task.deployment.vertex.name for task in cluster.tasks.values()} | {
         cluster.graph.vertex(attempt.vertex).name for attempt in cluster.finished
     } >= {"source1", "map1"}
+
+
+def test_a_slot_that_was_used_again_is_idle_from_then_on() -> None:
+    graph = two_stages()
+    pool = SlotPool(graph, 7_000)
+    source = SubtaskId(graph.vertices[0].id, 0)
+    (request,) = pool.require([source])
+    pool.grant([lease("tm", request.key, ANY_PROFILE, strict=True)])
+    nobody: frozenset[tuple[str, int]] = frozenset()
+    assert pool.release_idle(nobody, 0) == ((), 7_000)
+    pool.used([source])
+    assert pool.release_idle(nobody, 6_000) == ((), 7_000), "from 6 s on"
+    assert pool.release_idle(nobody, 13_000) == ((request.key,), None)
