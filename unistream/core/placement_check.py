@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from unistream.base.config import BATCH_SHUFFLE_MODE, RUNTIME_MODE, TASK_SLOTS
+from unistream.base.config import BATCH_SHUFFLE_MODE, RUNTIME_MODE, TASK_SLOTS, Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
+from unistream.core.memory import memory_plan
 from unistream.core.regions import check_regions
-from unistream.core.slot_matching import describe, serves
+from unistream.core.slot_matching import describe, profile_for, serves
 from unistream.core.slot_sharing import REGION_MARK
 from unistream.core.topology import Topology
+from unistream.core.worker_resources import config_with
 from unistream.model.graph import JobGraph, JobType, JobVertex
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
@@ -149,14 +151,42 @@ def check_profiles(graph: JobGraph, share: ResourceProfile, largest: ResourcePro
     for group, profile in graph.profiles.items():
         if serves(share, profile, strict=True) or profile.fits_in(largest):
             continue
-        operators = [vertex.name for vertex in graph.vertices if vertex.slot_sharing_group == group]
         there = [describe(offer) for offer in dict.fromkeys((share, largest)) if not offer.is_unknown]
         raise ConfigError(
-            f"operator {operators[0] if operators else '?'!r}: slot sharing group {_plain(group)!r} needs "
+            f"operator {_operator_of(graph, group)!r}: slot sharing group {_plain(group)!r} needs "
             f"{describe(profile)} in one slot, and no worker can serve that: with {TASK_SLOTS.key}={slots} "
             f"a slot has at most {' or '.join(there)}; lower what its SlotSharingGroup(...) asks for, lower "
             f"{TASK_SLOTS.key}, or make workers larger"
         )
+
+
+def check_measures(graph: JobGraph, config: Configuration, share: ResourceProfile) -> None:
+    """Workers that are started for a profile can be: what their options fix leaves room for the rest.
+
+    Args:
+        graph: A checked one.
+        config: Of the cluster's workers.
+        share: What one slot of a worker has as it is configured.
+
+    Raises:
+        ConfigError: names the group, one of its operators and the options.
+    """
+    for group, profile in graph.profiles.items():
+        if serves(share, profile, strict=True):
+            continue
+        values = config_with(profile_for(profile, share), 1, config.to_dict())
+        try:
+            memory_plan(Configuration(values), 1)
+        except ConfigError as error:
+            raise ConfigError(
+                f"operator {_operator_of(graph, group)!r}: slot sharing group {_plain(group)!r} needs "
+                f"{describe(profile)} in one slot, and no worker of that size can be made: {error}; raise "
+                "what its SlotSharingGroup(...) asks for, or lower what the cluster's options ask for"
+            ) from error
+
+
+def _operator_of(graph: JobGraph, group: str) -> str:
+    return next((vertex.name for vertex in graph.vertices if vertex.slot_sharing_group == group), "?")
 
 
 def slot_share(worker: ResourceProfile, slots: int) -> ResourceProfile:

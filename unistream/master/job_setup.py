@@ -41,7 +41,8 @@ from unistream.core.heartbeat_terms import heartbeat_terms
 from unistream.core.job_machine import JobMachine
 from unistream.core.job_settings import JobSettings, RestorePoint
 from unistream.core.max_parallelism import adapt_max_parallelism
-from unistream.core.placement_check import check_profiles
+from unistream.core.memory import memory_plan
+from unistream.core.placement_check import check_measures, check_profiles
 from unistream.core.resource_machine import ResourceMachine
 from unistream.core.resource_workers import ResourceRules
 from unistream.core.worker_resources import slot_profile
@@ -132,7 +133,9 @@ def prepare(
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
     slots = cluster.get(TASK_SLOTS)
     if services.traits.active:  # else workers of any size may come yet
-        check_profiles(request.graph, slot_profile(cluster, slots), services.traits.largest, slots)
+        share = slot_profile(cluster, slots)
+        check_profiles(request.graph, share, services.traits.largest, slots)
+        check_measures(request.graph, cluster, share)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
     restore = _restore_point(storage, request.savepoint, claimed=config.get(CLAIM_MODE) == "CLAIM")
@@ -249,6 +252,8 @@ def create_resource_machine(
     """
     traits = traits or HostTraits()
     slots, heartbeat = config.get(TASK_SLOTS), heartbeat_terms(config)
+    if traits.active:
+        memory_plan(config, slots)  # else every worker would end with this error, in a log of its own
     startup_ms = config.find(STANDALONE_STARTUP)
     return ResourceMachine(
         slots_per_worker=slots,

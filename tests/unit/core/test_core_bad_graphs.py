@@ -9,10 +9,12 @@ import pytest
 from core_graphs import BOUNDED, UNBOUNDED, edges, job_of, line, node
 from msgspec import structs
 
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
 from unistream.core.graph_check import check
-from unistream.core.placement_check import check_profiles, slot_share
+from unistream.core.placement_check import check_measures, check_profiles, slot_share
+from unistream.core.worker_resources import slot_profile
 from unistream.model.graph import JobGraph, JobType, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
@@ -262,6 +264,40 @@ def test_profiles_against_workers(
             ConfigError, match=r"operator 'a -> b': .*group 'heavy' needs .*numberOfTaskSlots"
         ):
             check_profiles(job, share, largest, 1)
+
+
+@pytest.mark.parametrize(
+    ("needs", "config", "text"),
+    [
+        pytest.param(MIB_512, {}, None, id="the defaults"),
+        pytest.param(CORES_8, {"taskmanager.memory.network.min": "300 mb"}, None, id="of any memory"),
+        pytest.param(MIB_512, {"taskmanager.memory.network.min": "300 mb"}, None, id="just enough"),
+        pytest.param(
+            MIB_512,
+            {"taskmanager.memory.network.min": "400 mb"},
+            "taskmanager.memory.network.",
+            id="too little",
+        ),
+        pytest.param(
+            MIB_512,
+            {"taskmanager.memory.network.min": "400 mb", "taskmanager.memory.process.size": "4 gb"},
+            None,
+            id="what there is will do",
+        ),
+    ],
+)
+def test_a_profile_of_which_no_worker_can_be_made(
+    needs: ResourceProfile, config: dict[str, str], text: str | None
+) -> None:
+    job = job_of(line(a={"slot_sharing_group": "heavy"}, graph={"profiles": {"heavy": needs}}))
+    values = Configuration(config)
+    if text is None:
+        check_measures(job, values, slot_profile(values, 1))
+    else:
+        with pytest.raises(
+            ConfigError, match=rf"operator 'a -> b': .*group 'heavy' needs 512 MiB.*{text}.*SlotSharingGroup"
+        ):
+            check_measures(job, values, slot_profile(values, 1))
 
 
 def test_the_share_of_a_slot_is_what_a_profile_is_compared_with() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from unistream.base.config import Configuration
 from unistream.base.crash_points import (
     DIRECTORY_VARIABLE,
     POINTS_VARIABLE,
@@ -19,11 +20,13 @@ from unistream.base.crash_points import (
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.job_messages import AnswerRequest
+from unistream.master.job_setup import create_resource_machine
 from unistream.master.open_requests import OpenRequests
 from unistream.master.ordered import OrderedWorker, Pool
 from unistream.master.senders import Failed, Senders
 from unistream.master.timers import Mailbox
 from unistream.model import messages as mm
+from unistream.port.host import HostTraits
 
 WAIT_S = 20.0
 WORKER = TaskManagerId("tm")
@@ -254,3 +257,10 @@ class TestCrashPoints:
         monkeypatch.setenv(POINTS_VARIABLE, "here:x")
         with pytest.raises(ConfigError, match="here:x"):
             crash_point("here")
+
+
+def test_options_of_memory_that_contradict_each_other_end_the_cluster_and_not_each_worker() -> None:
+    config = Configuration({"taskmanager.memory.network.min": "2 gb"})
+    with pytest.raises(ConfigError, match=r"taskmanager\.memory\.network"):
+        create_resource_machine(config, lambda: "id", None, HostTraits(active=True))
+    create_resource_machine(config, lambda: "id", None, HostTraits(active=False))  # workers have their own
