@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ from unistream.port.host import TaskManagerSpec
 pytestmark = pytest.mark.spark
 
 START_S = 60
+RESTART_S = 150  # with another JVM; a busy machine takes its time
 WAIT_S = 20
 
 
@@ -70,6 +72,41 @@ def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path:
         assert children() - before == set()
         assert not any(process.is_running() for process in started)
         assert losses.qsize() == 2
+    master.server.close()
+
+
+def kill_jvm() -> None:
+    for process in children():
+        if "java" in process.name():
+            process.kill()
+            process.wait(WAIT_S)
+
+
+def stop_context() -> None:
+    from pyspark import SparkContext
+
+    SparkContext.getOrCreate().stop()
+
+
+@pytest.mark.parametrize("end", [kill_jvm, stop_context])
+@pytest.mark.timeout(600)
+def test_when_spark_has_ended_the_next_worker_begins_a_new_one(end: Callable[[], None]) -> None:
+    from unistream.host.spark import SparkHost
+
+    master, before = Master(), children()
+    losses: queue.Queue[tuple[str, ...]] = queue.Queue()
+    host = SparkHost(lambda *lost: losses.put(lost), master="local[*]", workers_max=2, config={})
+    try:
+        host.start(TaskManagerSpec(id=TaskManagerId("tm-1"), master=master.server.address, slots=1))
+        master.pids.get(timeout=RESTART_S)
+        end()
+        name, reason, _ = losses.get(timeout=RESTART_S)
+        assert (name, reason.partition(" (")[0]) == ("tm-1", "Spark has ended")
+        host.start(TaskManagerSpec(id=TaskManagerId("tm-2"), master=master.server.address, slots=1))
+        assert psutil.Process(master.pids.get(timeout=RESTART_S)) in children()
+    finally:
+        host.close()
+    assert children() - before == set()
     master.server.close()
 
 

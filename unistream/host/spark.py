@@ -21,20 +21,15 @@ import contextlib
 import logging
 import os
 import re
-import shutil
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-import pyspark
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import RDD, InheritableThread, SparkConf, SparkContext, TaskContext
+from pyspark import RDD, TaskContext
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
@@ -46,37 +41,19 @@ from unistream.host.executor import executor_host
 from unistream.host.logs import log_path
 from unistream.host.processes import Processes, below
 from unistream.host.roster import Roster
-from unistream.host.spark_placement import Placement
+from unistream.host.spark_application import LiveSpark, SparkApplication, in_words, is_local
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.worker.allocator import choose_allocator
 
 RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
 CANCEL_S: Final = 10.0  # Spark kills the Python worker of a cancelled task after a pause of its own
 CANCEL_REPEAT_S: Final = 0.5  # a group that is cancelled before its job is known to Spark runs all the same
-JVM_EXIT_S: Final = 10.0
 PROCESS_EXIT_S: Final = 0.5  # for a worker whose job has ended to end by itself, before it is killed
-WORKERS_EXIT_S: Final = 5.0  # they follow their JVM at once
 
 _LOG: Final = logging.getLogger("unistream.host")
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
-_LOCAL: Final = re.compile(r"^local(\[.*\])?$")
 _TASK_HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor ")
 """In Spark's text of a task that failed: on which host."""
-
-_DEFAULTS: Final = {
-    "spark.app.name": "unistream",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.python.worker.reuse": "false",  # a TaskManager's process is never another one's
-    "spark.python.task.killTimeout": "500ms",
-    "spark.task.maxFailures": "1",
-}
-_LOCAL_DEFAULTS: Final = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "512m",  # the JVM only relays a line of text for each worker
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parent}/log4j2.properties",
-}
 
 
 class SparkHost:
@@ -99,11 +76,8 @@ class SparkHost:
             raise ConfigError(f"a host needs room for at least one worker, not {workers_max}")
         self._on_lost = on_lost
         self._workers: Roster[_Worker] = Roster()
-        self._owns_gateway = SparkContext._gateway is None
-        self._owns_context = SparkContext._active_spark_context is None
-        self._context = _context(master, workers_max, config, may_end_jvm=self._owns_gateway)
-        self._claims = Claims() if _LOCAL.match(master) else None
-        self._placement = None if _LOCAL.match(master) else Placement(self._context)
+        self._application = SparkApplication(master, workers_max, config)
+        self._claims = Claims() if is_local(master) else None
 
     def start(self, spec: TaskManagerSpec) -> None:
         """Returns at once.
@@ -115,9 +89,7 @@ class SparkHost:
         self._workers.add(spec.id, lambda: self._worker(spec)).start()
 
     def _worker(self, spec: TaskManagerSpec) -> _Worker:
-        return _Worker(
-            spec, self._context, claims=self._claims, placement=self._placement, on_lost=self._on_lost
-        )
+        return _Worker(spec, self._application, claims=self._claims, on_lost=self._on_lost)
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """Cancels its job, unless it ends within RELEASE_GRACE_S; returns at once."""
@@ -136,37 +108,31 @@ class SparkHost:
             worker.join(CANCEL_S)
         if self._claims is not None:
             self._claims.close()
-        if self._owns_context:
-            workers_of_spark = Processes(below(_jvm_pid(self._context)))
-            self._context.stop()
-            if self._owns_gateway:
-                _end_jvm()
-                workers_of_spark.end(WORKERS_EXIT_S)
+        self._application.close()
 
 
 class _Worker:
-    """One Spark job and the thread that waits for it. It has `claims` in local mode, else a `placement`."""
+    """One Spark job and the thread that waits for it. It has `claims` in local mode."""
 
     def __init__(
         self,
         spec: TaskManagerSpec,
-        context: SparkContext,
+        application: SparkApplication,
         *,
         claims: Claims | None,
-        placement: Placement | None,
         on_lost: LostListener,
     ) -> None:
         self._spec = spec
-        self._context = context
+        self._application = application
+        self._spark: LiveSpark | None = None  # where its job was given to
         self._claims = claims
-        self._placement = placement
         self._on_lost = on_lost
         self._failed_on = ""
         self._group = f"unistream-{spec.id}"
         self._stopping = threading.Event()
         self._ended = threading.Event()
-        # Inheritable: the job group is a property of the thread's own twin in the JVM.
-        self._thread = InheritableThread(target=self._run, name=f"worker-{spec.id}", daemon=True)
+        # The job group is a property of the thread's own twin in the JVM.
+        self._thread = threading.Thread(target=self._run, name=f"worker-{spec.id}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -189,8 +155,9 @@ class _Worker:
         for _ in range(int(CANCEL_S / CANCEL_REPEAT_S)):
             if self._ended.is_set():
                 return
-            with contextlib.suppress(Py4JError, OSError):  # the JVM itself is gone: then so is the job
-                self._context.cancelJobGroup(self._group)
+            if self._spark is not None:
+                with contextlib.suppress(Py4JError, OSError, AttributeError):  # Spark is gone: so is the job
+                    self._spark.context.cancelJobGroup(self._group)
             self._ended.wait(CANCEL_REPEAT_S)
         _LOG.error("event=spark_cancel_timeout task_manager=%s", self._spec.id)
 
@@ -211,26 +178,39 @@ class _Worker:
         order = WorkerOrder(spec=self._spec, claim_folder=folder)
         reason = "its Spark job ended"
         try:
-            self._context.setJobGroup(self._group, f"TaskManager {self._spec.id}", interruptOnCancel=True)
-            self._order(msgspec.json.encode(order)).foreachPartition(run_in_task)
+            spark = self._spark = self._application.living()
+            spark.context.setJobGroup(self._group, f"TaskManager {self._spec.id}", interruptOnCancel=True)
+            if self._stopping.is_set():  # meanwhile: a new Spark takes its time
+                reason = "it was stopped before it had begun"
+            else:
+                self._order(spark, msgspec.json.encode(order)).foreachPartition(run_in_task)
         except Exception as error:
-            reason = f"its Spark job failed: {_in_words(error)}"
-            self._failed_on = "" if self._placement is None else _failed_on(error)
-            if self._stopping.is_set():
-                reason = "its Spark job was cancelled after it was told to stop"
+            reason = self._in_words(error)
         self._end_process()
         return reason
 
-    def _order(self, text: bytes) -> RDD[bytes]:
-        if self._placement is None:
-            return self._context.parallelize([text], 1)
+    def _in_words(self, error: Exception) -> str:
+        if self._stopping.is_set():
+            return "its Spark job was cancelled after it was told to stop"
+        if self._spark is None:
+            return f"it could not be started: {in_words(error)}"
+        if not self._spark.lives:
+            return "Spark has ended (its JVM or its context), and its workers with it"
+        self._failed_on = "" if self._spark.placement is None else _failed_on(error)
+        return f"its Spark job failed: {in_words(error)}"
+
+    def _order(self, spark: LiveSpark, text: bytes) -> RDD[bytes]:
+        if spark.placement is None:
+            return spark.context.parallelize([text], 1)
         cores = cpu_threads(Configuration(self._spec.config))
-        return self._placement.order(text, cores=cores, avoid=self._spec.avoid)
+        return spark.placement.order(text, cores=cores, avoid=self._spec.avoid)
 
     def _end_process(self) -> None:
         """Spark says that a job is cancelled seconds before it kills the process; this waits for no Spark."""
         pid = self._claims.withdraw(self._spec.id) if self._claims is not None else None
-        if pid is not None and pid in below(_jvm_pid(self._context)):  # else: its number may be another's
+        if (
+            pid is not None and self._spark is not None and pid in below(self._spark.jvm_pid)
+        ):  # else: its number may be another's
             Processes([pid]).end(PROCESS_EXIT_S)
 
 
@@ -270,92 +250,9 @@ def run_in_task(orders: Iterator[bytes]) -> None:
         raise Unreachable(f"the TaskManager ended with code {code}; its log says why")
 
 
-# --- Spark itself ---------------------------------------------------------------------------------
-
-
-def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_end_jvm: bool) -> SparkContext:
-    _check_java()
-    local = _LOCAL.match(master) is not None
-    if local:
-        os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark takes the system's python3
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        master = f"local[{2 * workers_max},1]"
-    else:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = _DEFAULTS | (_LOCAL_DEFAULTS if local else {})
-    settings |= {key: value for key, value in config.items() if key.startswith("spark.")}
-    settings["spark.master"] = master
-    try:
-        with _own_interrupt_handler():
-            return SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
-    except Exception as error:
-        if may_end_jvm:
-            _end_jvm()
-        raise ConfigError(
-            f"Spark {pyspark.__version__} does not start with master {master!r}: {_in_words(error)}"
-        ) from error
-
-
-@contextlib.contextmanager
-def _own_interrupt_handler() -> Iterator[None]:
-    """Keeps the program's SIGINT handler: pyspark puts one in its place that cancels all Spark jobs, and with
-    them the workers, before a job could be stopped in order."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # there pyspark sets none
-        return
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-
-
-def _check_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else "java"
-    if shutil.which(java) is None:
-        where = f"JAVA_HOME is {home}, but {java} is no program" if home else "there is no java on the PATH"
-        raise ConfigError(f"Spark needs Java 17 or later: {where}")
-
-
-def _jvm_pid(context: SparkContext) -> int:
-    return int(context._jvm.java.lang.ProcessHandle.current().pid())
-
-
-def _end_jvm() -> None:
-    """Ends the JVM that pyspark has started in this process, which otherwise lives as long as Python."""
-    gateway: Any = SparkContext._gateway
-    if gateway is None:
-        return
-    SparkContext._gateway = SparkContext._jvm = None
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    with contextlib.suppress(Py4JError, OSError):
-        gateway.shutdown()
-    if process is None:
-        return
-    if process.stdin is not None:
-        process.stdin.close()  # the JVM ends at the end of its input
-    try:
-        process.wait(JVM_EXIT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait(JVM_EXIT_S)
-
-
 def _failed_on(error: Exception) -> str:
     """The executor's host of a task that failed; "": it failed nowhere, such as for want of executors."""
     if not isinstance(error, Py4JJavaError):
         return ""
     found = _TASK_HOST.search(str(error.java_exception.getMessage()))
     return found[1] if found is not None else ""
-
-
-def _in_words(error: Exception) -> str:
-    """The one line of a Spark failure that a person needs."""
-    if not isinstance(error, Py4JJavaError):
-        return str(error).partition("\n")[0] or type(error).__name__
-    text = str(error.java_exception.getMessage())
-    if "Python worker exited unexpectedly" in text:
-        return "its Python worker process ended unexpectedly (crashed or killed)"
-    python = re.findall(r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)$", text, re.MULTILINE)
-    return str(python[-1]) if python else text.partition("\n")[0]

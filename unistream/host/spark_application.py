@@ -1,0 +1,237 @@
+"""The Spark that a host runs its workers in: the context of this process, or one of its own.
+
+A context ends without anybody's asking: its JVM is killed, the Spark master removes an application whose
+executors keep failing, a program stops the context that it shares with its cluster. Its workers are gone
+then, and no other can begin. So whoever starts a worker asks for the context that there is now, and a new
+one takes the place of one that has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyspark
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.host.processes import Processes, below
+from unistream.host.spark_placement import Placement
+
+JVM_EXIT_S: Final = 10.0
+WORKERS_EXIT_S: Final = 5.0  # they follow their JVM at once
+
+_LOG: Final = logging.getLogger("unistream.host")
+_LOCAL: Final = re.compile(r"^local(\[.*\])?$")
+
+_DEFAULTS: Final = {
+    "spark.app.name": "unistream",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "false",  # a TaskManager's process is never another one's
+    "spark.python.task.killTimeout": "500ms",
+    "spark.task.maxFailures": "1",
+}
+_LOCAL_DEFAULTS: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",  # the JVM only relays a line of text for each worker
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).parent}/log4j2.properties",
+}
+
+
+def is_local(master: str) -> bool:
+    """Spark's threads in this machine's JVM are the places for workers."""
+    return _LOCAL.match(master) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSpark:
+    """A context, as long as it lives. `placement` None: local mode. `owned`: it was begun here; `jvm_owned`:
+    so was its JVM."""
+
+    context: SparkContext
+    placement: Placement | None
+    jvm_pid: int
+    owned: bool
+    jvm_owned: bool
+
+    @property
+    def lives(self) -> bool:
+        """Jobs can be given to it."""
+        if getattr(self.context, "_jsc", None) is None:
+            return False
+        try:
+            return not self.context._jsc.sc().isStopped()
+        except (Py4JError, OSError):  # the JVM is gone
+            return False
+
+
+class SparkApplication:
+    """Thread-safe.
+
+    Args:
+        master: A Spark master; `local` and `local[...]` are sized by `workers_max`.
+        workers_max: How many workers are asked for at the same time.
+        config: Its keys that begin with `spark.` go to Spark.
+
+    Raises:
+        ConfigError: Spark does not start (no Java, a master that is not there).
+    """
+
+    def __init__(self, master: str, workers_max: int, config: Mapping[str, str]) -> None:
+        self._master = master
+        self._workers_max = workers_max
+        self._config = dict(config)
+        self._lock = threading.Lock()  # held while Spark starts: seconds, a minute where no master answers
+        self._closed = False
+        self._spark = self._begin()
+
+    def living(self) -> LiveSpark:
+        """The context that there is, or a new one; that takes its time.
+
+        Raises:
+            ConfigError: Spark does not start.
+            Unreachable: it was closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise Unreachable("this host is closed")
+            if not self._spark.lives:
+                _LOG.warning("event=spark_ended action=start_again application=%s", self._master)
+                _forget_dead(self._spark)
+                self._spark = self._begin(jvm_owned=self._spark.jvm_owned)
+            return self._spark
+
+    def close(self) -> None:
+        """Ends the context and its JVM if they were begun here. May be called again."""
+        with self._lock:
+            if self._closed or not self._spark.owned:
+                self._closed = True
+                return
+            self._closed = True
+            workers = Processes(below(self._spark.jvm_pid))
+            _stop(self._spark.context)
+            if self._spark.jvm_owned:
+                end_jvm()
+                workers.end(WORKERS_EXIT_S)
+
+    def _begin(self, *, jvm_owned: bool = False) -> LiveSpark:
+        jvm_owned |= SparkContext._gateway is None
+        owned = SparkContext._active_spark_context is None
+        context = _context(self._master, self._workers_max, self._config, may_end_jvm=jvm_owned)
+        pid = int(context._jvm.java.lang.ProcessHandle.current().pid())
+        placement = None if is_local(self._master) else Placement(context)
+        return LiveSpark(context, placement, pid, owned, jvm_owned)
+
+
+def _forget_dead(spark: LiveSpark) -> None:
+    """So that pyspark begins anew, with a new JVM if the old one is gone."""
+    with SparkContext._lock:
+        if SparkContext._active_spark_context is spark.context:
+            _stop(spark.context)
+        gateway: Any = SparkContext._gateway
+        if gateway is None:
+            return
+        try:
+            gateway.jvm.java.lang.ProcessHandle.current().pid()
+        except (Py4JError, OSError):
+            end_jvm()
+
+
+def _stop(context: SparkContext) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # pyspark's words for a JVM that is gone
+        for _ in range(2):  # the first call stumbles over such a JVM, halfway
+            with contextlib.suppress(Py4JError, OSError):
+                context.stop()
+
+
+def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_end_jvm: bool) -> SparkContext:
+    _check_java()
+    local = is_local(master)
+    if local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # else Spark takes the system's python3
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        master = f"local[{2 * workers_max},1]"
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = _DEFAULTS | (_LOCAL_DEFAULTS if local else {})
+    settings |= {key: value for key, value in config.items() if key.startswith("spark.")}
+    settings["spark.master"] = master
+    try:
+        with _own_interrupt_handler():
+            return SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
+    except Exception as error:
+        if may_end_jvm:
+            end_jvm()
+        raise ConfigError(
+            f"Spark {pyspark.__version__} does not start with master {master!r}: {in_words(error)}"
+        ) from error
+
+
+@contextlib.contextmanager
+def _own_interrupt_handler() -> Iterator[None]:
+    """Keeps the program's SIGINT handler: pyspark puts one in its place that cancels all Spark jobs, and with
+    them the workers, before a job could be stopped in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # there pyspark sets none
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _check_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else "java"
+    if shutil.which(java) is None:
+        where = f"JAVA_HOME is {home}, but {java} is no program" if home else "there is no java on the PATH"
+        raise ConfigError(f"Spark needs Java 17 or later: {where}")
+
+
+def end_jvm() -> None:
+    """Ends the JVM that pyspark has started in this process, which otherwise lives as long as Python."""
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+    if process is None:
+        return
+    if process.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()  # the JVM ends at the end of its input
+    try:
+        process.wait(JVM_EXIT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(JVM_EXIT_S)
+
+
+def in_words(error: Exception) -> str:
+    """The one line of a Spark failure that a person needs."""
+    if not isinstance(error, Py4JJavaError):
+        return str(error).partition("\n")[0] or type(error).__name__
+    text = str(error.java_exception.getMessage())
+    if "Python worker exited unexpectedly" in text:
+        return "its Python worker process ended unexpectedly (crashed or killed)"
+    python = re.findall(r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)$", text, re.MULTILINE)
+    return str(python[-1]) if python else text.partition("\n")[0]
