@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.ids import CheckpointId
+from unistream.core.barriers_tracker import PENDING_MAX
 from unistream.model.elements import Batch, CheckpointBarrier, Element
+
+MEASURED_MAX: Final = PENDING_MAX  # more are never under way at one task; those given up are among them
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,32 +28,48 @@ class AlignmentFigures:
     processed_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """What was known at the first barrier of a checkpoint. `at_ms`: monotonic."""
+
+    at_ms: int
+    delay_ms: int
+    bytes_before: int
+
+
 class AlignmentMeter:
-    """Measures the newest checkpoint only. Used by one task."""
+    """Measures each checkpoint from its first barrier on: without alignment several are under way. Used by
+    one task."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._id: CheckpointId | None = None
-        self._since_ms: int | None = None  # monotonic; None: nothing is measured
-        self._delay_ms = 0
-        self._bytes = 0
+        self._begun: dict[CheckpointId, _Begun] = {}  # ascending
+        self._newest: CheckpointId | None = None
+        self._bytes = 0  # of all rows so far
 
     def on_barrier(self, barrier: CheckpointBarrier) -> None:
         """A barrier is there; the first of a newer checkpoint starts it."""
-        if self._id is not None and barrier.checkpoint_id <= self._id:
+        if self._newest is not None and barrier.checkpoint_id <= self._newest:
             return
-        self._id = barrier.checkpoint_id
-        self._since_ms = self._clock.monotonic_ms()
-        self._delay_ms = max(0, self._clock.wall_ms() - barrier.timestamp_ms)
-        self._bytes = 0
+        self._newest = barrier.checkpoint_id
+        delay_ms = max(0, self._clock.wall_ms() - barrier.timestamp_ms)
+        self._begun[barrier.checkpoint_id] = _Begun(self._clock.monotonic_ms(), delay_ms, self._bytes)
+        if len(self._begun) > MEASURED_MAX:
+            del self._begun[next(iter(self._begun))]
 
     def on_element(self, element: Element) -> None:
         """Something was taken in."""
-        if self._since_ms is not None and isinstance(element, Batch):
+        if self._begun and isinstance(element, Batch):
             self._bytes += element.nbytes
 
-    def stop(self) -> AlignmentFigures:
-        """All barriers are there."""
-        since_ms, self._since_ms = self._since_ms, None
-        waited_ms = 0 if since_ms is None else self._clock.monotonic_ms() - since_ms
-        return AlignmentFigures(waited_ms, self._delay_ms, self._bytes)
+    def stop(self, checkpoint_id: CheckpointId) -> AlignmentFigures:
+        """All its barriers are there, or it is given up; older ones will not be whole any more."""
+        begun = self._begun.get(checkpoint_id)
+        self._begun = {n: found for n, found in self._begun.items() if n > checkpoint_id}
+        if begun is None:
+            return AlignmentFigures()
+        return AlignmentFigures(
+            alignment_ms=self._clock.monotonic_ms() - begun.at_ms,
+            start_delay_ms=begun.delay_ms,
+            processed_bytes=self._bytes - begun.bytes_before,
+        )

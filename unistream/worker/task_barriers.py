@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from unistream.base.clock import Clock
 from unistream.base.config import Configuration
@@ -27,6 +27,8 @@ from unistream.worker.gates import InputGates
 from unistream.worker.output import Outputs
 from unistream.worker.remote_queue import Announcement
 from unistream.worker.task_snapshots import TaskSnapshots
+
+_UNKNOWN: Final = AlignmentFigures()  # until all barriers are there
 
 
 class TaskLife(Protocol):
@@ -142,11 +144,11 @@ class TaskBarriers:
                 case StartPersisting():
                     self._inputs.start_persisting(self._index)
                 case Trigger(barrier=barrier):
-                    figures = AlignmentFigures() if persists else self._inputs.meter.stop()
+                    figures = self._inputs.meter.stop(barrier.checkpoint_id) if not persists else _UNKNOWN
                     self._take(barrier.resumed(), figures, persists=persists)
                 case StopPersisting(checkpoint_id=checkpoint_id):
                     restored, inputs = self._inputs.stop_persisting(self._index)
-                    figures = self._inputs.meter.stop()
+                    figures = self._inputs.meter.stop(checkpoint_id)
                     if checkpoint_id not in given_up:  # else they are not all
                         self._snapshots.on_inputs_gathered(checkpoint_id, restored, inputs, figures)
                 case Prioritize(channel=channel):
