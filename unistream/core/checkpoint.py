@@ -287,7 +287,8 @@ class CheckpointCoordinator:
         pending = self._pendings.waiting(message.checkpoint_id, message.attempt)
         if pending is None:
             return None
-        return self._abort(pending, declined_reason(message.reason), f"{message.attempt}: {message.reason}")
+        detail = f"{self._run.executions[message.attempt.subtask].title}: {message.reason}"
+        return self._abort(pending, declined_reason(message.reason), detail, by_task=True)
 
     def expired(self, checkpoint_id: CheckpointId) -> TaskFailure | None:
         """Its time is up. One that all have acknowledged is past that: it waits for the storage only, of a
@@ -296,7 +297,8 @@ class CheckpointCoordinator:
         acked = pending is not None and pending.phase is Phase.TRIGGERED and pending.is_fully_acked
         if pending is None or acked or pending.phase is Phase.FINALIZING:
             return None
-        return self._abort(pending, FailureReason.CHECKPOINT_EXPIRED, pending.waiting_text())
+        late = pending.waiting_text(self._run.executions)
+        return self._abort(pending, FailureReason.CHECKPOINT_EXPIRED, late)
 
     def interval_elapsed(self, timer: jm.Timer) -> TaskFailure | None:
         self._queue.schedule.fired(timer)
@@ -386,10 +388,12 @@ class CheckpointCoordinator:
         *,
         discard: bool = True,
         named: bool = True,
+        by_task: bool = False,
     ) -> TaskFailure | None:
         """Gives up a snapshot, of a drain both.
 
         `discard` False: it may exist on the storage. `named` False: it has and will get no directory.
+        `by_task`: a task could not do its part; what fails here of a savepoint is nobody's but the asker's.
         """
         reached_tasks = pending.phase in (Phase.TRIGGERED, Phase.FINALIZING)
         asked = pending.asked
@@ -400,7 +404,7 @@ class CheckpointCoordinator:
             if reached_tasks and self._active:  # tasks stand still behind its barrier
                 return TaskFailure(kind=reason.name, message=text)
         elif self._failures.failed(
-            asked.checkpoint_id, reason, savepoint=asked.kind is SnapshotKind.SAVEPOINT
+            asked.checkpoint_id, reason, savepoint=asked.kind is SnapshotKind.SAVEPOINT and not by_task
         ):
             return TaskFailure(
                 kind=reason.name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from unistream.base.ids import AttemptId, CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint_plan import CheckpointPlan
@@ -17,6 +18,8 @@ from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CheckpointAcked
 from unistream.model.snapshot import Manifest
+
+LATE_SHOWN_MAX: Final = 5  # names in one message; the figures of the checkpoint list all
 
 
 class Phase(Enum):
@@ -155,11 +158,13 @@ class Pending:
     def state_bytes(self) -> int:
         return sum(ack.state_bytes for ack in self.acks.values())
 
-    def waiting_text(self) -> str:
+    def waiting_text(self, executions: Executions) -> str:
         """Who has not acknowledged, for people."""
         if not self.participants:
             return f"still {self.phase.value}"
-        return "waiting for " + ", ".join(sorted(str(a) for a in self.participants if self.waits_for(a))[:5])
+        late = [execution.title for execution in executions if self.waits_for(execution.attempt)]
+        more = f" and {len(late) - LATE_SHOWN_MAX} more" if len(late) > LATE_SHOWN_MAX else ""
+        return f"waiting for {', '.join(late[:LATE_SHOWN_MAX])}{more}"
 
     def manifest(
         self, settings: JobSettings, graph: JobGraph, resolved: Callable[[Manifest], Manifest]

@@ -107,7 +107,8 @@ class SnapshotStart:
         last = starting[-1]  # of a drain: the terminal one, whose trigger names its partner
         plan = self.plan()
         if isinstance(plan, NotAllRunning):
-            return Obstacle(last, FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, str(plan.tasks[0]))
+            late = self._run.executions[plan.tasks[0]].title
+            return Obstacle(last, FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, late)
         for pending in starting:
             pending.begin(plan, self._sources.snapshot(pending.checkpoint_id), self._run.executions)
         self._notices.trigger(last, plan.to_trigger)

@@ -42,6 +42,11 @@ class Execution:
         return self.log.state
 
     @property
+    def title(self) -> str:
+        """For people."""
+        return f"{self.vertex_name} #{self.attempt.index}"
+
+    @property
     def is_deployed(self) -> bool:
         """A worker has it, or may have it."""
         return self.place is not None and not self.state.is_terminal

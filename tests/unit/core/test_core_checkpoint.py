@@ -306,17 +306,51 @@ def test_a_savepoint_ignores_the_pause_is_not_announced_and_supersedes_nothing()
     assert latest.checkpoint_id == 1
 
 
-def test_a_failed_savepoint_is_the_askers_alone() -> None:
+@pytest.mark.parametrize(
+    ("fail", "text", "fails_the_job"),
+    [
+        pytest.param(lambda r: r.expire(2), "waiting for source #0", False, id="it took too long"),
+        pytest.param(
+            lambda r: (r.ack(2), r.settle_triggers(), r.fail_manifest(2)),
+            "oops",
+            False,
+            id="its manifest could not be written",
+        ),
+        pytest.param(
+            lambda r: r.decline(2), "(source #0: disk full)", True, id="a task could not do its part"
+        ),
+        pytest.param(
+            lambda r: r.decline(2, "CHECKPOINT_DECLINED_SUBSUMED"),
+            "a newer barrier arrived",
+            False,
+            id="a task declined for a reason that is nobody's fault",
+        ),
+    ],
+)
+def test_a_failed_savepoint_is_the_askers_alone_unless_a_task_is_to_blame(
+    fail: Callable[[Rig], object], text: str, fails_the_job: bool
+) -> None:
+    """CheckpointFailureManager: what fails at the master is no reason to restart, a task may be."""
     rig = Rig()
     rig.start()
     rig.complete(1)
     rig.ask(SnapshotKind.SAVEPOINT)
     rig.ready(2)
-    rig.decline(2)
-    assert rig.failures == []
-    answers = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
-    assert len(answers) == 1
-    assert "disk full" in (answers[0].error or "")
+    fail(rig)
+    assert bool(rig.failures) == fails_the_job
+    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    assert text in (answer.error or "")
+
+
+def test_what_a_task_could_not_store_of_a_savepoint_is_tolerated_as_of_a_checkpoint() -> None:
+    rig = Rig({"execution.checkpointing.tolerable-failed-checkpoints": "1"})
+    rig.start()
+    rig.complete(1)
+    for n, failures in ((2, 0), (3, 1)):
+        rig.ask(SnapshotKind.SAVEPOINT, f"r{n}")
+        rig.ready(n)
+        rig.decline(n)
+        assert len(rig.failures) == failures
 
 
 @pytest.mark.parametrize("retained", [1, 2, 3])
