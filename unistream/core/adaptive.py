@@ -11,7 +11,7 @@ that it has (`unistream.core.slot_division`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -113,10 +113,18 @@ class Adaptive:
         for timer in (_WAIT, _STABLE, _COOL):
             self._outbox.add(CancelTimer(timer))
 
-    def start_with(self, slots: Mapping[SlotKind, int]) -> JobGraph | TaskFailure | None:
+    def start_with(
+        self, slots: Mapping[SlotKind, int], current: JobGraph, fits: Callable[[JobGraph], bool]
+    ) -> JobGraph | TaskFailure | None:
         """While waiting: the graph to start now, why it cannot be, or None: not yet.
 
-        `slots`: leased ones.
+        Rows in flight of an unaligned checkpoint may bind it to the parallelism at which it was taken. Then
+        the job starts as it was, or waits for the slots that are missing for that.
+
+        Args:
+            slots: Leased ones.
+            current: As it ran last.
+            fits: Whether a graph can start from the latest snapshot.
         """
         graph = self._fit(slots)
         if graph is None:
@@ -125,11 +133,21 @@ class Adaptive:
             return self._failure(slots) if self._wait_over else None
         if graph != self.desired and not self._wait_over and not self._is_stable(self._settings.stable_ms):
             return None
+        if not fits(graph):
+            if fits(current) and fit(current, slots) == current:
+                graph = current
+            elif not self._wait_over:
+                return None
         self.is_waiting = False
         self._calm()
         self._outbox.add(CancelTimer(_WAIT))
         self.cool_down()
         return graph
+
+    @property
+    def stable_ms(self) -> int:
+        """So long it waits for more slots than there are before it does with these."""
+        return self._settings.stable_ms
 
     def cool_down(self) -> None:
         """It will not grow for a while."""

@@ -44,6 +44,7 @@ class Notices:
                 else SnapshotPlace(checkpoint_id=half.checkpoint_id, directory=half.directory or ""),
                 format=pending.format,
                 full=pending.full,
+                aligned=pending.aligned,
             )
             token = self._outbox.send_tracked(_place(execution).task_manager, message)
             pending.triggers.add(token)

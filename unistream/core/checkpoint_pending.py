@@ -37,6 +37,7 @@ class Request:
 
     Attributes:
         full: Of a checkpoint, which is to refer to no file of another.
+        aligned: Of a checkpoint whose barriers keep their places, so that no row is in flight.
         number: Requests are served in this order, as far as they are of one kind.
         on_done: Of the machine's own: called with (path, error) instead of an answer to a user.
     """
@@ -46,6 +47,7 @@ class Request:
     target: str | None
     format: SavepointFormat = SavepointFormat.CANONICAL
     full: bool = False
+    aligned: bool = False
     number: int = 0
     on_done: Callable[[str | None, str | None], None] | None = None
 
@@ -60,7 +62,7 @@ class Pending:
         triggers: Tokens of `TriggerCheckpoint`s whose fate is open.
         triggered: Tasks that were sent one.
         acks: By subtask.
-        format, full: As it was asked for.
+        format, full, aligned: As it was asked for.
         partner: Of a drain, whose two snapshots have the same positions: the resumable one names the terminal
             one here, and the other way round.
         orphaned: Nobody wants it any more, but its manifest may be on its way to the storage.
@@ -72,6 +74,7 @@ class Pending:
     request: Request | None
     format: SavepointFormat = SavepointFormat.CANONICAL
     full: bool = False
+    aligned: bool = False
     partner: Pending | None = field(default=None, repr=False)
     orphaned: bool = False
     is_durable: bool = False

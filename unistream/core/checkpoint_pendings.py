@@ -108,7 +108,8 @@ class PendingSnapshots:
         pending = Pending(checkpoint_id=CheckpointId(self._next_id), kind=kind, request=request)
         target = None
         if like is not None:
-            target, pending.format, pending.full = like.target, like.format, like.full
+            target, pending.format = like.target, like.format
+            pending.full, pending.aligned = like.full, like.aligned
         self._next_id += 1
         self._all[pending.checkpoint_id] = pending
         self._outbox.add(jm.SetTimer(timer=pending.timeout, delay_ms=self._timeout_ms))

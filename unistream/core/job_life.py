@@ -97,7 +97,9 @@ class JobLife:
 
     def _start_waiting(self, adaptive: Adaptive) -> None:
         """The adaptive scheduler starts with what there is, if that is enough."""
-        graph = adaptive.start_with(self.parts.slots.supply())
+        graph = adaptive.start_with(
+            self.parts.slots.supply(), self.parts.run.graph, lambda g: self.parts.why_not_in(g) is None
+        )
         if isinstance(graph, TaskFailure):
             self.fail(graph, None)
         elif graph is not None:
@@ -120,11 +122,13 @@ class JobLife:
         self.look_for_idle_slots()
 
     def rescale(self, event: RescaleRequested) -> TaskFailure | None:
-        waited = self.parts.rescaling.waits
-        failure = self.parts.rescaling.request(event, self.parts.run.graph)
-        if self.parts.rescaling.waits and not waited:
+        rescaling = self.parts.rescaling
+        waited = rescaling.waits
+        failure = rescaling.request(event, self.parts.run.graph, self.parts.slots.supply())
+        if rescaling.waits and not waited:
             self.parts.ask(self.parts.rescaled_subtasks())
-            delay_ms = self._settings.slot_request_timeout_ms
+            adaptive = rescaling.adaptive
+            delay_ms = self._settings.slot_request_timeout_ms if adaptive is None else adaptive.stable_ms
             self.parts.outbox.add(SetTimer(timer=_RESCALE_SLOTS, delay_ms=delay_ms))
         return failure
 
@@ -132,16 +136,22 @@ class JobLife:
         """It goes on when they are all there."""
         if self.parts.rescaling.waits and not self.parts.slots.missing(self.parts.rescaled_subtasks()):
             self.parts.outbox.add(CancelTimer(_RESCALE_SLOTS))
-            failure = self.parts.rescaling.slots_are_there()
-            if failure is not None:
-                self.fail(failure, None)
+            self._rescale_slots_are_there()
+
+    def _rescale_slots_are_there(self) -> None:
+        """All of them; or an adaptive job does without the others."""
+        failure = self.parts.rescaling.go_on(self.parts.run.graph, self.parts.slots.supply())
+        if self.parts.rescaling.graph is None:  # it stays as it is, and grows when more come
+            self.parts.withdraw(self.parts.rescaled_subtasks())
+        if failure is not None:
+            self.fail(failure, None)
 
     def _stay(self, why: str) -> None:
         """A wider job did not get its slots (or fails meanwhile): it stays as it is."""
         if self.parts.rescaling.waits:
             self.parts.outbox.add(CancelTimer(_RESCALE_SLOTS))
             self.parts.rescaling.given_up(why)
-            self.parts.withdraw(self.parts.run.plan.subtasks)
+            self.parts.withdraw(self.parts.rescaled_subtasks())
             self.look_for_idle_slots()
 
     def resources_timer(self, timer: Timer) -> None:
@@ -153,6 +163,10 @@ class JobLife:
 
     def slots_overdue(self, bulk: int) -> None:
         """The slot request timeout of a region is over, or that of a wider graph."""
+        if bulk == _RESCALE_SLOTS.id and self.parts.rescaling.adaptive is not None:
+            if self.parts.rescaling.waits:
+                self._rescale_slots_are_there()
+            return
         if bulk == _RESCALE_SLOTS.id:
             missing = self.parts.slots.missing(self.parts.rescaled_subtasks())
             requests = [self.parts.slots.describe(piece) for piece in missing]
@@ -222,10 +236,7 @@ class JobLife:
         self.parts.scheduler.deploy_ready(self.parts.recoveries)
         self._await_rescale_slots()
         if self.parts.rescaling.is_due:
-            self.parts.rescaling.take()
-            self.parts.withdraw(self.parts.rescaled_subtasks())
-            self.parts.become(JobStatus.RESTARTING, "it is rescaled")
-            self._recover(self.parts.run.plan.subtasks, "it is rescaled", is_global=True, delay_ms=0)
+            self._rescale_now()
         failure = self.parts.rescaling.grow(self.parts.run.graph, self.parts.slots.supply)
         if failure is not None:
             self.fail(failure, None)
@@ -235,6 +246,20 @@ class JobLife:
         if recovery is not None:
             self._restart(recovery)
         return recovery is not None
+
+    def _rescale_now(self) -> None:
+        """Its checkpoint is durable: all tasks end, unless that would be their end for good."""
+        target = self.parts.rescaling.target(self.parts.run.graph, self.parts.slots.supply())
+        why = self.parts.why_not_in(target)
+        if why is not None:
+            failure = self.parts.rescaling.does_not_fit(why)
+            if failure is not None:
+                self.fail(failure, None)
+            return
+        self.parts.rescaling.take()
+        self.parts.withdraw(self.parts.rescaled_subtasks())
+        self.parts.become(JobStatus.RESTARTING, "it is rescaled")
+        self._recover(self.parts.run.plan.subtasks, "it is rescaled", is_global=True, delay_ms=0)
 
     def tasks_changed(self) -> TaskFailure | None:
         """A task has come up or has finished: is everything up that can be?"""

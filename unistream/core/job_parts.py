@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
+from unistream.base.errors import UnistreamError
 from unistream.base.ids import SubtaskId
 from unistream.core.adaptive import Adaptive, why_not_adaptive
 from unistream.core.checkpoint import CheckpointCoordinator
@@ -110,8 +111,8 @@ class JobParts:
 
     # --- snapshots and graphs ---------------------------------------------------------------------
 
-    def restores(self) -> dict[SubtaskId, TaskRestore]:
-        """What each subtask reads of the latest snapshot.
+    def restores(self, graph: JobGraph | None = None) -> dict[SubtaskId, TaskRestore]:
+        """What each subtask (of `graph`; None: of the one that runs) reads of the latest snapshot.
 
         Raises:
             ConfigError: the state does not fit the graph.
@@ -119,9 +120,17 @@ class JobParts:
         latest = self.coordinator.completed.latest
         if latest is None:
             return {}
-        graph, allow = self.run.graph, self._settings.allow_non_restored
+        graph, allow = graph or self.run.graph, self._settings.allow_non_restored
         restores = assign_state(latest.manifest, latest.directory, graph, allow_non_restored=allow)
         return with_in_flight(restores, latest.manifest, latest.directory, graph, allow_non_restored=allow)
+
+    def why_not_in(self, graph: JobGraph) -> str | None:
+        """Why `graph` could not start from the latest snapshot, for people; None: it could."""
+        try:
+            self.restores(graph)
+        except UnistreamError as error:
+            return str(error)
+        return None
 
     def begin_again(self) -> dict[SubtaskId, TaskRestore]:
         """As `restores`, for tasks that do start from them."""

@@ -4,9 +4,12 @@ A change begins with a checkpoint, so that little is done twice; then all tasks 
 the new parallelism. The order of it:
 
     wanted ── slots are there ── checkpoint is durable ──► due ── all tasks end ──► new graph ──► RUNNING
+                                        ▲                   │
+                                        └─ an aligned one ──┘ rows in flight bind it to the old graph
 
 A job that is not adaptive keeps running until it has the slots of the wider graph: without them nothing
-happens to it. An adaptive one runs on what there is.
+happens to it. An adaptive one runs on what there is: where the slots allow no other parallelism than it has,
+it keeps running, too, and what was asked for is its upper bound from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from unistream.core.checkpoint import CheckpointCoordinator
 from unistream.core.checkpoint_pending import Request
 from unistream.core.job_messages import AnswerRequest, RescaleRequested
 from unistream.core.outbox import Outbox
-from unistream.core.scaling import with_parallelism
+from unistream.core.scaling import fit, with_parallelism
 from unistream.core.slot_division import SlotKind
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
@@ -45,10 +48,13 @@ class Rescaling:
         self._outbox = outbox
         self._count = 0
         self._under_way = False
+        self._aligned = False
         self._asked: str | None = None  # by a user who waits for the answer
         self._seen: set[str] = set()
 
-    def request(self, event: RescaleRequested, current: JobGraph) -> TaskFailure | None:
+    def request(
+        self, event: RescaleRequested, current: JobGraph, slots: Mapping[SlotKind, int]
+    ) -> TaskFailure | None:
         """A user wants another parallelism."""
         if event.request in self._seen:
             return None
@@ -67,14 +73,23 @@ class Rescaling:
             self._answer(event.request, None)
         else:
             self._asked, self.graph, self._under_way = event.request, wanted, True
-            self.waits = self.adaptive is None
+            self.waits = self.adaptive is None or self.target(current, slots) == current
             return None if self.waits else self._begin()
         return None
 
-    def slots_are_there(self) -> TaskFailure | None:
-        """For all of `graph`."""
+    def go_on(self, current: JobGraph, slots: Mapping[SlotKind, int]) -> TaskFailure | None:
+        """The slots of `graph` are there; an adaptive job does with those that came in time."""
         self.waits = False
-        return self._begin()
+        if self.adaptive is None or self.target(current, slots) != current:
+            return self._begin()
+        self.take()
+        self.done()
+        return None
+
+    def target(self, current: JobGraph, slots: Mapping[SlotKind, int]) -> JobGraph:
+        """What would run with these slots. `current`: runs now."""
+        wanted = self.graph or self.wanted(current)
+        return wanted if self.adaptive is None else fit(wanted, slots) or current
 
     def wanted(self, current: JobGraph) -> JobGraph:
         """The graph that runs when there are enough slots."""
@@ -86,13 +101,14 @@ class Rescaling:
             return None
         return self._begin() if self.adaptive.should_grow(current, slots()) else None
 
-    def _begin(self) -> TaskFailure | None:
-        self._under_way = True
+    def _begin(self, *, aligned: bool = False) -> TaskFailure | None:
+        self._under_way, self._aligned = True, aligned
         self._count += 1
         request = Request(
             id=f"rescale {self._count}",
             kind=SnapshotKind.CHECKPOINT,
             target=None,
+            aligned=aligned,
             on_done=self._checkpointed,
         )
         return self._coordinator.want(request)
@@ -102,6 +118,14 @@ class Rescaling:
             self.is_due = True
         else:
             self.given_up(f"the checkpoint before it failed: {error}")
+
+    def does_not_fit(self, why: str) -> TaskFailure | None:
+        """The new graph cannot start from the checkpoint: from one without rows in flight it can."""
+        self.is_due = False
+        if not self._aligned:
+            return self._begin(aligned=True)
+        self.given_up(why)
+        return None
 
     def take(self) -> None:
         """The job ends its tasks for it."""

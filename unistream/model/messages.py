@@ -142,7 +142,8 @@ class SnapshotPlace(msgspec.Struct, frozen=True, kw_only=True):
 class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
     """`directory`: fsspec URL of this snapshot's own directory; state goes below it. `before`: of a drain,
     the resumable savepoint that is taken first, at the same position, before the end of data. `format`: of
-    a savepoint, and of the one `before` it. `full`: of a checkpoint, which refers to no file of another."""
+    a savepoint, and of the one `before` it. `full`: of a checkpoint, which refers to no file of another.
+    `aligned`: of a checkpoint whose barriers overtake nothing, whatever is configured."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId
@@ -152,6 +153,7 @@ class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
     before: SnapshotPlace | None = None
     format: SavepointFormat = SavepointFormat.CANONICAL
     full: bool = False
+    aligned: bool = False
 
 
 class CheckpointCompleted(_Message, frozen=True, kw_only=True):

@@ -252,8 +252,15 @@ class TaskJob:
             AssignSplits(attempt=task.deployment.attempt, splits=tuple(splits), no_more=no_more)
         )
 
-    def trigger(self, kind: SnapshotKind, form: SavepointFormat = SavepointFormat.CANONICAL) -> Snapshot:
-        """Triggers sources that run and tasks whose producers have all finished. `form`: of a savepoint."""
+    def trigger(
+        self,
+        kind: SnapshotKind,
+        form: SavepointFormat = SavepointFormat.CANONICAL,
+        *,
+        aligned: bool = False,
+    ) -> Snapshot:
+        """Triggers sources that run and tasks whose producers have all finished. `form`: of a savepoint.
+        `aligned`: its barriers overtake nothing."""
         running = {s for s, task in self.tasks.items() if not task.state.is_terminal}
         snapshot = Snapshot(
             CheckpointId(self.next_checkpoint),
@@ -265,7 +272,7 @@ class TaskJob:
         self.next_checkpoint += 1
         self.snapshots[snapshot.checkpoint_id] = snapshot
         heads = [subtask for subtask in running if not self._producers(subtask) & running]
-        self.send_trigger(snapshot, heads, form)
+        self.send_trigger(snapshot, heads, form, aligned=aligned)
         return snapshot
 
     def send_trigger(
@@ -273,6 +280,8 @@ class TaskJob:
         snapshot: Snapshot,
         only: Iterable[SubtaskId],
         form: SavepointFormat = SavepointFormat.CANONICAL,
+        *,
+        aligned: bool = False,
     ) -> None:
         """To `only` these, whatever they do: a master may ask twice, or too late."""
         for subtask in only:
@@ -285,6 +294,7 @@ class TaskJob:
                     kind=snapshot.kind,
                     directory=snapshot.directory,
                     format=form,
+                    aligned=aligned,
                 )
             )
 

@@ -131,7 +131,7 @@ class TaskBarriers:
                 format=format_,
                 full=trigger.full,
             )
-            self._take(self._settings.stamped(barrier), figures)
+            self._take(barrier if trigger.aligned else self._settings.stamped(barrier), figures)
 
     def _perform(self, actions: list[Action]) -> None:
         """What the handler of barriers has decided, in its order."""

@@ -128,9 +128,19 @@ def test_rows_are_exact_wherever_it_is_killed_and_at_whatever_parallelism_it_goe
     assert sorted(results) == list(range(numbers))
 
 
-def test_a_savepoint_is_never_unaligned() -> None:
-    job = _full(numbers_graph(2, 2, config=UNALIGNED), [])
-    snapshot = job.trigger(SnapshotKind.SAVEPOINT)
+@pytest.mark.parametrize("config", [UNALIGNED, IN_TIME], ids=["at once", "after a timeout"])
+@pytest.mark.parametrize(
+    ("kind", "aligned"),
+    [
+        pytest.param(SnapshotKind.SAVEPOINT, False, id="a savepoint"),
+        pytest.param(SnapshotKind.CHECKPOINT, True, id="a checkpoint that is to be aligned"),
+    ],
+)
+def test_some_snapshots_are_never_unaligned(
+    kind: SnapshotKind, aligned: bool, config: dict[str, str]
+) -> None:
+    job = _full(numbers_graph(2, 2, config=config), [])
+    snapshot = job.trigger(kind, aligned=aligned)
     job.run()
     assert snapshot.completed
     assert not any(ack.unaligned or ack.persisted_bytes for ack in snapshot.acks.values())
