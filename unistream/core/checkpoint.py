@@ -313,7 +313,9 @@ class CheckpointCoordinator:
             return None
         try:
             manifest = pending.manifest(self._settings, self._run.graph, self.completed.resolved)
-        except (PartialFinishingNotSupported, SharedFileGone) as error:
+        except PartialFinishingNotSupported as error:  # nobody's fault: possible when all of them have ended
+            return self._abort(pending, FailureReason.CHECKPOINT_DECLINED_TASK_CLOSING, str(error))
+        except SharedFileGone as error:
             return self._abort(pending, FailureReason.FINALIZE_CHECKPOINT_FAILURE, str(error))
         pending.phase = Phase.FINALIZING
         self._outbox.add(jm.CancelTimer(pending.timeout))

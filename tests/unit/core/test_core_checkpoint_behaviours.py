@@ -12,13 +12,13 @@ import test_core_checkpoint_many as many
 import test_core_stop_race as race
 from test_core_checkpoint import INTERVAL, PAUSE, Rig, kinds
 
-from unistream.base.ids import CheckpointId, JobId, VertexId
+from unistream.base.ids import CheckpointId, JobId, OperatorUid, VertexId
 from unistream.core import job_messages as jm
 from unistream.core.execution import ExecutionState
 from unistream.core.job_settings import RestorePoint
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
-from unistream.model.snapshot import TaskSnapshot
+from unistream.model.snapshot import ListHandle, ListMode, OperatorStateHandle, TaskSnapshot
 
 NOT_AFTER_FINISH = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}
 STORED = {"execution.checkpointing.num-retained": "1"}
@@ -243,3 +243,26 @@ def test_a_stop_that_fails_when_a_task_has_finished_is_answered() -> None:
     assert "it took longer than" in (answer.error or "")
     assert rig.coordinator.stop is None
     assert len(rig.failures) == 1, "the others stand behind the barrier"
+
+
+@pytest.mark.parametrize("kind", [SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT])
+def test_union_state_beside_tasks_that_are_ending_gives_up_the_snapshot_and_is_no_failure(
+    kind: SnapshotKind,
+) -> None:
+    """Nothing is broken: it goes on when all of them have ended (CHECKPOINT_DECLINED_TASK_CLOSING)."""
+    rig = Rig()
+    rig.start()
+    rig.complete(1)
+    rig.ask(kind)
+    rig.ready(2)
+    union = ListHandle(name="read", mode=ListMode.UNION, count=1, inline=(b"x",))
+    for attempt in rig.attempts:
+        operators = {OperatorUid("source"): OperatorStateHandle(lists=(union,))}
+        snapshot = TaskSnapshot(operators=operators, finished=attempt.index == 0)
+        ack = msg.CheckpointAcked(attempt=attempt, checkpoint_id=CheckpointId(2), snapshot=snapshot)
+        rig.do(lambda c, ack=ack: c.acked(ack))
+    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    assert "a task was ending" in (answer.error or "")
+    assert "UNION_STATE_AND_SOME_TASKS_CALLED_FINISH" in (answer.error or "")
+    assert rig.failures == []
+    assert kinds(rig.fire(INTERVAL)) == ["SetTimer", "SetTimer", "PrepareDirectory"], "the next one is tried"
