@@ -21,6 +21,7 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import JobId
 from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
+from unistream.core.vertex_names import check_widths
 from unistream.master.job_info import JobSummary, TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.checkpoint_figures import CheckpointsInfo
@@ -121,6 +122,7 @@ class RestClient(Closing):
         self, job: JobId, parallelism: Mapping[str, int], on_progress: OnProgress | None = None
     ) -> None:
         """See `unistream.client.job_client.JobClient.rescale`."""
+        check_widths(parallelism)
         content = msgspec.json.encode({"parallelism": dict(parallelism)})
         path = f"/unistream/jobs/{job}/rescale"
         trigger = _field(self._request("POST", path, content=content, headers=_JSON), "request-id")

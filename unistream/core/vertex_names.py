@@ -16,17 +16,27 @@ def vertices_named(graph: JobGraph, parallelism: Mapping[str, int]) -> dict[Vert
         ConfigError: nothing was named, a name fits no vertex or several, one vertex was given two numbers, or
             something is not a number.
     """
+    check_widths(parallelism)
     if not parallelism:
         raise ConfigError(f"name at least one vertex of job {graph.name!r}; {_known(graph)}")
     found: dict[VertexId, tuple[str, int]] = {}
     for text, width in parallelism.items():
-        if isinstance(width, bool) or not isinstance(width, int):
-            raise ConfigError(f"the parallelism of {text!r} is a whole number, not {width!r}")
         vertex = _find(graph, text)
         other, same = found.setdefault(vertex.id, (text, width))
         if same != width:
             raise ConfigError(f"{other!r} and {text!r} are one vertex, but were given {same} and {width}")
     return {vertex: width for vertex, (_, width) in found.items()}
+
+
+def check_widths(parallelism: object) -> None:
+    """Raises ConfigError unless it is a mapping of texts to whole numbers."""
+    if not isinstance(parallelism, Mapping):
+        raise ConfigError(f"parallelism is given as {{vertex: number}}, not as {str(parallelism)[:200]!r}")
+    for text, width in parallelism.items():
+        if not isinstance(text, str):
+            raise ConfigError(f"a vertex is named by text, not {text!r}")
+        if isinstance(width, bool) or not isinstance(width, int):
+            raise ConfigError(f"the parallelism of {text!r} is a whole number, not {width!r}")
 
 
 def _find(graph: JobGraph, text: str) -> JobVertex:

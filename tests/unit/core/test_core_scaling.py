@@ -146,6 +146,9 @@ class TestNames:
             ({"cuont": 2}, r"no vertex 'cuont'; there are 'source' \(uid source\), 'count' \(uid count\)"),
             ({"count": 2.0}, "the parallelism of 'count' is a whole number, not 2.0"),
             ({"count": True}, "is a whole number, not True"),
+            ({7: 3}, "a vertex is named by text, not 7"),
+            (["count"], r"is given as \{vertex: number\}, not as \"\['count'\]\""),
+            (None, "not as 'None'"),
         ],
     )
     def test_refused(self, parallelism: dict[str, int], text: str) -> None:
@@ -189,8 +192,8 @@ class Waiting:
         return timer in self.timers
 
     def start(self, slots: int) -> int | TaskFailure | None:
-        """Parallelism to start with."""
-        graph = self.adaptive.start_with(leased(default=slots))
+        """Parallelism to start with, when any graph can start from the latest snapshot."""
+        graph = self.adaptive.start_with(leased(default=slots), self.adaptive.desired, lambda _: True)
         return graph.vertices[0].parallelism if isinstance(graph, JobGraph) else graph
 
 
