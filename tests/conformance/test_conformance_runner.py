@@ -177,6 +177,66 @@ def test_what_no_machine_reads_is_listed_with_a_reason(tmp_path: Path) -> None:
         pytest.param(
             {"pointwiseEdgeMapping": {"about": ""}}, "cannot be read as a case", id="a whole section"
         ),
+        pytest.param(
+            '{"plans": ' + "[" * 100_000 + "]" * 100_000 + "}",
+            "unreadable",
+            id="nested too deeply to be read",
+        ),
+        pytest.param(
+            {
+                "plans": [
+                    {
+                        "vertices": [["a", 1]],
+                        "edges": [],
+                        "states": {"a#1": "FINISHED"},
+                        "expected": {"tasksToTrigger": ["a#0"]},
+                    }
+                ]
+            },
+            "the case has no subtask a#1",
+            id="the state of a subtask that is not there",
+        ),
+        pytest.param(
+            {"watermarkValve": [{"channels": 1, "steps": [{"channel": 0, "status": "SLEEPS", "out": []}]}]},
+            "KeyError: 'SLEEPS'",
+            id="a status that there is not",
+        ),
+        pytest.param(
+            {
+                "barrierHandling": [
+                    {
+                        "handler": "alternating",
+                        "channels": 2,
+                        "steps": [{"ch": 0, "barrier": 1, "type": "alined", "out": []}],
+                        "end": {"latestCheckpointId": 1},
+                    }
+                ]
+            },
+            "KeyError: 'alined'",
+            id="a kind of barrier that there is not",
+        ),
+        pytest.param(
+            {
+                "requestQueue": [
+                    {
+                        "maxConcurrent": 1,
+                        "minPauseMs": 0,
+                        "maxQueued": 1,
+                        "steps": [
+                            {
+                                "request": "a",
+                                "kind": "savepont",
+                                "periodic": False,
+                                "lastCompletionMs": 0,
+                                "expected": {"execute": "a", "failed": {}, "queued": 0},
+                            }
+                        ],
+                    }
+                ]
+            },
+            "KeyError: 'savepont'",
+            id="a kind of snapshot that there is not",
+        ),
     ],
 )
 def test_a_case_that_cannot_be_played_has_failed(tmp_path: Path, content: object, text: str) -> None:

@@ -13,6 +13,8 @@ from unistream.model.plan import ExecutionPlan
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import edge, graph_of, subtask, texts, vertex
 
+IS_SAVEPOINT: Final = {"savepoint": True, "checkpoint": False}
+
 
 def _plan(case: Json) -> Comparison:
     graph = graph_of(
@@ -21,7 +23,10 @@ def _plan(case: Json) -> Comparison:
     )
     plan = ExecutionPlan(graph)
     states = dict.fromkeys(plan.subtasks, ExecutionState.RUNNING)
-    states |= {subtask(name): ExecutionState[state] for name, state in case["states"].items()}
+    for name, state in case["states"].items():
+        if subtask(name) not in states:
+            raise ValueError(f"the case has no subtask {name}")
+        states[subtask(name)] = ExecutionState[state]
     after_finish = case.get("checkpointsAfterTasksFinish", True)
     found = plan_checkpoint(plan, states, after_finish=after_finish)
     expected = {k: sorted(v) if isinstance(v, list) else v for k, v in case["expected"].items()}
@@ -82,7 +87,7 @@ def _queue(case: Json) -> Comparison:
         if "request" in step:
             request = TriggerRequest(
                 what=step["request"],
-                is_savepoint=step["kind"] == "savepoint",
+                is_savepoint=IS_SAVEPOINT[step["kind"]],
                 is_forced=step.get("force", False),
                 is_periodic=step["periodic"],
                 timestamp_ms=now_ms,

@@ -80,7 +80,7 @@ def _in_file(file: Path) -> Iterator[Found]:
         return
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # RecursionError: nested too deeply
         yield Found(file, "-", Case("(the file)", _raising(f"unreadable: {error}")))
         return
     if not isinstance(content, dict):

@@ -22,11 +22,18 @@ from unistream.core.watermark import CombinedWatermark, Signal, StatusWatermarkV
 from unistream.model.elements import Alignment, CheckpointBarrier, SnapshotKind, Watermark
 from unistream.testing.conformance.case import Comparison, Json, Shape, SkipCase, entry
 
+IDLE: Final = {"IDLE": True, "ACTIVE": False}
+BARRIERS: Final = {
+    "aligned": Alignment.ALIGNED,
+    "timeout": Alignment.ALIGNED,
+    "unaligned": Alignment.UNALIGNED,
+}
+
 
 def _written(signal: Signal) -> Json:
     if isinstance(signal, Watermark):
         return {"watermark": signal.timestamp}
-    return {"status": "IDLE" if signal.idle else "ACTIVE"}
+    return {"status": next(name for name, idle in IDLE.items() if idle == signal.idle)}
 
 
 def _play(machine: StatusWatermarkValve | CombinedWatermark, case: Json, key: str) -> Comparison:
@@ -35,7 +42,7 @@ def _play(machine: StatusWatermarkValve | CombinedWatermark, case: Json, key: st
         if "watermark" in step:
             out = machine.on_watermark(step[key], step["watermark"])
         else:
-            out = machine.on_status(step[key], step["status"] == "IDLE")
+            out = machine.on_status(step[key], IDLE[step["status"]])
         actual.append([_written(signal) for signal in out])
     return Comparison([step["out"] for step in case["steps"]], actual)
 
@@ -112,7 +119,7 @@ class _Steps:
             CheckpointId(checkpoint_id),
             step.get("ts", self._seen_ms.setdefault(checkpoint_id, self._now_ms)),
             SnapshotKind.SAVEPOINT if step.get("savepoint") else SnapshotKind.CHECKPOINT,
-            alignment=Alignment.UNALIGNED if kind == "unaligned" else Alignment.ALIGNED,
+            alignment=BARRIERS[kind],
             timeout_ms=step["timeoutMs"] if kind == "timeout" else None,
         )
 
