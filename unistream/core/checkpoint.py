@@ -287,8 +287,9 @@ class CheckpointCoordinator:
         pending = self._pendings.waiting(message.checkpoint_id, message.attempt)
         if pending is None:
             return None
-        detail = f"{self._run.executions[message.attempt.subtask].title}: {message.reason}"
-        return self._abort(pending, declined_reason(message.reason), detail, by_task=True)
+        reason, said = declined_reason(message.reason)
+        task = self._run.executions[message.attempt.subtask].title
+        return self._abort(pending, reason, f"{task}: {said}" if said else task, by_task=True)
 
     def expired(self, checkpoint_id: CheckpointId) -> TaskFailure | None:
         """Its time is up. One that all have acknowledged is past that: it waits for the storage only, of a

@@ -68,11 +68,16 @@ _COUNTED: Final = frozenset(
 )
 
 
-def declined_reason(text: str) -> FailureReason:
-    """The reason in a task's decline: it may begin with a name of this table, e.g.
-    ``CHECKPOINT_DECLINED_TASK_CLOSING: …``; anything else counts as CHECKPOINT_DECLINED."""
-    name = text.partition(":")[0].strip()
-    return FailureReason.__members__.get(name, FailureReason.CHECKPOINT_DECLINED)
+def declined_reason(text: str) -> tuple[FailureReason, str]:
+    """The reason in a task's decline, and what else it says: it may begin with a name of this table; anything
+    else counts as CHECKPOINT_DECLINED.
+
+    >>> declined_reason("CHECKPOINT_ASYNC_EXCEPTION: disk full")
+    (<FailureReason.CHECKPOINT_ASYNC_EXCEPTION: 'writing state in the background failed'>, 'disk full')
+    """
+    name, _, rest = text.partition(":")
+    reason = FailureReason.__members__.get(name.strip())
+    return (FailureReason.CHECKPOINT_DECLINED, text) if reason is None else (reason, rest.strip())
 
 
 class FailureCounter:

@@ -22,6 +22,7 @@ from msgspec import structs
 from unistream.base.config import INCREMENTAL_CHECKPOINTS, Configuration
 from unistream.base.errors import Transient
 from unistream.base.ids import AttemptId, CheckpointId, LeaderEpoch, LineageId, OperatorUid
+from unistream.core.checkpoint_failures import FailureReason
 from unistream.core.task_commit import Notice, NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
 from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier, SavepointFormat
 from unistream.model.in_flight import InFlightHandle
@@ -311,7 +312,8 @@ class TaskSnapshots:
             mail.checkpoint_id,
             exc_info=mail.error,
         )
-        self.decline(mail.checkpoint_id, f"{type(mail.error).__name__}: {mail.error}")
+        why = f"{type(mail.error).__name__}: {mail.error}"
+        self.decline(mail.checkpoint_id, f"{FailureReason.CHECKPOINT_ASYNC_EXCEPTION.name}: {why}")
 
     def decline(self, checkpoint_id: CheckpointId, reason: str) -> None:
         """Tells the master that this task has no part in `checkpoint_id`, or cannot make it whole."""
