@@ -118,14 +118,13 @@ class SnapshotStart:
 
     def trigger_settled(self, token: int, refusal: str | None, *, ended: bool = False) -> Obstacle | None:
         """A `TriggerCheckpoint` was acknowledged, or (`refusal`) not. `ended`: its worker says that the task
-        runs no more; how it has ended is on its way, and a stop waits for that."""
+        runs no more; how it has ended is on its way, and decides what becomes of the snapshot."""
         pending = next((p for p in self._pendings if token in p.triggers), None)
         if pending is None:
             return None
         pending.triggers.discard(token)
         if not pending.triggers:
             self._sources.release()
-        waits = ended and pending.kind.is_synchronous
-        if refusal is None or waits or pending.phase is not Phase.TRIGGERED:
+        if refusal is None or ended or pending.phase is not Phase.TRIGGERED:
             return None
         return Obstacle(pending, FailureReason.TRIGGER_CHECKPOINT_FAILURE, refusal)

@@ -257,6 +257,41 @@ def test_a_task_that_refuses_the_trigger_aborts_without_counting() -> None:
     assert kinds(rig.fire(INTERVAL))[-1] == "PrepareDirectory"
 
 
+@pytest.mark.parametrize("kind", [SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT])
+@pytest.mark.parametrize("told_first", ["that the trigger found nobody", "that the task has finished"])
+def test_a_task_that_finishes_before_its_trigger_comes_does_not_cost_the_snapshot(
+    kind: SnapshotKind, told_first: str
+) -> None:
+    """Another one is taken without it, whichever is heard first."""
+    rig = Rig()
+    rig.start()
+    rig.complete(1)
+    rig.ask(kind)
+    trigger = next(c for c in rig.ready(2) if isinstance(c, jm.Send))
+    token = trigger.token or 0
+    source = next(iter(rig.executions))
+
+    def refused() -> list[jm.Command]:
+        return rig.do(lambda c: c.trigger_settled(token, "it runs no more", ended=True))
+
+    def finished() -> list[jm.Command]:
+        rig.executions.move(source, ExecutionState.FINISHED, "test")
+        rig.outbox.take()
+        return rig.do(lambda c: c.task_finished(source))
+
+    refused_first = told_first == "that the trigger found nobody"
+    told = [*refused(), *finished()] if refused_first else [*finished(), *refused()]
+    assert "PrepareDirectory" in kinds(told)
+    assert not [c for c in rig.all if isinstance(c, jm.AnswerRequest)], "its asker still waits"
+    triggered = [c.message for c in rig.ready(3) if isinstance(c, jm.Send)]
+    assert source.attempt not in {m.attempt for m in triggered if isinstance(m, msg.TriggerCheckpoint)}
+    rig.ack(3, 1, 2, 3, 4)
+    rig.settle_triggers()
+    rig.durable(3)
+    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    assert answer.path == "chk-3"
+
+
 @pytest.mark.parametrize("tolerable", [0, 1, 3])
 def test_one_failure_more_than_tolerable_fails_the_job(tolerable: int) -> None:
     rig = Rig({"execution.checkpointing.tolerable-failed-checkpoints": str(tolerable)})
