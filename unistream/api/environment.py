@@ -170,8 +170,10 @@ class Environment:
         """What was put together so far: a copy, before chaining.
 
         Raises:
-            ConfigError: nothing was put together.
+            ConfigError: nothing was put together, or the name is no text.
         """
+        if name is not None and not isinstance(name, str):
+            raise ConfigError(f"a job's name is text, not {name!r}")
         if not self._builder.graph.nodes:
             raise ConfigError("the pipeline is empty: start it with from_source(...)")
         return self._builder.finished(name or self._builder.graph.name)

@@ -114,13 +114,15 @@ class GraphBuilder:
         """Name of the group; its needs are kept.
 
         Raises:
-            ConfigError: it has no name or a reserved one, or was given other needs before.
+            ConfigError: it is none, has no name or a reserved one, or was given other needs before.
         """
         if isinstance(group, str):
             if not group:
                 raise ConfigError("a slot sharing group needs a name")
             check_group_name(group)
             return group
+        if not isinstance(group, SlotSharingGroup):
+            raise ConfigError(f"a slot sharing group is a name or a SlotSharingGroup, not {group!r}")
         profile = group.profile
         if not profile.is_unknown and self.profiles.setdefault(group.name, profile) != profile:
             raise ConfigError(

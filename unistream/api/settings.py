@@ -80,6 +80,8 @@ class OperatorSettings:
 
         They need equal parallelism, one slot sharing group, and to be connected by pipelined exchanges.
         """
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of a co-location group is text, not {name!r}")
         if not name:
             raise ConfigError("a co-location group needs a name")
         self._node("co_location_group").colocation_group = name

@@ -215,6 +215,15 @@ def test_automatic_is_batch_for_bounded_sources() -> None:
         ),
         pytest.param(lambda env: rows(env).co_location_group(""), "needs a name", id="co-location"),
         pytest.param(
+            lambda env: rows(env).co_location_group(3), "is text, not 3", id="a number for co-location"
+        ),
+        pytest.param(
+            lambda env: rows(env).slot_sharing_group(5), "a name or a SlotSharingGroup, not 5", id="a number"
+        ),
+        pytest.param(
+            lambda env: (rows(env).print(), env.job_graph(5)), "job's name is text, not 5", id="a job's name"
+        ),
+        pytest.param(
             lambda env: (
                 rows(env)
                 .co_location_group("c")
