@@ -64,6 +64,7 @@ class _InProgress:
     Attributes:
         inputs_open, outputs_open: Rows may still be added to `gathered` on that side.
         state, in_flight: What was stored, once it is; the second None also if nothing was in flight.
+        in_flight_ms: How long it took to store what was in flight.
     """
 
     barrier: CheckpointBarrier
@@ -75,6 +76,7 @@ class _InProgress:
     state: _StoredState | None = None
     in_flight: InFlightHandle | None = None
     in_flight_done: bool = False
+    in_flight_ms: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -215,12 +217,15 @@ class TaskSnapshots:
 
     def _store_in_flight(self, barrier: CheckpointBarrier, gathered: Gathered) -> None:
         """On a pool thread."""
+        clock = self._environment.clock
+        started_ms = clock.monotonic_ms()
         try:
             handle = write_in_flight(gathered, self._environment.state_writer(barrier.directory))
         except BaseException as error:  # whatever it is, the task hears of it and declines
             self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
             return
-        self._stored(barrier.checkpoint_id, in_flight=handle, in_flight_done=True)
+        took_ms = clock.monotonic_ms() - started_ms
+        self._stored(barrier.checkpoint_id, in_flight=handle, in_flight_done=True, in_flight_ms=took_ms)
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -263,6 +268,7 @@ class TaskSnapshots:
         state: _StoredState | None = None,
         in_flight: InFlightHandle | None = None,
         in_flight_done: bool = False,
+        in_flight_ms: int = 0,
     ) -> None:
         """A part is stored, unless the snapshot was aborted meanwhile. With the last part it is
         acknowledged, at once: the task may be amid a long batch. (As Flink does.)"""
@@ -273,6 +279,7 @@ class TaskSnapshots:
             progress.state = state or progress.state
             if in_flight_done:
                 progress.in_flight, progress.in_flight_done = in_flight, True
+                progress.in_flight_ms = in_flight_ms
             if progress.state is None or not progress.in_flight_done:
                 return
             self._acknowledge(progress, progress.state)
@@ -287,7 +294,7 @@ class TaskSnapshots:
                 checkpoint_id=progress.barrier.checkpoint_id,
                 snapshot=structs.replace(state.snapshot, in_flight=progress.in_flight),
                 sync_ms=progress.sync_ms,
-                async_ms=state.async_ms,
+                async_ms=max(state.async_ms, progress.in_flight_ms),  # both at the same time
                 alignment_ms=progress.figures.alignment_ms,
                 state_bytes=state.state_bytes + persisted,
                 start_delay_ms=progress.figures.start_delay_ms,

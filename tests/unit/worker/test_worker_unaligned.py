@@ -22,6 +22,7 @@ from unistream.testing.task_harness_numbers import (
     numbers_job,
     shake,
 )
+from unistream.worker.in_flight import FILE_HINT
 from unistream.worker.task_state import TaskState, Waiting
 
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
@@ -126,6 +127,26 @@ def test_rows_are_exact_wherever_it_is_killed_and_at_whatever_parallelism_it_goe
     job.finish()
     assert job.failures == {}
     assert sorted(results) == list(range(numbers))
+
+
+def test_the_time_to_store_rows_in_flight_is_told() -> None:
+    job = _full(numbers_graph(1, 1, config=UNALIGNED), [])
+
+    class Slow(dict[tuple[str, str], bytes]):
+        """A storage for which rows in flight take 40 ms."""
+
+        def __setitem__(self, place: tuple[str, str], content: bytes) -> None:
+            if FILE_HINT in place[1]:
+                job.clock.now_ms += 40
+            super().__setitem__(place, content)
+
+    job.store.files = Slow()
+    snapshot = job.trigger(SnapshotKind.CHECKPOINT)
+    job.run()
+    assert snapshot.completed
+    told = {ack.async_ms for ack in snapshot.acks.values() if ack.persisted_bytes}
+    assert told == {40}
+    assert {ack.async_ms for ack in snapshot.acks.values() if not ack.persisted_bytes} <= {0}
 
 
 @pytest.mark.parametrize("config", [UNALIGNED, IN_TIME], ids=["at once", "after a timeout"])
