@@ -182,6 +182,7 @@ class Pending:
         acked = {subtask: ack.snapshot for subtask, ack in self.acks.items()}
         ended = {*self.finished, *self.restored_finished}
         partner = self.partner
+        in_flight = {edge for task in acked.values() if task.in_flight for edge in task.in_flight.edges}
         manifest = Manifest(
             job=settings.job,
             job_name=graph.name,
@@ -192,6 +193,7 @@ class Pending:
             resumes_after=partner.checkpoint_id if partner and self.is_resumable_half else None,
             resumable=_name(partner.directory) if partner and self.kind.is_synchronous else None,
             savepoint_format=self.format,
+            in_flight_keys={edge.id: edge.key_columns for edge in graph.edges if edge.id in in_flight},
             vertices=tuple(
                 vertex_snapshot(vertex, acked=acked, ended=ended, coordinator=self.assigners.get(vertex.id))
                 for vertex in graph.vertices

@@ -118,8 +118,8 @@ def with_in_flight(
     """`restores` (of `core.state_assignment`) with the rows in flight that each subtask begins with.
 
     Raises:
-        ConfigError: an edge that had rows is gone (unless those may be dropped), or binds them to subtasks
-            whose number has changed.
+        ConfigError: an edge that had rows is gone (unless those may be dropped), sends by another key, or
+            binds them to subtasks whose number has changed.
     """
     result = dict(restores)
     stored = _by_edge(manifest)
@@ -138,6 +138,9 @@ def with_in_flight(
                 "non-restored state, which drops them"
             )
         source, target = graph.vertex(edge.source), graph.vertex(edge.target)
+        _check_keys(
+            edge, manifest.in_flight_keys.get(edge_id), f"{source.name!r} -> {target.name!r}", directory
+        )
         change = _Change.of(edge, source, target, _known(source, old), _known(target, old))
         for index in range(target.parallelism):
             shares = tuple(change.shares(index, runs, directory))
@@ -146,6 +149,17 @@ def with_in_flight(
                 restore = result[subtask]
                 result[subtask] = structs.replace(restore, in_flight=restore.in_flight + shares)
     return result
+
+
+def _check_keys(edge: JobEdge, sent_by: tuple[str, ...] | None, name: str, directory: str) -> None:
+    """Rows wait where their key groups were; the state of another key would be elsewhere."""
+    if sent_by is None or edge.ship is not Ship.HASH or edge.key_columns == sent_by:
+        return
+    was = f"by key ({', '.join(sent_by)})" if sent_by else "not by key"
+    raise ConfigError(
+        f"{directory} is an unaligned checkpoint with rows on their way along {name}, which were sent {was}, "
+        f"and would be sent by key ({', '.join(edge.key_columns)}) now: start from a savepoint, or undo that"
+    )
 
 
 @dataclass(frozen=True, slots=True)

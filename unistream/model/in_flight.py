@@ -38,6 +38,11 @@ class InFlightHandle(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[InFlightRun, ...] = ()
     outputs: tuple[InFlightRun, ...] = ()
 
+    @property
+    def edges(self) -> set[EdgeId]:
+        """All that it has rows of."""
+        return {run.edge for runs in (self.restored, self.inputs, self.outputs) for run in runs}
+
 
 class KeyFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Only rows whose key group is in [first, last] are this subtask's."""

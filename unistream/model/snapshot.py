@@ -18,7 +18,7 @@ from enum import Enum
 import msgspec
 import pyarrow as pa
 
-from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.file_ref import FileRef as FileRef  # noqa: PLC0414  (whoever reads snapshots finds it here)
 from unistream.model.in_flight import InFlightHandle, InFlightShare
@@ -216,6 +216,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             goes on from here counts on from there.
         resumable: Of a terminal one: folder of the resumable one, beside its own.
         savepoint_format: What was asked for of a savepoint; of a checkpoint it says nothing.
+        in_flight_keys: Edge with rows in flight -> columns by whose key groups they were sent; empty: not by
+            key. An edge that is missing here: not recorded.
     """
 
     format: int = MANIFEST_FORMAT
@@ -228,6 +230,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     resumes_after: CheckpointId | None = None
     resumable: str | None = None
     savepoint_format: SavepointFormat = SavepointFormat.CANONICAL
+    in_flight_keys: dict[EdgeId, tuple[str, ...]] = {}
     vertices: tuple[VertexSnapshot, ...]
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
@@ -225,3 +226,28 @@ def test_an_edge_that_is_gone_is_named_unless_its_rows_may_be_dropped() -> None:
     with pytest.raises(ConfigError, match="along edge 'e', which the job does not have"):
         with_in_flight({}, manifest(1, 1), "dir", without, allow_non_restored=False)
     assert with_in_flight({}, manifest(1, 1), "dir", without, allow_non_restored=True) == {}
+
+
+@pytest.mark.parametrize(
+    ("ship", "sent_by", "text"),
+    [
+        pytest.param(Ship.HASH, ("k",), None, id="the same key"),
+        pytest.param(Ship.HASH, None, None, id="not recorded"),
+        pytest.param(Ship.REBALANCE, ("k",), None, id="no key any more: anybody may have them"),
+        pytest.param(Ship.HASH, ("j",), r"sent by key \(j\), and would be sent by key \(k\)", id="another"),
+        pytest.param(Ship.HASH, (), r"'a' -> 'b', which were sent not by key, and", id="none before"),
+    ],
+)
+@pytest.mark.parametrize("targets", [2, 3], ids=["same parallelism", "another parallelism"])
+def test_rows_that_were_sent_by_another_key_are_refused(
+    ship: Ship, sent_by: tuple[str, ...] | None, text: str | None, targets: int
+) -> None:
+    """They would be with a subtask that does not have the state of their key."""
+    known = {} if sent_by is None else {EdgeId("e"): sent_by}
+    stored = structs.replace(manifest(2, 2), in_flight_keys=known)
+    wanted = graph(ship, 2, targets)
+    if text is None:
+        with_in_flight({}, stored, "dir", wanted, allow_non_restored=False)
+        return
+    with pytest.raises(ConfigError, match=text):
+        with_in_flight({}, stored, "dir", wanted, allow_non_restored=True)

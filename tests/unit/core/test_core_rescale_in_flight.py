@@ -99,6 +99,8 @@ def lose_one(cluster: Cluster) -> None:
 
 def test_it_is_done_from_a_checkpoint_that_has_no_such_rows() -> None:
     cluster = running(2)
+    edge = cluster.graph.edges[0]
+    assert cluster.stored["chk-1"].in_flight_keys == {edge.id: ()}, "they were not sent by key"
     ask(cluster, 1)
     assert cluster.answers["r"].error is None
     assert (cluster.state, widths(cluster)) == ("RUNNING", {1})
