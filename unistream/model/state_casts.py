@@ -13,6 +13,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from unistream.model.arrow_layouts import is_list
+
 _TIMES: Final = frozenset({"moment", "moment with a time zone", "date", "time of day", "duration"})
 _ACROSS: Final = (
     {("integer", time) for time in _TIMES}
@@ -39,7 +41,7 @@ def refused_cast(old: pa.DataType, new: pa.DataType) -> str | None:
         return _refused_struct(old, new)
     if pa.types.is_map(old) and pa.types.is_map(new):
         return refused_cast(old.key_type, new.key_type) or refused_cast(old.item_type, new.item_type)
-    if _is_list(old) and _is_list(new):
+    if is_list(old) and is_list(new):
         return refused_cast(old.value_type, new.value_type)
     one, other = _family(old), _family(new)
     if one == other or (one, other) in _ACROSS:
@@ -60,11 +62,6 @@ def _refused_struct(old: pa.StructType, new: pa.StructType) -> str | None:
         if name not in given and not field.nullable:
             return f"field {name!r} is missing, and is declared not nullable"
     return None
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    others = (pa.types.is_struct, pa.types.is_map, pa.types.is_union, pa.types.is_run_end_encoded)
-    return pa.types.is_nested(kind) and not any(test(kind) for test in others)
 
 
 def _family(kind: pa.DataType) -> str:

@@ -25,13 +25,13 @@ promotion. Unlike there, a field of a struct cannot be dropped: to lose values, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyarrow import compute as pc
 
+from unistream.model.arrow_layouts import cast, is_list, relaid, remapped, restructured
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import EXPIRES_COLUMN
 
@@ -57,13 +57,6 @@ class Refused:
 
 Migration = Same | Widened | Refused
 
-_LIST_TESTS: Final = (
-    pa.types.is_list,
-    pa.types.is_large_list,
-    pa.types.is_fixed_size_list,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-)
 _TEXT_TESTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES_TESTS: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 _UNITS: Final = ("s", "ms", "us", "ns")
@@ -133,6 +126,26 @@ def table_migration(old: pa.Schema, new: pa.Schema, keys: tuple[str, ...]) -> Mi
     return Widened("; ".join(changes)) if changes else Same()
 
 
+def common_table(tables: Sequence[pa.Schema]) -> pa.Schema | None:
+    """The one of these tables of a state which all of them may become; None: there is none. One that
+    some have is kept.
+
+    >>> one = pa.schema([("k", pa.string()), ("value", pa.int64())])
+    >>> common_table([one, one.set(1, pa.field("value", pa.int32()))]).field("value").type
+    DataType(int64)
+    """
+    found = tables[0]
+    for table in tables[1:]:
+        before, after = found, table
+        if isinstance(table_migration(before, after, ()), Refused):
+            before, after = table, found
+        if isinstance(table_migration(before, after, ()), Refused):
+            return None
+        lives = EXPIRES_COLUMN in before.names and EXPIRES_COLUMN not in after.names
+        found = after.append(before.field(EXPIRES_COLUMN)) if lives else after
+    return found
+
+
 def converted(array: pa.Array, new: pa.DataType) -> pa.Array:
     """`array` as `new`, where `migration` or `key_migration` allows it.
 
@@ -151,22 +164,15 @@ def converted(array: pa.Array, new: pa.DataType) -> pa.Array:
     if pa.types.is_dictionary(new):
         return converted(array, new.value_type).dictionary_encode().cast(new)
     if pa.types.is_struct(old) and pa.types.is_struct(new):
-        return _converted_struct(array, new)
+        return restructured(array, new, converted)
     if pa.types.is_map(old) and pa.types.is_map(new):
-        array = _from_zero(array)
-        entries = (converted(array.keys, new.key_type), converted(array.items, new.item_type))
-        made = pa.MapArray.from_arrays(array.offsets, *entries, mask=_mask(array))
-        return made if made.type.equals(new) else made.cast(new)
-    if _is_list(old) and _is_list(new) and _has_struct(old):
-        return _converted_list(array, new)
-    return array.cast(new)
+        return remapped(array, new, converted)
+    if is_list(old) and is_list(new) and not _is_left_to_arrow(old):
+        return relaid(array, new, converted)
+    return cast(array, new)
 
 
 # --- types with types inside -----------------------------------------------------------------------
-
-
-def _is_list(of: pa.DataType) -> bool:
-    return any(test(of) for test in _LIST_TESTS)
 
 
 def _list_migration(old: pa.DataType, new: pa.DataType) -> Migration:
@@ -221,7 +227,7 @@ def _of_parts(parts: list[tuple[str, pa.Field, pa.Field]], old: pa.DataType, new
 _NESTED: Final[
     tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, pa.DataType], Migration]], ...]
 ] = (
-    (_is_list, _list_migration),
+    (is_list, _list_migration),
     (pa.types.is_map, _map_migration),
     (pa.types.is_struct, _struct_migration),
 )
@@ -284,37 +290,8 @@ _FLAT: Final = (_wider_integer, _wider_float, _wider_decimal, _same_text, _freed
 # --- converting ------------------------------------------------------------------------------------
 
 
-def _has_struct(of: pa.DataType) -> bool:
-    """Arrow's own cast finds fields by position; ours by name."""
+def _is_left_to_arrow(of: pa.DataType) -> bool:
+    """Its own cast finds fields of structs by position, and ours by name; dictionaries we decode."""
     if pa.types.is_struct(of) or pa.types.is_dictionary(of):
-        return True
-    return any(_has_struct(of.field(number).type) for number in range(of.num_fields))
-
-
-def _converted_struct(array: pa.StructArray, new: pa.StructType) -> pa.Array:
-    before = {field.name: number for number, field in enumerate(array.type)}
-    columns = [
-        converted(array.field(before[field.name]), field.type)
-        if field.name in before
-        else pa.nulls(len(array), field.type)
-        for field in new
-    ]
-    return pa.StructArray.from_arrays(columns, fields=list(new), mask=_mask(array))
-
-
-def _converted_list(array: pa.Array, new: pa.DataType) -> pa.Array:
-    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
-        array = array.cast(pa.large_list(array.type.value_field))
-    array = _from_zero(array)
-    kind = pa.ListArray if pa.types.is_list(array.type) else pa.LargeListArray
-    made = kind.from_arrays(array.offsets, converted(array.values, new.value_type), mask=_mask(array))
-    return made if made.type.equals(new) else made.cast(new)
-
-
-def _from_zero(array: pa.Array) -> pa.Array:
-    """The same rows, not a slice of more: what lists are built from must begin at 0."""
-    return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
-
-
-def _mask(array: pa.Array) -> pa.Array | None:
-    return pc.is_null(array) if array.null_count else None
+        return False
+    return all(_is_left_to_arrow(of.field(number).type) for number in range(of.num_fields))

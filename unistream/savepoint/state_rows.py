@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
+from unistream.model.arrow_layouts import taken
 from unistream.model.key_groups import canonical_keys, key_groups
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN
@@ -68,7 +69,7 @@ class StateRows:
             else np.empty(0, np.uint16)
         )
         order = np.argsort(groups, kind="stable")
-        table = table.take(pa.array(order)) if len(order) else table
+        table = taken(table, order) if len(order) else table
         return table.add_column(0, KEY_GROUP_COLUMN, pa.array(groups[order].astype(np.uint16)))
 
 
@@ -315,8 +316,9 @@ def _check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
     counted = compared.group_by(list(columns), use_threads=False).aggregate([([], "count_all")])
     if counted.num_rows == table.num_rows:
         return
-    repeated = counted.filter(pc.greater(counted.column("count_all"), 1)).select(columns)
-    raise ConfigError(f"state {name!r}: the key {_told(repeated.to_pylist()[0])} comes more than once")
+    first = pc.index(pc.greater(counted.column("count_all"), 1), value=True).as_py()
+    [repeated] = counted.slice(first, 1).select(columns).to_pylist()
+    raise ConfigError(f"state {name!r}: the key {_told(repeated)} comes more than once")
 
 
 def _told(key: dict[str, object]) -> str:

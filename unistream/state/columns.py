@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.model.arrow_layouts import cast
 from unistream.model.column_values import column_values
 from unistream.model.state import StateDescriptor
 from unistream.model.state_casts import refused_cast
@@ -250,7 +251,7 @@ def conformed(name: str, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) 
         return values
     reason = refused_cast(values.type, kind)
     try:
-        made = values.cast(kind) if reason is None else None
+        made = cast(values, kind) if reason is None else None
     except pa.ArrowException as error:
         raise _misfit(name, values.type, kind, str(error)) from error
     if made is None or _overflows(values, made):

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from unistream.model.arrow_layouts import filtered, taken
 from unistream.model.column_values import column_values
 from unistream.model.state import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
 from unistream.port.state import Places
@@ -286,11 +287,11 @@ def sorted_rows(
     else:
         check_count(name, values, len(places), "rows")
     if values.null_count:
-        there = values.is_valid()
-        values, places = values.filter(there), places[there.to_numpy(zero_copy_only=False)]
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        values, places = filtered(values, there), places[there]
     if len(places) > 1 and (places[1:] < places[:-1]).any():
         order = np.argsort(places, kind="stable")
-        values, places = values.take(pa.array(order)), places[order]
+        values, places = taken(values, order), places[order]
     return values, places
 
 

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.clock import Clock
+from unistream.model.arrow_layouts import filtered
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import EXPIRES_COLUMN, VALUE_COLUMN
 from unistream.state.hashmap_rows import Rows
@@ -131,17 +132,18 @@ def live_batch(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
     times = batch.column(place)
     if not pa.types.is_list(times.type):
         live = times.to_numpy() > now_ms
-        return batch if live.all() else batch.filter(pa.array(live))
+        return batch if live.all() else filtered(batch, live)
     flat = times.flatten().to_numpy()
     live = flat > now_ms
     if live.all():
         return batch
     lengths = times.value_lengths().to_numpy()
     ends = np.concatenate(([0], np.cumsum(live)))[np.concatenate(([0], np.cumsum(lengths)))]
-    offsets, kept = pa.array(ends, pa.int32()), pa.array(live)
+    offsets = pa.array(ends, pa.int32())
     for name in (VALUE_COLUMN, EXPIRES_COLUMN):
         at = batch.schema.get_field_index(name)
         field = batch.schema.field(at)
-        shorter = pa.ListArray.from_arrays(offsets, batch.column(at).flatten().filter(kept), type=field.type)
+        kept = filtered(batch.column(at).flatten(), live)
+        shorter = pa.ListArray.from_arrays(offsets, kept, type=field.type)
         batch = batch.set_column(at, field, shorter)
-    return batch.filter(pa.array(np.diff(ends) > 0))
+    return filtered(batch, np.diff(ends) > 0)

@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from unistream.base.errors import CorruptSnapshot, ProtocolError
 from unistream.base.limits import BATCH_ROWS_MAX, MIB
+from unistream.model.arrow_layouts import taken
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, KeyedShare
 from unistream.port.storage import StateFile, StateReader, StateWriter
@@ -74,7 +75,7 @@ def batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
     """The rows of a table in memory, in the order of their key groups."""
     groups = table.column(KEY_GROUP_COLUMN).to_numpy()
     if np.any(groups[1:] < groups[:-1]):
-        table = table.take(pa.array(np.argsort(groups, kind="stable")))
+        table = taken(table, np.argsort(groups, kind="stable"))
     yield from table.unify_dictionaries().combine_chunks().to_batches()
 
 

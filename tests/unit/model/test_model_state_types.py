@@ -39,6 +39,12 @@ def required(name: str, of: pa.DataType) -> pa.Field:
 
 
 POINT = struct(x=pa.int32(), y=pa.int32())
+LISTS = {
+    "list": pa.list_,
+    "large list": pa.large_list,
+    "list view": pa.list_view,
+    "large list view": pa.large_list_view,
+}
 
 WIDENED: list[Any] = [
     pytest.param(pa.int8(), pa.int64(), [-128, None, 127], None, id="a wider integer"),
@@ -113,6 +119,29 @@ WIDENED: list[Any] = [
     ),
     pytest.param(
         pa.struct([required("x", pa.int32())]), struct(x=pa.int32()), [{"x": 1}], None, id="no more required"
+    ),
+    *(
+        pytest.param(old(pa.int32()), new(pa.int64()), [[1, None], None, []], None, id=f"{o} to {n}")
+        for o, old in LISTS.items()
+        for n, new in LISTS.items()
+        if "view" in o + n
+    ),
+    pytest.param(
+        pa.list_view(POINT),
+        pa.large_list(struct(x=pa.int64(), y=pa.int32(), label=pa.string_view())),
+        [[{"x": 1, "y": 2}], None],
+        [[{"x": 1, "y": 2, "label": None}], None],
+        id="structs in a list view",
+    ),
+    pytest.param(
+        struct(deep=pa.map_(pa.string_view(), pa.list_(pa.list_(pa.int8())))),
+        struct(deep=pa.map_(pa.string(), pa.list_(pa.list_view(pa.int16())))),
+        [{"deep": [("a", [[1], None])]}, None],
+        None,
+        id="list views deep inside",
+    ),
+    pytest.param(
+        pa.list_(pa.int32(), 2), pa.list_view(pa.int32()), [[1, 2], None], None, id="a size given up, as view"
     ),
 ]
 

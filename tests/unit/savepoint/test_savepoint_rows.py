@@ -211,6 +211,46 @@ def test_what_a_job_can_restore_is_taken(tmp_path: Path, state: Any, columns: di
     assert stored(tmp_path, state, pa.table(columns)).num_rows == 2
 
 
+VIEWS = pa.array(["b", "", "longer than twelve bytes"], pa.string_view())
+KEYS = ["x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("state", "columns"),
+    [
+        pytest.param(ValueStateDescriptor("s", pa.string_view()), {"k": KEYS, "value": VIEWS}, id="value"),
+        pytest.param(
+            ListStateDescriptor("s", pa.string_view()),
+            {
+                "k": KEYS,
+                "value": pa.array([[text] for text in VIEWS.to_pylist()], pa.list_(pa.string_view())),
+            },
+            id="list",
+        ),
+        pytest.param(
+            MapStateDescriptor("s", pa.binary_view(), key_type=pa.string_view()),
+            {"k": ["x"] * 3, "map_key": VIEWS, "value": VIEWS.cast(pa.binary_view())},
+            id="map",
+        ),
+    ],
+)
+def test_views_of_texts_are_texts(tmp_path: Path, state: Any, columns: dict[str, Any]) -> None:
+    """Some libraries give no others."""
+    given = pa.table(columns)
+    path = us.SavepointWriter().with_state("op", state, given, keys=["k"]).write(tmp_path / "sp")
+    found = us.read_savepoint(path).table("op", "s")
+    assert found.select(given.schema.names).schema.types == given.schema.types
+    kept = sorted(map(repr, found.select(given.schema.names).to_pylist()))
+    assert kept == sorted(map(repr, given.to_pylist()))
+
+
+def test_a_view_that_comes_twice_is_told() -> None:
+    twice = pa.table({"k": ["x"] * 2, "map_key": pa.array(["a", "a"], pa.string_view()), "value": [1, 2]})
+    descriptor = MapStateDescriptor("s", pa.int64(), key_type=pa.string_view())
+    with pytest.raises(ConfigError, match="map_key='a' comes more than once"):
+        us.SavepointWriter().with_state("op", descriptor, twice, keys=["k"])
+
+
 def test_keys_are_stored_in_the_one_form_that_a_job_gives_them(tmp_path: Path) -> None:
     rows = pa.table({"k": [-0.0, 1.0], "value": [1, 2]})
     assert [str(key) for key in stored(tmp_path, VALUE, rows).column("k").to_pylist()] == ["0.0", "1.0"]
