@@ -254,12 +254,14 @@ class _Rules:
         lists = {state.name: state for state in stored if state.mode is not None}
         for descriptor in declared.states:
             names = (descriptor.name, *descriptor.options.renamed_from)
-            found = next((left.pop(name) for name in names if name in left), None)
-            if found is None:
+            found = [
+                left.pop(name) for name in names if name in left
+            ]  # by several, if not all had asked for it
+            if not found:
                 fate = Fate.UNKNOWN if any(state.is_native for state in left.values()) else Fate.NEW
                 yield StatePlan(state=descriptor.name, fate=fate)
-            else:
-                yield self._declared(found, descriptor, declared.keys)
+            for one in found:
+                yield self._declared(one, descriptor, declared.keys)
         for wanted in declared.typed_lists:
             yield _declared_list(lists.pop(wanted.name, None), wanted)
         misfit = _other_settings(stored, declared)

@@ -27,6 +27,7 @@ from unistream.model.snapshot import (
     ListHandle,
     Manifest,
 )
+from unistream.model.state_types import common_table, converted
 from unistream.savepoint.contents import (
     COMMITTER_STATE,
     SPLITS_STATE,
@@ -307,14 +308,18 @@ class Savepoint:
 
 
 def _common(schemas: list[pa.Schema], uid: str, state: str) -> pa.Schema:
-    """Subtasks may differ in what they know of a type (only nulls came), and in dictionaries."""
+    """Subtasks may differ in what they know of a type (only nulls came), in dictionaries, and in whether they
+    had asked for the state since its declaration has changed."""
     plain = [_plain(schema) for schema in schemas]
     try:
         return pa.unify_schemas(plain, promote_options="default")
     except pa.ArrowException as error:
-        raise CorruptSnapshot(
-            f"state {state!r} of operator uid {uid!r} has other columns in other subtasks: {error}"
-        ) from error
+        common = common_table(plain)
+        if common is None:
+            raise CorruptSnapshot(
+                f"state {state!r} of operator uid {uid!r} has other columns in other subtasks: {error}"
+            ) from error
+        return common
 
 
 def _plain(schema: pa.Schema) -> pa.Schema:
@@ -324,4 +329,12 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    return batch if batch.schema.equals(schema) else batch.select(schema.names).cast(schema)
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        converted(batch.column(field.name), field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(batch.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -23,7 +23,8 @@ import pyarrow as pa
 from unistream.base.clock import Clock
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
-from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateTable
+from unistream.model.arrow_layouts import taken
+from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateKind, StateTable
 from unistream.model.state import StateDescriptor, check_declarations
 from unistream.port.state import KeyTuple
 from unistream.state.columns import (
@@ -40,9 +41,11 @@ from unistream.state.hashmap_tables import (
     FrozenRows,
     KeyCodec,
     described,
+    groups_in,
     load_column,
     load_rows,
     of_groups,
+    without_groups,
 )
 from unistream.state.hashmap_ttl import Lifetime
 from unistream.state.migration import check_fits, key_schema_of
@@ -156,9 +159,11 @@ class HashMapStateBackend:
 
     def _open(self, descriptor: StateDescriptor, store: Rows | Column) -> _State:
         check_declarations("this operator", [*(one.descriptor for one in self._states.values()), descriptor])
-        name, parts = self._stored(descriptor)
+        parts = self._stored(descriptor)
         for part in parts:
-            check_fits(descriptor, stored_name=name, kind=part.kind, pickled=part.pickled, schema=part.schema)
+            check_fits(
+                descriptor, stored_name=part.name, kind=part.kind, pickled=part.pickled, schema=part.schema
+            )
         expiry_ms = 0
         if descriptor.options.ttl is not None:
             expiry_ms = self._clock.wall_ms() + descriptor.options.ttl.time_to_live_ms
@@ -169,7 +174,8 @@ class HashMapStateBackend:
                     load_rows(descriptor, batch, self._codec, expiry_ms, store.rows)
                 else:
                     load_column(store, batch, self._codec, expiry_ms)
-        self._restored.pop(name, None)
+        for name in (descriptor.name, *descriptor.options.renamed_from):
+            self._restored.pop(name, None)
         made = _State(descriptor, store, None)
         if isinstance(store, Rows):
             made.handle = make_handle(descriptor, store, self._current, self._life(descriptor))
@@ -179,11 +185,13 @@ class HashMapStateBackend:
         self._states[descriptor.name] = made
         return made
 
-    def _stored(self, descriptor: StateDescriptor) -> tuple[str, list[StateTable]]:
+    def _stored(self, descriptor: StateDescriptor) -> list[StateTable]:
+        """Rows under a former name count in key groups alone that have none under a later one."""
+        found: list[StateTable] = []
         for name in (descriptor.name, *descriptor.options.renamed_from):
-            if name in self._restored:
-                return name, self._restored[name]
-        return descriptor.name, []
+            known = groups_in(found)
+            found += [without_groups(part, known) for part in self._restored.get(name, [])]
+        return found
 
     def _life(self, descriptor: StateDescriptor) -> Lifetime | None:
         ttl = descriptor.options.ttl
@@ -315,11 +323,12 @@ class HashMapSnapshot:
 
 def merged(parts: Iterable[StateTable], now_ms: int) -> Iterator[StateTable]:
     """One table for each name, without what has expired; parts of several old subtasks follow each other by
-    key group."""
-    by_name: dict[str, list[StateTable]] = {}
+    key group. Parts with unlike columns stay tables of their own: not all subtasks had asked for the
+    state since its declaration has changed."""
+    alike: dict[tuple[str, StateKind, bool, pa.Schema], list[StateTable]] = {}
     for part in parts:
-        by_name.setdefault(part.name, []).append(part)
-    for name, same in by_name.items():
+        alike.setdefault((part.name, part.kind, part.pickled, part.schema), []).append(part)
+    for (name, *_), same in alike.items():
         found = (live_batch(batch, now_ms) for part in same for batch in part.batches)
         batches = [batch for batch in found if batch.num_rows]
         if not batches:
@@ -329,7 +338,7 @@ def merged(parts: Iterable[StateTable], now_ms: int) -> Iterator[StateTable]:
             table = pa.Table.from_batches(batches, first.schema)
             groups = table.column(0).to_numpy()
             order = np.argsort(groups, kind="stable")
-            batches = table.take(pa.array(order)).combine_chunks().to_batches()
+            batches = taken(table, order).combine_chunks().to_batches()
         yield StateTable(
             name=name, kind=first.kind, pickled=first.pickled, schema=first.schema, batches=batches
         )

@@ -50,7 +50,7 @@ from unistream.state.rocksdb_shards import Groups
 from unistream.state.rocksdb_snapshot import RocksDbSnapshot, Uploads, encode_descriptors
 from unistream.state.rocksdb_store import Store
 from unistream.state.rocksdb_sweep import Sweep
-from unistream.state.rocksdb_values import Layout, live_rows, plain_batch, table_of
+from unistream.state.rocksdb_values import Layout, is_empty, live_rows, plain_batch, table_of
 
 
 @dataclass(slots=True)
@@ -116,9 +116,9 @@ class RocksDbStateBackend:
             self._accepted = KeyCodec(schema)
             self._codec = KeyBytes(self._accepted.schema, self._max_parallelism)
             for state in self._open.values():
-                self._store.layouts[state.layout.name] = state.layout = self._layout_of(
-                    state.descriptor, state.layout.family
-                )
+                self._store.layouts.remove(state.layout)
+                state.layout = self._layout_of(state.descriptor, state.layout.family)
+                self._store.layouts.append(state.layout)
         else:
             self._accepted.check(schema)
 
@@ -138,19 +138,19 @@ class RocksDbStateBackend:
 
     def keys(self, name: str) -> Iterator[KeyTuple]:
         """As of now: the state may be changed meanwhile."""
-        layout = self._store.layouts.get(name)
-        if layout is None or self._codec is None:
-            return
         codec = self._codec
-        rows = live_rows(layout, self._store.families(layout), self._key_groups, self._clock.wall_ms())
-        for key, _ in itertools.groupby(rows, lambda row: row[0][: codec.end(row[0])]):
-            yield self.values_of(key)
+        if codec is None:
+            return
+        for layout in self._store.named(name):
+            rows = live_rows(layout, self._store.families(layout), self._key_groups, self._clock.wall_ms())
+            for key, _ in itertools.groupby(rows, lambda row: row[0][: codec.end(row[0])]):
+                yield self.values_of(key)
 
     def held(self, name: str) -> int:
         """How many values, elements and entries of a state are in the database: also what has expired and was
         not removed yet. Reads all of them."""
-        layout = self._store.layouts.get(name)
-        return 0 if layout is None else sum(1 for _ in self._store.families(layout).rows(self._key_groups))
+        stored = (self._store.families(layout) for layout in self._store.named(name))
+        return sum(1 for families in stored for _ in families.rows(self._key_groups))
 
     @property
     def _key_codec(self) -> KeyBytes:
@@ -183,7 +183,7 @@ class RocksDbStateBackend:
             return found
         check_declarations("this operator", [*(one.descriptor for one in self._open.values()), descriptor])
         layout = self._take_over(descriptor)
-        self._store.layouts[layout.name] = layout
+        self._store.layouts.append(layout)
         handle = make_handle(
             descriptor,
             layout,
@@ -200,31 +200,36 @@ class RocksDbStateBackend:
     def _take_over(self, descriptor: StateDescriptor) -> Layout:
         """Where the state lies; what was stored otherwise is rewritten as it is declared now."""
         store = self._store
-        for name in (descriptor.name, *descriptor.options.renamed_from):
-            stored = store.layouts.get(name)
-            if stored is not None:
-                break
-        else:
-            return self._layout_of(descriptor, store.new_family(descriptor.name))
-        check_fits(
-            descriptor,
-            stored_name=stored.name,
-            kind=stored.kind,
-            pickled=stored.pickled,
-            schema=stored.schema,
+        names = (descriptor.name, *descriptor.options.renamed_from)
+        stored = [layout for name in names for layout in store.named(name)]
+        for one in stored:
+            check_fits(
+                descriptor, stored_name=one.name, kind=one.kind, pickled=one.pickled, schema=one.schema
+            )
+        latest = [one for one in stored if one.name == stored[0].name]
+        wanted = ((self._layout_of(descriptor, one.family), one) for one in latest)
+        made, kept = next(
+            (pair for pair in wanted if pair[0].schema.equals(pair[1].schema)),
+            (self._layout_of(descriptor, store.new_family(descriptor.name)), None),
         )
-        wanted = self._layout_of(descriptor, stored.family)
-        if wanted.schema.equals(stored.schema):
-            del store.layouts[stored.name]
-            return wanted
-        moved = self._layout_of(descriptor, store.new_family(descriptor.name))
-        del store.layouts[stored.name]
+        for one in stored:
+            store.layouts.remove(one)
+        for one in stored:
+            if one is not kept:
+                self._move(one, made, descriptor, earlier=one not in latest)
+        return made
+
+    def _move(self, stored: Layout, to: Layout, descriptor: StateDescriptor, *, earlier: bool) -> None:
+        """`earlier`: under a former name, whose rows count where a key group has none under a later one."""
+        store, codec, first, last = self._store, self._key_codec, *self._key_groups
+        source, target = store.families(stored), store.families(to)
         now, ttl = self._clock.wall_ms(), descriptor.options.ttl
-        table = table_of(stored, store.families(stored), self._key_codec, self._key_groups, now)
         expiry_ms = now + (0 if ttl is None else ttl.time_to_live_ms)
-        store.load(moved, table.batches, self._key_codec, expiry_ms)
+        for groups in ((group, group) for group in range(first, last + 1)) if earlier else [(first, last)]:
+            if not earlier or is_empty(target, groups):
+                table = table_of(stored, source, codec, groups, now)
+                store.load(to, table.batches, codec, expiry_ms)
         store.drop(stored)
-        return moved
 
     def _layout_of(self, descriptor: StateDescriptor, family: str) -> Layout:
         keys = self._codec.schema if self._codec is not None else pa.schema([])
@@ -243,7 +248,7 @@ class RocksDbStateBackend:
     # --- snapshots -------------------------------------------------------------------------------
 
     def snapshot(self, checkpoint_id: CheckpointId) -> RocksDbSnapshot:
-        store, layouts = self._store, list(self._store.layouts.values())
+        store, layouts = self._store, list(self._store.layouts)
         folder, descriptors, shards = None, b"", list[Groups]()
         if self._codec is not None and layouts:
             folder = self._folder / f"snapshot-{checkpoint_id}"

@@ -3,7 +3,7 @@
     tables                    written row by row
     files of a shard          opened as they are; of a shard at the edge the rows of others are forgotten
     files that do not fit     rows of our key groups are copied: those of a subtask with one database for all
-                              (FORMAT_WHOLE), of states that several subtasks declared differently, of a shard
+                              (FORMAT_WHOLE), of states that subtasks stored in unlike forms, of a shard
                               that is more than half of ours (it could not be divided again), of more shards
                               than a store may have
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ from unistream.state.rocksdb_keys import KeyBytes
 from unistream.state.rocksdb_shards import Families, Groups, Shards, label_of
 from unistream.state.rocksdb_snapshot import decode_descriptors
 from unistream.state.rocksdb_store import Store
-from unistream.state.rocksdb_values import Layout, table_of
+from unistream.state.rocksdb_values import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,7 @@ class Restorer:
         """The databases of an old subtask that have key groups of ours, each in a folder of its own."""
         found = decode_descriptors(part.descriptors)
         keys = self._declare_keys(found.keys)
+        layouts = tuple(replace(layout, schema=with_keys(layout.schema, keys)) for layout in found.layouts)
         self._store.numbers.next = max(self._store.numbers.next, found.next_number)
         whole = part.format == FORMAT_WHOLE
         stored = []
@@ -118,7 +119,7 @@ class Restorer:
             wanted = intersect(groups, self._store.key_groups)
             if wanted is not None:
                 _gather(part.folder, groups, prefix="" if whole else f"{label_of(groups)}.")
-                stored.append(_Stored(part.folder, groups, wanted, keys, found.layouts, whole))
+                stored.append(_Stored(part.folder, groups, wanted, keys, layouts, whole))
         return stored
 
     def _restore_files(self, stored: list[_Stored]) -> None:
@@ -149,13 +150,8 @@ class Restorer:
         try:
             source.add(stored.groups).open()
             for layout in stored.layouts:
-                target, rows = self._store.target(layout), Families(source, layout.family)
-                if target.schema.equals(layout.schema):
-                    self._store.write(target, rows.rows(stored.wanted))
-                else:
-                    now = self._clock.wall_ms()
-                    table = table_of(layout, rows, stored.keys, stored.wanted, now)
-                    self._store.load(target, table.batches, stored.keys, now)
+                rows = Families(source, layout.family).rows(stored.wanted)
+                self._store.write(self._store.target(layout), rows)
         finally:
             source.close()
 
@@ -163,7 +159,8 @@ class Restorer:
         if table.pickled and not self._allow_pickled:
             raise _pickled_refused(f" {table.name!r}")
         keys = self._declare_keys(key_schema_of(table.schema))
-        layout = self._store.target(Layout(table.name, table.kind, table.pickled, table.schema, ""))
+        schema = with_keys(table.schema, keys)
+        layout = self._store.target(Layout(table.name, table.kind, table.pickled, schema, ""))
         first, last = self._store.key_groups
         batches = (of_groups(batch, first, last) for batch in table.batches)
         self._store.load(layout, batches, keys, self._clock.wall_ms())
@@ -177,6 +174,13 @@ def _gather(folder: Path, groups: Groups, *, prefix: str) -> None:
     for path in files:
         path.rename(target / path.name.removeprefix(prefix))
     shown_as_database(target)
+
+
+def with_keys(table: pa.Schema, keys: KeyBytes) -> pa.Schema:
+    """A table's columns, with the key's as this backend has them: texts are one key in each layout."""
+    for column in keys.schema:
+        table = table.set(table.get_field_index(column.name), column)
+    return table
 
 
 def _pickled_refused(name: str) -> ConfigError:

@@ -1,6 +1,6 @@
 """What lies where in the local databases of a backend: shards, states, and hard links of all of it.
 
-    layouts        state -> how its rows look, and which column family of every shard has them
+    layouts        how the rows of a state look, and which column family of every shard has them
     families()     the rows of a state
     load()         stored rows, as they are declared now
     link()         hard links of all shards in a folder: one moment, for nothing is written meanwhile
@@ -51,7 +51,7 @@ class Store:
         parallelism: int | None,
     ) -> None:
         self.key_groups = key_groups
-        self.layouts: dict[str, Layout] = {}
+        self.layouts: list[Layout] = []
         self.numbers = Numbers()
         tuning = tuning or RocksDbTuning()
         self.shards_wanted = tuning.shards
@@ -73,24 +73,33 @@ class Store:
 
     def new_family(self, state: str) -> str:
         """A name that no column family has: the same in every subtask that has rewritten nothing."""
-        used = {layout.family for layout in self.layouts.values()}
+        used = {layout.family for layout in self.layouts}
         name = f"state-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
         numbered = (f"{name}-{number}" for number in itertools.count(1))
         return next(n for n in itertools.chain([name], numbered) if n not in used and not self.shards.has(n))
 
     def target(self, layout: Layout, *, family: str | None = None) -> Layout:
-        """Where restored rows of a state go; of several parts with one name the first one says how.
+        """Where restored rows of a state go.
+
+        Parts of one name may have unlike columns: its declaration has changed, and some of the subtasks that
+        stored them had not asked for it since. Each form has a layout of its own until the state is asked
+        for, because only then it is known what they are to become.
 
         `family`: the column family that it shall have, if it is free.
         """
-        found = self.layouts.get(layout.name)
-        if found is None:
-            used = {other.family for other in self.layouts.values()}
-            if family is None or family in used:
-                family = self.new_family(layout.name)
-            found = Layout(layout.name, layout.kind, layout.pickled, layout.schema, family)
-            self.layouts[layout.name] = found
+        for other in self.named(layout.name):
+            same = (other.kind, other.pickled) == (layout.kind, layout.pickled)
+            if same and other.schema.equals(layout.schema):
+                return other
+        if family is None or any(other.family == family for other in self.layouts):
+            family = self.new_family(layout.name)
+        found = Layout(layout.name, layout.kind, layout.pickled, layout.schema, family)
+        self.layouts.append(found)
         return found
+
+    def named(self, state: str) -> list[Layout]:
+        """Of one state: one, once it was asked for."""
+        return [layout for layout in self.layouts if layout.name == state]
 
     def load(
         self, layout: Layout, batches: Iterable[pa.RecordBatch], codec: KeyBytes, expiry_ms: int

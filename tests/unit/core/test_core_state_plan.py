@@ -112,13 +112,16 @@ def manifest(
 
 
 def states(
-    stored: StoredState | None, declared: DeclaredState | None, *, allow_pickled: bool = False
+    stored: StoredState | None,
+    declared: DeclaredState | None,
+    *also: StoredState,
+    allow_pickled: bool = False,
 ) -> list[tuple[str, Fate, str]]:
     plan = plan_restore(
         manifest(UID),
         "sp",
         graph(UID),
-        {UID: () if stored is None else (stored,)},
+        {UID: () if stored is None else (stored, *also)},
         {} if declared is None else {UID: declared},
         allow_non_restored=False,
         allow_pickled=allow_pickled,
@@ -205,6 +208,14 @@ def says(*descriptors: StateDescriptor, keys: pa.Schema | None = USER) -> Declar
 )
 def test_a_declared_state(stored: StateDescriptor, wanted: StateDescriptor, fate: Fate, why: str) -> None:
     assert states(kept(stored), says(wanted)) == [(wanted.name, fate, why)]
+
+
+def test_a_state_that_some_subtasks_still_had_under_its_former_name() -> None:
+    wanted = value(pa.int32(), "m", renamed_from=("n",))
+    assert states(kept(INT), says(wanted), kept(wanted)) == [
+        ("m", Fate.KEPT, ""),
+        ("m", Fate.MIGRATED, "renamed from 'n'"),
+    ]
 
 
 def test_pickled_state_that_is_allowed_is_kept() -> None:
