@@ -126,14 +126,17 @@ def query(
 def write(  # noqa: PLR0917  # typer passes them by name
     uid: Annotated[str, typer.Option("--operator", metavar="UID", help="The operator's uid.")],
     state: Annotated[str, typer.Option("--state", metavar="NAME", help="As the operator declares it.")],
-    keys: Annotated[str, typer.Option("--keys", metavar="A,B", help="Columns of the key, in order.")],
     file: Annotated[list[str], typer.Option("--file", metavar="FILE", help="Parquet or Arrow; repeatable.")],
     out: Annotated[str, typer.Option("--out", metavar="PATH", help="The savepoint's new directory.")],
+    keys: Annotated[
+        str, typer.Option("--keys", metavar="A,B", help="Columns of the key, in order; of lists none.")
+    ] = "",
     kind: Annotated[
         str | None,
         typer.Option(
             "--kind",
-            help="value, list, map, reducing, aggregating, timers, table; default: as in --base, or value.",
+            help="value, list, map, reducing, aggregating, timers, table; without keys: list-split, "
+            "list-union, list-broadcast; default: as in --base, or value.",
         ),
     ] = None,
     max_parallelism: Annotated[
@@ -146,7 +149,8 @@ def write(  # noqa: PLR0917  # typer passes them by name
 ) -> None:
     """Make a savepoint of the rows of files: the key's columns and `value` (of a map also `map_key`).
 
-    Timers have `__timestamp` (ms) instead; their state is `__event_timers` or `__processing_timers`.
+    Timers have `__timestamp` (ms) instead; their state is `__event_timers` or `__processing_timers`. A list
+    of an operator without keys has `value` alone, a broadcast map (`list-broadcast`) `map_key` and `value`.
     """
     from unistream.savepoint.files import write_state
 

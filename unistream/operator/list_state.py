@@ -26,6 +26,7 @@ from unistream.model.state_types import Refused, converted, migration
 from unistream.model.state_values import conformer, key_conformer
 
 _ITEM_ROWS: Final = 65_536
+_CONTINUES: Final = b"\xff" * 4  # an Arrow IPC message, the length of whose head comes next
 
 
 class OperatorList:
@@ -79,7 +80,7 @@ class OperatorList:
     def snapshot(self) -> ListState:
         """The elements of now, encoded when they are read."""
         name, kind, mode = self.descriptor.name, self.descriptor.type, self.descriptor.mode
-        rows = 1 if mode is ListMode.SPLIT else _ITEM_ROWS
+        rows = item_rows_max(mode)
         elements = tuple(self._elements)
 
         def encode() -> Iterator[bytes]:
@@ -199,12 +200,24 @@ def other_mode(stored: ListMode, declared: ListMode) -> str:
     return f"was stored as {stored.value} list, and is declared as {declared.value} list"
 
 
+def item_rows_max(mode: ListMode) -> int:
+    """Elements in an item: what goes to one subtask is one item."""
+    return 1 if mode is ListMode.SPLIT else _ITEM_ROWS
+
+
+def item_head(item: bytes) -> bytes:
+    """What items with the same columns begin with, and no others do."""
+    return item[: len(_CONTINUES) + 4 + int.from_bytes(item[4:8], "little")]
+
+
 def item_schema(item: bytes) -> pa.Schema | None:
     """Columns of an item that `write_item` made; None: it is of another make."""
+    if not item.startswith(_CONTINUES):
+        return None
     try:
         with pa.ipc.open_stream(item) as stream:
             return stream.schema
-    except pa.ArrowException:
+    except (pa.ArrowException, OSError):
         return None
 
 
@@ -220,7 +233,11 @@ def write_item(name: str, columns: Sequence[tuple[str, pa.DataType, Sequence[Any
         raise UserCodeError(
             f"state {name!r} holds a value that is not of its declared type {columns[-1][1]}: {error}"
         ) from error
-    batch = pa.RecordBatch.from_arrays(arrays, names=[column for column, _, _ in columns])
+    return item_of(pa.RecordBatch.from_arrays(arrays, names=[column for column, _, _ in columns]))
+
+
+def item_of(batch: pa.RecordBatch) -> bytes:
+    """The same of a batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)

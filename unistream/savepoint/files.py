@@ -12,9 +12,11 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError
 from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN
 from unistream.model.keyed_snapshot import StateKind
+from unistream.model.snapshot import ListMode
 from unistream.savepoint.writing import TIMER_STATES, SavepointWriter
 
 KINDS: Final = tuple(kind.value for kind in StateKind)
+_LISTS: Final = {f"list-{mode.value}": mode for mode in ListMode}  # as `inspect` calls them
 _TABLES: Final = (StateKind.TABLE.value, StateKind.TIMERS.value)
 _PARQUET: Final = b"PAR1"
 _ARROW: Final = b"ARROW1"
@@ -40,8 +42,14 @@ def write_state(
         ConfigError: an option or a file does not fit; says which.
         CorruptSnapshot: `base` is damaged.
     """
-    if kind is not None and kind not in KINDS:
-        raise ConfigError(f"--kind {kind!r} is not one of {', '.join(KINDS)}")
+    if kind is not None and kind not in (*KINDS, *_LISTS):
+        raise ConfigError(f"--kind {kind!r} is not one of {', '.join((*KINDS, *_LISTS))}")
+    if kind in _LISTS and keys:
+        raise ConfigError(f"--kind {kind}: a list of an operator has no key; leave out --keys")
+    if kind not in _LISTS and not keys:
+        raise ConfigError(
+            "--keys: name the columns that make the key (of lists, --kind list-…, there are none)"
+        )
     rows = _common([_read(file) for file in files], files)
     if base is not None:
         writer = SavepointWriter.change(base, max_parallelism=max_parallelism)
@@ -51,7 +59,9 @@ def write_state(
         )
     if kind == StateKind.TIMERS.value and state not in TIMER_STATES:
         raise ConfigError(f"--kind timers: the state is one of {', '.join(TIMER_STATES)}, not {state!r}")
-    if kind in _TABLES:
+    if kind in _LISTS:
+        writer.with_rows(uid, state, rows, mode=_LISTS[kind])
+    elif kind in _TABLES:
         writer.with_table(uid, state, rows, keys=keys)
     else:
         writer.with_state(uid, state, rows, keys=keys, kind=None if kind is None else StateKind(kind))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.core.state_plan import key_columns
 from unistream.model.keyed_snapshot import StateKind
+from unistream.model.snapshot import ListMode
 from unistream.model.state import EXPIRES_COLUMN
 from unistream.model.state_types import Refused, key_migration
 from unistream.savepoint.inspection import resumable_path
@@ -70,6 +71,13 @@ def former_of(old: Savepoint | None, uid: str, name: str) -> Former | None:
         return None
     schema, _ = old.batches(uid, name)
     return Former(StateKind(found.kind), found.pickled, EXPIRES_COLUMN in schema.names)
+
+
+def list_mode_of(old: Savepoint | None, uid: str, name: str) -> ListMode | None:
+    """How it deals out a list; None: it has none of that name."""
+    operator = operator_of(old, uid)
+    kinds = [state.kind for state in operator.states if state.name == name] if operator is not None else []
+    return next((mode for mode in ListMode if kinds and kinds[0] == f"list-{mode.value}"), None)
 
 
 def keys_of(old: Savepoint | None, uid: str, is_replaced: Callable[[str], bool]) -> Iterator[NamedKey]:

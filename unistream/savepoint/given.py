@@ -1,13 +1,17 @@
-"""Rows as a user has them, as a table of Arrow columns."""
+"""What a user gives to be written: rows as tables of Arrow columns; what cannot be any is refused."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
+from unistream.model.keyed_snapshot import StateKind
+from unistream.model.snapshot import ListMode
+from unistream.model.state import StateDescriptor
 
 _UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # what pyarrow calls it of a pandas frame
 
@@ -46,3 +50,42 @@ def _made(rows: object, what: str) -> pa.Table:
         ) from error
     columns = [name for name in table.schema.names if not _UNNAMED_INDEX.fullmatch(name)]
     return table if len(columns) == table.num_columns else table.select(columns)
+
+
+def check_keyed(state: object, kind: object) -> None:
+    """Raises ConfigError unless it can be state by key, of a kind that there is."""
+    if not isinstance(state, str | StateDescriptor):
+        raise ConfigError(
+            f"state by key is named, or described by one such as ValueStateDescriptor, not by {state!r}"
+        )
+    if kind is not None and not isinstance(kind, StateKind):
+        known = ", ".join(f"StateKind.{one.name}" for one in StateKind)
+        raise ConfigError(f"kind is {kind!r}; it must be one of {known}")
+
+
+def checked_items(name: object, items: Iterable[bytes], mode: object) -> tuple[bytes, ...]:
+    """Items of a list, once.
+
+    Raises:
+        ConfigError: they are no pieces of bytes, or there is no such mode.
+    """
+    if not isinstance(mode, ListMode):
+        known = ", ".join(f"ListMode.{one.name}" for one in ListMode)
+        raise ConfigError(f"list {name!r}: mode is {mode!r}; it must be one of {known}")
+    found = tuple(items)
+    wrong = next((item for item in found if not isinstance(item, bytes)), None)
+    if wrong is not None:
+        raise ConfigError(
+            f"list {name!r}: an item is a {type(wrong).__name__}, not bytes; rows of a list that a function "
+            "declares are written by with_rows"
+        )
+    return found
+
+
+def check_names(uid: str, tables: Iterable[str], lists: Iterable[str]) -> None:
+    """Raises ConfigError if a name stands for two states of an operator."""
+    both = sorted(set(tables) & set(lists))
+    if both:
+        raise ConfigError(
+            f"operator uid {uid!r}: {both[0]!r} is written as state by key and as a list; rename one"
+        )

@@ -4,8 +4,9 @@
     table     the files of one state, each part checked as it is read
 
 Every state is a table. A keyed state has the columns that `unistream.model.state` describes (`__key_group`,
-the key's columns, `value` …); an operator's own table has its own columns. A list of operator state has
-`subtask` and `item` (opaque bytes); the splits of a source `subtask`, `split` and `position` (JSON).
+the key's columns, `value` …); an operator's own table has its own columns. A list of a user's function has
+`subtask` and `value`, a broadcast map `subtask`, `map_key` and `value` (once for each copy); the splits of a
+source have `subtask`, `split` and `position` (JSON), all other lists `subtask` and `item` (opaque bytes).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from unistream.savepoint.contents import (
     split_positions,
     unassigned_positions,
 )
+from unistream.savepoint.list_rows import list_columns, read_list
 from unistream.savepoint.states import (
     NATIVE_KIND,
     OperatorContent,
@@ -298,6 +300,10 @@ class Savepoint:
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         items = [(subtask, item) for subtask, handle in stored.lists for item in self._list(handle)]
         subtasks = pa.array([subtask for subtask, _ in items], pa.int32())
+        columns = list_columns([item for _, item in items]) if state != SPLITS_STATE else None
+        if columns is not None:
+            table = read_list(items, state, columns)
+            return table.schema, iter(table.to_batches())
         if state != SPLITS_STATE:
             content = pa.array([item for _, item in items], pa.binary())
             return LIST_COLUMNS, iter([pa.record_batch([subtasks, content], schema=LIST_COLUMNS)])

@@ -116,9 +116,9 @@ def keyed_rows(
     left_out = {KEY_GROUP_COLUMN} if has_times else {KEY_GROUP_COLUMN, EXPIRES_COLUMN}
     columns = [column for column in declared.table_schema(key_schema) if column.name not in left_out]
     unique = [*key_schema.names, MAP_KEY_COLUMN] if kind is StateKind.MAP else key_schema.names
-    table = _in_one_form(_fitted(declared.name, rows, pa.schema(columns)), unique)
+    table = in_one_form(fitted(declared.name, rows, pa.schema(columns)), unique)
     _check_values(declared.name, kind, table, key_schema.names)
-    _check_unique(declared.name, table, unique)
+    check_unique(declared.name, table, unique)
     if expires is not None and not has_times:
         table = _expiring(table, kind, now_ms + expires.time_to_live_ms)
     return StateRows(declared.name, kind, tuple(key_schema.names), table, pickled)
@@ -133,7 +133,7 @@ def own_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> Stat
     key_schema = _key_schema(rows, keys, name)
     names = [column for column in rows.schema.names if column != KEY_GROUP_COLUMN]
     types = {column.name: column for column in (*rows.schema, *key_schema)}
-    table = _fitted(name, rows, pa.schema([types[column] for column in names]))
+    table = fitted(name, rows, pa.schema([types[column] for column in names]))
     return StateRows(name, StateKind.TABLE, tuple(key_schema.names), table)
 
 
@@ -147,11 +147,11 @@ def timer_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> St
     if TIMESTAMP_COLUMN in key_schema.names:
         raise ConfigError(f"timers {name!r}: {TIMESTAMP_COLUMN!r} is their time and no column of the key")
     wanted = pa.schema([*key_schema, pa.field(TIMESTAMP_COLUMN, pa.int64())])
-    table = _in_one_form(_fitted(name, rows, wanted), key_schema.names)
+    table = in_one_form(fitted(name, rows, wanted), key_schema.names)
     _refuse_first(
         name, table, table.column(TIMESTAMP_COLUMN).is_null(), key_schema.names, "its time is null; drop it"
     )
-    _check_unique(name, table, wanted.names)
+    check_unique(name, table, wanted.names)
     return StateRows(name, StateKind.TIMERS, tuple(key_schema.names), table)
 
 
@@ -220,7 +220,7 @@ def _inferred(name: str, rows: pa.Table, kind: StateKind, *, has_times: bool) ->
     return ValueStateDescriptor(name, value, options=options)
 
 
-def _fitted(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
+def fitted(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     """The wanted columns with the wanted types; others are refused, so that none is lost unseen."""
     missing = [column for column in wanted.names if column not in rows.schema.names]
     if missing:
@@ -260,7 +260,7 @@ def _canonical(table: pa.Table, columns: Sequence[str]) -> list[pa.RecordBatch]:
     return [canonical_keys(batch, columns) for batch in table.to_batches()]
 
 
-def _in_one_form(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def in_one_form(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return pa.Table.from_batches(_canonical(table, columns), table.schema)
 
 
@@ -305,7 +305,7 @@ def _refuse_first(name: str, table: pa.Table, bad: pa.ChunkedArray, columns: Seq
         raise ConfigError(f"state {name!r}: of the key {_told(key)} {why}")
 
 
-def _check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
+def check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
     if table.num_rows < 2:
         return
     compared = table.select(columns)

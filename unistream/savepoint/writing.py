@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -36,11 +36,19 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
-from unistream.model.state import StateDescriptor
+from unistream.model.state import MapStateDescriptor, OperatorListDescriptor, StateDescriptor
 from unistream.operator.timer_table import EVENT_TIMERS, PROCESSING_TIMERS
 from unistream.port.storage import StateWriter
-from unistream.savepoint.former import check_changeable, check_one_key, check_runs, former_of, keys_of
-from unistream.savepoint.given import table_of
+from unistream.savepoint.former import (
+    check_changeable,
+    check_one_key,
+    check_runs,
+    former_of,
+    keys_of,
+    list_mode_of,
+)
+from unistream.savepoint.given import check_keyed, check_names, checked_items, table_of
+from unistream.savepoint.list_rows import list_items
 from unistream.savepoint.pieces import (
     ListItems,
     NewStates,
@@ -168,6 +176,7 @@ class SavepointWriter:
             ConfigError: a column is missing, comes twice, would be lost or is of a type that does not fit, a
                 value is null, a key comes twice, or the operator had finished in the old savepoint.
         """
+        check_keyed(state, kind)
         name = state if isinstance(state, str) else state.name
         table = table_of(rows, f"state {name!r}")
         former = former_of(self._old, uid, name)
@@ -214,12 +223,39 @@ class SavepointWriter:
     def with_list(
         self, uid: str, name: str, items: Iterable[bytes], *, mode: ListMode = ListMode.SPLIT
     ) -> Self:
-        """Operator state: elements that are dealt out, or given to everyone (`mode`).
+        """Operator state as it is stored: items that are dealt out, or given to everyone (`mode`). Lists of
+        functions are written by `with_rows`.
 
         Raises:
-            ConfigError: the operator had finished in the old savepoint.
+            ConfigError: an item is no bytes, or the operator had finished in the old savepoint.
         """
-        self._new_in(uid).lists[name] = ListItems(mode, tuple(items))
+        self._new_in(uid).lists[name] = ListItems(mode, checked_items(name, items, mode))
+        return self
+
+    def with_rows(
+        self,
+        uid: str,
+        state: OperatorListDescriptor | MapStateDescriptor | str,
+        rows: Any,
+        *,
+        mode: ListMode | None = None,
+    ) -> Self:
+        """A list of a function without keys, or a broadcast map, in place of what there was of that name.
+
+        Args:
+            uid: Of the operator.
+            state: What the job declares; a name alone takes the types of `rows`.
+            rows: As of `with_state`: a column `value`, and of a map `map_key`. A column `subtask`, which
+                `Savepoint.table` has, may be there: of what all subtasks have alike one copy is taken.
+            mode: Of a mere name: how the list is dealt out; None: as in the old savepoint, or SPLIT.
+
+        Raises:
+            ConfigError: as `with_state`; or `state` is neither, or declares another mode.
+        """
+        name = state if isinstance(state, str) else getattr(state, "name", state)
+        former = list_mode_of(self._old, uid, str(name))
+        name, items = list_items(state, table_of(rows, f"state {name!r}"), mode, former)
+        self._new_in(uid).lists[name] = items
         return self
 
     def without(self, uid: str, state: str | None = None) -> Self:
@@ -271,8 +307,8 @@ class SavepointWriter:
     # --- steps -------------------------------------------------------------------------------------
 
     def _of(self, uid: str) -> _Changes:
-        if not uid:
-            raise ConfigError("an operator's state needs its uid")
+        if not uid or not isinstance(uid, str):
+            raise ConfigError(f"an operator's state needs its uid, which is a text and not {uid!r}")
         return self._changes.setdefault(OperatorUid(uid), _Changes())
 
     def _new_in(self, uid: str) -> _Changes:
@@ -286,6 +322,7 @@ class SavepointWriter:
 
     def _check_keys(self) -> None:
         for uid, changes in self._changes.items():
+            check_names(uid, changes.tables, changes.lists)
             made = [rows for rows in changes.tables.values() if rows.kind is not StateKind.TABLE]
             if made:
                 kept = keys_of(self._old, uid, changes.replaces)
@@ -358,27 +395,3 @@ class SavepointWriter:
             keyed=tuple(keyed for keyed in handle.keyed if not changes.replaces(keyed.name)),
             lists=tuple(stored for stored in handle.lists if not changes.replaces(stored.name)),
         )
-
-
-def write_savepoint(
-    path: str | os.PathLike[str],
-    states: Mapping[tuple[str, StateDescriptor | str], Any],
-    *,
-    keys: Sequence[str] | pa.Schema,
-    max_parallelism: int = KEY_GROUPS_DEFAULT_MIN,
-) -> str:
-    """The short form for states that have the same key: (operator uid, state) -> rows.
-
-    >>> import tempfile, pyarrow as pa, unistream as us
-    >>> users = pa.table({"user": [1, 2], "value": ["a", "b"]})
-    >>> made = us.write_savepoint(tempfile.mkdtemp() + "/sp", {("names", "name"): users}, keys=["user"])
-    >>> us.read_savepoint(made).table_names
-    [('names', 'name')]
-
-    Raises:
-        ConfigError, Transient: as `SavepointWriter`.
-    """
-    writer = SavepointWriter(max_parallelism=max_parallelism)
-    for (uid, state), rows in states.items():
-        writer.with_state(uid, state, rows, keys=keys)
-    return writer.write(path)
