@@ -288,7 +288,7 @@ def test_rounds_do_not_all_begin_with_the_same_shard(make: Make, clock: ManualCl
 
 def live_numbers(backend: RocksDbStateBackend) -> set[int]:
     """Keys that have a row, expired or not."""
-    layout = backend._store.layouts["short"]
+    [layout] = backend._store.named("short")
     rows = [key for key, _ in backend._store.families(layout).rows((0, GROUPS - 1))]
     return set(backend._key_codec.decode(rows).column(0).to_pylist())
 
