@@ -152,6 +152,22 @@ CASTS = [
         pa.array([1.555, 2.0]), pa.decimal128(4, 2), "a float is no decimal", id="floats as decimals"
     ),
     pytest.param(pa.array([1e300, 1.0]), pa.float32(), "too large", id="floats out of range"),
+    pytest.param(pa.array([70_000, 1]), pa.float16(), "too large", id="whole numbers out of a float's range"),
+    pytest.param(
+        pa.array([70_000, 1]).dictionary_encode(), pa.float16(), "too large", id="the same in a dictionary"
+    ),
+    pytest.param(pa.array([[1e300], None]), pa.list_(pa.float32()), "too large", id="floats in lists"),
+    pytest.param(
+        pa.array([None, {"m": [("a", 1e300)]}], pa.struct([("m", pa.map_(pa.string(), pa.float64()))])),
+        pa.struct([("n", pa.int8()), ("m", pa.map_(pa.string(), pa.float32()))]),
+        "too large",
+        id="floats deep inside",
+    ),
+    pytest.param(pa.array([1, 0]), pa.date64(), "whole number of days", id="a part of a day"),
+    pytest.param(pa.array([86_400_000, 0]), pa.date64(), None, id="whole days"),
+    pytest.param(
+        pa.array([86_400, 0], pa.int32()), pa.time32("s"), "acceptable range", id="a time behind the day"
+    ),
     pytest.param(pa.array([NOON, NOON]), pa.timestamp("ms"), "lose data", id="finer moments"),
     pytest.param(pa.array([NOON, NOON]), pa.date32(), "a moment is no date", id="moments as dates"),
     pytest.param(
@@ -259,3 +275,23 @@ def test_a_key_of_a_map_has_no_types_inside(kind: pa.DataType) -> None:
 def test_the_type_of_the_keys_of_a_map_is_an_arrow_type() -> None:
     with pytest.raises(ConfigError, match="state 's': its key type must be an Arrow type"):
         MapStateDescriptor("s", pa.int64(), key_type=int)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.duration("s")], ids=str)
+def test_a_value_that_python_has_no_object_for_is_told(bench: Bench, kind: pa.DataType) -> None:
+    """Where it is kept as one, or is to be shown as one."""
+    keyed = bench.make()
+    keys, far = keyed.keys(ABC[:1]), pa.array([2**62], pa.int64())
+    lists = keyed.backend.column(ListStateDescriptor("far", kind))
+    with pytest.raises(
+        UserCodeError, match=r"state 'far': a value of .* is none that Python has an object for"
+    ):
+        lists.add(keys, far)
+
+    def put_and_look() -> None:
+        keyed.backend.column(ValueStateDescriptor("near", kind)).put(keys, far)
+        keyed.at("a")
+        keyed.state(ValueStateDescriptor("near", kind)).value()
+
+    with pytest.raises(UserCodeError, match=r"state 'near': a value of .* is none that Python has"):
+        put_and_look()

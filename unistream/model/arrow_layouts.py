@@ -107,15 +107,19 @@ def relaid(array: pa.Array, new: pa.DataType, change: Change) -> pa.Array:
 
 def remapped(array: pa.MapArray, new: pa.MapType, change: Change) -> pa.Array:
     """Maps whose keys and values are changed to those of a type."""
+    keys, items = entries(array)
+    keys, items = change(keys, new.key_type), change(items, new.item_type)
     ends = array.offsets.to_numpy()
-    start, count = int(ends[0]), int(ends[-1] - ends[0])
-    keys, items = (change(part.slice(start, count), kind) for part, kind in _entries(array, new))
-    made = pa.MapArray.from_arrays(pa.array(ends - start, pa.int32()), keys, items, mask=null_mask(array))
+    offsets = pa.array(ends - ends[0], pa.int32())
+    made = pa.MapArray.from_arrays(offsets, keys, items, mask=null_mask(array))
     return made if made.type.equals(new) else made.cast(new)
 
 
-def _entries(array: pa.MapArray, new: pa.MapType) -> list[tuple[pa.Array, pa.DataType]]:
-    return [(array.keys, new.key_type), (array.items, new.item_type)]
+def entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
+    """Keys and values of all maps of a column, and of no others that it is a slice of."""
+    ends = array.offsets.to_numpy()
+    start, count = int(ends[0]), int(ends[-1] - ends[0])
+    return array.keys.slice(start, count), array.items.slice(start, count)
 
 
 def restructured(array: pa.StructArray, new: pa.StructType, change: Change) -> pa.Array:

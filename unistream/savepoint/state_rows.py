@@ -306,6 +306,7 @@ def _refuse_first(name: str, table: pa.Table, bad: pa.ChunkedArray, columns: Seq
 
 
 def check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
+    """Raises ConfigError if two rows have the same in these columns, whose values are in their one form."""
     if table.num_rows < 2:
         return
     compared = table.select(columns)

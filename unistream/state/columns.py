@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.model.arrow_layouts import cast
+from unistream.model.arrow_layouts import cast, entries, is_list
 from unistream.model.column_values import column_values
 from unistream.model.state import StateDescriptor
 from unistream.model.state_casts import refused_cast
@@ -143,7 +143,7 @@ class Column:
         )
         if self._storage is None:
             raw = np.empty(len(values), object)
-            raw[:] = column_values(values)
+            raw[:] = python_values(self.descriptor.name, values)
             return raw, there
         return stored_numbers(values, self._storage), there
 
@@ -191,7 +191,7 @@ class SlotValue:
         self._conform = conformer(column.descriptor.name, column.descriptor.type)
 
     def value(self) -> Any:
-        return self._column.get((self._current.key,))[0].as_py()
+        return python_values(self._column.descriptor.name, self._column.get((self._current.key,)))[0]
 
     def update(self, value: Any) -> None:
         declared = self._column.descriptor
@@ -220,7 +220,7 @@ class RowColumn:
     def put(self, keys: Sequence[object], values: pa.Array) -> None:
         name, kind = self._descriptor.name, self._descriptor.type
         check_count(name, values, len(keys))
-        before, given = self._current.key, column_values(conformed(name, values, kind))
+        before, given = self._current.key, python_values(name, conformed(name, values, kind))
         for key, value in zip(keys, given, strict=True):
             self._current.key = key
             self._handle.update(value)
@@ -252,11 +252,27 @@ def conformed(name: str, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) 
     reason = refused_cast(values.type, kind)
     try:
         made = cast(values, kind) if reason is None else None
+        if made is not None and (pa.types.is_date64(kind) or pa.types.is_time(kind)):
+            made.validate(full=True)  # whole days, less than a day: a cast of numbers does not look at that
     except pa.ArrowException as error:
         raise _misfit(name, values.type, kind, str(error)) from error
     if made is None or _overflows(values, made):
         raise _misfit(name, values.type, kind, reason or "a number is too large for it")
     return made
+
+
+def python_values(name: str, column: pa.Array) -> list[Any]:
+    """What `column_values` gives.
+
+    Raises:
+        UserCodeError: there is no object for a value, such as a moment behind the year 9999.
+    """
+    try:
+        return column_values(column)
+    except (ValueError, OverflowError) as error:
+        raise UserCodeError(
+            f"state {name!r}: a value of {column.type} is none that Python has an object for: {error}"
+        ) from error
 
 
 def _misfit(name: str, given: pa.DataType, kind: pa.DataType, reason: str) -> UserCodeError:
@@ -266,11 +282,20 @@ def _misfit(name: str, given: pa.DataType, kind: pa.DataType, reason: str) -> Us
 
 
 def _overflows(values: pa.Array, made: pa.Array) -> bool:
-    """A finite float has become an infinite one, which the cast does not mind."""
-    if not pa.types.is_floating(values.type) or not pa.types.is_floating(made.type):
+    """A finite number has become an infinite one, which the cast does not mind."""
+    old, new = values.type, made.type
+    if pa.types.is_dictionary(old):
+        return _overflows(values.dictionary_decode(), made)
+    if pa.types.is_struct(new) and pa.types.is_struct(old):
+        return any(_overflows(values.field(field.name), made.field(field.name)) for field in old)
+    if pa.types.is_map(new) and pa.types.is_map(old):
+        return any(_overflows(*parts) for parts in zip(entries(values), entries(made), strict=True))
+    if is_list(new) and is_list(old):
+        return _overflows(values.flatten(), made.flatten())
+    if not pa.types.is_floating(new):
         return False
-    before, after = pc.is_inf(values), pc.is_inf(made)
-    return bool(pc.any(pc.and_not(after, before)).as_py())
+    after = pc.is_inf(made)
+    return bool(pc.any(pc.and_not(after, pc.is_inf(values)) if pa.types.is_floating(old) else after).as_py())
 
 
 def array_of(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:

@@ -26,7 +26,15 @@ from unistream.model.arrow_layouts import filtered, taken
 from unistream.model.column_values import column_values
 from unistream.model.state import AggregatingStateDescriptor, ReducingStateDescriptor, StateDescriptor
 from unistream.port.state import Places
-from unistream.state.columns import array_of, check_count, conformed, storage_type, stored_numbers, to_array
+from unistream.state.columns import (
+    array_of,
+    check_count,
+    conformed,
+    python_values,
+    storage_type,
+    stored_numbers,
+    to_array,
+)
 
 Fold = np.ufunc
 
@@ -267,7 +275,7 @@ def by_key(name: str, keys: Sequence[Any], values: pa.Array, places: Places | No
     present, at = sorted_rows(name, keys, values, places)
     if len(at) == 0:
         return KeyRows([], [], [0])
-    found, starts = column_values(present), _starts(at)
+    found, starts = python_values(name, present), _starts(at)
     if len(starts) == len(keys):
         return KeyRows(keys, found, [*starts.tolist(), len(at)])
     return KeyRows([keys[place] for place in at[starts].tolist()], found, [*starts.tolist(), len(at)])

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unistream.model.column_values import column_values
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import (
     MAP_KEY_COLUMN,
@@ -30,7 +29,15 @@ from unistream.model.state import (
 )
 from unistream.model.state_values import conformer
 from unistream.port.state import GROUP_COLUMN, Places
-from unistream.state.columns import Column, RowColumn, SlotValue, array_of, check_count, conformed
+from unistream.state.columns import (
+    Column,
+    RowColumn,
+    SlotValue,
+    array_of,
+    check_count,
+    conformed,
+    python_values,
+)
 from unistream.state.folds import AggregatingColumn, FoldedColumn, ReducingColumn, by_key, fold_of
 from unistream.state.hashmap_rows import CurrentKey, Rows
 from unistream.state.hashmap_ttl import Lifetime, live_cell, seen_cell
@@ -234,7 +241,8 @@ def entry_keys(
     places: Places | None,
 ) -> tuple[Sequence[Any], list[Any]]:
     """Whose an entry is, and under which key, for each entry."""
-    wanted = column_values(conformed(descriptor.name, map_keys, descriptor.key_type))
+    name = descriptor.name
+    wanted = python_values(name, conformed(name, map_keys, descriptor.key_type))
     check_count(descriptor.name, map_keys, len(keys if places is None else places))
     return keys if places is None else [keys[place] for place in places.tolist()], wanted
 
@@ -248,7 +256,7 @@ def refuse_null(map_keys: pa.Array) -> None:
 def entry_values(descriptor: StateDescriptor, values: pa.Array, count: int) -> list[Any]:
     """What is put under `count` keys of entries."""
     check_count(descriptor.name, values, count, "entries")
-    return column_values(conformed(descriptor.name, values, descriptor.type))
+    return python_values(descriptor.name, conformed(descriptor.name, values, descriptor.type))
 
 
 def entries_of(descriptor: MapStateDescriptor, maps: Sequence[Sequence[tuple[Any, Any]]]) -> pa.RecordBatch:

@@ -23,7 +23,7 @@ from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
 from unistream.model.state_values import key_conformer
 from unistream.state import pickled
-from unistream.state.columns import Column, ColumnCopy
+from unistream.state.columns import Column, ColumnCopy, python_values
 from unistream.state.migration import convert, plain_keys
 
 PIECE_ROWS: Final = 65_536
@@ -320,7 +320,7 @@ def load_rows(
         rows.update(zip(keys, cells, strict=True))
         return
     key_type = descriptor.key_type  # type: ignore[attr-defined]
-    map_keys = column_values(convert(batch.column(MAP_KEY_COLUMN), key_type))
+    map_keys = python_values(descriptor.name, convert(batch.column(MAP_KEY_COLUMN), key_type))
     conform = key_conformer(descriptor.name, key_type)
     for key, map_key, cell in zip(keys, map_keys, cells, strict=True):
         rows.setdefault(key, {})[conform(map_key)] = cell
@@ -341,7 +341,8 @@ def load_column(column: Column, batch: pa.RecordBatch, codec: KeyCodec, expiry_m
 
 def restored_values(descriptor: StateDescriptor, batch: pa.RecordBatch) -> list[Any]:
     """The values as Python objects, of the declared type."""
-    values = column_values(convert(batch.column(VALUE_COLUMN), descriptor.stored_type))
+    stored = convert(batch.column(VALUE_COLUMN), descriptor.stored_type)
+    values = python_values(descriptor.name, stored)
     if not descriptor.options.pickled:
         return values
     if descriptor.kind is StateKind.LIST:

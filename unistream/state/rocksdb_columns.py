@@ -15,7 +15,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from unistream.model.column_values import column_values
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import (
     AggregatingStateDescriptor,
@@ -24,7 +23,7 @@ from unistream.model.state import (
     StateDescriptor,
 )
 from unistream.port.state import Places
-from unistream.state.columns import array_of, check_count, conformed
+from unistream.state.columns import array_of, check_count, conformed, python_values
 from unistream.state.folds import AggregatingColumn, FoldedColumn, ReducingColumn, fold_of, sorted_rows
 from unistream.state.hashmap_columns import (
     entries_of,
@@ -145,7 +144,7 @@ class ColumnHandle:
     def put(self, keys: Sequence[object], values: pa.Array) -> None:
         name, kind = self._descriptor.name, self._descriptor.type
         check_count(name, values, len(keys))
-        self._cells.write(keys, column_values(conformed(name, values, kind)))
+        self._cells.write(keys, python_values(name, conformed(name, values, kind)))
 
     def _array(self, values: list[Any]) -> pa.Array:
         return array_of(self._descriptor.name, values, self._descriptor.type)
@@ -176,7 +175,7 @@ class ListColumn:
             keys[place] + number.to_bytes(NUMBER_BYTES, "big")
             for place, number in zip(at.tolist(), self._numbers, strict=False)
         ]
-        self._cells.write(rows, column_values(present))
+        self._cells.write(rows, python_values(name, present))
 
     def put(self, keys: Sequence[object], lists: pa.Array) -> None:
         values, places = flattened(self._descriptor, keys, lists)

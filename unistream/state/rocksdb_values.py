@@ -26,6 +26,7 @@ from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN
 from unistream.model.state_values import conformer, key_conformer
 from unistream.state import pickled as pickling
+from unistream.state.columns import python_values
 from unistream.state.migration import convert, key_schema_of
 from unistream.state.rocksdb_cells import Dump, Load, dumper, loader
 from unistream.state.rocksdb_keys import KeyBytes, groups_of
@@ -235,7 +236,7 @@ def rows_of(
     """
     keys = codec.encode(plain_batch(batch.select(key_schema_of(layout.schema).names), codec.schema))
     target = layout.schema.field(VALUE_COLUMN).type
-    values = column_values(convert(batch.column(VALUE_COLUMN), target))
+    values = python_values(layout.name, convert(batch.column(VALUE_COLUMN), target))
     times = column_values(batch.column(EXPIRES_COLUMN)) if EXPIRES_COLUMN in batch.schema.names else None
     encode = layout.encode
 
@@ -251,7 +252,8 @@ def rows_of(
         return
     if layout.kind is StateKind.MAP:
         column = convert(batch.column(MAP_KEY_COLUMN), layout.schema.field(MAP_KEY_COLUMN).type)
-        keys = [key + layout.dump_key(own) for key, own in zip(keys, column_values(column), strict=True)]
+        own_keys = python_values(layout.name, column)
+        keys = [key + layout.dump_key(own) for key, own in zip(keys, own_keys, strict=True)]
     for row, (key, value) in enumerate(zip(keys, values, strict=True)):
         yield key, cell(value, None if times is None else times[row])
 
