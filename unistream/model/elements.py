@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
+from unistream.model.arrow_layouts import filtered, taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,12 @@ class Batch:
     def take(self, indices: pa.Array) -> Batch:
         """Rows at `indices`, in that order."""
         timestamps = None if self.timestamps is None else self.timestamps.take(indices)
-        return Batch(self.records.take(indices), timestamps)
+        return Batch(taken(self.records, indices), timestamps)
 
     def filter(self, mask: pa.BooleanArray) -> Batch:
         """Rows where `mask` is true (null counts as false)."""
         timestamps = None if self.timestamps is None else self.timestamps.filter(mask)
-        return Batch(self.records.filter(mask), timestamps)
+        return Batch(filtered(self.records, mask), timestamps)
 
     def slice(self, offset: int, length: int) -> Batch:
         """Rows [offset, offset + length), without a copy."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from unistream.model.arrow_layouts import cast, filtered, taken
+from unistream.model.elements import Batch
 
 TEXTS = ["a", None, "longer than twelve bytes"]
 ROWS = [
@@ -45,6 +46,12 @@ def test_rows_of_every_layout(kind: pa.DataType, values: list[Any]) -> None:
     assert taken(column, places).to_pylist() == moved
     assert filtered(column.slice(1), there[1:]).to_pylist() == values[2:]
     assert filtered(batch, there).column("v").type.equals(kind)
+    flowing = Batch(batch, pa.array([10, 20, 30], pa.int64()))
+    assert flowing.take(pa.array(places)).records.column("v").to_pylist() == moved
+    left = flowing.filter(pa.array([True, None, True]))
+    assert left.records.column("v").to_pylist() == [values[0], values[2]]
+    assert left.timestamps is not None
+    assert left.timestamps.to_pylist() == [10, 30]
 
 
 @pytest.mark.parametrize(
