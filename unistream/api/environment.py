@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from collections.abc import Mapping
@@ -136,7 +137,8 @@ class Environment:
         """A stream of the rows of `source`.
 
         Raises:
-            ConfigError: the strategy's timestamp column is not a time column of the source.
+            ConfigError: one of them is something else; the strategy's timestamp column is not a time column
+                of the source.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -144,6 +146,15 @@ class Environment:
         >>> env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").schema.names
         ['n']
         """
+        if inspect.isclass(source) or not callable(getattr(source, "create_reader", None)):
+            raise ConfigError(
+                f"from_source takes a source such as us.StaticSource(table), not {type(source).__name__}"
+            )
+        if not isinstance(watermark_strategy, WatermarkStrategy):
+            raise ConfigError(
+                "from_source takes a WatermarkStrategy, such as us.WatermarkStrategy.no_watermarks(),"
+                f" not {watermark_strategy!r:.200}"
+            )
         name = name or source.name
         schema = source.schema
         column = watermark_strategy.timestamp_column
@@ -173,7 +184,7 @@ class Environment:
             ConfigError: nothing was put together, or the name is no text.
         """
         if name is not None and not isinstance(name, str):
-            raise ConfigError(f"a job's name is text, not {name!r}")
+            raise ConfigError(f"the name of a job is text, not {name!r:.200}")
         if not self._builder.graph.nodes:
             raise ConfigError("the pipeline is empty: start it with from_source(...)")
         return self._builder.finished(name or self._builder.graph.name)

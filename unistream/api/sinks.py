@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -49,7 +50,13 @@ def sinks_replaced(replace: Callable[[Sink], Sink]) -> Iterator[None]:
 
 
 def sink_used(sink: Sink) -> Sink:
-    """`sink`, or what stands in for it; see `sinks_replaced`."""
+    """`sink`, or what stands in for it; see `sinks_replaced`.
+
+    Raises:
+        ConfigError: it is no sink.
+    """
+    if inspect.isclass(sink) or not callable(getattr(sink, "create_writer", None)):
+        raise ConfigError(f"sink_to takes a sink such as us.DeltaSink(...), not {sink!r:.200}")
     replace = _REPLACE.get()
     return sink if replace is None else replace(sink)
 

@@ -119,6 +119,9 @@ class DataStream(Exchanges):
     def _project(self, what: str, columns: dict[str, str | pc.Expression], *, keep: bool) -> DataStream:
         if not columns:
             raise ConfigError(f"{what} needs at least one column")
+        for name, column in columns.items():
+            if not isinstance(column, str | pc.Expression):
+                raise ConfigError(f"{what}: {name} is {column!r:.200}; say us.col(...) or us.lit(...)")
         schema = None
         if self.schema is not None:
             check_columns(self.schema, [c for c in columns.values() if isinstance(c, str)], what)
@@ -373,10 +376,15 @@ class DataStream(Exchanges):
 
 
 def as_schema(returns: pa.Schema | Columns | None) -> pa.Schema | None:
-    """A schema from a schema or from name -> type."""
+    """A schema from a schema or from name -> type. Raises ConfigError for anything else."""
     if returns is None or isinstance(returns, pa.Schema):
         return returns
-    return pa.schema(list(returns.items()))
+    try:
+        return pa.schema(list(returns.items()))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"returns= takes a pyarrow.Schema, or Arrow types by column like {{'n': pa.int64()}}: {error}"
+        ) from error
 
 
 def _pairs(on: str | Sequence[str] | Mapping[str, str]) -> list[tuple[str, str]]:

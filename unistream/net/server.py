@@ -59,8 +59,9 @@ class FlightServer:
         local = is_loopback(bind_host)
         if not local and not allow_plaintext:
             raise ConfigError(
-                f"{bind_host} is not a loopback address: without TLS and authentication, whoever can connect"
-                " could run code here; use 127.0.0.1, or allow plaintext on a network that you trust"
+                f"jobmanager.bind-host {bind_host or repr('')} is not a loopback address: without TLS and"
+                " authentication, whoever can connect could run code here; use 127.0.0.1, or allow plaintext"
+                " on a network that you trust"
             )
         self._folder = SocketFolder(unix_dir) if local and unix and not port else None
         tcp = f"{TCP_SCHEME}{bind_host}:{port}"

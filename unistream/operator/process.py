@@ -21,6 +21,7 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import StateDescriptor, check_declarations
 from unistream.operator.base import BaseOperator, function_name
+from unistream.operator.functions import check_methods, check_returned_nothing
 from unistream.operator.process_context import Collector, ProcessContext, declarations, declared_states
 from unistream.operator.rows import Row, RowSchema
 from unistream.operator.timer_table import (
@@ -44,6 +45,17 @@ __all__ = [
 ]
 
 
+USER_METHODS = (
+    "open",
+    "process_element",
+    "process_broadcast_element",
+    "process_batch",
+    "on_timer",
+    "on_timers",
+    "close",
+)
+
+
 class KeyedProcessFunction:
     """Subclass it, override `process_element` and, for timers, `on_timer`.
 
@@ -56,7 +68,7 @@ class KeyedProcessFunction:
         """Once, before the first row. There is no current key yet."""
 
     def process_element(self, row: Row, context: ProcessContext, out: Collector) -> None:
-        """One row, as a dict by column."""
+        """One row, as a dict by column. What comes of it goes to `out.emit`; nothing is returned."""
         raise TypeError(f"{type(self).__name__} must define process_element(row, context, out)")
 
     def on_timer(self, timestamp: int, context: ProcessContext, out: Collector) -> None:
@@ -73,11 +85,12 @@ class KeyedOperator(BaseOperator):
         key_schema: Names and types of the key columns; None: those of the first batch.
 
     Raises:
-        ConfigError: what the function declares contradicts itself.
+        ConfigError: what the function declares contradicts itself, or a method of it would do nothing.
     """
 
     def __init__(self, function: Any, keys: Sequence[str], key_schema: pa.Schema | None) -> None:
         check_declarations(function_name(function), declarations(function, StateDescriptor))
+        check_methods(function, *USER_METHODS)
         self._function = function
         self._keys = list(keys)
         self._key_schema = None if key_schema is None else _without_dictionaries(key_schema)
@@ -232,7 +245,8 @@ class KeyedProcessOperator(KeyedOperator):
             ):
                 set_current(key)
                 context.current, context.timestamp, out.position = key, timestamp, position
-                process(row, context, out)
+                if (returned := process(row, context, out)) is not None:
+                    check_returned_nothing(returned)
         except ConfigError:
             raise
         except Exception as error:
@@ -248,7 +262,7 @@ class KeyedProcessOperator(KeyedOperator):
         self.backend.set_current(key)
         context.has_key, context.current, context.timestamp, context.time_domain = True, key, at, domain
         try:
-            self._function.on_timer(at, context, out)
+            check_returned_nothing(self._function.on_timer(at, context, out))
         except ConfigError:
             raise
         except Exception as error:

@@ -21,6 +21,7 @@ from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.operator.base import function_name
 from unistream.operator.batch_context import BatchContext
 from unistream.operator.expressions import conform, describe
+from unistream.operator.functions import check_returned_nothing
 from unistream.operator.process import KeyedOperator
 from unistream.operator.timer_columns import Times, distinct
 from unistream.operator.timer_table import (
@@ -217,7 +218,7 @@ class KeyedBatchOperator(KeyedOperator):
         """Of the keys that were entered."""
         context, out = self._known_context(), BatchCollector()
         try:
-            function(given, context, out)
+            check_returned_nothing(function(given, context, out))
         except (UserCodeError, ConfigError):
             raise
         except Exception as error:

@@ -18,6 +18,7 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import MapStateDescriptor, StateDescriptor, check_declarations
 from unistream.operator.base import function_name
+from unistream.operator.functions import check_returned_nothing
 from unistream.operator.list_state import BroadcastMap
 from unistream.operator.process import KeyedProcessFunction, KeyedProcessOperator
 from unistream.operator.process_context import Collector, ProcessContext, declarations
@@ -136,7 +137,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
             for position, row in enumerate(row_values(batch.records)):
                 context.timestamp = None if times is None else times[position]
                 out.position = position
-                process(row, context, out)
+                check_returned_nothing(process(row, context, out))
         except ConfigError:
             raise
         except Exception as error:

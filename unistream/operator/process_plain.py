@@ -16,6 +16,7 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
 from unistream.model.state import OperatorListDescriptor, check_declarations
 from unistream.operator.base import BaseOperator, function_name
+from unistream.operator.functions import check_methods, check_returned_nothing
 from unistream.operator.list_state import OperatorList
 from unistream.operator.process_context import Collector, declarations, declared
 from unistream.operator.rows import Row, RowSchema
@@ -134,6 +135,7 @@ class ProcessOperator(BaseOperator):
 
     def __init__(self, function: ProcessFunction, *, returns: pa.Schema | None = None) -> None:
         check_declarations(function_name(function), declarations(function, OperatorListDescriptor))
+        check_methods(function, "open", "process_element", "snapshot", "finish", "close")
         self._function = function
         self._schemas: dict[str | None, RowSchema] = {None: RowSchema(returns)}
         self._process: FunctionContext | None = None
@@ -163,7 +165,8 @@ class ProcessOperator(BaseOperator):
         try:
             for position, (row, timestamp) in enumerate(zip(row_values(batch.records), times, strict=False)):
                 context.timestamp, out.position = timestamp, position
-                process(row, context, out)
+                if (returned := process(row, context, out)) is not None:
+                    check_returned_nothing(returned)
         except Exception as error:
             raise self.user_error(self._what("process_element"), error, position) from error
         self._emit(out, batch.timestamps)

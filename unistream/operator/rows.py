@@ -16,6 +16,7 @@ from unistream.model.column_values import row_values
 from unistream.model.elements import Batch
 from unistream.operator.base import BaseOperator, function_name
 from unistream.operator.expressions import describe
+from unistream.operator.functions import check_callable
 
 Row = dict[str, Any]
 MapFunction = Callable[[Row], Mapping[str, Any]]
@@ -85,6 +86,7 @@ class MapRows(BaseOperator):
     """One dict in, one dict out."""
 
     def __init__(self, function: MapFunction, *, returns: pa.Schema | None = None) -> None:
+        check_callable(function, "map")
         self._function = function
         self._rows = RowSchema(returns)
 
@@ -103,6 +105,7 @@ class FlatMapRows(BaseOperator):
     """One dict in, any number of dicts out; each takes its parent's event time."""
 
     def __init__(self, function: FlatMapFunction, *, returns: pa.Schema | None = None) -> None:
+        check_callable(function, "flat_map", may_yield=True)
         self._function = function
         self._rows = RowSchema(returns)
 
@@ -131,6 +134,7 @@ class FilterRows(BaseOperator):
     """Keeps the rows for which the function is true."""
 
     def __init__(self, function: FilterFunction) -> None:
+        check_callable(function, "filter")
         self._function = function
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
@@ -176,6 +180,7 @@ class KeyRows(BaseOperator):
     """Appends the column `name`: what the function gives for each row, as `data_type`."""
 
     def __init__(self, function: Callable[[Row], Any], name: str, data_type: pa.DataType) -> None:
+        check_callable(function, "key_by")
         self._function = function
         self._name = name
         self._type = data_type

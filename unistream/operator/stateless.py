@@ -15,6 +15,7 @@ from unistream.model.elements import Batch
 from unistream.operator.base import BaseOperator, function_name
 from unistream.operator.event_time import timestamps_of
 from unistream.operator.expressions import Projection, conform, describe
+from unistream.operator.functions import check_callable
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 MaskFunction = Callable[[pa.RecordBatch], pa.BooleanArray]
@@ -40,6 +41,7 @@ class MapBatches(BaseOperator):
         returns: pa.Schema | None = None,
         timestamp_column: str | None = None,
     ) -> None:
+        check_callable(function, "map_batches")
         self._function = function
         self._returns = returns
         self._timestamp_column = timestamp_column
@@ -84,6 +86,8 @@ class _Masking(BaseOperator):
     """Evaluates a predicate: an expression, or a function from batch to boolean array."""
 
     def __init__(self, predicate: Predicate) -> None:
+        if not isinstance(predicate, pc.Expression):
+            check_callable(predicate, "a predicate")
         self._predicate = predicate
         self._projection = Projection({_MASK: predicate}) if isinstance(predicate, pc.Expression) else None
 

@@ -210,7 +210,7 @@ def test_bytes_that_are_not_http2_do_no_harm(server: FlightServer, raw: flight.F
 
 
 def test_the_network_is_refused_until_it_is_allowed() -> None:
-    with pytest.raises(ConfigError, match=r"0\.0\.0\.0 is not a loopback address"):
+    with pytest.raises(ConfigError, match=r"jobmanager\.bind-host 0\.0\.0\.0 is not a loopback address"):
         FlightServer("0.0.0.0", control=handle, partitions=None)
 
 
