@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from unistream.base.errors import Unreachable
+from unistream.cli.errors import report
 from unistream.cli.options import AsJson, Defines, Directory, Format, Job, configuration
 from unistream.cli.output import console, is_over, print_info, print_jobs, print_json
 from unistream.client.lookup import all_jobs, find_job, running_clusters
@@ -28,7 +29,7 @@ def list_jobs(
             raise
         clusters = []  # nothing runs: an empty list, not a failure
     try:
-        found = [item for item in all_jobs(clusters) if all_ or not is_over(item.job.state)]
+        found = [item for item in all_jobs(clusters, _tell) if all_ or not is_over(item.job.state)]
     finally:
         for cluster in clusters:
             cluster.close()
@@ -96,6 +97,10 @@ def cancel(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
         print_json({"job": found.job.job})
     else:
         console().print(f"job {found.job.job} is being cancelled")
+
+
+def _tell(silence: Unreachable) -> None:
+    report(f"{silence}; its jobs are not listed")
 
 
 def absolute(directory: str | None) -> str | None:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from unistream.client.job_client import JobInfo, JobResult
 from unistream.client.lookup import Found
 from unistream.master.job_info import TERMINAL_STATES
 
+WIDTH_OF_FILES: Final = 200  # columns of tables that go to a file or another program
+WHOLE_ID_COLUMNS: Final = 120  # a narrower terminal is shown the beginning of a job's id, which commands take
+ID_CHARS: Final = 8
 STATE_STYLES = {"RUNNING": "green", "FINISHED": "green", "FAILED": "red", "CANCELED": "yellow"}
 
 
 def console() -> Console:
-    """Wraps nothing when it is not a terminal, so that paths stay whole."""
-    if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, soft_wrap=True, width=200)
+    """Breaks no line itself, so that paths can be copied whole; cells of tables are fitted to the width."""
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_OF_FILES)
 
 
 def print_json(payload: object) -> None:
@@ -31,22 +34,24 @@ def print_json(payload: object) -> None:
 
 def print_jobs(found: list[Found]) -> None:
     """A table of jobs, newest first."""
+    out = console()
+    id_chars = None if out.width >= WHOLE_ID_COLUMNS else ID_CHARS
     table = Table(box=None, pad_edge=False)
     for heading in ("JOB", "NAME", "STATE", "STARTED", "RESTARTS", "TASKS", "CLUSTER"):
-        table.add_column(heading, overflow="fold")
+        table.add_column(heading, overflow="fold", no_wrap=heading in {"JOB", "STATE", "STARTED"})
     for item in found:
         job = item.job
         tasks = ", ".join(f"{count} {state.lower()}" for state, count in sorted(job.tasks.items()))
         table.add_row(
-            job.job,
-            job.name,
+            job.job[:id_chars],
+            escape(job.name),
             _styled(job.state),
             moment(job.submitted_ms),
             str(job.restarts),
             tasks,
             item.cluster.url,
         )
-    console().print(table)
+    out.print(table)
 
 
 def print_info(info: JobInfo) -> None:
@@ -65,8 +70,6 @@ def print_info(info: JobInfo) -> None:
 
 
 def _facts(info: JobInfo) -> list[tuple[str, str]]:
-    from rich.markup import escape
-
     facts = [
         ("job", info.job),
         ("name", escape(info.name)),
@@ -90,7 +93,7 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
         version = "" if sink.table_version is None else f", table version {sink.table_version}"
         facts.append(("sink", f"{escape(uid)}: {sink.rows:,} rows in {sink.commits} commits{version}"))
     for worker in info.task_managers:
-        facts.append(("worker", f"{worker.id} pid {worker.pid} on {worker.host}"))
+        facts.append(("worker", f"{escape(worker.id)} pid {worker.pid} on {worker.host}"))
     return facts
 
 
@@ -100,7 +103,7 @@ def _subtasks(info: JobInfo) -> Table:
         table.add_column(heading, overflow="fold")
     for subtask in info.subtasks:
         table.add_row(
-            f"{subtask.vertex_name} ({subtask.index + 1})",
+            escape(f"{subtask.vertex_name} ({subtask.index + 1})"),
             str(subtask.attempt),
             _styled(subtask.state),
             f"{subtask.metrics.records_in:,}",

@@ -6,10 +6,11 @@ from itertools import takewhile
 from types import TracebackType
 from typing import Final, Self
 
+from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
-from unistream.cli.output import console, duration, moment
+from unistream.cli.output import duration, moment
 from unistream.client.job_client import JobInfo
 from unistream.master.job_info import ExceptionInfo
 
@@ -23,7 +24,9 @@ class Progress:
 
     def __init__(self, info: JobInfo) -> None:
         self._spinner = Spinner("dots", text=line(info))
-        self._live = Live(self._spinner, console=console(), refresh_per_second=8, transient=True)
+        self._live = Live(
+            self._spinner, console=Console(highlight=False), refresh_per_second=8, transient=True
+        )
 
     def __enter__(self) -> Self:
         self._live.start()

@@ -119,7 +119,7 @@ def _environment(
 
 def _print_accepted(client: JobClient, as_json: bool) -> None:
     if as_json:
-        print_json({"job": client.job_id})
+        print_json({"job": client.job_id, "url": client.rest_url})
     else:
         console().print(f"job {client.job_id} was accepted")
 

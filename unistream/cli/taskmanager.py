@@ -83,9 +83,17 @@ def list_workers(defines: Defines = None, as_json: AsJson = False) -> None:
             raise
         clusters = []  # nothing runs: an empty list, not a failure
     found: list[tuple[str, TaskManagerInfo]] = []
+    silent: list[Unreachable] = []
     for cluster in clusters:
         with cluster:
-            found += [(cluster.url, worker) for worker in cluster.task_managers()]
+            try:
+                found += [(cluster.url, worker) for worker in cluster.task_managers()]
+            except Unreachable as error:
+                silent.append(error)
+    if silent and len(silent) == len(clusters):
+        raise silent[0]
+    for error in silent:
+        report(f"{error}; its workers are not listed")
     if as_json:
         print_json(
             {"taskmanagers": [{"cluster": url, **msgspec.to_builtins(worker)} for url, worker in found]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from unistream.base.config import REST_PORT, Configuration
@@ -33,8 +34,8 @@ def running_clusters(config: Configuration) -> list[RestClient]:
     return [RestClient(entry.url) for entry in home.clusters()] or [connect(config)]
 
 
-def all_jobs(clusters: list[RestClient]) -> list[Found]:
-    """Jobs of those clusters that answer.
+def all_jobs(clusters: list[RestClient], on_silence: Callable[[Unreachable], None]) -> list[Found]:
+    """Jobs of those clusters that answer; `on_silence` is told of each that does not.
 
     Raises:
         Unreachable: none of them does.
@@ -48,6 +49,8 @@ def all_jobs(clusters: list[RestClient]) -> list[Found]:
             silent.append(error)
     if silent and len(silent) == len(clusters):
         raise silent[0]
+    for error in silent:
+        on_silence(error)
     return found
 
 
@@ -63,8 +66,11 @@ def find_job(config: Configuration, text: str) -> Found:
     """
     clusters = running_clusters(config)
     chosen: Found | None = None
+    silent: list[Unreachable] = []
     try:
-        chosen = _choose(all_jobs(clusters), text)
+        chosen = _choose(all_jobs(clusters, silent.append), text)
+    except NotFound as error:
+        raise NotFound("; ".join([str(error), *(str(unheard) for unheard in silent)])) from None
     finally:
         for cluster in clusters:
             if chosen is None or cluster is not chosen.cluster:

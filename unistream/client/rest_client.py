@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import httpx
@@ -32,6 +32,9 @@ POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # then every half second
 POLL_MAX_S: Final = 0.5
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # as embedded
 FAILED_POLLS_MAX: Final = 10  # in a row, before the cluster is taken for gone
+
+INTERNAL: Final = "Internal server error."
+"""What a cluster says first of a defect of its own: nothing that who asked could mend."""
 
 T = TypeVar("T")
 
@@ -126,13 +129,9 @@ class RestClient(Closing):
         content = msgspec.json.encode({"parallelism": dict(parallelism)})
         path = f"/unistream/jobs/{job}/rescale"
         trigger = _field(self._request("POST", path, content=content, headers=_JSON), "request-id")
-        poll = Poll(SNAPSHOT_TIMEOUT_S)
-        while poll.next():
-            if self._json("GET", f"{path}/{trigger}")["status"]["id"] == "COMPLETED":
-                return
-            if on_progress is not None:
-                on_progress(self.info(job))
-        raise Unreachable(f"job {job} was not rescaled within {SNAPSHOT_TIMEOUT_S:.0f} s")
+        self._completed(
+            f"{path}/{trigger}", lambda: None if on_progress is None else on_progress(self.info(job))
+        )
 
     def shutdown(self) -> None:
         """Asks the cluster to end."""
@@ -154,11 +153,24 @@ class RestClient(Closing):
 
     def _location(self, path: str) -> str:
         """Where the snapshot is, once it is there."""
-        poll = Poll(SNAPSHOT_TIMEOUT_S)
+        return str(self._completed(path, lambda: None)["operation"]["location"])
+
+    def _completed(self, path: str, meanwhile: Callable[[], None]) -> dict[str, Any]:
+        """The last answer about an operation that was asked for. It goes on whether we hear of it or not, so
+        a cluster that is silent is asked again, up to `FAILED_POLLS_MAX` times in a row."""
+        poll, silent = Poll(SNAPSHOT_TIMEOUT_S), 0
         while poll.next():
-            status = self._json("GET", path)
-            if status["status"]["id"] == "COMPLETED":
-                return str(status["operation"]["location"])
+            try:
+                status = self._json("GET", path)
+                if status["status"]["id"] == "COMPLETED":
+                    return status
+                meanwhile()
+            except Unreachable:
+                silent += 1
+                if silent >= FAILED_POLLS_MAX:
+                    raise
+            else:
+                silent = 0
         raise Unreachable(f"{self.url}{path} has no result after {SNAPSHOT_TIMEOUT_S:.0f} s")
 
     def _json(self, method: str, path: str) -> dict[str, Any]:
@@ -289,4 +301,6 @@ def _error_of(answer: httpx.Response) -> UnistreamError:
             return AlreadyEnded(text)
         case 503:
             return Unreachable(text)
+    if texts[:1] == [INTERNAL]:
+        return ProtocolError(f"the cluster failed to answer {answer.request.url}; its log says why: {text}")
     return ConfigError(text)

@@ -1,0 +1,148 @@
+"""Commands beside clusters that are silent or slow, with names that look like markup, and Ctrl-C at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unistream.base.errors import ProtocolError, Unreachable
+from unistream.base.ids import JobId
+from unistream.cli.main import main
+from unistream.client import home
+from unistream.client.embedded import EmbeddedCluster
+from unistream.client.rest_client import FAILED_POLLS_MAX, RestClient
+
+Start = Callable[[], EmbeddedCluster]
+JOB = JobId("ab" * 16)
+IN_PROGRESS = '{"status":{"id":"IN_PROGRESS"},"operation":null}'
+COMPLETED = '{"status":{"id":"COMPLETED"},"operation":{"location":"file:/there"}}'
+
+
+class Cluster:
+    """Answers requests with what `script` says, one after the other, the last one again and again; None: the
+    connection is closed without an answer."""
+
+    def __init__(self, *script: tuple[int, str] | None) -> None:
+        left = list(script)
+        lock = threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length", 0)))
+                with lock:
+                    said = left.pop(0) if len(left) > 1 else left[0]
+                if said is None:
+                    self.close_connection = True
+                    return
+                status, body = said
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            do_GET = do_POST = answer
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nobody reads it."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(10)
+
+
+@pytest.fixture
+def clusters() -> Iterator[Callable[..., str]]:
+    """Starts one, gives its URL."""
+    started: list[Cluster] = []
+
+    def start(*script: tuple[int, str] | None) -> str:
+        started.append(Cluster(*script))
+        return started[-1].url
+
+    yield start
+    for cluster in started:
+        cluster.close()
+
+
+def test_who_waits_for_a_savepoint_survives_a_cluster_that_is_silent_for_a_while(
+    clusters: Callable[..., str],
+) -> None:
+    url = clusters((202, '{"request-id":"x"}'), (200, IN_PROGRESS), None, None, (200, COMPLETED))
+    with RestClient(url) as client:
+        assert client.stop(JOB, drain=False, target=None) == "file:/there"
+
+
+def test_who_waits_for_a_savepoint_gives_a_cluster_up_that_stays_silent(clusters: Callable[..., str]) -> None:
+    assert FAILED_POLLS_MAX > 2
+    with (
+        RestClient(clusters((202, '{"request-id":"x"}'), None)) as client,
+        pytest.raises(Unreachable, match="does not answer"),
+    ):
+        client.savepoint(JOB, None)
+
+
+def test_a_defect_of_the_cluster_is_not_the_fault_of_who_asked(clusters: Callable[..., str]) -> None:
+    url = clusters((500, '{"errors":["Internal server error.","KeyError"]}'))
+    with RestClient(url) as client, pytest.raises(ProtocolError, match=r"its log says why: .*KeyError"):
+        client.info(JOB)
+
+
+def test_a_silent_cluster_is_named_where_its_jobs_would_be(
+    clusters: Callable[..., str], start_cluster: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = clusters(None)
+    start_cluster()
+    entry = home.register("00" * 16, url=silent, target="local", now_ms=0)
+    assert main(["list", "--all"]) == 0
+    assert f"the cluster at {silent} does not answer" in (told := capsys.readouterr().err)
+    assert "its jobs are not listed" in told
+    assert main(["taskmanager", "list"]) == 0
+    assert "its workers are not listed" in capsys.readouterr().err
+    assert main(["info", "lost"]) == 2
+    assert (
+        f"there is no job 'lost' here; 'unistream list --all' shows what there is; the cluster at {silent}"
+        in (capsys.readouterr().err)
+    )
+    entry.unlink()
+
+
+@pytest.mark.parametrize("name", ["a [/b] job", "[red]stop[/red]", "rows[0]"])
+def test_names_are_shown_letter_by_letter(
+    name: str, pipelines: str, start_cluster: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port = (start_cluster().rest_url or "").rpartition(":")[2]
+    words = ["-t", "remote", "-D", f"rest.port={port}", "--name", name]
+    assert main(["run", f"{pipelines}:bounded", *words]) == 0
+    capsys.readouterr()
+    assert main(["list", "--all"]) == 0
+    assert name in capsys.readouterr().out
+    assert main(["info", name]) == 0
+    assert f"name          {name}\n" in capsys.readouterr().out
+
+
+def test_ctrl_c_before_the_command_is_loaded_needs_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "unistream.cli.main", "list"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (130, "error: interrupted\n")
