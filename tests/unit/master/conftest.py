@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -24,6 +25,10 @@ from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Sh
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.testing.scripted_workers import ScriptedWorkers
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the module that tests share, served_cluster
+
+from served_cluster import Api
 
 
 def vertex(name: str, parallelism: int, **more: object) -> JobVertex:
@@ -116,6 +121,14 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         thread.join(ENDING_S)  # it was told to end, or nothing ends it
     left = [thread for thread in new if thread.is_alive()]
     assert not left, f"threads are left: {left}"
+
+
+@pytest.fixture
+def api(make_cluster: Callable[..., Cluster]) -> Iterator[Api]:
+    """Jobs run until they are stopped."""
+    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
+    yield api
+    api.close()
 
 
 @pytest.fixture

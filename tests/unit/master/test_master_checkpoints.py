@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
+from served_cluster import WAIT_S, Api
 
-from unistream.base.clock import SystemClock
 from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
 from unistream.client.embedded import EmbeddedJobClient
@@ -29,13 +26,9 @@ from unistream.model.checkpoint_figures import (
 )
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.port.metadata import CheckpointRecord, JobRecord
-from unistream.rest.app import create_app
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
-from unistream.rest.server import RestServer
-from unistream.rest.triggers import Triggers
 from unistream.testing.scripted_workers import ScriptedWorkers
 
-WAIT_S = 20.0
 UNKNOWN = "0" * 31 + "a"
 Make = Callable[..., Any]
 
@@ -96,36 +89,6 @@ def figures(status: SnapshotStatus = SnapshotStatus.COMPLETED, **more: Any) -> C
         "vertices": (VERTEX,),
     }
     return CheckpointFigures(**(values | more))
-
-
-class Api:
-    """A served cluster and a plain HTTP client."""
-
-    def __init__(self, cluster: Any) -> None:
-        self.cluster = cluster
-        app = create_app(
-            cluster.dispatcher,
-            clock=SystemClock(),
-            version="0.0-test",
-            triggers=Triggers(lambda: uuid.uuid4().hex),
-            on_shutdown=threading.Event().set,
-        )
-        self.server = RestServer(app, host="127.0.0.1", port=0)
-        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
-
-    def get(self, path: str) -> Any:
-        answer = self.http.get(path)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-
-@pytest.fixture
-def api(make_cluster: Make) -> Iterator[Api]:
-    """Jobs run until they are stopped."""
-    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
-    yield api
-    api.http.close()
-    api.server.close()
 
 
 @pytest.fixture

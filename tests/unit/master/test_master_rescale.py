@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from served_cluster import WAIT_S, Api
 
-from unistream.base.clock import SystemClock
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
@@ -19,29 +17,15 @@ from unistream.master.history import info_from_records
 from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.graph import JobGraph
-from unistream.rest.app import create_app
-from unistream.rest.server import RestServer
-from unistream.rest.triggers import Triggers
 from unistream.testing.scripted_workers import ScriptedWorkers
 
-WAIT_S = 20.0
 UNKNOWN = "0" * 31 + "a"
 NOT_RUNNING = "not all tasks are running; try again when it is RUNNING"
 Make = Callable[..., Any]
 
 
-class Api:
-    def __init__(self, cluster: Any) -> None:
-        self.cluster = cluster
-        app = create_app(
-            cluster.dispatcher,
-            clock=SystemClock(),
-            version="0.0-test",
-            triggers=Triggers(lambda: uuid.uuid4().hex),
-            on_shutdown=threading.Event().set,
-        )
-        self.server = RestServer(app, host="127.0.0.1", port=0)
-        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
+class RescaleApi(Api):
+    """With what a change of parallelism is asked for and seen by."""
 
     def put(self, job: str, **bounds: tuple[int, int]) -> httpx.Response:
         """`bounds` by vertex name."""
@@ -70,21 +54,17 @@ class Api:
         names = [subtask.vertex_name for subtask in info.subtasks]
         return [names.count(name) for name in dict.fromkeys(names)]
 
-    def close(self) -> None:
-        self.http.close()
-        self.server.close()
-
 
 @pytest.fixture
-def api(make_cluster: Make) -> Iterator[Api]:
+def api(make_cluster: Make) -> Iterator[RescaleApi]:
     """Jobs run until they are stopped."""
-    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
+    api = RescaleApi(make_cluster(workers=ScriptedWorkers(ends=False)))
     yield api
     api.close()
 
 
 @pytest.fixture
-def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
+def job(api: RescaleApi, submission: Make, checkpointed: dict[str, str]) -> str:
     """A running job with a checkpoint."""
     job = api.cluster.dispatcher.submit(submission(config=checkpointed))
     api.cluster.workers.await_message(mm.CheckpointCompleted, 4)
@@ -92,7 +72,7 @@ def job(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
 
 
 @pytest.fixture
-def stuck(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
+def stuck(api: RescaleApi, submission: Make, checkpointed: dict[str, str]) -> str:
     """A job that is going to restart, some day."""
     config = checkpointed | {"restart-strategy.fixed-delay.delay": "1 h"}
     job = api.cluster.dispatcher.submit(submission(config=config))
@@ -106,20 +86,20 @@ def stuck(api: Api, submission: Make, checkpointed: dict[str, str]) -> str:
 
 class TestResourceRequirements:
     @pytest.mark.parametrize("prefix", ["", "/v1"])
-    def test_reading(self, api: Api, job: str, prefix: str) -> None:
+    def test_reading(self, api: RescaleApi, job: str, prefix: str) -> None:
         answer = api.http.get(f"{prefix}/jobs/{job}/resource-requirements")
         assert answer.status_code == 200
         one_to_two = {"parallelism": {"lowerBound": 1, "upperBound": 2}}
         assert answer.json() == {vertex.id: one_to_two for vertex in api.graph(job).vertices}
 
-    def test_changing(self, api: Api, job: str) -> None:
+    def test_changing(self, api: RescaleApi, job: str) -> None:
         answer = api.put(job, source=(1, 3), sink=(-1, 1))
         assert (answer.status_code, answer.json()) == (200, {})
         api.await_widths(job, 3, 1)
         bounds = api.http.get(f"/jobs/{job}/resource-requirements").json().values()
         assert [b["parallelism"]["upperBound"] for b in bounds] == [3, 1]
 
-    def test_a_lower_bound_is_kept_and_shown(self, api: Api, job: str) -> None:
+    def test_a_lower_bound_is_kept_and_shown(self, api: RescaleApi, job: str) -> None:
         def shown() -> list[tuple[int, int]]:
             found = api.http.get(f"/jobs/{job}/resource-requirements").json()
             bounds = [found[vertex.id]["parallelism"] for vertex in api.graph(job).vertices]
@@ -133,7 +113,7 @@ class TestResourceRequirements:
         assert api.put(job, source=(-1, 2), sink=(-1, 2)).status_code == 200
         assert shown() == [(1, 2), (1, 2)]
 
-    def test_what_it_has_already(self, api: Api, job: str) -> None:
+    def test_what_it_has_already(self, api: RescaleApi, job: str) -> None:
         assert api.put(job, source=(2, 2), sink=(1, 2)).status_code == 200
         assert {s.attempt for s in api.cluster.dispatcher.job(job).subtasks} == {0}
 
@@ -147,28 +127,28 @@ class TestResourceRequirements:
             ({"source": (1, 129), "sink": (1, 1)}, "129 is above its max parallelism 128"),
         ],
     )
-    def test_refused(self, api: Api, job: str, bounds: dict[str, tuple[int, int]], text: str) -> None:
+    def test_refused(self, api: RescaleApi, job: str, bounds: dict[str, tuple[int, int]], text: str) -> None:
         answer = api.put(job, **bounds)
         assert answer.status_code == 400
         assert text in answer.json()["errors"][0]
 
     @pytest.mark.parametrize("body", ["[]", '{"a": 3}', '{"a": {"parallelism": {"lowerBound": 1}}}', "{"])
-    def test_bodies_that_are_none(self, api: Api, job: str, body: str) -> None:
+    def test_bodies_that_are_none(self, api: RescaleApi, job: str, body: str) -> None:
         answer = api.http.put(
             f"/jobs/{job}/resource-requirements", content=body, headers={"content-type": "application/json"}
         )
         assert answer.status_code == 400
 
-    def test_an_unknown_vertex(self, api: Api, job: str) -> None:
+    def test_an_unknown_vertex(self, api: RescaleApi, job: str) -> None:
         body = {"x": {"parallelism": {"lowerBound": 1, "upperBound": 2}}}
         answer = api.http.put(f"/jobs/{job}/resource-requirements", json=body)
         assert (answer.status_code, "has no vertex 'x'" in answer.text) == (400, True)
 
-    def test_not_now(self, api: Api, stuck: str) -> None:
+    def test_not_now(self, api: RescaleApi, stuck: str) -> None:
         answer = api.put(stuck, source=(1, 3), sink=(1, 3))
         assert (answer.status_code, answer.json()) == (409, {"errors": [NOT_RUNNING]})
 
-    def test_of_no_job_and_of_one_that_has_ended(self, api: Api, job: str) -> None:
+    def test_of_no_job_and_of_one_that_has_ended(self, api: RescaleApi, job: str) -> None:
         assert api.http.get(f"/jobs/{UNKNOWN}/resource-requirements").status_code == 404
         assert api.http.put(f"/jobs/{UNKNOWN}/resource-requirements", json={}).status_code == 404
         api.cluster.dispatcher.cancel(JobId(job))
@@ -179,7 +159,7 @@ class TestResourceRequirements:
 
 
 class TestOurOwnWay:
-    def test_the_client_waits_until_it_is_done(self, api: Api, job: str) -> None:
+    def test_the_client_waits_until_it_is_done(self, api: RescaleApi, job: str) -> None:
         seen: list[JobInfo] = []
         with RestClient(api.server.url) as client:
             client.rescale(JobId(job), {"source": 3}, seen.append)
@@ -188,7 +168,7 @@ class TestOurOwnWay:
             assert api.widths(client.info(JobId(job))) == [1, 1]
         assert {info.job for info in seen} <= {job}
 
-    def test_its_path(self, api: Api, job: str) -> None:
+    def test_its_path(self, api: RescaleApi, job: str) -> None:
         answer = api.http.post(f"/unistream/jobs/{job}/rescale", json={"parallelism": {"source": 1}})
         assert answer.status_code == 202
         api.await_widths(job, 1, 2)
@@ -200,7 +180,7 @@ class TestOurOwnWay:
             api.http.get(path.replace("/unistream", "").replace("rescale", "savepoints")).status_code == 404
         )
 
-    def test_refusals_reach_the_client(self, api: Api, job: str) -> None:
+    def test_refusals_reach_the_client(self, api: RescaleApi, job: str) -> None:
         with RestClient(api.server.url) as client:
             with pytest.raises(ConfigError, match=r"no vertex 'x'; there are 'source' \(uid source\)"):
                 client.rescale(JobId(job), {"x": 3})
@@ -211,12 +191,12 @@ class TestOurOwnWay:
             with pytest.raises(AlreadyEnded, match="it cannot be rescaled"):
                 client.rescale(JobId(job), {"source": 3})
 
-    def test_an_outcome_that_is_a_failure(self, api: Api, stuck: str) -> None:
+    def test_an_outcome_that_is_a_failure(self, api: RescaleApi, stuck: str) -> None:
         with RestClient(api.server.url) as client, pytest.raises(ConfigError, match=NOT_RUNNING):
             client.rescale(JobId(stuck), {"source": 1})
 
 
-def test_everything_shows_the_parallelism_that_it_has_now(api: Api, job: str) -> None:
+def test_everything_shows_the_parallelism_that_it_has_now(api: RescaleApi, job: str) -> None:
     workers, dispatcher = api.cluster.workers, api.cluster.dispatcher
     dispatcher.rescale(JobId(job), {"source": 3, "sink": 1}).result(WAIT_S)
     details = api.http.get(f"/jobs/{job}").json()
@@ -240,7 +220,7 @@ def test_everything_shows_the_parallelism_that_it_has_now(api: Api, job: str) ->
     assert_catalogue(api, job)
 
 
-def assert_catalogue(api: Api, job: str) -> None:
+def assert_catalogue(api: RescaleApi, job: str) -> None:
     store = api.cluster.store()
     try:
         record = store.job(JobId(job))

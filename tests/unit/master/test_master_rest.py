@@ -6,60 +6,22 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
+from served_cluster import WAIT_S, Api
 
-from unistream.base.clock import SystemClock
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.model import messages as mm
 from unistream.model.elements import SavepointFormat, SnapshotKind
-from unistream.rest.app import create_app
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BODY_BYTES_MAX
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
-from unistream.testing.scripted_workers import ScriptedWorkers
 
-WAIT_S = 20.0
 UNKNOWN = "0" * 31 + "a"
 Make = Callable[..., Any]
-
-
-class Api:
-    """A served cluster and a plain HTTP client."""
-
-    def __init__(self, cluster: Any) -> None:
-        self.cluster = cluster
-        self.shutdown_asked = threading.Event()
-        app = create_app(
-            cluster.dispatcher,
-            clock=SystemClock(),
-            version="0.0-test",
-            triggers=Triggers(lambda: uuid.uuid4().hex),
-            on_shutdown=self.shutdown_asked.set,
-        )
-        self.server = RestServer(app, host="127.0.0.1", port=0)
-        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
-
-    def get(self, path: str, **more: Any) -> Any:
-        answer = self.http.get(path, **more)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    def close(self) -> None:
-        self.http.close()
-        self.server.close()
-
-
-@pytest.fixture
-def api(make_cluster: Make) -> Iterator[Api]:
-    """Jobs run until they are stopped."""
-    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
-    yield api
-    api.close()
 
 
 @pytest.fixture

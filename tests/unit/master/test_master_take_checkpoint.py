@@ -2,53 +2,20 @@
 
 from __future__ import annotations
 
-import threading
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
+from served_cluster import WAIT_S, Api
 
-from unistream.base.clock import SystemClock
 from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
 from unistream.model import messages as mm
-from unistream.rest.app import create_app
-from unistream.rest.server import RestServer
-from unistream.rest.triggers import Triggers
-from unistream.testing.scripted_workers import ScriptedWorkers
 
-WAIT_S = 20.0
 UNKNOWN = "0" * 31 + "a"
 Make = Callable[..., Any]
-
-
-class Api:
-    """A served cluster and a plain HTTP client."""
-
-    def __init__(self, cluster: Any) -> None:
-        self.cluster = cluster
-        app = create_app(
-            cluster.dispatcher,
-            clock=SystemClock(),
-            version="0.0-test",
-            triggers=Triggers(lambda: uuid.uuid4().hex),
-            on_shutdown=threading.Event().set,
-        )
-        self.server = RestServer(app, host="127.0.0.1", port=0)
-        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
-
-
-@pytest.fixture
-def api(make_cluster: Make) -> Iterator[Api]:
-    """Jobs run until they are stopped."""
-    api = Api(make_cluster(workers=ScriptedWorkers(ends=False)))
-    yield api
-    api.http.close()
-    api.server.close()
 
 
 @pytest.fixture

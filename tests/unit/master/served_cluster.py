@@ -1,0 +1,43 @@
+"""A cluster of the `make_cluster` fixture behind its REST API, for the tests that ask it over HTTP."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import httpx
+
+from unistream.base.clock import SystemClock
+from unistream.rest.app import create_app
+from unistream.rest.server import RestServer
+from unistream.rest.triggers import Triggers
+
+WAIT_S = 20.0
+
+
+class Api:
+    """A served cluster and a plain HTTP client."""
+
+    def __init__(self, cluster: Any) -> None:
+        self.cluster = cluster
+        self.shutdown_asked = threading.Event()
+        app = create_app(
+            cluster.dispatcher,
+            clock=SystemClock(),
+            version="0.0-test",
+            triggers=Triggers(lambda: uuid.uuid4().hex),
+            on_shutdown=self.shutdown_asked.set,
+        )
+        self.server = RestServer(app, host="127.0.0.1", port=0)
+        self.http = httpx.Client(base_url=self.server.url, trust_env=False, timeout=WAIT_S)
+
+    def get(self, path: str, **more: Any) -> Any:
+        """What JSON a path that is there answers."""
+        answer = self.http.get(path, **more)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def close(self) -> None:
+        self.http.close()
+        self.server.close()
