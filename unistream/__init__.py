@@ -66,6 +66,7 @@ _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in name
 _MODULES: Final = {"datagen": "unistream.connector.datagen", "testing": "unistream.testing"}
 
 if TYPE_CHECKING:
+    from unistream import testing
     from unistream.api.environment import Environment
     from unistream.api.finalizing import finalize_savepoint
     from unistream.api.functions import col, lit
@@ -181,6 +182,7 @@ __all__ = [
     "min",
     "read_savepoint",
     "sum",
+    "testing",
     "write_savepoint",
 ]
 

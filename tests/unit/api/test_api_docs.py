@@ -6,21 +6,20 @@ import contextlib
 import doctest
 import importlib
 import io
-import pkgutil
 import re
 from pathlib import Path
 
 import pytest
 
-import unistream.api
-import unistream.operator
+import unistream
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "datastream.md"
-MODULES = [
-    f"{package.__name__}.{module.name}"
-    for package in (unistream.api, unistream.operator)
-    for module in pkgutil.iter_modules(package.__path__)
-] + ["unistream.testing.harness"]
+PACKAGE = Path(unistream.__file__).parent
+MODULES = sorted(
+    ".".join(("unistream", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+    for file in PACKAGE.rglob("*.py")
+    if ">>> " in file.read_text(encoding="utf-8")
+)
 
 
 def test_the_guide_runs() -> None:
@@ -34,7 +33,7 @@ def test_the_guide_runs() -> None:
     assert "hash by origin, carrier" in printed.getvalue()
 
 
-@pytest.mark.parametrize("page", ["dead-letters.md", "secrets.md", "state.md"])
+@pytest.mark.parametrize("page", ["dead-letters.md", "failures.md", "secrets.md", "state.md"])
 def test_pages_without_a_result_can_be_put_together(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +46,11 @@ def test_pages_without_a_result_can_be_put_together(
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_examples_in_docstrings_run(module: str) -> None:
-    failed, _ = doctest.testmod(importlib.import_module(module))
-    assert failed == 0
+def test_examples_in_docstrings_run(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failed, tried = doctest.testmod(importlib.import_module(module))
+    assert (failed, tried > 0) == (0, True)
+
+
+def test_the_package_tells_type_checkers_of_users_that_it_is_typed() -> None:
+    assert (PACKAGE / "py.typed").is_file()

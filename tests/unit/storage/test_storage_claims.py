@@ -8,45 +8,15 @@ from uuid import uuid4
 import fsspec
 import pytest
 from fsspec import AbstractFileSystem
+from keyed_manifests import JOB, manifest
 
 from unistream.base.errors import ConfigError, Transient
-from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.base.ids import CheckpointId
 from unistream.model.elements import SnapshotKind
-from unistream.model.snapshot import (
-    FileRef,
-    KeyedHandle,
-    Manifest,
-    OperatorStateHandle,
-    TaskSnapshot,
-    VertexSnapshot,
-)
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateWriter
 from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind
-
-JOB = JobId("0123456789abcdef0123456789abcdef")
-
-
-def manifest(n: int, refs: list[FileRef]) -> Manifest:
-    keyed = tuple(KeyedHandle(name=f"s{i}", file=ref, key_groups=(0,), rows=1) for i, ref in enumerate(refs))
-    vertex = VertexSnapshot(
-        vertex=VertexId("ab" * 16),
-        name="count",
-        operators=(OperatorUid("count"),),
-        parallelism=1,
-        max_parallelism=128,
-        subtasks=(TaskSnapshot(operators={OperatorUid("count"): OperatorStateHandle(keyed=keyed)}),),
-    )
-    return Manifest(
-        job=JOB,
-        job_name="counts",
-        lineage=LineageId("lineage"),
-        checkpoint_id=CheckpointId(n),
-        kind=SnapshotKind.SAVEPOINT,
-        timestamp_ms=7,
-        vertices=(vertex,),
-    )
 
 
 class Place:
@@ -63,7 +33,7 @@ class Place:
         writer = FsStateWriter(directory, fs=self.fs)
         refs = [writer.write("count", b"plain"), writer.write("count/value/part.arrow", b"in folders")]
         assert refs[1].path.count("/") == 2
-        self.maker.write_manifest(directory, manifest(n, refs))
+        self.maker.write_manifest(directory, manifest(n, *refs, kind=SnapshotKind.SAVEPOINT))
         return directory
 
     def claiming(self, directory: str) -> FsCheckpointStorage:

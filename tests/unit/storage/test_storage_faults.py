@@ -12,6 +12,7 @@ from uuid import uuid4
 import fsspec
 import msgspec
 import pytest
+from keyed_manifests import JOB, manifest
 
 from unistream.base.errors import (
     ConfigError,
@@ -22,16 +23,11 @@ from unistream.base.errors import (
     UnistreamError,
     Unreachable,
 )
-from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.base.ids import CheckpointId, JobId
 from unistream.model.elements import SnapshotKind
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import (
     FileRef,
-    KeyedHandle,
-    Manifest,
-    OperatorStateHandle,
-    TaskSnapshot,
-    VertexSnapshot,
 )
 from unistream.port.storage import Created
 from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
@@ -40,33 +36,9 @@ from unistream.storage.location import READ_ATTEMPTS, StoragePath, open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
 from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind, PowerCut
 
-JOB = JobId("0123456789abcdef0123456789abcdef")
-
 
 def no_pause(_seconds: float) -> None:
     return
-
-
-def manifest(n: int, *refs: FileRef, at_ms: int = 7) -> Manifest:
-    keyed = tuple(KeyedHandle(name=f"s{i}", file=ref, key_groups=(0,), rows=1) for i, ref in enumerate(refs))
-    operators = {OperatorUid("count"): OperatorStateHandle(keyed=keyed)}
-    vertex = VertexSnapshot(
-        vertex=VertexId("ab" * 16),
-        name="count",
-        operators=(OperatorUid("count"),),
-        parallelism=1,
-        max_parallelism=128,
-        subtasks=(TaskSnapshot(operators=operators),),
-    )
-    return Manifest(
-        job=JOB,
-        job_name="counts",
-        lineage=LineageId("lineage"),
-        checkpoint_id=CheckpointId(n),
-        kind=SnapshotKind.CHECKPOINT,
-        timestamp_ms=at_ms,
-        vertices=(vertex,),
-    )
 
 
 @pytest.fixture(params=["local", "memory"])

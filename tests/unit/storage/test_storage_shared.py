@@ -5,49 +5,18 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from keyed_manifests import JOB, manifest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
-from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.base.ids import CheckpointId
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import (
     FileRef,
-    Manifest,
-    NativeFile,
-    NativeHandle,
-    OperatorStateHandle,
-    TaskSnapshot,
-    VertexSnapshot,
 )
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
 from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind
-
-JOB = JobId("0123456789abcdef0123456789abcdef")
-UID = OperatorUid("op")
-
-
-def manifest(number: int, *refs: FileRef) -> Manifest:
-    files = tuple(NativeFile(name=f"{n}.sst", ref=ref, key_groups=(0, 1)) for n, ref in enumerate(refs))
-    native = NativeHandle(format="x", key_groups=(0, 1), files=files, descriptors=b"")
-    task = TaskSnapshot(operators={UID: OperatorStateHandle(native=(native,))})
-    vertex = VertexSnapshot(
-        vertex=VertexId("ab" * 16),
-        name="op",
-        operators=(UID,),
-        parallelism=1,
-        max_parallelism=2,
-        subtasks=(task,),
-    )
-    return Manifest(
-        job=JOB,
-        job_name="job",
-        lineage=LineageId("l"),
-        checkpoint_id=CheckpointId(number),
-        kind=SnapshotKind.CHECKPOINT,
-        timestamp_ms=1,
-        vertices=(vertex,),
-    )
 
 
 class Job:
@@ -67,7 +36,7 @@ class Job:
 
     def checkpoint(self, number: int, *refs: FileRef) -> str:
         directory = self.directory(number)
-        self.storage.write_manifest(directory, manifest(number, *refs))
+        self.storage.write_manifest(directory, manifest(number, *refs, is_native=True))
         return directory
 
     def is_there(self, directory: str, ref: FileRef) -> bool:
@@ -89,7 +58,9 @@ def test_a_shared_file_lies_beside_the_checkpoints_and_outlives_the_one_that_sto
     first = job.checkpoint(1, ref)
     second = job.checkpoint(2, ref)
     job.storage.discard(first)
-    assert [snapshot.manifest for snapshot in job.storage.completed(JOB)] == [manifest(2, ref)]
+    assert [snapshot.manifest for snapshot in job.storage.completed(JOB)] == [
+        manifest(2, ref, is_native=True)
+    ]
     assert job.is_there(second, ref)
 
 
