@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from unistream.api.graph import Port
 from unistream.api.settings import OperatorSettings
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.stream_graph import StreamExchangeMode
+from unistream.operator.expressions import describe
 
 if TYPE_CHECKING:
     from unistream.api.stream import DataStream
@@ -21,6 +24,17 @@ class Exchanges(OperatorSettings):
     """Methods that change the way out of an operator, and nothing of its rows."""
 
     _ports: tuple[Port, ...]
+    schema: pa.Schema | None
+
+    def __repr__(self) -> str:
+        """
+        >>> import unistream as us
+        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+        >>> us.Environment().from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
+        DataStream(n int64)
+        """
+        columns = "columns known when it runs" if self.schema is None else describe(self.schema)
+        return f"{type(self).__name__}({columns})"
 
     @abstractmethod
     def _through(self, ports: Sequence[Port]) -> DataStream:

@@ -13,6 +13,7 @@ from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.state import MapStateDescriptor, StateOptions
 from unistream.operator.aggregates import Aggregate, AggregatePlan
+from unistream.operator.expressions import describe
 from unistream.operator.process import KeyedProcessFunction, KeyedProcessOperator
 from unistream.operator.process_batch import KeyedBatchFunction, KeyedBatchOperator
 from unistream.operator.process_broadcast import BroadcastProcessFunction, BroadcastProcessOperator
@@ -40,6 +41,10 @@ class KeyedStream:
         self._ports = tuple(ports)
         self.schema = schema
         self.key_columns = key_columns
+
+    def __repr__(self) -> str:
+        columns = "columns known when it runs" if self.schema is None else describe(self.schema)
+        return f"KeyedStream({columns}, by {', '.join(self.key_columns)})"
 
     def window(self, windows: Windows) -> WindowedStream:
         """Divides event time, for instance by `TumblingEventTimeWindows.of("1 h")`."""

@@ -92,8 +92,8 @@ def list_workers(defines: Defines = None, as_json: AsJson = False) -> None:
                 silent.append(error)
     if silent and len(silent) == len(clusters):
         raise silent[0]
-    for error in silent:
-        report(f"{error}; its workers are not listed")
+    for unheard in silent:
+        report(f"{unheard}; its workers are not listed")
     if as_json:
         print_json(
             {"taskmanagers": [{"cluster": url, **msgspec.to_builtins(worker)} for url, worker in found]}

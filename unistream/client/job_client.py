@@ -99,6 +99,10 @@ class JobClient(Protocol):
     @property
     def job_id(self) -> JobId: ...
 
+    @property
+    def rest_url(self) -> str | None:
+        """Of the cluster that has the job; None: it serves none."""
+
     def status(self) -> JobInfo:
         """How it is now."""
 

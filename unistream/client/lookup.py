@@ -49,8 +49,8 @@ def all_jobs(clusters: list[RestClient], on_silence: Callable[[Unreachable], Non
             silent.append(error)
     if silent and len(silent) == len(clusters):
         raise silent[0]
-    for error in silent:
-        on_silence(error)
+    for unheard in silent:
+        on_silence(unheard)
     return found
 
 

@@ -155,3 +155,8 @@ def test_a_returned_row_fails_the_job_instead_of_being_lost(operator: Callable[[
 def test_arguments_of_another_kind_are_refused_by_name(build: Callable[[Any], object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         build(us.Environment(target="local"))
+
+
+def test_streams_say_what_they_are_streams_of() -> None:
+    assert repr(rows().map(dict)) == "DataStream(columns known when it runs)"
+    assert repr(rows().key_by("n")) == "KeyedStream(n int64, at timestamp[ms], by n)"
