@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import CheckpointId
 from unistream.connector import durable_local
 from unistream.model.elements import Batch
@@ -135,22 +136,25 @@ class _CollectWriter:
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         self._context = context
-        os.makedirs(self._folder, exist_ok=True)
+        with _writing(self._folder):
+            os.makedirs(self._folder, exist_ok=True)
 
     def write(self, batch: Batch) -> None:
-        if self._stream is None:
-            self._start(batch.records.schema)
-        assert self._stream is not None, "a started file has a stream"
-        self._stream.write_batch(batch.records)
+        with _writing(self._folder):
+            if self._stream is None:
+                self._start(batch.records.schema)
+            assert self._stream is not None, "a started file has a stream"
+            self._stream.write_batch(batch.records)
         self._rows += batch.num_rows
 
     def flush(self, end_of_input: bool) -> None:
         if self._stream is None or self._file is None:
             return
-        self._stream.close()
-        self._file.close()
-        durable_local.sync(os.path.join(self._folder, self._name))
-        durable_local.sync(self._folder)
+        with _writing(self._folder):
+            self._stream.close()
+            self._file.close()
+            durable_local.sync(os.path.join(self._folder, self._name))
+            durable_local.sync(self._folder)
         self._closed.append(_Committable(file=self._name, rows=self._rows))
         self._stream = self._file = None
         self._rows = 0
@@ -168,9 +172,8 @@ class _CollectWriter:
 
     def close(self) -> None:
         unprepared = [file.file for file in self._closed]
-        if self._stream is not None and self._file is not None:
-            self._stream.close()
-            self._file.close()
+        if self._file is not None:
+            self._file.close()  # its stream has no end; nobody will read it
             unprepared.append(self._name)
         for name in unprepared:
             os.remove(os.path.join(self._folder, name))
@@ -200,7 +203,8 @@ class _CollectCommitter:
         """Raises ConfigError if the folder holds later checkpoints of this job than it was restored from:
         what follows would be taken for committed already."""
         self._context = context
-        os.makedirs(self._folder, exist_ok=True)
+        with _writing(self._folder):
+            os.makedirs(self._folder, exist_ok=True)
         restored = context.restored or 0
         for commit in _read_commits(self._root):
             ours = (commit.lineage, commit.sink_uid) == (context.lineage, context.sink_uid)
@@ -231,7 +235,9 @@ class _CollectCommitter:
             checkpoint_id=request.checkpoint_id,
             files=files,
         )
-        if not durable_local.create(final, msgspec.json.encode(commit)):
+        with _writing(self._folder):
+            is_new = durable_local.create(final, msgspec.json.encode(commit))
+        if not is_new:
             return CommitResult(CommitOutcome.ALREADY_COMMITTED)
         return CommitResult(CommitOutcome.COMMITTED, sum(file.rows for file in files))
 
@@ -265,6 +271,15 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
     if not directory:
         raise ConfigError("collect sink: the snapshot does not name the folder; use --pipeline")
     return _CollectCommitter(directory)
+
+
+@contextmanager
+def _writing(folder: str) -> Iterator[None]:
+    """A disk that is full is no error of the user's code. Raises Unreachable; safe to repeat."""
+    try:
+        yield
+    except OSError as error:
+        raise Unreachable(f"collect sink: could not write in {folder}: {error}") from error
 
 
 def _file_name(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 
 
 def create(path: str, content: bytes, root: str | None = None) -> bool:
@@ -15,16 +16,17 @@ def create(path: str, content: bytes, root: str | None = None) -> bool:
         root: Folders up to this one may be new: their names are made durable too. None: none is.
     """
     draft = f"{path}.{uuid.uuid4().hex}.draft"
-    with open(draft, "xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
     try:
+        with open(draft, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.link(draft, path)
     except FileExistsError:
         return False
-    finally:
-        os.remove(draft)
+    finally:  # also of one that a full disk has cut off: it would stay, and be joined by that of each restart
+        with suppress(FileNotFoundError):
+            os.remove(draft)
     folder = os.path.dirname(path)
     sync_folders(folder, folder if root is None else root)
     return True

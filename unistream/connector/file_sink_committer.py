@@ -9,11 +9,14 @@ A crash behind the decision is mended by whoever opens or commits next: the reco
 Checkpoints of one notice are decided together, under the newest. (A reader that lists the folder while
 files are renamed sees a part of them; a reader that must not has to use a table.)
 
+A finished file belongs to its readers: one that has been moved or removed since is not missed.
+
 A record newer than the restored checkpoint shows a rewind: refused, or forgotten where it is allowed.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from unistream.base.crash_points import crash_point
@@ -27,6 +30,8 @@ from unistream.connector.file_sink_stage import (
 )
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
+
+_log = logging.getLogger(__name__)
 
 
 class FileSinkCommitter:
@@ -92,10 +97,19 @@ class FileSinkCommitter:
         """Nothing is held."""
 
     def _finish(self, record: CommitRecord) -> None:
+        taken = 0
         for number, file in enumerate(record.files):
-            self._stage.finish(file)
+            taken += not self._stage.finish(file)
             if number == 0:
                 crash_point("file.first_renamed")
+        if taken:
+            _log.info(
+                "event=files_taken root=%s checkpoint=%d files=%d of=%d",
+                self._root,
+                record.checkpoint_id,
+                taken,
+                len(record.files),
+            )
 
     def _check(self, files: Sequence[PartFile]) -> None:
         """Nothing is decided before all of it is there."""

@@ -167,21 +167,23 @@ class FileStage:
         """Bytes of the finished file; None: there is none. Raises Unreachable."""
         return self._size(f"{self._root}/{file.path}")
 
-    def finish(self, file: PartFile) -> None:
-        """The staged file becomes a finished one; done already if it is there with its size.
+    def finish(self, file: PartFile) -> bool:
+        """The staged file, which a record names, becomes a finished one; done already if it is there.
+
+        False: there is neither. Only a committer takes a staged file away, and it has made a finished one of
+        it; that is the readers', who may have moved or removed it since.
 
         Raises:
-            CorruptSnapshot: there is neither, or it has another size.
             Unreachable: the storage failed; safe to repeat.
         """
         found = self.finished_size(file)
-        if found != file.size:
-            if self.staged_size(file) is None:
-                state = "is missing" if found is None else f"has {found} B"
-                raise CorruptSnapshot(f"file sink: {file.path} ({file.size} B) in {self._uri} {state}")
-            self._move(self._staged(file.bucket, file.name), f"{self._root}/{file.path}")
-        elif not self._local:
+        if self.staged_size(file) is None:
+            return found is not None
+        if found == file.size and not self._local:
             self.discard(file.bucket, file.name)  # a move that was cut off in between
+        else:
+            self._move(self._staged(file.bucket, file.name), f"{self._root}/{file.path}")
+        return True
 
     def _move(self, source: str, target: str) -> None:
         try:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitRequest, SinkContext
+from unistream.port.sink import CommitRequest, Committer, SinkContext, SinkWriter
+
+FullDisk = Callable[[int], AbstractContextManager[None]]
 
 
 class Counters:
@@ -20,7 +24,7 @@ class Counters:
         """Not looked at here."""
 
 
-def collect(folder: str, checkpoint: int, *values: int, lineage: str = "l") -> None:
+def opened(folder: str, checkpoint: int, lineage: str = "l") -> tuple[SinkWriter, Committer]:
     job, sink = JobId("0" * 32), CollectSink(folder)
     context = SinkContext(
         job=job,
@@ -36,13 +40,25 @@ def collect(folder: str, checkpoint: int, *values: int, lineage: str = "l") -> N
     assert committer is not None
     writer.open(context, ())
     committer.open(context)
-    writer.write(Batch(pa.RecordBatch.from_pydict({"n": values})))
-    writer.flush(end_of_input=True)
-    prepared = tuple(writer.prepare_commit(CheckpointId(checkpoint)))
+    return writer, committer
+
+
+def numbers(*values: int) -> Batch:
+    return Batch(pa.RecordBatch.from_pydict({"n": values}))
+
+
+def commit(committer: Committer, checkpoint: int, prepared: Sequence[bytes], lineage: str = "l") -> None:
     permit = CommitPermit(
         lineage=LineageId(lineage), checkpoint_id=CheckpointId(checkpoint), epoch=LeaderEpoch(1)
     )
-    committer.commit(permit, CommitRequest(CheckpointId(checkpoint), prepared))
+    committer.commit(permit, CommitRequest(CheckpointId(checkpoint), tuple(prepared)))
+
+
+def collect(folder: str, checkpoint: int, *values: int, lineage: str = "l") -> None:
+    writer, committer = opened(folder, checkpoint, lineage)
+    writer.write(numbers(*values))
+    writer.flush(end_of_input=True)
+    commit(committer, checkpoint, writer.prepare_commit(CheckpointId(checkpoint)), lineage)
     writer.close()
     committer.close()
 
@@ -78,3 +94,27 @@ def test_damaged_files_are_not_skipped(tmp_path: Path, pattern: str, what: str) 
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CorruptSnapshot, match=what):
         read_collected(str(tmp_path))
+
+
+def test_a_full_disk_is_no_error_of_the_pipeline_and_leaves_nothing(
+    tmp_path: Path, full_disk: FullDisk
+) -> None:
+    writer, _ = opened(str(tmp_path), 1)
+    with full_disk(100), pytest.raises(Unreachable, match=r"could not write in .*staged"):
+        writer.write(numbers(*range(1_000)))
+    writer.close()
+    assert list((tmp_path / "staged").iterdir()) == []
+
+
+def test_a_commit_that_a_full_disk_cuts_off_leaves_nothing_and_is_repeated(
+    tmp_path: Path, full_disk: FullDisk
+) -> None:
+    writer, committer = opened(str(tmp_path), 1)
+    writer.write(numbers(7))
+    writer.flush(end_of_input=False)
+    prepared = writer.prepare_commit(CheckpointId(1))
+    with full_disk(10), pytest.raises(Unreachable, match=r"could not write in .*commits"):
+        commit(committer, 1, prepared)
+    assert list((tmp_path / "commits").iterdir()) == []
+    commit(committer, 1, prepared)
+    assert read_collected(str(tmp_path)).column("n").to_pylist() == [7]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.connector.file_sink import FileSink
 from unistream.connector.file_sink_writer import rows_that_fill
@@ -22,6 +23,7 @@ from unistream.port.sink import CommitOutcome, CommitRequest, SinkContext
 from unistream.testing.harness import CountingMetrics
 
 JOB, LINEAGE = JobId("a" * 32), LineageId("lineage")
+FullDisk = Callable[[int], AbstractContextManager[None]]
 
 
 def context(*, attempt: int = 0, restored: int | None = None) -> SinkContext:
@@ -154,6 +156,35 @@ def test_a_decided_commit_is_finished_by_whoever_opens_next(tmp_path: Path) -> N
     committer.open(context(restored=1))
     assert len(list(tmp_path.rglob("part-*"))) == 2
     assert commit(sink, payloads, restored=1) is CommitOutcome.ALREADY_COMMITTED
+
+
+@pytest.mark.parametrize("take", [Path.unlink, lambda path: path.write_bytes(b"")], ids=["away", "changed"])
+def test_what_readers_do_with_finished_files_is_not_missed_by_whoever_opens_next(
+    tmp_path: Path, take: Callable[[Path], object]
+) -> None:
+    sink = FileSink(str(tmp_path), partition_by=["k"])
+    payloads = staged(sink, rows(k=["a", "b"], n=[1, 2]))
+    commit(sink, payloads)
+    first, second = sorted(tmp_path.rglob("part-*"))
+    take(first)
+    second.rename(second.with_name(f".{second.name}"))  # as if the committer had died before this one
+    assert commit(sink, payloads, restored=1) is CommitOutcome.ALREADY_COMMITTED
+    assert second.exists(), "what is not finished yet is finished all the same"
+    assert commit(sink, staged(sink, rows(k=["c"], n=[3])), 2, restored=1) is CommitOutcome.COMMITTED
+
+
+def test_a_full_disk_leaves_no_part_of_a_file_and_none_of_a_record(
+    tmp_path: Path, full_disk: FullDisk
+) -> None:
+    sink = FileSink(str(tmp_path))
+    with full_disk(100), pytest.raises(Unreachable, match="could not write part-"):
+        staged(sink, rows(n=list(range(1_000))))
+    payloads = staged(sink, rows(n=[1]))
+    with full_disk(10), pytest.raises(Unreachable, match="could not write the record"):
+        commit(sink, payloads)
+    assert [path for path in (tmp_path / "_unistream").rglob("*") if path.is_file()] == []
+    assert commit(sink, payloads) is CommitOutcome.COMMITTED
+    assert [pq.ParquetFile(path).read()["n"].to_pylist() for path in tmp_path.glob("*part-*")] == [[1]]
 
 
 def test_an_allowed_rewind_writes_again(tmp_path: Path) -> None:
