@@ -281,6 +281,54 @@ def test_a_commit_that_fails_for_ever_is_named_soon(tmp_path: Path) -> None:
     assert not any("events and no end" in failure.reason for failure in report.failures)
 
 
+class ToldInVain:
+    """A source of one's own, whose readers cannot be told of a checkpoint once one of them was killed."""
+
+    name = "told in vain"
+    schema = EVENTS.schema
+
+    def info(self):
+        return EVENTS.info()
+
+    def create_reader(self):
+        return DeafReader(EVENTS.create_reader())
+
+
+class DeafReader:
+    opened = 0
+
+    def __init__(self, reader) -> None:
+        self.reader = reader
+
+    def __getattr__(self, name: str):
+        return getattr(self.reader, name)
+
+    def open(self, context) -> None:
+        DeafReader.opened += 1
+        self.reader.open(context)
+
+    def notify_checkpoint_complete(self, checkpoint_id) -> None:
+        if DeafReader.opened > 2:  # not the first of either subtask
+            raise RuntimeError("cannot be told")
+
+
+def deaf(env: us.Environment) -> None:
+    rows = env.set_parallelism(2).from_source(ToldInVain(), TIMES, "events")
+    rows.sink_to(us.BlackholeSink()).uid("out")
+
+
+def test_a_job_that_fails_behind_each_of_its_checkpoints_is_not_watched_for_ever() -> None:
+    def begin() -> None:
+        DeafReader.opened = 0
+
+    report = simulate(deaf, seeds=[4], faults=Faults(kill_every_ms=800), reset=begin)
+    [failure] = report.failures
+    assert failure.reason.startswith(
+        "the job fails again and again: 40 times, with checkpoints in between, but no input, operator "
+    )
+    assert failure.reason.endswith("RuntimeError: cannot be told")
+
+
 def test_a_side_effect_is_found_as_doubled_rows() -> None:
     report = simulate(
         lambda env: events(env).process(Remember()).sink_to(us.BlackholeSink()).uid("out"),

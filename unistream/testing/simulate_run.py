@@ -33,7 +33,7 @@ from unistream.testing.sim.table import Row
 from unistream.testing.sim.users import Job, Users
 from unistream.testing.sim.world import EVENTS_MAX, Violation, World
 from unistream.testing.simulate_ends import Pace, PacedDiscovery, RecordingTable
-from unistream.testing.simulate_failures import Failures, said
+from unistream.testing.simulate_failures import Failures, reached, said
 from unistream.testing.simulate_job import UserJob
 
 REQUEST: Final = "simulated"
@@ -282,8 +282,12 @@ class UserRun(Run):
             return
         self._looked = master, master.journal.version
         newest = self.store.newest(job)
-        checkpoint = 0 if newest is None else newest.manifest.checkpoint_id
-        stuck = self._failures.look(reversed(master.journal.exceptions), checkpoint, healed=healed)
+        stuck = self._failures.look(
+            reversed(master.journal.exceptions),
+            0 if newest is None else newest.manifest.checkpoint_id,
+            healed=healed,
+            reached=None if newest is None else reached(newest.manifest),
+        )
         if stuck is not None:
             raise Violation(stuck)
 

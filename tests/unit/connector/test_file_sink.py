@@ -226,6 +226,22 @@ def test_in_a_store_a_move_that_was_cut_off_is_finished(store: Any) -> None:
     assert [path for path in store.find("/lake/out") if "_staged" in path] == []
 
 
+def test_a_file_that_another_committer_moves_first_is_finished(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = FileSink("memory://lake/out")
+    payloads = staged(sink, rows(n=[1]))
+    move = type(store).mv
+
+    def late(self: Any, source: str, target: str) -> None:
+        move(self, source, target)
+        move(self, source, target)  # ours, behind the other's
+
+    monkeypatch.setattr(type(store), "mv", late)
+    assert commit(sink, payloads) is CommitOutcome.COMMITTED
+    assert len([path for path in store.find("/lake/out") if "/_" not in path]) == 1
+
+
 def test_in_a_store_a_restored_writer_removes_what_its_killed_attempt_left(store: Any) -> None:
     sink = FileSink("memory://lake/out")
     staged(sink, rows(n=[1]))

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.master.job_info import ExceptionInfo
-from unistream.testing.simulate_failures import EQUAL_MAX, Failures, said
+from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
+from unistream.model.snapshot import (
+    ListHandle,
+    ListMode,
+    Manifest,
+    OperatorStateHandle,
+    TaskSnapshot,
+    VertexSnapshot,
+)
+from unistream.testing.simulate_failures import EQUAL_MAX, STANDING_MAX, Failures, reached, said
 
 WHERE = "operator 'files committer' (uid 'out-committer'), subtask 1/2"
 
@@ -99,6 +112,69 @@ def test_stuck(failures: list[ExceptionInfo], options: dict[str, object], count:
             f"the job fails again and again: {EQUAL_MAX} times, with no checkpoint in between, "
         )
         assert stuck.endswith(said(failures[count - 1]))
+
+
+def behind(checkpoint: int, **changes: Any) -> Manifest:
+    """A checkpoint in which a source has two subtasks, and its splits stand at 7 and 9."""
+    given: dict[str, Any] = {
+        "splits": (b"a 7", b"b 9"),
+        "finished": (),
+        "waiting": b"",
+        "file": None,
+    } | changes
+    handles = [
+        ListHandle(name="splits", mode=ListMode.SPLIT, count=1, inline=(split,)) for split in given["splits"]
+    ]
+    if given["file"] is not None:
+        handles[0] = ListHandle(name="splits", mode=ListMode.SPLIT, count=1, file=given["file"])
+    other = ListHandle(name="other", mode=ListMode.SPLIT, count=1, inline=(str(checkpoint).encode(),))
+    tasks = tuple(
+        TaskSnapshot(operators={OperatorUid("s"): OperatorStateHandle(lists=(one, other))}) for one in handles
+    )
+    vertex = VertexSnapshot(
+        vertex=VertexId("v"),
+        name="v",
+        operators=(OperatorUid("s"),),
+        parallelism=2,
+        max_parallelism=2,
+        subtasks=tasks,
+        finished_subtasks=given["finished"],
+        coordinator=given["waiting"],
+    )
+    return Manifest(
+        job=JobId("job"),
+        job_name="job",
+        lineage=LineageId("l"),
+        checkpoint_id=CheckpointId(checkpoint),
+        kind=SnapshotKind.CHECKPOINT,
+        timestamp_ms=checkpoint,
+        vertices=(vertex,),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "stuck"),
+    [
+        pytest.param({}, True, id="nothing is read"),
+        pytest.param({"splits": (b"b 9", b"a 7")}, True, id="a split has gone to another subtask"),
+        pytest.param({"splits": (b"a 8", b"b 9")}, False, id="a row is read"),
+        pytest.param({"finished": (1,)}, False, id="a task has finished"),
+        pytest.param({"waiting": b"one less"}, False, id="a split is given out"),
+        pytest.param({"file": FileRef(path="f", size=1, sha256="0" * 64)}, False, id="positions in a file"),
+    ],
+)
+def test_a_job_that_fails_behind_each_checkpoint_is_stuck_when_it_reads_nothing(
+    changes: dict[str, object], stuck: bool
+) -> None:
+    seen, said_at = Failures(), None
+    for number in range(STANDING_MAX):
+        manifest = behind(number, **(changes if number > STANDING_MAX // 2 else {}))
+        one = failure(number, f"{WHERE}, committing checkpoint {number}: no")
+        said_at = seen.look([one], number, healed=False, reached=reached(manifest))
+        assert (said_at is None) is (not stuck or number + 1 < STANDING_MAX)
+    if stuck:
+        assert said_at is not None
+        assert f"{STANDING_MAX} times, with checkpoints in between, but no input, " in said_at
 
 
 def test_the_failure_that_came_most_often_is_named() -> None:
