@@ -142,6 +142,9 @@ class StateReader(Protocol):
     def bytes_read(self) -> int:
         """Taken from the store so far."""
 
+    def place(self, ref: FileRef) -> str:
+        """Where the file lies, as a user finds it: for errors."""
+
     def read(self, ref: FileRef) -> bytes:
         """Raises CorruptSnapshot if size or checksum differ."""
 

@@ -189,7 +189,7 @@ def read_keyed_share(share: KeyedShare, reader: StateReader) -> StateTable:
         kind=handle.kind,
         pickled=handle.pickled,
         schema=source.schema,
-        batches=_checked(source, share),
+        batches=_checked(source, share, reader),
     )
 
 
@@ -201,18 +201,18 @@ class _Ranges:
         spans = (0, *handle.offsets, handle.file.size)
         fits = len(handle.offsets) == count + 1 == len(handle.checksums)
         if not fits or any(stop < start for start, stop in pairwise(spans)):
-            raise damaged(handle, "its handle contradicts itself")
+            raise damaged(handle, reader, "its handle contradicts itself")
         self._handle = handle
         self._reader = reader
         if reader.read_range(handle.file, max(0, spans[-1] - len(_END)), spans[-1]) != _END:
-            raise damaged(handle, "it does not end as it should: it is truncated")
+            raise damaged(handle, reader, "it does not end as it should: it is truncated")
         head = reader.read_range(handle.file, 0, handle.offsets[0])
         self._check(head, 0)
         self._stream = head[_MAGIC_BYTES:]
         try:
             self.schema = pa.ipc.read_schema(pa.py_buffer(self._stream))
         except (pa.ArrowException, OSError) as error:
-            raise damaged(handle, str(error)) from error
+            raise damaged(handle, reader, str(error)) from error
         self._plain = "dictionary<" not in str(self.schema)  # also inside of lists and structs
 
     def batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -237,11 +237,15 @@ class _Ranges:
             with pa.ipc.open_stream(self._stream + bytes(message)) as stream:
                 return stream.read_next_batch()
         except (pa.ArrowException, OSError, StopIteration) as error:
-            raise damaged(self._handle, str(error)) from error
+            raise damaged(self._handle, self._reader, str(error)) from error
 
     def _check(self, content: bytes | memoryview, number: int) -> None:
         if crc32c(content) != self._handle.checksums[number]:
-            raise damaged(self._handle, "it does not match its checksum: it was changed after it was written")
+            raise damaged(
+                self._handle,
+                self._reader,
+                "it does not match its checksum: it was changed after it was written",
+            )
 
 
 class _Whole:
@@ -249,13 +253,16 @@ class _Whole:
 
     def __init__(self, handle: KeyedHandle, reader: StateReader) -> None:
         self._handle = handle
+        self._reader = reader
         try:
             self._file = pa.ipc.open_file(reader.open_range(handle.file))
         except (pa.ArrowException, OSError) as error:
-            raise damaged(handle, str(error)) from error
+            raise damaged(handle, reader, str(error)) from error
         if self._file.num_record_batches != len(handle.key_groups):
             raise damaged(
-                handle, f"it holds {self._file.num_record_batches} key groups, not {len(handle.key_groups)}"
+                handle,
+                reader,
+                f"it holds {self._file.num_record_batches} key groups, not {len(handle.key_groups)}",
             )
         self.schema = self._file.schema
 
@@ -265,23 +272,23 @@ class _Whole:
                 try:
                     yield self._file.get_batch(number)
                 except (pa.ArrowException, OSError) as error:
-                    raise damaged(self._handle, str(error)) from error
+                    raise damaged(self._handle, self._reader, str(error)) from error
 
 
-def _checked(source: _Ranges | _Whole, share: KeyedShare) -> Iterator[pa.RecordBatch]:
+def _checked(source: _Ranges | _Whole, share: KeyedShare, reader: StateReader) -> Iterator[pa.RecordBatch]:
     """The batches, as long as they have the rows that the handle says."""
     handle = share.handle
     groups = handle.key_groups[share.start : share.stop]
     position = source.schema.get_field_index(KEY_GROUP_COLUMN)
     if position < 0:
-        raise damaged(handle, f"it has no column {KEY_GROUP_COLUMN}")
+        raise damaged(handle, reader, f"it has no column {KEY_GROUP_COLUMN}")
     for group, batch in zip(groups, source.batches(share.start, share.stop), strict=True):
         stored = batch.column(position)
         if len(stored) == 0 or stored[0].as_py() != group or stored[-1].as_py() != group:
-            raise damaged(handle, f"wrong rows for key group {group}")
+            raise damaged(handle, reader, f"wrong rows for key group {group}")
         yield batch
 
 
-def damaged(handle: KeyedHandle, why: str) -> CorruptSnapshot:
-    """The error that names the file."""
-    return CorruptSnapshot(f"state {handle.name!r} in {handle.file.path} cannot be read: {why}")
+def damaged(handle: KeyedHandle, reader: StateReader, why: str) -> CorruptSnapshot:
+    """The error that names the file, with the snapshot that it belongs to."""
+    return CorruptSnapshot(f"state {handle.name!r} in {reader.place(handle.file)} cannot be read: {why}")

@@ -50,7 +50,7 @@ def read_operator_state(
             continue
         table = read_keyed_share(share, reader)
         if table.kind in _OWN:
-            keyed.setdefault(table.name, []).append(_whole(table, share))
+            keyed.setdefault(table.name, []).append(_whole(table, share, reader))
         else:
             state.append(table)
     for handle in restore.native:
@@ -66,11 +66,11 @@ def read_operator_state(
     )
 
 
-def _whole(table: StateTable, share: KeyedShare) -> pa.Table:
+def _whole(table: StateTable, share: KeyedShare, reader: StateReader) -> pa.Table:
     try:
         return pa.Table.from_batches(list(table.batches), table.schema)
     except pa.ArrowException as error:
-        raise damaged(share.handle, str(error)) from error
+        raise damaged(share.handle, reader, str(error)) from error
 
 
 def _list_of(parts: list[ListShare], reader: StateReader) -> Sequence[bytes]:
@@ -142,5 +142,5 @@ def _items(handle: ListHandle, reader: StateReader) -> list[bytes]:
         return msgspec.msgpack.decode(reader.read(handle.file), type=list[bytes])
     except msgspec.MsgspecError as error:
         raise CorruptSnapshot(
-            f"list {handle.name!r} in {handle.file.path} cannot be read: {error}"
+            f"list {handle.name!r} in {reader.place(handle.file)} cannot be read: {error}"
         ) from error

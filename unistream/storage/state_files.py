@@ -221,6 +221,10 @@ class FsStateReader:
         """See the port."""
         return self._bytes.total
 
+    def place(self, ref: FileRef) -> str:
+        """See the port."""
+        return state_file(self._location, ref).url
+
     def read(self, ref: FileRef) -> bytes:
         """All bytes. Raises CorruptSnapshot (missing, size, checksum) or Unreachable."""
         target = state_file(self._location, ref)

@@ -52,6 +52,9 @@ class MemoryFiles:
         self.bytes_read += len(data)
         return data
 
+    def place(self, ref: FileRef) -> str:
+        return f"{self.directory}/{ref.path}"
+
     def read_range(self, ref: FileRef, start: int, stop: int) -> bytes:
         data = self.stored.get(SHARED * ref.shared + ref.path, b"")[start:stop]
         if len(data) != stop - start:

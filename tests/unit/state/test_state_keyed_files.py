@@ -129,6 +129,17 @@ def test_damage_is_noticed_and_names_the_file(damage: object) -> None:
         groups_in(read_keyed_share(share(handle, 1, 2), files))
 
 
+def test_damage_is_told_with_the_place_of_the_file_among_all_snapshots(tmp_path: Path) -> None:
+    chk = tmp_path / "chk-7"
+    chk.mkdir()
+    handle = write_keyed_table(table(rows([1, 4])), FsStateWriter(str(chk)))
+    assert handle is not None
+    path = chk / handle.file.path
+    path.write_bytes(_flip(path.read_bytes(), handle.offsets[0] + 60))
+    with pytest.raises(CorruptSnapshot, match=f"in file://{path} cannot be read"):
+        groups_in(read_keyed_share(share(handle), FsStateReader(str(chk))))
+
+
 def test_damage_in_rows_of_others_is_theirs_to_notice() -> None:
     files = MemoryFiles("d", {})
     handle = written(files, rows([1, 1, 4, 9]))
