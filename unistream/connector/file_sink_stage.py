@@ -1,6 +1,6 @@
 """The folder that a file sink writes to: staged files, finished files, and the record of what was committed.
 
-    <root>/<bucket>/part-<sink>-<subtask>-<counter>-<random>.parquet     finished: readers see it
+    <root>/<bucket>/part-<sink>-<writer>-<counter>-<random>.parquet     finished: readers see it
     <root>/<bucket>/.<the same name>                                     staged, on a local disk
     <root>/_staged/<bucket>/<the same name>                              staged, elsewhere
     <root>/_unistream/<lineage>-<sink>/<checkpoint>.json                 what a checkpoint committed
@@ -70,9 +70,9 @@ def decode_committable(content: bytes) -> FileCommittable:
     return committable
 
 
-def staging_owner(job: JobId, sink_uid: OperatorUid, index: int) -> str:
+def staging_owner(job: JobId, sink_uid: OperatorUid, name: int) -> str:
     """How the names of one writer's files begin, whatever its attempt."""
-    return f"part-{_short(sink_uid)}-{job[:16]}-{index}-"
+    return f"part-{_short(sink_uid)}-{job[:16]}-{name}-"
 
 
 def part_name(owner: str, counter: int, suffix: str) -> str:

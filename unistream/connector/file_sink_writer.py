@@ -1,15 +1,19 @@
 """Buffers the rows of each bucket and writes them as files that readers do not see yet.
 
-State: (subtask, next counter). What lies staged under a subtask's name with that counter or a later one was
-written behind the restored checkpoint, by an attempt that was killed: its rows come again, so it is removed.
-Of a subtask without state there (it had finished, or is new) nothing is removed: a commit that is still to
-come may list it.
+State: (name, next counter). What lies staged under a name with that counter or a later one was written
+behind the restored checkpoint, by an attempt that was killed: its rows come again, so it is removed.
+
+A name is a number that no two writers have at a time, also when states are dealt out to another number of
+subtasks: a writer goes on under one that it was given, and ends the others. (Were it the number of the
+subtask, who ends a name would remove what another writes under it by then.) One that was given none makes
+one of the restored checkpoint and its place. Nothing but orphans of attempts from that checkpoint can lie
+under it; what a subtask that had finished has left is under its own name, for a commit that is still to come.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +22,7 @@ import pyarrow as pa
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import MIB
+from unistream.base.limits import MIB, PARALLELISM_MAX
 from unistream.connector.file_sink_format import SUFFIXES, Buckets, Format, check_schema, write_table
 from unistream.connector.file_sink_stage import (
     FileCommittable,
@@ -35,7 +39,7 @@ BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; then the large
 
 
 class FileWriterState(msgspec.Struct, frozen=True, kw_only=True):
-    """`counter`: of the next file of `subtask`."""
+    """`counter`: of the next file of `subtask`, which is the writer's name: at first the subtask's number."""
 
     subtask: int
     counter: int
@@ -62,6 +66,7 @@ class FileSinkWriter:
         self._buckets = buckets
         self._target_bytes = target_bytes
         self._context: SinkContext | None = None
+        self._name = 0
         self._owner = ""
         self._counter = 0
         self._rows: dict[str, list[pa.RecordBatch]] = {}
@@ -70,20 +75,17 @@ class FileSinkWriter:
         self._fitting: pa.Schema | None = None
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
-        """Removes what killed attempts of the restored subtasks have left; other writers' files stay."""
+        """Removes what killed attempts have left under the restored names; what others write stays."""
         self._context = context
-        self._owner = staging_owner(context.job, context.sink_uid, context.index)
         states = [_decode(content) for content in restored]
-        self._counter = max((state.counter for state in states), default=0)
-        kept = {state.subtask: state.counter for state in states}
+        states = states or [FileWriterState(subtask=_new_name(context), counter=0)]
+        own = min(states, key=lambda state: state.subtask)
+        self._name, self._counter = own.subtask, own.counter
+        self._owner = staging_owner(context.job, context.sink_uid, own.subtask)
         if context.attempt.attempt == 0:
             return
-        if not kept and context.restored is not None:
-            # it had finished, perhaps; what it staged may be listed by a commit that is still to come
-            self._counter = 1 + max(self._staged_counters(self._owner), default=-1)
-            return
-        for subtask, counter in (kept or {context.index: 0}).items():
-            self._remove_orphans(staging_owner(context.job, context.sink_uid, subtask), counter)
+        for state in states:
+            self._remove_orphans(staging_owner(context.job, context.sink_uid, state.subtask), state.counter)
 
     def write(self, batch: Batch) -> None:
         """Raises ConfigError for a schema that does not fit, where none was known before the job ran."""
@@ -126,7 +128,7 @@ class FileSinkWriter:
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         assert self._context is not None, "the writer is not open"
-        state = FileWriterState(subtask=self._context.index, counter=self._counter)
+        state = FileWriterState(subtask=self._name, counter=self._counter)
         return (msgspec.msgpack.encode(state),)
 
     def close(self) -> None:
@@ -152,17 +154,16 @@ class FileSinkWriter:
         self._context.metrics.add("numRecordsSend", table.num_rows)
         self._context.metrics.add("numBytesSend", size)
 
-    def _staged_counters(self, owner: str) -> Iterator[int]:
-        for _, name in self._stage.staged(owner):
-            found = counter_of(owner, name)
-            if found is not None:
-                yield found
-
     def _remove_orphans(self, owner: str, counter: int) -> None:
         for bucket, name in list(self._stage.staged(owner)):
             found = counter_of(owner, name)
             if found is not None and found >= counter:
                 self._stage.discard(bucket, name)
+
+
+def _new_name(context: SinkContext) -> int:
+    """Unlike all that were given out before, and the same for each attempt from one checkpoint."""
+    return context.index + (0 if context.restored is None else (context.restored + 1) * PARALLELISM_MAX)
 
 
 def _decode(content: bytes) -> FileWriterState:

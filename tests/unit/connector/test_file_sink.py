@@ -26,13 +26,13 @@ JOB, LINEAGE = JobId("a" * 32), LineageId("lineage")
 FullDisk = Callable[[int], AbstractContextManager[None]]
 
 
-def context(*, attempt: int = 0, restored: int | None = None) -> SinkContext:
+def context(*, attempt: int = 0, restored: int | None = None, index: int = 0) -> SinkContext:
     return SinkContext(
         job=JOB,
         lineage=LINEAGE,
         sink_uid=OperatorUid("sink"),
-        attempt=AttemptId(JOB, VertexId("v"), 0, attempt),
-        index=0,
+        attempt=AttemptId(JOB, VertexId("v"), index, attempt),
+        index=index,
         parallelism=1,
         restored=None if restored is None else CheckpointId(restored),
         metrics=CountingMetrics(),
@@ -263,6 +263,51 @@ def test_what_a_subtask_that_had_finished_has_staged_stays_for_a_commit_that_is_
     once_more = sink.create_writer()
     once_more.open(context(attempt=2, restored=4), state)
     assert commit(sink, payloads, checkpoint=1) is CommitOutcome.COMMITTED
+
+
+@pytest.mark.parametrize(
+    "deals",
+    [
+        pytest.param([[[0, 1], [2]]], id="3 to 2"),
+        pytest.param([[[0, 1], [2]], [[0], [1], []]], id="to 2, and to 3 again"),
+        pytest.param([[[0], [1], [2], [], []], [[0, 1], [2, 3], [4]]], id="3 to 5, and to 3 again"),
+        pytest.param([[[0, 1, 2]], [[0], [], []], [[0, 1], [2]]], id="to 1, to 3, to 2"),
+    ],
+)
+@pytest.mark.parametrize("killed", [False, True], ids=["once", "once more behind a kill"])
+@pytest.mark.parametrize("order", [1, -1], ids=["the first begins first", "the last begins first"])
+def test_writers_that_go_on_at_another_parallelism_leave_each_others_files(
+    tmp_path: Path, deals: list[list[list[int]]], killed: bool, order: int
+) -> None:
+    """`deals`: for each new parallelism, whose states each subtask gets. They stage before others begin."""
+    sink, number = FileSink(str(tmp_path), format="json"), 0
+    states: list[bytes] = [b""] * len(deals[0])
+    expected: list[int] = []
+    for checkpoint, deal in enumerate([[[] for _ in range(3)], *deals], 1):
+        payloads, lives = [], 1 + (killed and checkpoint > 1)
+        for life in range(lives):
+            found: dict[int, tuple[bytes, ...]] = {}
+            for index in range(len(deal))[::order]:
+                writer = sink.create_writer()
+                restored = None if checkpoint == 1 else checkpoint - 1
+                attempt = 2 * checkpoint + life - 2
+                writer.open(
+                    context(attempt=attempt, restored=restored, index=index), [states[n] for n in deal[index]]
+                )
+                number += 1
+                writer.write(rows(n=[number]))
+                writer.flush(end_of_input=False)
+                if life == lives - 1:
+                    payloads += writer.prepare_commit(CheckpointId(checkpoint))
+                    expected.append(number)
+                found[index] = tuple(writer.snapshot_state(CheckpointId(checkpoint)))
+        states = [state for index in sorted(found) for state in found[index]]
+        assert commit(sink, payloads, checkpoint, restored=checkpoint - 1) is CommitOutcome.COMMITTED
+    shown = [
+        json.loads(line)["n"] for path in tmp_path.glob("part-*") for line in path.read_text().splitlines()
+    ]
+    assert sorted(shown) == sorted(expected)
+    assert list(tmp_path.glob(".part-*")) == [], "what the killed ones have left is gone"
 
 
 # --- refused ------------------------------------------------------------------------------------------
