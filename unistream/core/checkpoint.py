@@ -401,7 +401,7 @@ class CheckpointCoordinator:
         reached_tasks = pending.phase in (Phase.TRIGGERED, Phase.FINALIZING)
         asked = pending.asked
         self._pendings.drop_both(pending, reason, detail, discard=discard, named=named)
-        text = f"{asked.kind.value} {asked.checkpoint_id} failed: {reason.value} ({detail})"
+        text = f"{asked.kind.title} {asked.checkpoint_id} failed: {reason.value} ({detail})"
         self._refuse(asked, text)
         if asked.kind.is_synchronous:
             if reached_tasks and self._active:  # tasks stand still behind its barrier

@@ -77,6 +77,19 @@ class SnapshotKind(Enum):
     TERMINATE = "terminate"  # stop-with-savepoint --drain
 
     @property
+    def title(self) -> str:
+        """As whoever asked for it calls it."""
+        match self:
+            case SnapshotKind.SUSPEND:
+                return "stop with savepoint"
+            case SnapshotKind.TERMINATE:
+                return "drain with savepoint"
+            case SnapshotKind.SAVEPOINT:
+                return "savepoint"
+            case SnapshotKind.CHECKPOINT:
+                return "checkpoint"
+
+    @property
     def is_savepoint(self) -> bool:
         return self is not SnapshotKind.CHECKPOINT
 

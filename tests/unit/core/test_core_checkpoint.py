@@ -388,6 +388,27 @@ def test_what_a_task_could_not_store_of_a_savepoint_is_tolerated_as_of_a_checkpo
         assert len(rig.failures) == failures
 
 
+@pytest.mark.parametrize(
+    ("kind", "start"),
+    [
+        (SnapshotKind.SAVEPOINT, "savepoint 2 failed: "),
+        (SnapshotKind.SUSPEND, "stop with savepoint 2 failed: "),
+        (SnapshotKind.TERMINATE, "drain with savepoint 3 failed: "),
+    ],
+)
+def test_what_failed_is_called_as_its_asker_calls_it(kind: SnapshotKind, start: str) -> None:
+    rig = Rig()
+    rig.start()
+    rig.complete(1)
+    rig.ask(kind)
+    rig.ready(2)
+    if kind is SnapshotKind.TERMINATE:
+        rig.ready(3)
+    rig.decline(2)
+    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    assert (answer.error or "").startswith(start)
+
+
 @pytest.mark.parametrize("retained", [1, 2, 3])
 def test_superseded_checkpoints_go_only_when_the_newer_is_durable(retained: int) -> None:
     rig = Rig({"execution.checkpointing.num-retained": str(retained)})
