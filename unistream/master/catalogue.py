@@ -1,18 +1,22 @@
 """Writes to the job metadata, in order and off everybody's thread; a failure is logged, never more.
 
 The catalogue is history for people. Recovery reads manifests, so a database that is down must not
-stop a job (it shows up in the log and in `failures`).
+stop a job (it shows up in the log and in `failures`). What becomes of a job is written when the database
+answers again, or else a job that ended meanwhile would be a running one for ever; other steps are lost.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from unistream.base.crash_points import crash_point
+from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.master.ordered import OrderedWorker
 from unistream.port.metadata import (
@@ -23,6 +27,8 @@ from unistream.port.metadata import (
     JobRecord,
     MetadataStore,
 )
+
+MISSED_MAX: Final = 10_000  # a few states of each job that a cluster may have; then the oldest are lost
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +43,7 @@ class Catalogue:
         self._records: dict[JobId, JobRecord] = {}
         self._lock = threading.Lock()
         self._changes: list[AttemptChange] = []
+        self._missed: deque[Callable[[], None]] = deque(maxlen=MISSED_MAX)  # on the worker's thread only
         self.failures = 0
 
     def add_job(self, record: JobRecord) -> None:
@@ -44,7 +51,7 @@ class Catalogue:
             self._store.add_job(record, self._epoch)
             self._records[record.job] = record
 
-        self._submit("add_job", write)
+        self._submit("add_job", write, keep=True)
 
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
@@ -63,7 +70,7 @@ class Catalogue:
             if ended_ms is not None:
                 del self._records[job]
 
-        if not self._submit("update_job", write, tried.set):
+        if not self._submit("update_job", write, tried.set, keep=True):
             tried.set()
         return tried
 
@@ -76,7 +83,7 @@ class Catalogue:
                 changed = msgspec.structs.replace(record, graph_json=graph_json)
                 self._records[job] = self._store.update_job(changed, self._epoch)
 
-        self._submit("update_graph", write)
+        self._submit("update_graph", write, keep=True)
 
     def record_attempt(self, change: AttemptChange) -> None:
         """Steps that come while an earlier write is under way are written together: a job of hundreds of
@@ -106,21 +113,49 @@ class Catalogue:
         self._submit("record_commit", write)
 
     def close(self, timeout_s: float) -> None:
-        """Writes what is queued, then closes the store."""
+        """Writes what is queued, and tries what was missed once more; then closes the store."""
+        self._submit("what_was_missed", lambda: None)
         if self._worker.close(timeout_s):
             self._store.close()
         else:
             logger.error("event=catalogue_not_written reason='still busy after %.0f s'", timeout_s)
 
-    def _submit(self, what: str, write: Callable[[], None], after: Callable[[], None] | None = None) -> bool:
+    def _submit(
+        self,
+        what: str,
+        write: Callable[[], None],
+        after: Callable[[], None] | None = None,
+        *,
+        keep: bool = False,
+    ) -> bool:
+        """`keep`: it is tried again, in order, when the database did not answer."""
+
         def guarded() -> None:
             try:
-                write()
+                if keep:
+                    self._missed.append(write)
+                self._catch_up(what)
+                if not keep:
+                    write()
             except Exception:  # the catalogue is history; a job goes on without it
-                self.failures += 1
-                logger.exception("event=catalogue_write_failed write=%s", what)
+                self._note_failure(what)
             finally:
                 if after is not None:
                     after()
 
         return self._worker.submit(guarded)
+
+    def _catch_up(self, what: str) -> None:
+        """What is kept, in order. Raises Unreachable, with the rest kept; what else fails is given up."""
+        while self._missed:
+            try:
+                self._missed[0]()
+            except Unreachable:
+                raise
+            except Exception:
+                self._note_failure(what)
+            self._missed.popleft()
+
+    def _note_failure(self, what: str) -> None:
+        self.failures += 1
+        logger.exception("event=catalogue_write_failed write=%s", what)
