@@ -103,7 +103,7 @@ class FileSinkCommitter:
             if number == 0:
                 crash_point("file.first_renamed")
         if taken:
-            _log.info(
+            _log.warning(
                 "event=files_taken root=%s checkpoint=%d files=%d of=%d",
                 self._root,
                 record.checkpoint_id,

@@ -192,9 +192,9 @@ class FileStage:
                 durable_local.sync_folders(_folder(target), self._root)
             else:
                 self._system.mv(source, target)
-        except FileNotFoundError:  # it was there just now: another committer of the same record has moved it
-            return
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and self._size(source) is None:
+                return  # it was there just now: another committer of the same record has moved it
             raise Unreachable(f"file sink: could not rename {source} to {target}: {error}") from error
 
     # --- records ----------------------------------------------------------------------------------

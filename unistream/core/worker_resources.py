@@ -32,8 +32,10 @@ def slot_profile(config: Configuration, slots: int) -> ResourceProfile:
     Raises:
         ConfigError: options of memory contradict each other.
     """
-    plan = memory_plan(config, slots)  # in any case: each worker divides its memory, and ends if it cannot
-    memory_mb = (plan.flink - plan.framework) // slots // MIB if _is_memory_told(config) else 0
+    memory_mb = 0
+    if _is_memory_told(config):
+        plan = memory_plan(config, slots)
+        memory_mb = (plan.flink - plan.framework) // slots // MIB
     return ResourceProfile(cpu_cores=(config.find(CPU_CORES) or 0.0) / slots, memory_mb=memory_mb)
 
 

@@ -221,7 +221,9 @@ def test_automatic_is_batch_for_bounded_sources() -> None:
             lambda env: rows(env).slot_sharing_group(5), "a name or a SlotSharingGroup, not 5", id="a number"
         ),
         pytest.param(
-            lambda env: (rows(env).print(), env.job_graph(5)), "name of a job is text, not 5", id="a job's name"
+            lambda env: (rows(env).print(), env.job_graph(5)),
+            "name of a job is text, not 5",
+            id="a job's name",
         ),
         pytest.param(
             lambda env: (

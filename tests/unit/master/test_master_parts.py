@@ -259,8 +259,11 @@ class TestCrashPoints:
             crash_point("here")
 
 
-def test_options_of_memory_that_contradict_each_other_end_the_cluster_and_not_each_worker() -> None:
-    config = Configuration({"taskmanager.memory.network.min": "2 gb"})
+@pytest.mark.parametrize(("bound", "value"), [("min", "2 gb"), ("max", "0")])
+def test_options_of_memory_that_contradict_each_other_end_the_cluster_and_not_each_worker(
+    bound: str, value: str
+) -> None:
+    config = Configuration({f"taskmanager.memory.network.{bound}": value})
     with pytest.raises(ConfigError, match=r"taskmanager\.memory\.network"):
         create_resource_machine(config, lambda: "id", None, HostTraits(active=True))
     create_resource_machine(config, lambda: "id", None, HostTraits(active=False))  # workers have their own

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from unistream.base.config import Configuration
-from unistream.base.errors import ConfigError
 from unistream.core.worker_resources import (
     config_with,
     cpu_threads,
@@ -54,12 +53,6 @@ def test_what_nobody_has_told_is_no_limit() -> None:
     assert (memory_limit(config, 2), cpu_threads(config)) == (None, None)
     assert config_with(ANY_PROFILE, 2, {}) == {}
     assert thread_environment(config) == {}
-
-
-def test_memory_that_no_worker_could_divide_is_refused_though_no_size_is_told() -> None:
-    config = Configuration({"taskmanager.memory.network.max": "0"})
-    with pytest.raises(ConfigError, match=r"network\.min = 64 mb is above taskmanager\.memory\.network\.max"):
-        slot_profile(config, 1)
 
 
 def test_a_fraction_of_a_core_is_one_thread() -> None:
