@@ -49,6 +49,7 @@ from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import JobInfo
 from unistream.client.rest_client import Poll
+from unistream.savepoint.inspection import resumable_path
 from unistream.testing.kafka_tools import produce_values
 
 OF_WORKERS = {
@@ -192,9 +193,9 @@ def finish(lives: Lives, life: Command, ready: Callable[[JobInfo], bool]) -> str
     """Drains the job once it is `ready`. Its resumable savepoint."""
     with lives.watch(life) as (client, job):
         await_info(client, job, lambda info: side_input_ended(info) and ready(info))
-        client.stop(job, drain=True, target=str(lives.folder / "savepoints"))
-        resumable = client.info(job).resumable_savepoint
-    assert life.wait() == 0, life.err
+        terminal = client.stop(job, drain=True, target=str(lives.folder / "savepoints"))
+    assert life.wait() == 0, life.err  # it serves nobody when its job has ended
+    resumable = resumable_path(us.read_savepoint(terminal))
     assert resumable is not None
     return resumable
 
