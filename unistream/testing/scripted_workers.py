@@ -103,6 +103,20 @@ class ScriptedWorkers:
         if worker is not None and self._on_lost is not None:
             self._on_lost(task_manager, reason)
 
+    def decline_checkpoints(self, reason: str) -> None:
+        """From now on whatever task is triggered says that it cannot."""
+
+        def decline(_worker: TaskManagerId, message: mm.ToTaskManager) -> mm.Answer | None:
+            if not isinstance(message, mm.TriggerCheckpoint):
+                return None
+            attempt, checkpoint_id = message.attempt, message.checkpoint_id
+            self.call_master(
+                mm.CheckpointDeclined(attempt=attempt, checkpoint_id=checkpoint_id, reason=reason)
+            )
+            return mm.Ack()
+
+        self.intercept = decline
+
     def messages(self, kind: type[M]) -> list[M]:
         """All of one type that were received, in order."""
         return [message for _, message in self.received if isinstance(message, kind)]

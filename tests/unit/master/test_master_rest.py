@@ -218,8 +218,7 @@ class TestChanges:
         assert api.cluster.dispatcher.wait_for(
             job, lambda info: all(subtask.state == "RUNNING" for subtask in info.subtasks), 20.0
         )
-        refuse = mm.Refused(reason="no barrier today")
-        api.cluster.workers.intercept = lambda _tm, m: refuse if isinstance(m, mm.TriggerCheckpoint) else None
+        api.cluster.workers.decline_checkpoints("no barrier today")
         with RestClient(api.server.url) as client, pytest.raises(ConfigError, match="no barrier today"):
             client.savepoint(job, None)
 

@@ -64,8 +64,7 @@ def test_both_clients_tell_its_directory(api: Api, job: JobId) -> None:
 
 
 def test_a_checkpoint_that_fails_says_why(api: Api, job: JobId) -> None:
-    refuse = mm.Refused(reason="no barrier today")
-    api.cluster.workers.intercept = lambda _tm, m: refuse if isinstance(m, mm.TriggerCheckpoint) else None
+    api.cluster.workers.decline_checkpoints("no barrier today")
     with RestClient(api.server.url) as client, pytest.raises(ConfigError, match="no barrier today"):
         client.checkpoint(job)
 
