@@ -15,6 +15,7 @@ from rescaled_windows import ROWS, assert_exact, pipeline
 
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+from unistream.client.rest_client import Poll
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.artifact import pack
@@ -119,9 +120,12 @@ def test_workers_come_and_go(cluster: EmbeddedCluster, workers: Workers, tmp_pat
 
 
 def test_a_user_gives_it_another_maximum(cluster: EmbeddedCluster, workers: Workers, tmp_path: Path) -> None:
+    workers.start()
+    workers.start()
+    poll = Poll(WAIT_S)
+    while len(cluster.dispatcher.task_managers()) < 2:  # of which the job needs one at first
+        assert poll.next(), "not all workers came"
     job = submit(cluster, tmp_path, parallelism=1, rows=30_000)
-    workers.start()
-    workers.start()
     job.wait_for(runs_with(1), WAIT_S)
     job.rescale({subtask.vertex: 2 for subtask in job.status().subtasks})
     assert runs_with(2)(job.status())
