@@ -40,7 +40,9 @@ _NAN_32: Final = np.int32(0x7FC00000)
 
 
 def check_max_parallelism(max_parallelism: int) -> None:
-    """Raises ConfigError unless 1 <= max_parallelism <= 32768."""
+    """Raises ConfigError unless it is a whole number, and 1 <= max_parallelism <= 32768."""
+    if isinstance(max_parallelism, bool) or not isinstance(max_parallelism, int):
+        raise ConfigError(f"max parallelism is a whole number, not {max_parallelism!r:.200}")
     if not 1 <= max_parallelism <= KEY_GROUPS_MAX:
         raise ConfigError(f"max parallelism {max_parallelism} is not between 1 and {KEY_GROUPS_MAX}")
 

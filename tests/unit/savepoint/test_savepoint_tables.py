@@ -249,3 +249,18 @@ def test_the_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 def test_examples_in_docstrings_run(module: str) -> None:
     failed, _ = doctest.testmod(importlib.import_module(module))
     assert failed == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("8", "a whole number, not '8'"),
+        (8.0, "a whole number, not 8.0"),
+        (True, "a whole number, not True"),
+        (0, "0 is not between 1 and 32768"),
+        (32_769, "32769 is not between 1 and 32768"),
+    ],
+)
+def test_a_number_of_key_groups_that_cannot_be_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=f"max parallelism (is )?{words}"):
+        us.SavepointWriter(max_parallelism=given)
