@@ -152,7 +152,7 @@ class Catalogue:
                 self._missed[0]()
             except Unreachable:
                 raise
-            except Exception:
+            except Exception:  # another try would not help, and what follows must not wait
                 self._note_failure(what)
             self._missed.popleft()
 
