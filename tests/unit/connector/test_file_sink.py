@@ -242,6 +242,23 @@ def test_a_file_that_another_committer_moves_first_is_finished(
     assert len([path for path in store.find("/lake/out") if "/_" not in path]) == 1
 
 
+def test_a_file_for_which_the_store_finds_no_place_is_finished_by_the_next_attempt(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = FileSink("memory://lake/out")
+    payloads = staged(sink, rows(n=[1]))
+
+    def nowhere(_self: Any, _source: str, target: str) -> None:
+        raise FileNotFoundError(target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(store), "mv", nowhere)
+        with pytest.raises(Unreachable, match="could not rename"):
+            commit(sink, payloads)
+    assert commit(sink, payloads, restored=1) is CommitOutcome.ALREADY_COMMITTED
+    assert len([path for path in store.find("/lake/out") if "/_" not in path]) == 1
+
+
 def test_in_a_store_a_restored_writer_removes_what_its_killed_attempt_left(store: Any) -> None:
     sink = FileSink("memory://lake/out")
     staged(sink, rows(n=[1]))
