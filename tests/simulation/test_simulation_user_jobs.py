@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-import uuid
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.cli.main import main
-from unistream.model.elements import Batch
 from unistream.testing import Faults, simulate
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "simulation.md"
@@ -54,75 +50,6 @@ class Remember(us.ProcessFunction):
     def process_element(self, row, context, out) -> None:
         SEEN.append(row["id"])
         out.emit(row)
-
-
-class Ledger(us.TwoPhaseCommitSink[str]):
-    """Transactions are files; committing moves their rows to the end of one file. `safe`: only once."""
-
-    name = "ledger"
-
-    def __init__(self, folder: Path, *, safe: bool) -> None:
-        self.folder = folder
-        self.safe = safe
-
-    def begin_transaction(self) -> str:
-        return uuid.uuid4().hex
-
-    def invoke(self, transaction: str, batch) -> None:
-        with (self.folder / transaction).open("a") as file:
-            file.writelines(json.dumps(row["id"]) + "\n" for row in batch.records.to_pylist())
-
-    def commit(self, transaction: str) -> None:
-        staged, done = self.folder / transaction, self.folder / f"{transaction}.done"
-        if not staged.exists() or (self.safe and done.exists()):
-            return
-        with (self.folder / "ledger").open("a") as ledger:
-            ledger.write(staged.read_text())
-        done.touch()
-
-    def abort(self, transaction: str) -> None:
-        (self.folder / transaction).unlink(missing_ok=True)
-
-    def rows(self) -> list[int]:
-        return [json.loads(line) for line in (self.folder / "ledger").read_text().splitlines()]
-
-    def clear(self) -> None:
-        for path in self.folder.iterdir():
-            path.unlink()
-
-
-class Forgetful(Ledger):
-    """Keeps rows in `self`, where the copy that commits has none of them."""
-
-    def open(self, context) -> None:
-        self.buffered: list[int] = []
-
-    def invoke(self, transaction: str, batch) -> None:
-        self.buffered += batch.records.column("id").to_pylist()
-
-    def pre_commit(self, transaction: str) -> None:
-        (self.folder / transaction).touch()
-
-    def commit(self, transaction: str) -> None:
-        with (self.folder / "ledger").open("a") as ledger:
-            ledger.writelines(f"{id_}\n" for id_ in getattr(self, "buffered", ()))
-
-
-class EveryOther(Ledger):
-    """Loses half of the rows, always."""
-
-    def invoke(self, transaction: str, batch) -> None:
-        super().invoke(transaction, Batch(batch.records.filter(pc.equal(batch.records["k"], 1))))
-
-
-class OnceOnly(Ledger):
-    """Fails for ever when it is told twice."""
-
-    def commit(self, transaction: str) -> None:
-        with (self.folder / "ledger").open("a") as ledger:
-            if (self.folder / transaction).exists():
-                ledger.write((self.folder / transaction).read_text())
-        (self.folder / f"{transaction}.done").touch(exist_ok=False)
 
 
 def right(env: us.Environment) -> None:
@@ -178,107 +105,6 @@ def test_a_seed_that_failed_fails_again() -> None:
     first = simulate(forgetful, seeds=range(10)).failures[0]
     again = simulate(forgetful, seeds=[first.seed]).failures[0]
     assert again == first
-
-
-@pytest.mark.parametrize(("safe", "ok"), [(True, True), (False, False)])
-def test_a_commit_that_is_not_safe_to_repeat_is_found(tmp_path: Path, safe: bool, ok: bool) -> None:
-    ledger = Ledger(tmp_path, safe=safe)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(15),
-        keep_sinks=True,
-        outputs={"rows": ledger.rows},
-        reset=ledger.clear,
-    )
-    assert report.ok is ok
-    if not ok:
-        found = report.failures[0].differences[0]
-        assert (bool(found.lost), bool(found.doubled), bool(found.foreign)) == (False, True, False)
-
-
-@pytest.mark.parametrize(
-    ("output", "text"),
-    [
-        pytest.param("ledger", "(id, k, t):\n  200 row(s) lost", id="an output of its name"),
-        pytest.param(
-            "rows", "200 row(s) reach sink 'ledger' (ledger) without any fault", id="another output"
-        ),
-    ],
-)
-def test_a_sink_that_never_shows_a_row_is_found(tmp_path: Path, output: str, text: str) -> None:
-    ledger = Forgetful(tmp_path, safe=True)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(5),
-        keep_sinks=True,
-        outputs={output: ledger.rows},
-        reset=ledger.clear,
-    )
-    [failure] = report.failures
-    assert (failure.seed, report.seeds) == (None, 0)
-    assert text in failure.reason
-    assert str(report).startswith("the run without faults failed, so no seed was tried")
-
-
-@pytest.mark.parametrize(
-    ("kind", "ok"),
-    [pytest.param(Ledger, True, id="right"), pytest.param(EveryOther, False, id="half of them")],
-)
-def test_what_a_sink_shows_without_faults_is_held_against_what_reaches_it(
-    tmp_path: Path, kind: type[Ledger], ok: bool
-) -> None:
-    ledger = kind(tmp_path, safe=True)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(3),
-        keep_sinks=True,
-        outputs={"ledger": lambda: [{"id": id_} for id_ in ledger.rows()]},
-        reset=ledger.clear,
-    )
-    assert report.ok is ok
-    assert report.compared == (
-        "sink 'ledger' (ledger) writes itself: without faults, the 200 row(s) that reach it were compared "
-        "with its output by id ('k' is not in it; 't' is not in it)",
-    )
-    if not ok:
-        [found] = report.failures[0].differences
-        assert 100 < sum(found.lost.values()) < 200
-        assert (found.columns, found.doubled, found.foreign) == (("id",), {}, {})
-        assert report.failures[0].reason.startswith("sink 'ledger' (ledger) shows other rows than reach it")
-
-
-def test_check_judges_a_sink_that_is_kept(tmp_path: Path) -> None:
-    ledger = EveryOther(tmp_path, safe=True)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(3),
-        keep_sinks=True,
-        outputs={"ledger": ledger.rows},
-        reset=ledger.clear,
-        check=lambda results: results["ledger"].num_rows < 100,
-    )
-    report.raise_for_failures()
-    assert report.compared == ()
-
-
-def test_a_commit_that_fails_for_ever_is_named_soon(tmp_path: Path) -> None:
-    ledger = OnceOnly(tmp_path, safe=True)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(10),
-        faults=Faults(kill_every_ms=400),
-        keep_sinks=True,
-        outputs={"rows": ledger.rows},
-        reset=ledger.clear,
-    )
-    found = [
-        one for one in report.failures if one.reason.startswith("the job fails again and again: 20 times")
-    ]
-    assert found
-    for failure in found:
-        assert "operator 'ledger committer' (uid 'ledger-committer')" in failure.reason
-        assert "FileExistsError" in failure.reason
-    assert not any("events and no end" in failure.reason for failure in report.failures)
 
 
 class ToldInVain:

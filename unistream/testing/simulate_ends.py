@@ -43,10 +43,11 @@ class Pace:
 
 
 class Site(Protocol):
-    """The run in which tasks live."""
+    """The run in which tasks live. `commit_lines`: of the longest commit of each sink up to now."""
 
     world: World
     pace: Pace
+    commit_lines: dict[OperatorUid, int]
 
     @property
     def recorded(self) -> RecordingTable: ...

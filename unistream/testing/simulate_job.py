@@ -4,6 +4,7 @@ sinks that write into the simulation's table.
     bounded source ─► its own reader, in small pieces with pauses between them
     other source   ─► the rows that the user gives
     sink           ─► writer and committer of a table in memory; everything behind it is left out
+    a kept sink    ─► its own, whose commits may be cut off
 
 What a piece of a split is depends on the seed; the position in a split is the position before its last batch
 and how many rows of that were emitted. So a reader has to read the same rows again from the same position.
@@ -31,8 +32,9 @@ from unistream.core.translate import resolve, translate_resolved
 from unistream.model.chain import Chain, JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
-from unistream.operator.sink import CommitterOperator, SinkOperator, SinkWriterOperator
+from unistream.operator.sink import CommitterOperator, OnCommitOperator, SinkOperator, SinkWriterOperator
 from unistream.port.operator import SourceOperatorSpec
+from unistream.testing.simulate_commits import interrupted
 from unistream.testing.simulate_ends import PacedSource, RecordingSink, Site, StandIn
 from unistream.worker import artifact
 
@@ -223,6 +225,8 @@ def _maker(vertex: Any, content: bytes, site: Site) -> Callable[[], Chain]:
                 operator.source.site = site
             elif isinstance(operator, SinkOperator) and isinstance(operator._sink, RecordingSink):
                 operator._sink.table = site.recorded
+            elif isinstance(operator, CommitterOperator | OnCommitOperator):
+                operator._create = interrupted(operator._create, operator._sink, site)
         return chain
 
     return make

@@ -210,6 +210,7 @@ class UserRun(Run):
         self._drawn = drawn
         self._failures = Failures()
         self._looked: tuple[object, int] = (None, 0)
+        self.commit_lines: dict[OperatorUid, int] = {}
         self.pace = Pace(drawn.pieces, drawn.pause_ms, dict(prepared.rows) if drawn.pieces else {})
         super().__init__(world)
         if any(edge.partition.is_blocking for edge in prepared.job.graph.edges):

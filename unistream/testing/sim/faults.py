@@ -27,7 +27,8 @@ class Faults:
         store_slow_ms: Mean time of writing a manifest; 0: quick.
         file_fail, read_fail: Of state files.
         on_map, on_snapshot, on_restore, on_close: User code raises there.
-        commit_unknown, commit_retry: Outcomes of a commit in the table.
+        commit_unknown, commit_retry: Outcomes of a commit in the table. In `simulate` a commit of a kept sink
+            is cut off between two of its lines, or nobody hears of it, by `commit_unknown`.
         command_twice: A suffix of a machine's commands is performed twice.
         master_every_ms: Mean time between changes of the master; 0: none.
         spill_fail: A stored result cannot be written.
