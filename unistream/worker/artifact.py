@@ -27,6 +27,7 @@ from unistream.base.errors import ConfigError, MissingCode, ProtocolError, UserC
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.model.chain import JobCode
 from unistream.worker.shipped_modules import shipped
+from unistream.worker.unsendable import what_is_unsendable
 from unistream.worker.user_modules import ModuleSource, own_modules
 
 _MODULES: Final = b"unistream-modules"  # no pickle begins like this
@@ -59,8 +60,10 @@ def pack(code: JobCode, *, by_value: Iterable[ModuleType] = (), with_modules: bo
         try:
             pickler.dump(code)
         except Exception as error:
+            what = what_is_unsendable(code, cloudpickle.dumps)
+            reasons = [what] * bool(what) + [type(error).__name__, str(error)]
             raise ConfigError(
-                f"the pipeline cannot be sent to workers: {type(error).__name__}: {error}; "
+                f"the pipeline cannot be sent to workers: {': '.join(reasons)}; "
                 "create such objects inside the function, or in open()"
             ) from error
     modules = own_modules(pickler.referred, by_value=inside) if with_modules else ()
