@@ -140,6 +140,8 @@ class Cluster:
         with self.news:
             if isinstance(message, mm.Heartbeat):
                 self.metrics.update(message.metrics)
+            if isinstance(message, mm.TaskStateChanged) and message.metrics is not None:
+                self.metrics[message.attempt] = message.metrics
             self.news.notify_all()
         self.heard.put(message)
         if isinstance(message, mm.FetchArtifact):

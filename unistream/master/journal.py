@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,14 @@ CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
 COMMITS_KEPT_MAX: Final = 4_096  # a commit repeated after a restart is one of the newest
 
 
+class _Known(NamedTuple):
+    """The newest counters of a subtask. `final`: the attempt has ended with them."""
+
+    attempt: int
+    final: bool
+    metrics: TaskMetrics
+
+
 class Journal:
     """Facts of one job. Thread-safe: written by its master and the workers' reports, read by REST."""
 
@@ -55,7 +63,7 @@ class Journal:
         config = Configuration(graph.config)
         self._exceptions = ExceptionHistory(config.get(EXCEPTION_HISTORY_SIZE))
         self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
-        self._metrics: dict[SubtaskId, tuple[int, TaskMetrics]] = {}
+        self._metrics: dict[SubtaskId, _Known] = {}
         self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
         self._sinks: dict[str, SinkInfo] = {}
         self._latest: str | None = None
@@ -236,12 +244,13 @@ class Journal:
             )
         )
 
-    def metrics(self, attempt: AttemptId, metrics: TaskMetrics) -> None:
-        """Keeps those of the newest attempt of each subtask."""
+    def metrics(self, attempt: AttemptId, metrics: TaskMetrics, *, final: bool = False) -> None:
+        """Keeps those of the newest attempt of each subtask; nothing comes behind its `final` ones, though a
+        heartbeat may be late."""
         with self._lock:
             known = self._metrics.get(attempt.subtask)
-            if known is None or known[0] <= attempt.attempt:
-                self._metrics[attempt.subtask] = (attempt.attempt, metrics)
+            if known is None or (known.attempt, known.final) <= (attempt.attempt, final):
+                self._metrics[attempt.subtask] = _Known(attempt.attempt, final, metrics)
                 self._note()
 
     # --- reading ----------------------------------------------------------------------------------
@@ -305,8 +314,8 @@ class Journal:
         )
 
 
-def _of_attempt(known: tuple[int, TaskMetrics] | None, attempt: AttemptId) -> TaskMetrics:
-    return TaskMetrics() if known is None or known[0] != attempt.attempt else known[1]
+def _of_attempt(known: _Known | None, attempt: AttemptId) -> TaskMetrics:
+    return TaskMetrics() if known is None or known.attempt != attempt.attempt else known.metrics
 
 
 def summed(subtasks: tuple[SubtaskInfo, ...], sinks: dict[str, SinkInfo]) -> dict[str, int]:

@@ -67,6 +67,8 @@ class WorkerGateway:
         if isinstance(message, mm.CommitReported):
             master.journal.commit(message)
         else:
+            if isinstance(message, mm.TaskStateChanged) and message.metrics is not None:
+                master.journal.metrics(message.attempt, message.metrics, final=True)
             master.post(message)
         return mm.Ack()
 

@@ -279,11 +279,13 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 class TaskStateChanged(_Message, frozen=True, kw_only=True):
     """`state`: name of an `ExecutionState` the worker may report: INITIALIZING, RUNNING, FINISHED,
-    CANCELED, FAILED."""
+    CANCELED, FAILED. `metrics`: the last ones, of a task that has ended: no heartbeat would come in time for
+    a job that ends with it."""
 
     attempt: AttemptId
     state: str
     failure: TaskFailure | None = None
+    metrics: TaskMetrics | None = None
 
 
 class CheckpointAcked(_Message, frozen=True, kw_only=True):

@@ -42,6 +42,7 @@ from unistream.model.messages import (
     EndOfDataReached,
     StoredInputsRead,
     TaskDeployment,
+    TaskFailure,
     TaskMetrics,
     TaskStateChanged,
     TriggerCheckpoint,
@@ -225,9 +226,16 @@ class StreamTask:
         assert restore is not None, "only a restored task reads state"
         return self._environment.state_reader(restore.root)
 
-    def _enter(self, state: TaskState) -> None:
+    def _enter(self, state: TaskState, failure: TaskFailure | None = None) -> None:
         self._state = state
-        self._environment.report(TaskStateChanged(attempt=self._deployment.attempt, state=state.value))
+        self._environment.report(
+            TaskStateChanged(
+                attempt=self._deployment.attempt,
+                state=state.value,
+                failure=failure,
+                metrics=self.metrics() if state.is_terminal else None,
+            )
+        )
 
     # --- rows and events --------------------------------------------------------------------------
 
@@ -364,10 +372,7 @@ class StreamTask:
         self._release()
         failure = task_failure(error)
         _log.error("event=task_failed attempt=%s", self._deployment.attempt, exc_info=error)
-        self._state = TaskState.FAILED
-        self._environment.report(
-            TaskStateChanged(attempt=self._deployment.attempt, state=TaskState.FAILED.value, failure=failure)
-        )
+        self._enter(TaskState.FAILED, failure)
         self._abandon_partitions()
         return _DONE
 

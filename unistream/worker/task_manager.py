@@ -34,7 +34,7 @@ from unistream.base.config import (
     Configuration,
 )
 from unistream.base.errors import UnistreamError
-from unistream.base.ids import AttemptId, TaskManagerId
+from unistream.base.ids import TaskManagerId
 from unistream.core.memory import memory_plan
 from unistream.core.worker_resources import slot_profile
 from unistream.model.bundle import answer_each
@@ -53,7 +53,6 @@ from unistream.model.messages import (
     RegisterTaskManager,
     ReleaseTaskManager,
     TaskDeployment,
-    TaskMetrics,
     ToTaskManager,
 )
 from unistream.port.host import TaskManagerSpec
@@ -120,7 +119,6 @@ class TaskManager:
         self._ending = Ending.RELEASED
         self._tasks = TaskRegistry()
         self._slots = SlotTable(spec.slots, self._config.get(SLOT_TIMEOUT))
-        self._final_metrics: list[tuple[AttemptId, TaskMetrics]] = []
         folders = spill_roots(self._config.find(TMP_DIRS), tempfile.gettempdir())
         self._blocking = BlockingPartitions(folders)
         self._partitions = PartitionRegistry(self._blocking)
@@ -328,7 +326,6 @@ class TaskManager:
         )
 
     def _on_end(self, task: TaskThread, state: TaskState) -> None:
-        self._final_metrics.append((task.attempt, task.metrics()))
         self._tasks.end(task.attempt)
         cancelled = task.cancelled_at_ms is not None  # perhaps too late for it to notice
         if cancelled or state is not TaskState.FINISHED:
@@ -352,16 +349,12 @@ class TaskManager:
 
     def _beat(self) -> None:
         """One heartbeat. Raises Unreachable when the master does not answer."""
-        ended = list(self._final_metrics)
         running = [(task.attempt, task.metrics()) for task in self._tasks.all_running()]
         answer = self._beating.call(
-            Heartbeat(
-                task_manager=self._spec.id, metrics=tuple([*ended, *running]), stored=self._blocking.jobs
-            )
+            Heartbeat(task_manager=self._spec.id, metrics=tuple(running), stored=self._blocking.jobs)
         )
         if isinstance(answer, JobsOver):
             self._control.jobs_are_over(answer.jobs)
-        del self._final_metrics[: len(ended)]
         if isinstance(answer, Refused):
             ending = Ending.FENCED if answer.fenced else Ending.MASTER_LOST
             self._exit(f"the master refused the heartbeat: {answer.reason}", ending)

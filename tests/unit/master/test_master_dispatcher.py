@@ -397,6 +397,22 @@ class TestWorkersMessages:
         assert (info.metrics["records_out"], info.metrics["late"], info.metrics["watermark"]) == (46, 4, 0)
 
 
+def test_a_job_that_has_ended_shows_what_its_tasks_counted_last(make_cluster: Make, submission: Make) -> None:
+    cluster = make_cluster(workers=ScriptedWorkers(ends=False))
+    job = cluster.dispatcher.submit(submission())
+    tasks = len(cluster.dispatcher.job(job).subtasks)
+    cluster.workers.await_message(mm.DeployTask, tasks)
+    last = mm.TaskMetrics(records_out=7, user={"late": 1})
+    for deployed in cluster.workers.messages(mm.DeployTask):
+        attempt = deployed.deployment.attempt
+        cluster.workers.call_master(mm.TaskStateChanged(attempt=attempt, state="FINISHED", metrics=last))
+    assert cluster.dispatcher.wait(job, WAIT_S)
+    info = cluster.dispatcher.job(job)
+    assert info.state == "FINISHED"
+    assert [task.metrics for task in info.subtasks] == [last] * tasks
+    assert (info.metrics["records_out"], info.metrics["late"]) == (7 * tasks, tasks)
+
+
 def test_a_worker_is_told_which_of_the_jobs_it_stores_results_for_are_over(
     make_cluster: Make, submission: Make
 ) -> None:

@@ -151,7 +151,10 @@ TO_JOB_MANAGER: list[m.ToJobManager] = [
         stored=(JobId("job"),),
     ),
     m.TaskStateChanged(
-        attempt=ATTEMPT, state="FAILED", failure=m.TaskFailure(kind="ValueError", message="NUL \0 \u202e")
+        attempt=ATTEMPT,
+        state="FAILED",
+        failure=m.TaskFailure(kind="ValueError", message="NUL \0 \u202e"),
+        metrics=m.TaskMetrics(records_out=2, user={"late": 3}),
     ),
     m.CheckpointAcked(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), snapshot=SNAPSHOT, state_bytes=2**40),
     m.CheckpointDeclined(attempt=ATTEMPT, checkpoint_id=CheckpointId(1), reason="why"),

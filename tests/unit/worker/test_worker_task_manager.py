@@ -50,7 +50,6 @@ from unistream.model.messages import (
     ReleaseTaskManager,
     Split,
     TaskDeployment,
-    TaskMetrics,
     TaskStateChanged,
     ToJobManager,
     TriggerCheckpoint,
@@ -132,15 +131,12 @@ class Master:
         self.refuse: type[Any] | None = None
         self.terms: Registered | None = None
         self.fetched = 0
-        self.metrics: dict[AttemptId, TaskMetrics] = {}
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
 
     def _handle(self, request: bytes) -> bytes:
         return encode(self._answer(decode_to_job_manager(request)))
 
     def _answer(self, message: ToJobManager) -> Answer:
-        if isinstance(message, Heartbeat):
-            self.metrics.update(message.metrics)
         self.heard.put(message)
         if self.refuse is not None and isinstance(message, self.refuse):
             return Refused(reason="as the test says")
@@ -279,11 +275,11 @@ def test_a_job_from_deployment_to_its_last_commit(cluster: Cluster, workers: int
     assert on["S"].call(AssignSplits(attempt=_attempt("S"), splits=splits, no_more=True)) == Ack()
     _reach_end_of_data(master)
     _checkpoint(cluster, on, 1)
-    for _ in range(2):
-        master.wait_for(TaskStateChanged, state="FINISHED")
-    while (metrics := master.metrics.get(_attempt("K"), TaskMetrics())).user.get("K.rows") != 6500:
-        master.wait_for(Heartbeat)
-    assert metrics.records_in == 6500
+    ended = [master.wait_for(TaskStateChanged, state="FINISHED") for _ in range(2)]
+    last = {message.attempt: message.metrics for message in ended}
+    assert last[_attempt("S")].records_out == 6500
+    metrics = last[_attempt("K")]
+    assert (metrics.records_in, metrics.user["K.rows"]) == (6500, 6500)
     assert metrics.user["K.sum"] == sum(range(4000)) + sum(range(2500))
     assert master.fetched == workers
 
