@@ -31,12 +31,10 @@ from unistream.core.resource_messages import (
     StartWorker,
     StopWorker,
     Tick,
-    WorkerClaimed,
     WorkerEnded,
     WorkerHeartbeat,
     WorkerProbed,
     WorkerRegistered,
-    WorkerUnclaimed,
     WorkerView,
 )
 from unistream.core.resource_workers import ResourceRules, Worker
@@ -61,7 +59,7 @@ class ResourceMachine:
     Args:
         slots_per_worker: Of workers that are started here.
         heartbeat_timeout_ms: A worker that is silent for longer is given up.
-        idle_timeout_ms: A worker without a lease or claim for longer is stopped.
+        idle_timeout_ms: A worker without a lease for longer is stopped.
         start_timeout_ms: A worker that has not registered for longer is given up.
         max_workers: Limit of workers, starting ones included; None = no limit.
         new_id: Makes a new unique text that starts with the given prefix ("tm", "alloc").
@@ -114,8 +112,6 @@ class ResourceMachine:
                 yield from self._want(event)
             case SlotsReturned():
                 self._return(event)
-            case WorkerClaimed() | WorkerUnclaimed():
-                yield from self._claim(event)
             case WorkerRegistered():
                 yield from self._register(event)
             case WorkerHeartbeat() | WorkerProbed():
@@ -187,28 +183,9 @@ class ResourceMachine:
         gone = {(job, key) for key in event.requests} if event.requests else self._requests.of(job)
         self._requests.forget(gone)
         for worker in self._workers.values():
-            if not event.requests and job in worker.claims:
-                self._unclaim(worker, job)
             held = [request for request in worker.leases if request in gone]
             if held:
                 worker.drop(held, self._now_ms)
-
-    def _claim(self, event: WorkerClaimed | WorkerUnclaimed) -> Iterator[ResourceCommand]:
-        """A worker that is gone already is announced: its loss may have been told before the claim."""
-        worker = self._workers.get(event.task_manager)
-        if isinstance(event, WorkerUnclaimed):
-            if worker is not None:
-                self._unclaim(worker, event.job)
-        elif worker is None:
-            reason = "it is not (or no longer) a worker of this cluster"
-            yield AnnounceLoss(task_manager=event.task_manager, reason=reason, jobs=(event.job,))
-        else:
-            worker.claims.add(event.job)
-
-    def _unclaim(self, worker: Worker, job: JobId) -> None:
-        if job in worker.claims:
-            worker.claims.discard(job)
-            worker.drop((), self._now_ms)
 
     # --- workers ------------------------------------------------------------------------------------
 

@@ -28,27 +28,11 @@ class SlotsWanted:
 class SlotsReturned:
     """Leases, or requests still open, that are not needed any more.
 
-    `requests` empty: everything of the job, its claims of workers too.
+    `requests` empty: everything of the job.
     """
 
     job: JobId
     requests: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerClaimed:
-    """The worker holds results that the job will still read: it is not released as idle."""
-
-    job: JobId
-    task_manager: TaskManagerId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerUnclaimed:
-    """The job will read nothing from that worker any more. Without a claim it changes nothing."""
-
-    job: JobId
-    task_manager: TaskManagerId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +87,9 @@ class Tick:
 
 
 ResourceEvent = (
-    SlotsWanted
-    | SlotsReturned
-    | WorkerClaimed
-    | WorkerUnclaimed
-    | WorkerRegistered
-    | WorkerHeartbeat
-    | WorkerProbed
-    | WorkerEnded
-    | Tick
+    SlotsWanted | SlotsReturned | WorkerRegistered | WorkerHeartbeat | WorkerProbed | WorkerEnded | Tick
 )
-JobResourceEvent = SlotsWanted | SlotsReturned | WorkerClaimed | WorkerUnclaimed
+JobResourceEvent = SlotsWanted | SlotsReturned
 """What jobs send."""
 
 
@@ -163,8 +139,8 @@ class SlotsUnfulfillable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnounceLoss:
-    """Tell every job that has leases there, or claims it; of a worker that never came up, every job that
-    waits for slots."""
+    """Tell every job that has leases there; of a worker that never came up, every job that waits for
+    slots."""
 
     task_manager: TaskManagerId
     reason: str
@@ -185,4 +161,3 @@ class WorkerView:
     host: str
     blocked_ms: int
     jobs: tuple[JobId, ...]
-    claimed_by: tuple[JobId, ...]

@@ -56,7 +56,6 @@ class Worker:
     unreachable: int = 0  # probes in a row that found nobody
     unreachable_why: str = ""
     leases: dict[RequestId, SlotLease] = field(default_factory=dict)
-    claims: set[JobId] = field(default_factory=set)
 
     @property
     def free(self) -> int:
@@ -69,12 +68,12 @@ class Worker:
     @property
     def is_unused(self) -> bool:
         """No job has anything there."""
-        return self.is_up and not self.leases and not self.claims
+        return self.is_up and not self.leases
 
     @property
     def jobs(self) -> tuple[JobId, ...]:
-        """Those that have a lease or a claim there."""
-        return tuple(dict.fromkeys([*(job for job, _ in self.leases), *sorted(self.claims)]))
+        """Those that have a lease there."""
+        return tuple(dict.fromkeys(job for job, _ in self.leases))
 
     def came_up(self, address: str, now_ms: int) -> None:
         """It has registered."""
@@ -127,5 +126,4 @@ class Worker:
             host=self.host,
             blocked_ms=blocked_ms,
             jobs=self.jobs,
-            claimed_by=tuple(sorted(self.claims)),
         )

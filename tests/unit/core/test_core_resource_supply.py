@@ -1,4 +1,4 @@
-"""Profiles, claims, probes, blocked hosts and workers that come by themselves; then anything in any order."""
+"""Profiles, probes, blocked hosts and workers that come by themselves; then anything in any order."""
 
 from __future__ import annotations
 
@@ -124,10 +124,6 @@ class Cluster:
         for _ in range(ms // 250):
             self.beat()
             self.tick(250)
-
-    def claim(self, job: str, worker: str, *, holds: bool = True) -> list[rm.ResourceCommand]:
-        kind = rm.WorkerClaimed if holds else rm.WorkerUnclaimed
-        return self.do(kind(job=JobId(job), task_manager=TaskManagerId(worker)))
 
 
 def names(commands: list[rm.ResourceCommand]) -> list[str]:
@@ -309,44 +305,6 @@ class TestPassive:
         assert not cluster.unfulfillable
         cluster.join("big", profile=BIG)
         assert ("a", "0") in cluster.granted
-
-
-class TestClaims:
-    def ready(self) -> tuple[Cluster, str]:
-        cluster = Cluster()
-        cluster.want("a", "0")
-        cluster.join_all()
-        (worker,) = cluster.up
-        cluster.claim("a", worker)
-        cluster.give_back("a", "0")
-        return cluster, worker
-
-    def test_a_claim_keeps_a_worker(self) -> None:
-        cluster, worker = self.ready()
-        cluster.pass_time(10_000)
-        assert cluster.up == {worker}
-        cluster.claim("a", worker, holds=False)
-        cluster.pass_time(4_750)
-        assert cluster.up == {worker}, "it is idle from now on"
-        cluster.pass_time(1_000)
-        assert cluster.up == set()
-
-    def test_the_end_of_a_job_ends_its_claims(self) -> None:
-        cluster, _ = self.ready()
-        cluster.give_back("a")
-        cluster.pass_time(6_000)
-        assert cluster.up == set()
-
-    def test_the_loss_of_a_claimed_worker_is_told(self) -> None:
-        cluster, worker = self.ready()
-        cluster.end(worker)
-        assert cluster.losses[-1].jobs == ("a",)
-
-    def test_a_claim_that_comes_too_late_is_answered_with_the_loss(self) -> None:
-        cluster, worker = self.ready()
-        cluster.end(worker)
-        assert names(cluster.claim("b", worker)) == ["AnnounceLoss"]
-        assert cluster.losses[-1].jobs == ("b",)
 
 
 class TestProbes:
@@ -554,11 +512,6 @@ class Supply(RuleBasedStateMachine):
     def end(self, choice: int) -> None:
         known = [*sorted(self.cluster.starting), *sorted(self.cluster.up), "stranger"]
         self.cluster.end(known[choice % len(known)])
-
-    @rule(choice=st.integers(0, 9), job=JOBS, holds=st.booleans())
-    def claim(self, choice: int, job: str, holds: bool) -> None:
-        known = [*sorted(self.cluster.up), "stranger"]
-        self.cluster.claim(job, known[choice % len(known)], holds=holds)
 
     @rule(choice=st.integers(0, 9), outcome=st.sampled_from(list(rm.ProbeOutcome)))
     def probed(self, choice: int, outcome: rm.ProbeOutcome) -> None:
