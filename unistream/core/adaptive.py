@@ -114,7 +114,11 @@ class Adaptive:
             self._outbox.add(CancelTimer(timer))
 
     def start_with(
-        self, slots: Mapping[SlotKind, int], current: JobGraph, fits: Callable[[JobGraph], bool]
+        self,
+        slots: Mapping[SlotKind, int],
+        current: JobGraph,
+        fits: Callable[[JobGraph], bool],
+        not_started: str = "",
     ) -> JobGraph | TaskFailure | None:
         """While waiting: the graph to start now, why it cannot be, or None: not yet.
 
@@ -125,12 +129,13 @@ class Adaptive:
             slots: Leased ones.
             current: As it ran last.
             fits: Whether a graph can start from the latest snapshot.
+            not_started: Why the latest worker that was to bring slots did not come up.
         """
         graph = self._fit(slots)
         if graph is None:
             self._calm()
             self.is_waiting = not self._wait_over
-            return self._failure(slots) if self._wait_over else None
+            return self._failure(slots, not_started) if self._wait_over else None
         if graph != self.desired and not self._wait_over and not self._is_stable(self._settings.stable_ms):
             return None
         if not fits(graph):
@@ -163,7 +168,7 @@ class Adaptive:
                 self._set(_STABLE, timeout_ms)
         return self._stable
 
-    def _failure(self, slots: Mapping[SlotKind, int]) -> TaskFailure:
+    def _failure(self, slots: Mapping[SlotKind, int], not_started: str) -> TaskFailure:
         groups = list(slots_needed(self.desired))
         missing = without_slot(groups, slots)
         count = sum(slots.values())
@@ -175,7 +180,11 @@ class Adaptive:
             kind="NoResourceAvailable",
             message=f"no slot at all for slot sharing group(s) {', '.join(map(repr, missing))} after "
             f"{self._settings.wait_ms} ms ({options.RESOURCE_WAIT_TIMEOUT.key}){there if count else ''}; "
-            "start more workers",
+            + (
+                f"a worker was started and did not come up: {not_started}"
+                if not_started
+                else "start more workers"
+            ),
             recoverable=False,
         )
 

@@ -98,7 +98,10 @@ class JobLife:
     def _start_waiting(self, adaptive: Adaptive) -> None:
         """The adaptive scheduler starts with what there is, if that is enough."""
         graph = adaptive.start_with(
-            self.parts.slots.supply(), self.parts.run.graph, lambda g: self.parts.why_not_in(g) is None
+            self.parts.slots.supply(),
+            self.parts.run.graph,
+            lambda g: self.parts.why_not_in(g) is None,
+            self.parts.scheduler.not_started,
         )
         if isinstance(graph, TaskFailure):
             self.fail(graph, None)

@@ -56,7 +56,12 @@ def _is_alive(execution: Execution) -> bool:
 
 
 class RegionScheduler:
-    """Tasks and slots of one run."""
+    """Tasks and slots of one run.
+
+    Attributes:
+        not_started: Why the latest worker that was to bring slots did not come up; empty: none, or others
+            have brought some since.
+    """
 
     def __init__(self, run: JobRun, slots: SlotPool, settings: JobSettings, outbox: Outbox) -> None:
         self._run = run
@@ -75,7 +80,7 @@ class RegionScheduler:
         self._endless = frozenset(endless_vertices(run.graph))
         self._waiting: dict[int, _Bulk] = {}
         self._last_bulk = -1
-        self._not_started = ""  # why the latest worker that was to bring slots did not come up
+        self.not_started = ""
         self._restores: dict[SubtaskId, TaskRestore] = {}
 
     # --- scheduling -------------------------------------------------------------------------------
@@ -167,7 +172,7 @@ class RegionScheduler:
     # --- slots ------------------------------------------------------------------------------------
 
     def granted(self, leases: tuple[SlotLease, ...]) -> None:
-        self._not_started = ""
+        self.not_started = ""
         unwanted = self._slots.grant(leases)
         if unwanted:
             self._outbox.add(ReleaseSlots(requests=unwanted))
@@ -220,7 +225,7 @@ class RegionScheduler:
         failure = TaskFailure(
             kind="NoResourceAvailable",
             message=missing_slots_text(
-                requests, len(own), self._settings.slot_request_timeout_ms, self._not_started
+                requests, len(own), self._settings.slot_request_timeout_ms, self.not_started
             ),
         )
         return failure, self._executions[bulk.subtasks[0]]
@@ -257,7 +262,7 @@ class RegionScheduler:
     def lost(self, task_manager: TaskManagerId, reason: str) -> list[Execution]:
         """A worker is gone with all that ran there; returns what failed by that."""
         if not self._slots.is_on(task_manager):
-            self._not_started = reason
+            self.not_started = reason
         self._slots.lost(task_manager)
         victims = []
         for execution in self._executions:

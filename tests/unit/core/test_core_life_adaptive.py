@@ -7,7 +7,7 @@ import re
 import pytest
 from core_cluster import EVERY_2_S, Cluster, enriched, job_graph, pipelines, restored_items, settings
 
-from unistream.base.ids import VertexId
+from unistream.base.ids import TaskManagerId, VertexId
 from unistream.core import job_messages as jm
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
@@ -331,6 +331,21 @@ class TestAdaptive:
         assert cluster.ended.state == "FAILED"
         assert cluster.ended.failure is not None
         assert "no slot at all" in cluster.ended.failure.message
+
+    def test_says_why_the_worker_did_not_come_that_was_started(self) -> None:
+        cluster = adaptive(0)
+        cluster.handle(
+            jm.TaskManagerLost(task_manager=TaskManagerId("new"), reason="no space left on device")
+        )
+        cluster.fire(WAIT)
+        settle(cluster)
+        assert cluster.ended is not None
+        assert cluster.ended.failure is not None
+        assert cluster.ended.failure.message == (
+            "no slot at all for slot sharing group(s) 'default' after 300000 ms "
+            "(jobmanager.adaptive-scheduler.submission.resource-wait-timeout); a worker was started and did "
+            "not come up: no space left on device"
+        )
 
     @pytest.mark.parametrize("permanent", [False, True])
     def test_requests_that_nobody_can_serve(self, permanent: bool) -> None:
