@@ -33,7 +33,7 @@ from unistream.base.config import (
     TMP_DIRS,
     Configuration,
 )
-from unistream.base.errors import UnistreamError
+from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.core.memory import memory_plan
 from unistream.core.worker_resources import slot_profile
@@ -293,6 +293,12 @@ class TaskManager:
     def _build(self, deployment: TaskDeployment, mailbox: Mailbox) -> StreamTask:
         self._slots.check(deployment.allocation, deployment.attempt)
         code = self._artifacts.open(deployment.attempt.job, deployment.artifact)
+        chain = code.chains.get(deployment.vertex.id)
+        if chain is None:
+            raise ConfigError(
+                f"the job's code has no vertex {deployment.vertex.name!r}: it belongs to another graph; take "
+                "graph and code from the same call of Environment.job_graph()"
+            )
         network = TaskNetwork(
             task_manager=self._spec.id,
             registry=self._partitions,
@@ -313,7 +319,6 @@ class TaskManager:
             state_folder=self._local.path,
             may_block=True,
         )
-        chain = code.chains[deployment.vertex.id]
         return build_task(deployment, chain, environment=environment, network=network, mailbox=mailbox)
 
     def _fetch_artifact(self, message: FetchArtifact) -> Answer:

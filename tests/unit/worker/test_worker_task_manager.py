@@ -371,6 +371,18 @@ def test_code_that_is_not_what_was_deployed_fails_the_task_unopened(cluster: Clu
     assert "not opened" in failed.failure.message
 
 
+def test_code_of_another_graph_fails_the_task_for_good(cluster: Cluster) -> None:
+    cluster.start()
+    deployment = _deployment(cluster.master, cluster.root, "S")
+    vertex = msgspec.structs.replace(deployment.vertex, id=VertexId("other"), name="other")
+    attempt = msgspec.structs.replace(deployment.attempt, vertex=vertex.id)
+    deployment = msgspec.structs.replace(deployment, vertex=vertex, attempt=attempt)
+    cluster.clients["tm-1"].call(DeployTask(deployment=deployment))
+    failed = cluster.master.wait_for(TaskStateChanged, state="FAILED")
+    assert (failed.failure.kind, failed.failure.recoverable) == ("ConfigError", False)
+    assert "the job's code has no vertex 'other': it belongs to another graph" in failed.failure.message
+
+
 def test_a_release_ends_it(cluster: Cluster) -> None:
     manager = cluster.start()
     message = ReleaseTaskManager(task_manager=TaskManagerId("tm-1"), reason="not needed")
