@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, Unreachable
+from unistream.client.home import clusters as clusters_here
 from unistream.client.lookup import Found, all_jobs, running_clusters
 from unistream.client.rest_client import RestClient
 from unistream.master.job_info import TERMINAL_STATES
@@ -16,6 +18,9 @@ from unistream.savepoint.reading import Savepoint, read_savepoint
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
+
+SILENT_MAX_S: Final = 10.0
+POLL_S: Final = 0.1
 
 
 def finalize_savepoint(
@@ -38,8 +43,8 @@ def finalize_savepoint(
         dry_run: Only tell what is pending.
 
     Raises:
-        ConfigError: there is no savepoint, its job runs here, or a committer is not known. Nothing was
-            committed then.
+        ConfigError: there is no savepoint, its job runs here or may run here, or a committer is not known.
+            Nothing was committed then.
         CorruptSnapshot: the savepoint is damaged.
 
     >>> import tempfile, unistream as us
@@ -62,9 +67,12 @@ def finalize_savepoint(
     return finalize(savepoint, settings, code, dry_run=dry_run)
 
 
-def refuse_if_running(savepoint: Savepoint, config: Configuration) -> None:
+def refuse_if_running(
+    savepoint: Savepoint, config: Configuration, *, patience_s: float = SILENT_MAX_S
+) -> None:
     """Raises ConfigError if the job of `savepoint`, or one that began from it or an older one, runs in a
-    cluster that can be asked: it commits by itself."""
+    cluster of this machine: it commits by itself. Also if a cluster that lives does not say whether it does;
+    one that is about to end is waited for as long as `patience_s`."""
     try:
         clusters = running_clusters(config)
     except Unreachable:
@@ -72,7 +80,7 @@ def refuse_if_running(savepoint: Savepoint, config: Configuration) -> None:
             raise
         return
     try:
-        for found in _jobs(clusters):
+        for found in _jobs(clusters, patience_s):
             if found.job.state not in TERMINAL_STATES and _continues(found, savepoint):
                 raise ConfigError(
                     f"job {found.job.job} ({found.job.name}) is {found.job.state} here and commits what "
@@ -83,11 +91,26 @@ def refuse_if_running(savepoint: Savepoint, config: Configuration) -> None:
             cluster.close()
 
 
-def _jobs(clusters: list[RestClient]) -> list[Found]:
-    try:
-        return all_jobs(clusters, lambda _silent: None)  # the others can still be asked
-    except Unreachable:  # they have ended, or will not answer anybody
-        return []
+def _jobs(clusters: list[RestClient], patience_s: float) -> list[Found]:
+    found = []
+    for cluster in clusters:
+        try:
+            found += all_jobs([cluster], lambda _silent: None)
+        except Unreachable as error:
+            _await_end(cluster.url, error, patience_s)
+    return found
+
+
+def _await_end(url: str, silence: Unreachable, patience_s: float) -> None:
+    """Raises ConfigError if the cluster lives on."""
+    deadline_s = time.monotonic() + patience_s
+    while entry := next((one for one in clusters_here() if one.url == url), None):
+        if time.monotonic() >= deadline_s:
+            raise ConfigError(
+                f"the cluster at {url} (process {entry.pid}) lives and does not say which jobs it runs, so "
+                f"they may be committing the same: end it, or repeat this when it answers ({silence})"
+            )
+        time.sleep(POLL_S)
 
 
 def _continues(found: Found, savepoint: Savepoint) -> bool:
