@@ -7,6 +7,9 @@ FAST := tests/unit tests/conformance tests/contract tests/tidy
 TARGET ?= spark
 REPEAT ?= 1
 export UNISTREAM_CACHE := $(CACHE)
+# Tests start hundreds of processes, each of which would compile again all that it imports: a worker needs 0.6 s
+# instead of 0.3 s, Dagster 1.7 s instead of 0.7 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help prerequisites setup check format test test-fast crash-matrix sim sim-nightly random-nightly conformance golden demo bench clean
 
