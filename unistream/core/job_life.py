@@ -416,13 +416,15 @@ class JobLife:
         assert self.parts.log.is_terminal == (self.step is Step.ENDED), (
             f"{self.parts.log.state} in {self.step}"
         )
-        for execution in self.parts.executions:
-            state, subtask = execution.state, execution.attempt.subtask
-            if self.step is Step.ENDED:
-                assert state.is_terminal, f"{subtask} is {state.value} after the end"
-            elif self.step is Step.ACTIVE and state in (ExecutionState.FAILED, ExecutionState.CANCELED):
-                adaptive = self.parts.rescaling.adaptive
-                waiting = adaptive is not None and adaptive.is_waiting
-                assert waiting or subtask in self.parts.recoveries, (
-                    f"{subtask} is {state.value} and nothing starts it again"
-                )
+        adaptive = self.parts.rescaling.adaptive
+        if self.step is Step.ENDED:
+            for execution in self.parts.executions:
+                state = execution.state
+                assert state.is_terminal, f"{execution.attempt.subtask} is {state.value} after the end"
+        elif self.step is Step.ACTIVE and not (adaptive is not None and adaptive.is_waiting):
+            for execution in self.parts.executions:
+                if execution.state in (ExecutionState.FAILED, ExecutionState.CANCELED):
+                    subtask = execution.attempt.subtask
+                    assert subtask in self.parts.recoveries, (
+                        f"{subtask} is {execution.state.value} and nothing starts it again"
+                    )

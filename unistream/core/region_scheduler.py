@@ -317,8 +317,8 @@ class RegionScheduler:
         self._slots.validate()
         for execution in self._executions:
             if execution.is_deployed:
-                place = self._slots.place(execution.attempt.subtask)
-                assert place == execution.place, f"{execution.attempt} runs where the job has no lease"
+                holds = self._slots.holds(execution.attempt.subtask, execution.place)
+                assert holds, f"{execution.attempt} runs where the job has no lease"
         for bulk in self._waiting.values():
             for subtask in bulk.subtasks:
                 state = self._executions[subtask].state

@@ -236,6 +236,13 @@ class SlotPool:
         lease = self._leases[self.slice_of(subtask)]
         return Place(lease.task_manager, lease.address)
 
+    def holds(self, subtask: SubtaskId, place: Place | None) -> bool:
+        """The job has the lease of `subtask`, and `place` is where that is."""
+        lease = self._leases.get(self.slice_of(subtask))
+        if lease is None or place is None:
+            return False
+        return lease.task_manager == place.task_manager and lease.address == place.address
+
     def allocation(self, subtask: SubtaskId) -> AllocationId:
         """The lease that it runs in; call only when nothing is missing for it."""
         return self._leases[self.slice_of(subtask)].allocation

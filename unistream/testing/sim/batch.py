@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import time
 from collections import Counter
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 
 from unistream.testing.sim.run import Outcome, run_seed
 
-CHUNK = 25  # seeds that a process takes at a time
+CHUNK = 5  # seeds that a process takes at a time; at the end one may wait for another that long
+COLLECT_AFTER = (50_000, 20, 20)  # objects; see `gc.set_threshold`
 
 
 @dataclass(slots=True)
@@ -70,8 +72,15 @@ def outcomes(seeds: Sequence[int], *, jobs: int) -> Iterator[Outcome]:
     if jobs <= 1:
         yield from map(run_seed, seeds)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with multiprocessing.get_context("spawn").Pool(jobs, initializer=_collect_seldom) as pool:
         yield from pool.imap_unordered(run_seed, seeds, chunksize=CHUNK)
+
+
+def _collect_seldom() -> None:
+    """A run makes many objects and few cycles: looking for those as often as usual takes a twentieth of the
+    time."""
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 REQUIRED_MARKS = (
