@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +24,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from unistream.base.errors import ConfigError, Transient, Unreachable
 
 BUSY_TIMEOUT_MS: Final = 10_000  # SQLite: longest wait for another writer
+WAL_RETRY_S: Final = 0.01
 CONNECT_TIMEOUT_S: Final = 10
 POOL_TIMEOUT_S: Final = 10
 DIALECTS: Final = ("sqlite", "postgresql")
@@ -79,14 +82,25 @@ def open_engine(url: str) -> Engine:
 def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # transactions begin where SQLAlchemy says, below
     cursor = connection.cursor()
-    for setting in (
-        "journal_mode=WAL",
-        "synchronous=NORMAL",
-        "foreign_keys=ON",
-        f"busy_timeout={BUSY_TIMEOUT_MS}",
-    ):
+    for setting in (f"busy_timeout={BUSY_TIMEOUT_MS}", "synchronous=NORMAL", "foreign_keys=ON"):
         cursor.execute(f"PRAGMA {setting}")
+    _write_ahead(cursor)
     cursor.close()
+
+
+def _write_ahead(cursor: sqlite3.Cursor) -> None:
+    """Of several that open a new file at the same moment, SQLite lets all but one fail at once: each reads,
+    and would wait for the others' end of that (https://www.sqlite.org/c3ref/busy_handler.html)."""
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline_s:
+                raise
+            time.sleep(WAL_RETRY_S)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Any) -> None:

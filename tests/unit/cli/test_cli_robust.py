@@ -23,6 +23,10 @@ from unistream.client.rest_client import FAILED_POLLS_MAX, RestClient
 Start = Callable[[], EmbeddedCluster]
 JOB = JobId("ab" * 16)
 IN_PROGRESS = '{"status":{"id":"IN_PROGRESS"},"operation":null}'
+INTERRUPTED = """import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
+os.kill(os.getpid(), signal.SIGINT)
+"""
 COMPLETED = '{"status":{"id":"COMPLETED"},"operation":{"location":"file:/there"}}'
 
 
@@ -136,7 +140,7 @@ def test_names_are_shown_letter_by_letter(
 
 
 def test_ctrl_c_before_the_command_is_loaded_needs_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    (tmp_path / "typer.py").write_text(INTERRUPTED)
     ended = subprocess.run(
         [sys.executable, "-m", "unistream.cli.main", "list"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import LeaderEpoch
 from unistream.cli.db import app
 from unistream.metadata import migrate, schema
-from unistream.metadata.engine import OUTDATED
+from unistream.metadata.engine import OUTDATED, open_engine
 from unistream.metadata.store import SqlMetadataStore
 from unistream.metadata.tables import metadata
 
@@ -119,6 +121,24 @@ def test_upgrades_at_the_same_time_do_not_meet(url: str) -> None:
         for done in [pool.submit(migrate.upgrade, url) for _ in range(3)]:
             done.result()
     migrate.check(url)
+
+
+def test_a_new_file_is_opened_by_many_at_the_same_moment(tmp_path: Path) -> None:
+    """Without waiting one of 400 or so is told that the database is locked."""
+    together = threading.Barrier(4)
+
+    def connect(url: str) -> None:
+        engine = open_engine(url)
+        together.wait(10)
+        with contextlib.closing(engine.raw_connection()):
+            pass
+        engine.dispose()
+
+    with ThreadPoolExecutor(4) as pool:
+        for number in range(200):
+            url = f"sqlite:///{tmp_path / str(number)}.db"
+            for done in [pool.submit(connect, url) for _ in range(4)]:
+                done.result()
 
 
 def test_an_empty_database_is_outdated(url: str) -> None:
