@@ -8,6 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +19,7 @@ from deltalake import DeltaTable
 import unistream as us
 from unistream.model.elements import Batch
 from unistream.port.sink import Sink
-from unistream.testing import Faults, simulate
+from unistream.testing import Faults, SimulationReport, simulate
 
 TIMES = us.WatermarkStrategy.for_bounded_out_of_orderness(20).with_timestamp_column("t")
 EVENTS = us.DatagenSource(
@@ -127,6 +128,18 @@ class OnceOnly(Ledger):
         (self.folder / f"{transaction}.done").touch(exist_ok=False)
 
 
+def tried(ledger: Ledger, *, seeds: int, **more: Any) -> SimulationReport:
+    """A pipeline into it, under faults."""
+    more.setdefault("outputs", {"rows": ledger.rows})
+    return simulate(
+        lambda env: events(env).sink_to(ledger).uid("ledger"),
+        seeds=range(seeds),
+        keep_sinks=True,
+        reset=ledger.clear,
+        **more,
+    )
+
+
 CUT = Faults(commit_unknown=0.3)
 """No worker dies between two steps of a task: all that goes wrong is inside of commits."""
 
@@ -146,14 +159,7 @@ def test_a_commit_is_repeated_and_cut_off(
     tmp_path: Path, kind: type[Ledger], faults: Faults | None, wrong: set[str]
 ) -> None:
     ledger = kind(tmp_path)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(15),
-        faults=faults,
-        keep_sinks=True,
-        outputs={"rows": ledger.rows},
-        reset=ledger.clear,
-    )
+    report = tried(ledger, seeds=15, faults=faults)
     kinds = ("lost", "doubled", "foreign")
     found = [one for failure in report.failures for one in failure.differences]
     assert {kind for one in found for kind in kinds if getattr(one, kind)} == wrong
@@ -162,14 +168,7 @@ def test_a_commit_is_repeated_and_cut_off(
 
 def test_the_story_says_before_which_line_a_commit_was_cut_off(tmp_path: Path) -> None:
     ledger = NotedBefore(tmp_path)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(15),
-        faults=CUT,
-        keep_sinks=True,
-        outputs={"rows": ledger.rows},
-        reset=ledger.clear,
-    )
+    report = tried(ledger, seeds=15, faults=CUT)
     lines = Path(__file__).read_text().splitlines()
     cuts = [
         int(line)
@@ -194,13 +193,7 @@ def test_the_story_says_before_which_line_a_commit_was_cut_off(tmp_path: Path) -
 )
 def test_a_sink_that_never_shows_a_row_is_found(tmp_path: Path, output: str, text: str) -> None:
     ledger = Forgetful(tmp_path)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(5),
-        keep_sinks=True,
-        outputs={output: ledger.rows},
-        reset=ledger.clear,
-    )
+    report = tried(ledger, seeds=5, outputs={output: ledger.rows})
     [failure] = report.failures
     assert (failure.seed, report.seeds) == (None, 0)
     assert text in failure.reason
@@ -215,13 +208,7 @@ def test_what_a_sink_shows_without_faults_is_held_against_what_reaches_it(
     tmp_path: Path, kind: type[Ledger], ok: bool
 ) -> None:
     ledger = kind(tmp_path)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(3),
-        keep_sinks=True,
-        outputs={"ledger": lambda: [{"id": id_} for id_ in ledger.rows()]},
-        reset=ledger.clear,
-    )
+    report = tried(ledger, seeds=3, outputs={"ledger": lambda: [{"id": id_} for id_ in ledger.rows()]})
     assert report.ok is ok
     assert report.compared == (
         "sink 'ledger' (ledger) writes itself: without faults, the 200 row(s) that reach it were compared "
@@ -236,12 +223,10 @@ def test_what_a_sink_shows_without_faults_is_held_against_what_reaches_it(
 
 def test_check_judges_a_sink_that_is_kept(tmp_path: Path) -> None:
     ledger = EveryOther(tmp_path)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(3),
-        keep_sinks=True,
+    report = tried(
+        ledger,
+        seeds=3,
         outputs={"ledger": ledger.rows},
-        reset=ledger.clear,
         check=lambda results: results["ledger"].num_rows < 100,
     )
     report.raise_for_failures()
@@ -250,14 +235,7 @@ def test_check_judges_a_sink_that_is_kept(tmp_path: Path) -> None:
 
 def test_a_commit_that_fails_for_ever_is_named_soon(tmp_path: Path) -> None:
     ledger = OnceOnly(tmp_path)
-    report = simulate(
-        lambda env: events(env).sink_to(ledger).uid("ledger"),
-        seeds=range(10),
-        faults=Faults(kill_every_ms=400),
-        keep_sinks=True,
-        outputs={"rows": ledger.rows},
-        reset=ledger.clear,
-    )
+    report = tried(ledger, seeds=10, faults=Faults(kill_every_ms=400))
     found = [
         one for one in report.failures if one.reason.startswith("the job fails again and again: 20 times")
     ]
