@@ -38,8 +38,7 @@ def what_is_unsendable(code: JobCode, dumps: Callable[[object], object]) -> str:
 def _told(node: ChainNode, dumps: Callable[[object], object]) -> str:
     place, label, way = node.operator, "", [node.operator]
     while len(way) < DEPTH_MAX:
-        ways = ((name, part) for name, part in _parts(place) if not any(part is known for known in way))
-        found = next((one for one in ways if _fails(one[1], dumps)), None)
+        found = _failing_part(place, way, dumps)
         if found is None:
             break
         owner, (name, place) = place, found
@@ -48,6 +47,18 @@ def _told(node: ChainNode, dumps: Callable[[object], object]) -> str:
     kind = f"a {type(place).__module__}.{type(place).__qualname__}".replace(" builtins.", " ")
     where = f"operator {node.name!r} (uid {node.uid!r})"
     return f"{where}: {label} is {kind}" if label else f"{where} holds {kind}"
+
+
+def _failing_part(
+    place: object, way: list[object], dumps: Callable[[object], object]
+) -> tuple[str, object] | None:
+    try:
+        for name, part in _parts(place):
+            if not any(part is known for known in way) and _fails(part, dumps):
+                return name, part
+    except Exception:  # an object of the user's may refuse to be looked into: then that is what is named
+        return None
+    return None
 
 
 def _fails(one: object, dumps: Callable[[object], object]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -60,7 +60,7 @@ class Client:
     def __init__(self) -> None:
         self.address, self.lock = "here", LOCK
 
-    def ask(self, row: object) -> object:
+    def ask(self, row: Any) -> Any:
         return row
 
 
@@ -74,6 +74,24 @@ class Slotted:
 class Holder:
     def __init__(self, held: object) -> None:
         self.held = held
+
+
+class Closed(Mapping[str, object]):
+    """Lets nobody see what it has."""
+
+    lock = LOCK
+
+    def __getitem__(self, key: str) -> object:
+        raise OSError("closed")
+
+    def __iter__(self) -> Iterator[str]:
+        raise OSError("closed")
+
+    def __len__(self) -> int:
+        return 1
+
+    def __reduce__(self) -> Any:
+        raise OSError("closed")
 
 
 def with_a_class() -> object:
@@ -97,6 +115,9 @@ def with_a_class() -> object:
         pytest.param(Client, "'lock' of Client is a _thread.lock", id="an attribute"),
         pytest.param(Slotted, "'lock' of Slotted is a _thread.lock", id="a slot"),
         pytest.param(with_a_class, "'lock' of class Counter is a _thread.lock", id="a class"),
+        pytest.param(
+            lambda: Holder(Closed()), f"'held' of Holder is a {__name__}.Closed", id="what lets nobody look"
+        ),
         pytest.param(lambda: Client().ask, "'lock' of Client is a _thread.lock", id="a method"),
         pytest.param(lambda: partial(print, LOCK), "an argument of print is a _thread.lock", id="partial"),
         pytest.param(
