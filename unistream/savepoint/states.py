@@ -28,7 +28,8 @@ class StateContent(msgspec.Struct, frozen=True, kw_only=True):
         name: As the operator calls it; of a backend's own files: their format.
         kind: "value", "list", "map", "reducing", "aggregating", "timers"; "table": columns of the operator's
             own; "list-split", "list-union", "list-broadcast": operator state; "native": a backend's files.
-        rows: Rows of its table, or elements; of native files it is not known.
+        rows: Rows of its table; of a list its stored items, each of one or several elements (how many, its
+            table tells); of native files it is not known.
         size: Bytes of its files, or of the elements that lie in the manifest.
         files: How many; 0: it lies in the manifest.
         key_groups: How many have rows; None: it is not keyed, or not known.
