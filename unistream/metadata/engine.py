@@ -96,7 +96,8 @@ def _write_ahead(cursor: sqlite3.Cursor) -> None:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline_s:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY  # or a kind of it, as during recovery
+            if not busy or time.monotonic() >= deadline_s:
                 raise
             time.sleep(WAL_RETRY_S)
         else:
