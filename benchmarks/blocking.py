@@ -31,7 +31,7 @@ from unistream.model.elements import Batch, EndOfData, EndOfPartition
 from unistream.model.graph import Ship
 from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.model.partition_type import PartitionType
-from unistream.worker.blocking_store import BlockingPartitions
+from unistream.worker.exchange import BlockingPartitions
 
 CONSUMERS = (1, 16, 256)
 BATCH_ROWS = 16_384

@@ -66,7 +66,7 @@ def behind_slow_tasks(*, unaligned: bool) -> None:
     from unistream.base.config import Configuration
     from unistream.client.embedded import EmbeddedCluster
     from unistream.master.job_setup import SubmitRequest
-    from unistream.worker.artifact import pack
+    from unistream.worker.code import pack
 
     env = us.Environment({"parallelism.default": "2"})
     source = us.DatagenSource(

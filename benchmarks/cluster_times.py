@@ -24,7 +24,7 @@ from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.testing.mini_cluster import MiniCluster
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S: Final = 120.0
 POLL_S: Final = 0.001

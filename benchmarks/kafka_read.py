@@ -20,12 +20,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from unistream.connector.kafka import KafkaSource
-from unistream.connector.kafka_records import warm_up
+from unistream.connector.kafka.records import warm_up
 from unistream.model.messages import Split
 from unistream.port.source import Rows
-from unistream.testing.kafka_tools import create_topic, end_offsets, produce_values
-from unistream.testing.source_driver import SourceDriver
-from unistream.testing.stack import KAFKA, LocalStack
+from unistream.testing.devtools.kafka_tools import create_topic, end_offsets, produce_values
+from unistream.testing.devtools.servers import KAFKA
+from unistream.testing.devtools.stack import LocalStack
+from unistream.testing.harness.source_driver import SourceDriver
 
 TOPIC = "flights"
 SCHEMA = pa.schema(
@@ -74,7 +75,7 @@ def read(bootstrap: str, kind: str, splits: list[Split]) -> Reading:
 
 
 def prefix(bootstrap: str, share: float) -> list[Split]:
-    from unistream.connector.kafka_client import Position
+    from unistream.connector.kafka.client import Position
 
     return [
         Position(topic=TOPIC, partition=p, offset=0, stop=int(end * share)).split()

@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         job(options.bootstrap, f"flights-{options.rows}", options.parallelism, options.target)
         return
 
-    from unistream.testing.kafka_tools import create_topic
-    from unistream.testing.stack import LocalStack
+    from unistream.testing.devtools.kafka_tools import create_topic
+    from unistream.testing.devtools.stack import LocalStack
 
     rows = YEARS * FLIGHTS_A_YEAR
     with (

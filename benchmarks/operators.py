@@ -18,15 +18,16 @@ import pyarrow.compute as pc
 
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch
-from unistream.operator import aggregates as agg
-from unistream.operator.aggregates import AggregatePlan
-from unistream.operator.base import BaseOperator
+from unistream.operator.common import BaseOperator, MapRows
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
-from unistream.operator.rows import MapRows
 from unistream.operator.stateless import FilterBatches, Project
-from unistream.operator.window import WindowAggregate
-from unistream.operator.window_local import LocalWindowAggregate
-from unistream.operator.windows import TumblingEventTimeWindows
+from unistream.operator.window import (
+    AggregatePlan,
+    LocalWindowAggregate,
+    TumblingEventTimeWindows,
+    WindowAggregate,
+)
+from unistream.operator.window import aggregates as agg
 from unistream.testing.harness import OperatorHarness
 
 WINDOW_MS = 10_000

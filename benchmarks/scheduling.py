@@ -33,11 +33,11 @@ from benchmarks import cluster_times
 from benchmarks.harness import measure
 from unistream.base.ids import OperatorUid, PartitionId, SubtaskId
 from unistream.core.execution import ExecutionState
-from unistream.core.failover import RestartPipelinedRegion
-from unistream.core.regions import Regions, build_regions, check_regions
-from unistream.core.scheduling_strategy import PipelinedRegionStrategy
-from unistream.core.topology import Topology
-from unistream.core.translate import translate
+from unistream.core.execution.failover import RestartPipelinedRegion
+from unistream.core.execution.scheduling_strategy import PipelinedRegionStrategy
+from unistream.core.graph import Regions, Topology, build_regions
+from unistream.core.graph.regions import check_regions
+from unistream.core.graph.translate import translate
 from unistream.model.graph import JobGraph, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
 from unistream.model.plan import ExecutionPlan

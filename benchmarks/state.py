@@ -38,15 +38,14 @@ from unistream.base.limits import BATCH_ROWS_MAX, MIB
 from unistream.model.elements import Batch
 from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import KeyedShare, OperatorRestore, OperatorSnapshot
-from unistream.operator.base import BaseOperator
-from unistream.operator.process import KeyedProcessOperator
-from unistream.operator.process_batch import KeyedBatchOperator
+from unistream.operator.common import BaseOperator
+from unistream.operator.process import KeyedBatchOperator, KeyedProcessOperator
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
+from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.testing.harness import ManualClock, OperatorHarness
+from unistream.testing.harness import OperatorHarness
+from unistream.testing.harness.operators import ManualClock
 
 MAX_PARALLELISM = 128
 KEYS = (10_000, 1_000_000)

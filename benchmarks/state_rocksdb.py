@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from unistream.base.clock import SystemClock
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.base.limits import GIB, MIB
-from unistream.core.state_assignment import native_share
+from unistream.core.restore.state_assignment import native_share
 from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import (
     KeyedShare,
@@ -41,9 +41,8 @@ from unistream.model.snapshot import (
     OperatorStateHandle,
 )
 from unistream.model.state import ValueStateDescriptor
+from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.state.rocksdb import RocksDbStateBackend
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
 from unistream.storage.state_files import FsStateReader, FsStateWriter
 
 UID = OperatorUid("op")

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from unistream.testing.stack import KAFKA, ZOOKEEPER, shared_server
+from unistream.testing.devtools.servers import KAFKA, ZOOKEEPER
+from unistream.testing.devtools.stack import shared_server
 
 # A change is judged by the same examples every time; `make random-nightly` looks for new ones.
 settings.register_profile("same", derandomize=True)

@@ -15,12 +15,12 @@ __version__ = "0.1.0"
 _HOMES: Final = {
     "unistream.api.environment": ("Environment",),
     "unistream.api.finalizing": ("finalize_savepoint",),
+    "unistream.api.functions": ("col", "lit"),
     "unistream.api.keyed": ("BroadcastConnectedStream", "KeyedStream", "WindowedStream"),
     "unistream.api.sinks": ("DataStreamSink",),
-    "unistream.api.two_phase": ("TransactionTimeout", "TwoPhaseCommitSink"),
     "unistream.api.slots": ("SlotSharingGroup",),
     "unistream.api.stream": ("DataStream",),
-    "unistream.api.functions": ("col", "lit"),
+    "unistream.api.two_phase": ("TransactionTimeout", "TwoPhaseCommitSink"),
     "unistream.base.config": ("Configuration",),
     "unistream.base.errors": ("ConfigError", "SuppressRestarts", "UnistreamError", "UserCodeError"),
     "unistream.base.secrets": ("Secret",),
@@ -28,14 +28,10 @@ _HOMES: Final = {
     "unistream.connector.collect": ("CollectSink",),
     "unistream.connector.datagen": ("DatagenSource",),
     "unistream.connector.delta": ("DeltaSink",),
-    "unistream.connector.file": ("FileSource",),
+    "unistream.connector.file": ("FileSink", "FileSource"),
     "unistream.connector.kafka": ("KafkaSource",),
-    "unistream.connector.file_sink": ("FileSink",),
     "unistream.connector.print_": ("PrintSink",),
     "unistream.connector.static": ("StaticSource",),
-    "unistream.model.stream_graph": ("StreamExchangeMode",),
-    "unistream.model.watermarks": ("WatermarkStrategy",),
-    "unistream.operator.aggregates": ("count", "max", "mean", "min", "sum"),
     "unistream.model.snapshot": ("ListMode",),
     "unistream.model.state": (
         "AggregatingStateDescriptor",
@@ -49,17 +45,31 @@ _HOMES: Final = {
         "TtlVisibility",
         "ValueStateDescriptor",
     ),
-    "unistream.operator.process": ("Collector", "KeyedProcessFunction", "ProcessContext"),
-    "unistream.operator.process_batch": (
+    "unistream.model.stream_graph": ("StreamExchangeMode",),
+    "unistream.model.watermarks": ("WatermarkStrategy",),
+    "unistream.operator.process": (
         "BatchCollector",
         "BatchContext",
+        "BroadcastContext",
+        "BroadcastProcessFunction",
+        "Collector",
+        "FunctionContext",
         "KeyedBatch",
         "KeyedBatchFunction",
+        "KeyedProcessFunction",
+        "ProcessContext",
+        "ProcessFunction",
         "TimerBatch",
     ),
-    "unistream.operator.process_broadcast": ("BroadcastContext", "BroadcastProcessFunction"),
-    "unistream.operator.process_plain": ("FunctionContext", "ProcessFunction"),
-    "unistream.operator.windows": ("SlidingEventTimeWindows", "TumblingEventTimeWindows"),
+    "unistream.operator.window": (
+        "SlidingEventTimeWindows",
+        "TumblingEventTimeWindows",
+        "count",
+        "max",
+        "mean",
+        "min",
+        "sum",
+    ),
     "unistream.savepoint": ("Savepoint", "SavepointWriter", "read_savepoint", "write_savepoint"),
 }
 _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
@@ -83,8 +93,7 @@ if TYPE_CHECKING:
     from unistream.connector.collect import CollectSink
     from unistream.connector.datagen import DatagenSource
     from unistream.connector.delta import DeltaSink
-    from unistream.connector.file import FileSource
-    from unistream.connector.file_sink import FileSink
+    from unistream.connector.file import FileSink, FileSource
     from unistream.connector.kafka import KafkaSource
     from unistream.connector.print_ import PrintSink
     from unistream.connector.static import StaticSource
@@ -103,18 +112,29 @@ if TYPE_CHECKING:
     )
     from unistream.model.stream_graph import StreamExchangeMode
     from unistream.model.watermarks import WatermarkStrategy
-    from unistream.operator.aggregates import count, max, mean, min, sum
-    from unistream.operator.process import Collector, KeyedProcessFunction, ProcessContext
-    from unistream.operator.process_batch import (
+    from unistream.operator.process import (
         BatchCollector,
         BatchContext,
+        BroadcastContext,
+        BroadcastProcessFunction,
+        Collector,
+        FunctionContext,
         KeyedBatch,
         KeyedBatchFunction,
+        KeyedProcessFunction,
+        ProcessContext,
+        ProcessFunction,
         TimerBatch,
     )
-    from unistream.operator.process_broadcast import BroadcastContext, BroadcastProcessFunction
-    from unistream.operator.process_plain import FunctionContext, ProcessFunction
-    from unistream.operator.windows import SlidingEventTimeWindows, TumblingEventTimeWindows
+    from unistream.operator.window import (
+        SlidingEventTimeWindows,
+        TumblingEventTimeWindows,
+        count,
+        max,
+        mean,
+        min,
+        sum,
+    )
     from unistream.savepoint import Savepoint, SavepointWriter, read_savepoint, write_savepoint
 
 __all__ = [

@@ -29,10 +29,10 @@ from dagster_defs.demo.lag import Lag
 from dagster_defs.demo.processes import Child, DemoError
 from dagster_defs.demo.report import ASSETS, DemoReport, Figures, judge, print_figures
 from unistream.client import home
-from unistream.client.job_client import JobInfo
 from unistream.client.rest_client import RestClient
-from unistream.testing.kafka_tools import create_topic
-from unistream.testing.stack import LocalStack
+from unistream.master.job_info import JobInfo
+from unistream.testing.devtools.kafka_tools import create_topic
+from unistream.testing.devtools.stack import LocalStack
 
 TOPIC: Final = "flights"
 GROUP: Final = "unistream-flights"  # the job reports its positions under it after each checkpoint

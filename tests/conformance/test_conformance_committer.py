@@ -13,7 +13,8 @@ from unistream.base.config import COMMITTER_RETRIES
 from unistream.base.errors import ProtocolError, Transient
 from unistream.base.ids import CheckpointId
 from unistream.model.snapshot import OperatorState
-from unistream.operator.sink import COMMITTABLES, COMMITTER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.operator.sink import COMMITTER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.operator.sink.committables import COMMITTABLES
 from unistream.port.sink import Committer
 from unistream.testing.conformance.sink_traces import TracingSink
 from unistream.testing.harness import OperatorHarness, restore_state

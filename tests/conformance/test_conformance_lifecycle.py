@@ -21,10 +21,10 @@ from unistream.testing.conformance.recorded_job import (
     stopped_after_s1_ended,
 )
 from unistream.testing.conformance.wire import run_upstream, written
-from unistream.testing.harness import ManualClock
-from unistream.worker.partition import ResultPartition
-from unistream.worker.task_state import TaskState
-from unistream.worker.timers import TaskTimers
+from unistream.testing.harness.operators import ManualClock
+from unistream.worker.exchange import ResultPartition
+from unistream.worker.task import TaskState
+from unistream.worker.task.timers import TaskTimers
 
 CASES = json.loads((Path(__file__).parent / "lifecycle.json").read_text())
 OPERATORS = {"T1": "A", "T2": "BC", "T3": "D", "T4": "E"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from unistream.testing.state_bench import Bench
+from unistream.testing.harness.state_bench import Bench
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share, such as transport_wire
 

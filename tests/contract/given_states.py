@@ -26,10 +26,9 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
-from unistream.testing.memory_files import MemoryFiles
-from unistream.testing.state_bench import Bench, Keyed
+from unistream.state.common import read_operator_state, write_task_snapshot
+from unistream.testing.harness import MemoryFiles
+from unistream.testing.harness.state_bench import Bench, Keyed
 
 UID = OperatorUid("op")
 D = decimal.Decimal

@@ -19,7 +19,7 @@ from unistream.model.state import (
     StateOptions,
     ValueStateDescriptor,
 )
-from unistream.testing.state_bench import Bench, Keyed
+from unistream.testing.harness.state_bench import Bench, Keyed
 
 BACKENDS = ["hashmap", "rocksdb"]
 SUM_AND_COUNT = pa.struct([("sum", pa.int64()), ("count", pa.int64())])

@@ -8,7 +8,7 @@ import sys
 import pyarrow.acero as public
 import pytest
 
-from unistream.operator import acero
+from unistream.operator.common import acero
 
 
 @pytest.mark.parametrize("name", [n for n in acero.__all__ if n != "group"])
@@ -18,7 +18,7 @@ def test_the_class_is_the_public_one(name: str) -> None:
 
 def test_operators_do_not_load_pandas() -> None:
     """Every worker would pay for it."""
-    code = "import sys, unistream.operator.window, unistream.worker.main; print('pandas' in sys.modules)"
+    code = "import sys, unistream.operator.window, unistream.worker.process; print('pandas' in sys.modules)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "False"

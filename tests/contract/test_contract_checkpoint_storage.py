@@ -17,8 +17,8 @@ import pytest
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import (
-    FileRef,
     KeyedHandle,
     ListHandle,
     ListMode,
@@ -30,7 +30,7 @@ from unistream.model.snapshot import (
 from unistream.port.storage import CheckpointStorage, Created, StateReader, StateWriter
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.testing.fault_fs import FaultFileSystem
+from unistream.testing.harness.fault_fs import FaultFileSystem
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 OTHER_JOB = JobId("f" * 32)

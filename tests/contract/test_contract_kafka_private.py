@@ -1,4 +1,4 @@
-"""Every private name of kafka-python that `unistream.connector.kafka_private` uses, touched by name."""
+"""Every private name of kafka-python that `unistream.connector.kafka.private` uses, touched by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kafka.record.memory_records import MemoryRecords
 from kafka.structs import TopicPartition
 
-from unistream.connector.kafka_private import RawPartitionRecords
+from unistream.connector.kafka.private import RawPartitionRecords
 
 RECORDS = Fetcher.PartitionRecords
 

@@ -28,16 +28,14 @@ from unistream.base.limits import MIB
 from unistream.model.elements import Batch
 from unistream.model.graph import Ship
 from unistream.model.messages import PartitionDescriptor
-from unistream.operator.aggregates import AggregatePlan
-from unistream.operator.base import BaseOperator
-from unistream.operator.process import KeyedProcessOperator
-from unistream.operator.process_batch import KeyedBatchOperator
-from unistream.operator.window import WindowAggregate
-from unistream.operator.window_local import LocalWindowAggregate
+from unistream.operator.common import BaseOperator
+from unistream.operator.process import KeyedBatchOperator, KeyedProcessOperator
+from unistream.operator.window import AggregatePlan, LocalWindowAggregate, WindowAggregate
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
-from unistream.testing.harness import ManualClock, OperatorHarness
-from unistream.worker.shipping import Router
+from unistream.testing.harness import OperatorHarness
+from unistream.testing.harness.operators import ManualClock
+from unistream.worker.exchange.shipping import Router
 
 MAX_PARALLELISM = 128
 BACKENDS = ("hashmap", "rocksdb")

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from unistream.base.errors import CorruptSnapshot, Transient
-from unistream.state.rocksdb_api import MEMORY_BYTES_MIN, Database, database_files, rows_from
+from unistream.state.rocksdb.api import MEMORY_BYTES_MIN, Database, database_files, rows_from
 
 MERGED_S: Final = 30.0  # far longer than it takes
 

@@ -18,7 +18,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, ProtocolError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.delta import DeltaSink
-from unistream.connector.file_sink import FileSink
+from unistream.connector.file import FileSink
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (

@@ -29,7 +29,7 @@ from unistream.model.state import (
     TtlVisibility,
 )
 from unistream.port.state import NO_KEY
-from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, read
+from unistream.testing.harness.state_bench import MAX_PARALLELISM, USER, Bench, read
 
 
 @all_kinds

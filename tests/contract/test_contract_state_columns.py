@@ -42,7 +42,7 @@ from unistream.model.state import (
     TtlUpdate,
     TtlVisibility,
 )
-from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, read
+from unistream.testing.harness.state_bench import MAX_PARALLELISM, USER, Bench, read
 
 # --- every kind -----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from keyed_states import AB, ABC
 
 from unistream.base.errors import UserCodeError
 from unistream.model.state import ReducingStateDescriptor
-from unistream.testing.state_bench import Bench
+from unistream.testing.harness.state_bench import Bench
 
 TIMES = [datetime.datetime(2026, 1, day, tzinfo=datetime.UTC) for day in (3, 1, 2)]
 KNOWN = [

@@ -29,7 +29,7 @@ from unistream.model.state import (
     StateOptions,
     ValueStateDescriptor,
 )
-from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
+from unistream.testing.harness.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 
 # --- keys -----------------------------------------------------------------------------------------
 

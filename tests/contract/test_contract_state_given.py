@@ -34,7 +34,7 @@ from given_states import (
 from keyed_states import BACKENDS
 
 from unistream.model.state import MapStateDescriptor, StateDescriptor, StateOptions, ValueStateDescriptor
-from unistream.testing.state_bench import Bench, Keyed
+from unistream.testing.harness.state_bench import Bench, Keyed
 
 
 @pytest.fixture(params=BACKENDS)

@@ -16,7 +16,7 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.testing.state_bench import Bench, read
+from unistream.testing.harness.state_bench import Bench, read
 
 
 def test_none_removes_a_value(bench: Bench) -> None:

@@ -24,8 +24,8 @@ from unistream.model.state import (
 )
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
-from unistream.testing.harness import ManualClock
-from unistream.testing.state_bench import read
+from unistream.testing.harness.operators import ManualClock
+from unistream.testing.harness.state_bench import read
 
 MAX_PARALLELISM = 16
 KEYS = [(f"k{n}" * (1 + n % 4), n % 3) for n in range(12)]

@@ -36,7 +36,7 @@ from unistream.model.state import (
     StateOptions,
     ValueStateDescriptor,
 )
-from unistream.testing.state_bench import Bench
+from unistream.testing.harness.state_bench import Bench
 
 # --- what is refused ------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ from unistream.model.state import (
 )
 from unistream.state.hashmap import HashMapStateBackend
 from unistream.state.rocksdb import RocksDbStateBackend
-from unistream.testing.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
+from unistream.testing.harness.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 
 TTL = StateTtl(100)
 AT_ONCE_MAX = 4_096 + 256  # what both backends look at between two checkpoints if nothing comes

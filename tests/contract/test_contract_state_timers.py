@@ -15,12 +15,16 @@ import unistream as us
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.operator.base import BaseOperator
-from unistream.operator.process import KeyedProcessOperator
-from unistream.operator.process_batch import KeyedBatchOperator
-from unistream.operator.timer_table import EVENT_TIMERS, PROCESSING_TIMERS
+from unistream.operator.common import BaseOperator
+from unistream.operator.process import (
+    EVENT_TIMERS,
+    PROCESSING_TIMERS,
+    KeyedBatchOperator,
+    KeyedProcessOperator,
+)
 from unistream.state.backends import make_backend
-from unistream.testing.harness import ManualClock, OperatorHarness, restore_state
+from unistream.testing.harness import OperatorHarness, restore_state
+from unistream.testing.harness.operators import ManualClock
 
 Row = dict[str, Any]
 MAX_PARALLELISM = 128

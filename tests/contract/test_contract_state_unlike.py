@@ -24,10 +24,9 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
-from unistream.testing.memory_files import MemoryFiles
-from unistream.testing.state_bench import MAX_PARALLELISM, Bench, Keyed
+from unistream.state.common import read_operator_state, write_task_snapshot
+from unistream.testing.harness import MemoryFiles
+from unistream.testing.harness.state_bench import MAX_PARALLELISM, Bench, Keyed
 
 UID = OperatorUid("op")
 HALVES = [(0, 63), (64, 127)]

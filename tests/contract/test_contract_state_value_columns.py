@@ -19,7 +19,7 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.testing.state_bench import Bench, read
+from unistream.testing.harness.state_bench import Bench, read
 
 TIME = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 COLUMN_TYPES = [

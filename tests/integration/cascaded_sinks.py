@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 import unistream as us
-from unistream.connector.delta_table import CHECKPOINT_KEY
+from unistream.connector.delta.table import CHECKPOINT_KEY
 
 ROWS = 40_000
 KEYS = 50

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from unistream.testing.kafka_tools import create_topic
+from unistream.testing.devtools.kafka_tools import create_topic
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share, such as kafka_rows
 

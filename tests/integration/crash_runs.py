@@ -39,13 +39,14 @@ from unistream.base.crash_points import (
 )
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobInfo, JobResult
+from unistream.client.job_client import JobResult
 from unistream.client.rest_client import Poll, RestClient
+from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.codec import decode_manifest
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import Manifest
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 90.0
 RECOVERING = {

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from unistream.connector.kafka import KafkaSource, create_discovery
-from unistream.connector.kafka_client import Position
+from unistream.connector.kafka.client import Position
 from unistream.model.messages import Split
-from unistream.testing.kafka_tools import produce_values
+from unistream.testing.devtools.kafka_tools import produce_values
 
 SCHEMA = pa.schema([("i", pa.int64()), ("name", pa.string())])
 DEADLINE_S = 30

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 import unistream as us
-from unistream.api.environment import Source
 from unistream.master.job_info import JobInfo
+from unistream.port.source import Source
 
 KEYS = 40
 RATE = 4_000  # rows/s

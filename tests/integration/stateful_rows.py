@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from unistream.model.snapshot import ListMode
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 ROWS = 45_000
 KEYS = 40

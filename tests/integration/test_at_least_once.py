@@ -26,8 +26,8 @@ from slow_batches import Slow
 import unistream as us
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
-from unistream.client.job_client import JobInfo
-from unistream.connector.delta_table import CHECKPOINT_KEY
+from unistream.connector.delta.table import CHECKPOINT_KEY
+from unistream.master.job_info import JobInfo
 from unistream.savepoint.contents import SplitPosition
 
 FAST_RATE = 6_000  # rows/s

@@ -14,9 +14,10 @@ import pytest
 
 import unistream as us
 from unistream.base.limits import MIB
-from unistream.client.job_client import JobClient, JobInfo
+from unistream.client.job_client import JobClient
 from unistream.client.rest_client import Poll
 from unistream.connector.datagen import DatagenSource, RandomInt, Sequential
+from unistream.master.job_info import JobInfo
 
 WAIT_S = 120.0
 SAMPLES = 12

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from unistream.testing.kafka_tools import create_topic, produce_values
+from unistream.testing.devtools.kafka_tools import create_topic, produce_values
 
 PIPELINES = Path(__file__).parent / "pipelines"
 BAD_INPUT, JOB_FAILED, UNREACHABLE = 2, 1, 3

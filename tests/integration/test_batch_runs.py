@@ -29,7 +29,7 @@ from unistream.connector.collect import CollectSink, read_collected
 from unistream.connector.datagen import DatagenSource
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 90.0
 ROWS = 8_000

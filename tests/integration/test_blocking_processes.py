@@ -41,11 +41,11 @@ from unistream.model.partition_type import PartitionType
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
-from unistream.operator.base import BaseOperator
+from unistream.operator.common import BaseOperator
 from unistream.port.host import TaskManagerSpec
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows
-from unistream.worker import artifact
+from unistream.worker.code import artifact
 
 WAIT_S = 60.0
 JOB = JobId("b" * 32)

@@ -23,7 +23,7 @@ from unistream.model.codec import (
 )
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
-from unistream.worker.reports import ReportSender
+from unistream.worker.process.reports import ReportSender
 
 WAIT_S = 30.0
 WORKER = TaskManagerId("tm")

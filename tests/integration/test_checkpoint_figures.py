@@ -19,7 +19,7 @@ from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.codec import decode_manifest
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import Manifest
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 120.0
 KEYS = 20_000

@@ -25,8 +25,8 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.client.home import HOME_VARIABLE
 from unistream.client.rest_client import Poll
 from unistream.net.folder import PrivateFolder
-from unistream.worker.blocking_store import PREFIX as SPILL_FOLDERS
-from unistream.worker.local_folder import PREFIX as LOCAL_FOLDERS
+from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS
+from unistream.worker.exchange.blocking_store import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
 
 START_S = 60.0  # Spark, on a busy machine
 END_S = 30.0

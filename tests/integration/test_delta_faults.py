@@ -21,9 +21,9 @@ from unistream.base.crash_points import POINTS_VARIABLE
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.connector.delta import DeltaSink
-from unistream.connector.delta_committer import DeltaCommitter
-from unistream.connector.delta_stage import Stage, decode_committable
-from unistream.connector.delta_table import Conflict, LakeTable, TableCommit, Unknown
+from unistream.connector.delta.committer import DeltaCommitter
+from unistream.connector.delta.stage import Stage, decode_committable
+from unistream.connector.delta.table import Conflict, LakeTable, TableCommit, Unknown
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext

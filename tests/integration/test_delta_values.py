@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.connector.delta import DeltaSink
-from unistream.connector.delta_stage import decode_committable
+from unistream.connector.delta.stage import decode_committable
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, CommitResult, SinkContext

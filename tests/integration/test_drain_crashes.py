@@ -22,7 +22,7 @@ import unistream as us
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobInfo
+from unistream.master.job_info import JobInfo
 
 BEFORE = (
     *("task.batch", "delta.staged", "file.staged"),

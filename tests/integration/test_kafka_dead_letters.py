@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from unistream.client.rest_client import Poll
-from unistream.testing.kafka_tools import produce_values
+from unistream.testing.devtools.kafka_tools import produce_values
 
 pytestmark = pytest.mark.kafka
 

@@ -10,16 +10,12 @@ import pytest
 from kafka_rows import DEADLINE_S, fill, offsets, source, splits, value
 
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
-from unistream.connector import kafka_fetch
-from unistream.connector.kafka_client import KafkaClient, Position
+from unistream.connector.kafka import fetch as kafka_fetch
+from unistream.connector.kafka.client import KafkaClient, Position
 from unistream.port.source import Rows
-from unistream.testing.kafka_tools import (
-    create_topic,
-    delete_records,
-    produce_values,
-)
-from unistream.testing.source_driver import SourceDriver
-from unistream.testing.stack import LocalStack
+from unistream.testing.devtools.kafka_tools import create_topic, delete_records, produce_values
+from unistream.testing.devtools.stack import LocalStack
+from unistream.testing.harness.source_driver import SourceDriver
 
 pytestmark = pytest.mark.kafka
 

@@ -13,13 +13,10 @@ from kafka_rows import DEADLINE_S, SCHEMA, fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka import create_discovery
-from unistream.connector.kafka_client import Position
+from unistream.connector.kafka.client import Position
 from unistream.port.source import Exhausted, Rows, SplitFinished
-from unistream.testing.kafka_tools import (
-    end_offsets,
-    produce_values,
-)
-from unistream.testing.source_driver import SourceDriver
+from unistream.testing.devtools.kafka_tools import end_offsets, produce_values
+from unistream.testing.harness.source_driver import SourceDriver
 
 pytestmark = pytest.mark.kafka
 

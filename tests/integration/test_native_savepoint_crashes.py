@@ -13,7 +13,7 @@ import unistream as us
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster
-from unistream.client.job_client import JobInfo
+from unistream.master.job_info import JobInfo
 
 WAIT_S = 60.0
 ROWS = 16_000

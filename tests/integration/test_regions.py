@@ -40,7 +40,7 @@ from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import checked
 from unistream.master.job_info import JobInfo, SubtaskInfo
 from unistream.master.job_setup import SubmitRequest
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 90.0
 ROWS = {"a": 7_500, "b": 12_000}  # so that b still runs whenever a fails

@@ -17,7 +17,7 @@ from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 60.0
 FAST = {

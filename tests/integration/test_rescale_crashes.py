@@ -54,7 +54,7 @@ from test_side_input_crashes import (
 import unistream as us
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobInfo
+from unistream.master.job_info import JobInfo
 
 BEFORE = 2  # subtasks
 AFTER = {"double": 4, "half": 1}

@@ -20,7 +20,7 @@ from crash_runs import Crashes
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_info import JobInfo
-from unistream.worker.local_folder import PREFIX
+from unistream.worker.exchange import STATE_FOLDER_PREFIX
 
 WAIT_S = 90.0
 ROWS = 12_000
@@ -50,7 +50,7 @@ def test_workers_killed_in_snapshots_of_rocksdb_leave_nothing_behind(
         info = job.wait_for(lambda info: _went_on(info) and crashes.all_happened, WAIT_S)
         crashes.assert_happened()
         workers = {subtask.task_manager for subtask in info.subtasks}
-        assert len(list((tmp_path / "tmp").glob(f"{PREFIX}*"))) == len(workers), (
+        assert len(list((tmp_path / "tmp").glob(f"{STATE_FOLDER_PREFIX}*"))) == len(workers), (
             "one folder for each that lives"
         )
         stored = tmp_path / "work" / "checkpoints" / job.job_id
@@ -58,7 +58,7 @@ def test_workers_killed_in_snapshots_of_rocksdb_leave_nothing_behind(
         result = job.wait(WAIT_S)
         assert result.state == "FINISHED", result.failure
     assert _files(stored) == [], "nor does a finished job leave any"
-    assert list((tmp_path / "tmp").glob(f"{PREFIX}*")) == []
+    assert list((tmp_path / "tmp").glob(f"{STATE_FOLDER_PREFIX}*")) == []
     assert_exact(table, ROWS)
 
 

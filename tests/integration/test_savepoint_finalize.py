@@ -25,7 +25,7 @@ from unistream.base.errors import ConfigError
 from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_setup import SubmitRequest
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 60.0
 ROWS = 60_000

@@ -23,10 +23,10 @@ import unistream as us
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.connector.delta import OnRewind
+from unistream.connector.delta.sink import OnRewind
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 60.0
 ROWS = 120_000

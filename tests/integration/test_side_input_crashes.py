@@ -44,13 +44,13 @@ from side_input import (
 )
 
 import unistream as us
-from unistream.api.environment import Source
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.job_client import JobInfo
 from unistream.client.rest_client import Poll
+from unistream.master.job_info import JobInfo
+from unistream.port.source import Source
 from unistream.savepoint.inspection import resumable_path
-from unistream.testing.kafka_tools import produce_values
+from unistream.testing.devtools.kafka_tools import produce_values
 
 OF_WORKERS = {
     "a snapshot": (

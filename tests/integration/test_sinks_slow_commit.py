@@ -23,7 +23,7 @@ from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.elements import Batch
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 60.0
 UNANSWERED_S = 0.5  # how long nothing is said while the commit waits

@@ -15,9 +15,11 @@ from typer.testing import CliRunner
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.cli.stack import app
-from unistream.testing import stack, stack_jars, stack_servers
-from unistream.testing.kafka_tools import broker_ids, create_topic, end_offsets, produce_values
-from unistream.testing.stack_process import ProcessId, process_id, wait_until_ended
+from unistream.testing.devtools import jars as stack_jars
+from unistream.testing.devtools import servers as stack_servers
+from unistream.testing.devtools import stack
+from unistream.testing.devtools.kafka_tools import broker_ids, create_topic, end_offsets, produce_values
+from unistream.testing.devtools.process import ProcessId, process_id, wait_until_ended
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -65,7 +67,7 @@ def test_fixtures_serve_real_clients(kafka: str, zookeeper: str):
 
 def test_servers_end_with_the_process_that_entered_the_stack(tmp_path: Path):
     code = (
-        "import sys, time; from pathlib import Path; from unistream.testing.stack import LocalStack\n"
+        "import sys, time; from pathlib import Path; from unistream.testing.devtools import LocalStack\n"
         "with LocalStack(Path(sys.argv[1]), ['zookeeper']) as s:\n"
         "    print(s.process('zookeeper').pid, flush=True); time.sleep(600)"
     )

@@ -37,9 +37,9 @@ from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
-from unistream.worker.artifact import pack
-from unistream.worker.local_folder import PREFIX
-from unistream.worker.operator_context import RESTORED_BYTES
+from unistream.worker.code import pack
+from unistream.worker.exchange import STATE_FOLDER_PREFIX
+from unistream.worker.task.operator_context import RESTORED_BYTES
 
 WAIT_S = 60.0
 SLOW = 1_000  # rows/s: 45 s to the end, which no life but the last comes to
@@ -93,7 +93,7 @@ def _at_work(info: JobInfo, *, restarts: int, checkpoints: int) -> bool:
 
 def local_state(cluster: EmbeddedCluster) -> set[str]:
     """Folders in which workers keep state on the disk."""
-    return {path.name for path in (cluster.workdir / "tmp").glob(f"{PREFIX}*")}
+    return {path.name for path in (cluster.workdir / "tmp").glob(f"{STATE_FOLDER_PREFIX}*")}
 
 
 def stop(job: EmbeddedJobClient, folder: Path) -> str:

@@ -20,7 +20,7 @@ from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 90.0
 TABLE_ROWS = 20_000

@@ -26,7 +26,7 @@ from unistream.connector.datagen import DatagenSource, Sequential
 from unistream.master.job_info import JobInfo, TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.resources import ResourceProfile
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 60.0
 FAST = {

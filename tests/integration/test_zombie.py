@@ -24,7 +24,7 @@ from unistream.host.local import LocalProcessHost
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.port.host import LostListener, TaskManagerSpec
-from unistream.worker.artifact import pack
+from unistream.worker.code import pack
 
 WAIT_S = 60.0
 ROWS = 120_000

@@ -12,10 +12,10 @@ import pytest
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.keyed_snapshot import RestoredFiles
 from unistream.model.snapshot import (
     KEY_GROUP_COLUMN,
-    FileRef,
     KeyedShare,
     Manifest,
     NativeFile,
@@ -27,8 +27,7 @@ from unistream.model.snapshot import (
     VertexSnapshot,
 )
 from unistream.port.storage import CheckpointStorage, StateWriter
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
+from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateWriter
 from unistream.testing.sim.checkers import Outputs, Writes

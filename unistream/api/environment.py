@@ -27,16 +27,13 @@ from unistream.base.errors import (
     UnistreamError,
     UserCodeError,
 )
-from unistream.core.exchange_modes import why_no_checkpoints
-from unistream.core.explain import explain
-from unistream.core.plan_json import plan_json
-from unistream.core.translate import Resolved, resolve, translate_resolved
+from unistream.core.graph import Resolved, explain, plan_json, resolve, translate_resolved, why_no_checkpoints
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 from unistream.model.stream_graph import StreamGraph
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.event_time import is_event_time
+from unistream.operator.common import is_event_time
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import DEAD_LETTERS_TAG, SendsDeadLetters, Source
 
@@ -288,14 +285,14 @@ class Environment:
     ) -> JobClient:
         """Starts the job and returns at once; the client steers it. Arguments as of `execute`."""
         from unistream import client
-        from unistream.worker import artifact
+        from unistream.worker.code import pack
 
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
         graph, code = self.job_graph(name)
         return client.execute(
             graph,
-            artifact.pack(code, with_modules=True),
+            pack(code, with_modules=True),
             target=self._target,
             config=self._config.to_dict(),
             savepoint=None if savepoint is None else os.fspath(savepoint),

@@ -14,7 +14,7 @@ from unistream.api.settings import OperatorSettings
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.stream_graph import StreamExchangeMode
-from unistream.operator.expressions import describe
+from unistream.operator.common import describe
 
 if TYPE_CHECKING:
     from unistream.api.stream import DataStream

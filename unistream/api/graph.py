@@ -11,12 +11,12 @@ from unistream.api.slots import SlotSharingGroup
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
-from unistream.core.slot_sharing import check_group_name
+from unistream.core.graph import check_group_name
 from unistream.model.graph import Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
-from unistream.operator.event_time import AssignTimestampsAndWatermarks
+from unistream.operator.common import AssignTimestampsAndWatermarks
 from unistream.port.operator import SourceOperatorSpec
 
 

@@ -12,14 +12,24 @@ from unistream.api.stream import DataStream, as_schema
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.state import MapStateDescriptor, StateOptions
-from unistream.operator.aggregates import Aggregate, AggregatePlan
-from unistream.operator.expressions import describe
-from unistream.operator.process import KeyedProcessFunction, KeyedProcessOperator
-from unistream.operator.process_batch import KeyedBatchFunction, KeyedBatchOperator
-from unistream.operator.process_broadcast import BroadcastProcessFunction, BroadcastProcessOperator
-from unistream.operator.window import WINDOW_END, WINDOW_START, WindowAggregate
-from unistream.operator.window_local import LocalWindowAggregate
-from unistream.operator.windows import Windows
+from unistream.operator.common import describe
+from unistream.operator.process import (
+    BroadcastProcessFunction,
+    BroadcastProcessOperator,
+    KeyedBatchFunction,
+    KeyedBatchOperator,
+    KeyedProcessFunction,
+    KeyedProcessOperator,
+)
+from unistream.operator.window import (
+    WINDOW_END,
+    WINDOW_START,
+    Aggregate,
+    AggregatePlan,
+    LocalWindowAggregate,
+    WindowAggregate,
+    Windows,
+)
 
 
 class KeyedStream:

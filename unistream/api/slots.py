@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from unistream.base.config import parse_bytes
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
-from unistream.core.slot_sharing import check_group_name
+from unistream.core.graph import check_group_name
 from unistream.model.resources import ResourceProfile
 
 

@@ -19,11 +19,8 @@ from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
 from unistream.model.stream_graph import StreamNode
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.event_time import AssignTimestampsAndWatermarks, is_event_time
-from unistream.operator.expressions import check_expressions, describe, empty_rows
-from unistream.operator.join import BroadcastLookupJoin, JoinKind
-from unistream.operator.process_plain import ProcessFunction, ProcessOperator
-from unistream.operator.rows import (
+from unistream.operator.common import (
+    AssignTimestampsAndWatermarks,
     FilterFunction,
     FilterRows,
     FlatMapFunction,
@@ -32,7 +29,13 @@ from unistream.operator.rows import (
     MapFunction,
     MapRows,
     Row,
+    check_expressions,
+    describe,
+    empty_rows,
+    is_event_time,
 )
+from unistream.operator.join import BroadcastLookupJoin, JoinKind
+from unistream.operator.process import ProcessFunction, ProcessOperator
 from unistream.operator.stateless import (
     BatchFunction,
     FilterBatches,

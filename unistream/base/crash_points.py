@@ -11,7 +11,7 @@ A crash point is a no-op unless the environment names it:
     UNISTREAM_TESTING        must be 1, or masters and workers refuse to start with crash points
 
 The points of a master, in the order of a checkpoint's life and then of a job's end; those of a worker are
-listed in `unistream.worker.crash_points`:
+listed in `unistream.worker.process.crash_points`:
 
     trigger.sent             a task has been told to take its snapshot
     ack.received             a task's acknowledgement has come, nothing is decided

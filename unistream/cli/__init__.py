@@ -1,5 +1,5 @@
 """The commands. `unistream taskmanager start` is a worker, and Arrow is loaded with the first command."""
 
-from unistream.worker.allocator import choose_allocator
+from unistream.base.allocator import choose_allocator
 
 choose_allocator()

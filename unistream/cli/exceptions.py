@@ -11,9 +11,8 @@ from rich.table import Table
 
 from unistream.cli.options import AsJson, Defines, Job, configuration
 from unistream.cli.output import console, moment, print_json
-from unistream.client.job_client import JobInfo
 from unistream.client.lookup import find_job
-from unistream.master.job_info import ExceptionInfo, SubtaskInfo
+from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 
 Attempts = Annotated[bool, typer.Option("--attempts", help="Former attempts of every subtask instead.")]
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unistream.client.job_client import JobInfo, JobResult
+from unistream.client.job_client import JobResult
 from unistream.client.lookup import Found
-from unistream.master.job_info import TERMINAL_STATES
+from unistream.master.job_info import TERMINAL_STATES, JobInfo
 
 WIDTH_OF_FILES: Final = 200  # columns of tables that go to a file or another program
 WHOLE_ID_COLUMNS: Final = 120  # a narrower terminal is shown the beginning of a job's id, which commands take

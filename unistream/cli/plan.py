@@ -14,7 +14,7 @@ from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, print_json
-from unistream.core.state_plan import Fate, RestorePlan
+from unistream.core.restore import Fate, RestorePlan
 
 _STYLES: Final = {
     Fate.KEPT: "green",

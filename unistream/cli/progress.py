@@ -11,8 +11,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 
 from unistream.cli.output import duration, moment
-from unistream.client.job_client import JobInfo
-from unistream.master.job_info import ExceptionInfo
+from unistream.master.job_info import ExceptionInfo, JobInfo
 
 FAILURES_SHOWN: Final = 3  # of one look: without a pause before restarts there are more than one reads
 MESSAGE_CHARS_MAX: Final = 400

@@ -11,8 +11,8 @@ import typer
 from unistream.base.errors import ConfigError
 from unistream.cli.options import AsJson, Defines, Job, configuration
 from unistream.cli.output import console, print_json
-from unistream.client.job_client import JobInfo
 from unistream.client.lookup import Found, find_job
+from unistream.master.job_info import JobInfo
 
 Widths = Annotated[
     list[str],

@@ -59,7 +59,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
     """Run a pipeline."""
     from unistream.client.submission import submit
     from unistream.master.job_setup import SubmitRequest
-    from unistream.worker.artifact import pack
+    from unistream.worker.code import pack
 
     _check_target(target)
     log_to_stderr(verbose)

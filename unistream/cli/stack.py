@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from unistream.testing import stack as local_stack
-from unistream.testing.stack_jars import cache_dir
+from unistream.testing import devtools
+from unistream.testing.devtools import cache_dir
 
 app = typer.Typer(
     help="Start and stop a real Kafka broker and a real ZooKeeper server on this machine.",
@@ -37,17 +37,17 @@ def up(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) 
     """Start what does not run yet and wait until it answers."""
     target = _folder(folder)
     if as_json:
-        local_stack.up(target, _servers(servers))
+        devtools.up(target, _servers(servers))
     else:
         with Console(stderr=True).status(f"starting {', '.join(_servers(servers))} in {target}"):
-            local_stack.up(target, _servers(servers))
+            devtools.up(target, _servers(servers))
     _show(target, as_json)
 
 
 @app.command("down")
 def down(servers: Servers = None, folder: Folder = None) -> None:
     """Stop the servers; their data stay."""
-    stopped = local_stack.down(_folder(folder), _servers(servers))
+    stopped = devtools.down(_folder(folder), _servers(servers))
     typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
@@ -64,7 +64,7 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the last lines.")] = 50,
 ) -> None:
     """Show the end of a server's log."""
-    typer.echo(local_stack.log_tail(_folder(folder), server, lines))
+    typer.echo(devtools.log_tail(_folder(folder), server, lines))
 
 
 def _folder(given: Path | None) -> Path:
@@ -72,11 +72,11 @@ def _folder(given: Path | None) -> Path:
 
 
 def _servers(given: list[str] | None) -> list[str]:
-    return given or [local_stack.KAFKA, local_stack.ZOOKEEPER]
+    return given or [devtools.KAFKA, devtools.ZOOKEEPER]
 
 
 def _show(folder: Path, as_json: bool) -> None:
-    servers = local_stack.status(folder)
+    servers = devtools.status(folder)
     if as_json:
         typer.echo(msgspec.json.encode(servers).decode())
         return

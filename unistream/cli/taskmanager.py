@@ -22,7 +22,7 @@ from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, duration, print_json
 from unistream.client.hosts import STANDALONE_PORT
 from unistream.client.lookup import running_clusters
-from unistream.core.slot_matching import describe
+from unistream.core.resource import describe
 from unistream.master.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
 
@@ -56,7 +56,7 @@ def start(
     up, and somebody else does its work.
     """
     from unistream.port.host import TaskManagerSpec
-    from unistream.worker.main import run_standalone
+    from unistream.worker.process import run_standalone
 
     config = configuration(defines)
     log_to_stderr(verbose)
@@ -149,7 +149,7 @@ class Waiting:
         self._said_ms: int | None = None
 
     def on_silence(self, silent_ms: int, error: Unreachable) -> None:
-        """`unistream.worker.reports.OnSilence`."""
+        """`unistream.worker.process.reports.OnSilence`."""
         if self._said_ms is not None and self._said_ms <= silent_ms < self._said_ms + SAY_EVERY_MS:
             return  # less: it is another registration, whose silence begins
         self._said_ms = silent_ms

@@ -45,11 +45,12 @@ from unistream.client.hosts import (
     host_traits,
     workers_max,
 )
-from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
+from unistream.client.job_client import JobResult, OnProgress, checked, result_of
 from unistream.connector.registry import create_discovery
 from unistream.ha.single_node import FolderLock
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.dispatcher import Dispatcher
+from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.master.resource_manager import HostFactory
 from unistream.metadata.schema import ensure
@@ -63,9 +64,9 @@ from unistream.net.server import FlightServer
 from unistream.port.transport import ControlHandler, Server
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
-from unistream.worker.blocking_store import PREFIX as SPILL_FOLDERS
-from unistream.worker.blocking_store import spill_roots
-from unistream.worker.local_folder import PREFIX as LOCAL_FOLDERS
+from unistream.worker.exchange import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
+from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS
+from unistream.worker.exchange import spill_roots
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
 PROGRESS_S: Final = 0.2  # between two pictures for who waits

@@ -20,9 +20,9 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import JobId
-from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
-from unistream.core.vertex_names import check_widths
-from unistream.master.job_info import JobSummary, TaskManagerInfo
+from unistream.client.job_client import JobResult, OnProgress, checked, result_of
+from unistream.core.job import check_widths
+from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import CheckpointId
-from unistream.connector import durable_local
+from unistream.connector.common import durable_local
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (

@@ -20,7 +20,7 @@ ENTRY_POINT_GROUP: Final = "unistream.committers"
 COMMITTERS: Final = {
     "collect": "unistream.connector.collect:committer_of",
     "delta": "unistream.connector.delta:committer_of",
-    "files": "unistream.connector.file_sink:committer_of",
+    "files": "unistream.connector.file:committer_of",
 }
 
 CommitterFactory = Callable[[Sequence[bytes]], Committer]

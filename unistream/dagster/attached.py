@@ -24,7 +24,8 @@ from typing import Final, Literal, Protocol, TypeVar
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError
-from unistream.client.job_client import JobClient, JobInfo
+from unistream.client.job_client import JobClient
+from unistream.master.job_info import JobInfo
 
 POLL_S: Final = 0.5
 OBSERVE_EVERY_S: Final = 10.0  # Dagster's event log grows with each event and is never trimmed

@@ -14,7 +14,8 @@ from typing import Any, Final
 import dagster as dg
 
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
-from unistream.client.job_client import JobClient, JobInfo
+from unistream.client.job_client import JobClient
+from unistream.master.job_info import JobInfo
 
 SINK_METADATA: Final = "unistream/sink_uid"
 """Metadata key of an AssetSpec: the uid of the sink that writes this asset."""

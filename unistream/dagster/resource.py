@@ -16,7 +16,6 @@ from pydantic import Field
 from unistream.api.environment import Environment
 from unistream.base.config import CHECKPOINT_RETENTION
 from unistream.base.errors import ConfigError, CorruptSnapshot
-from unistream.client.job_client import JobInfo
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_attached
 from unistream.dagster.report import (
     SAVEPOINT_TAG,
@@ -26,6 +25,7 @@ from unistream.dagster.report import (
     job_metadata,
     specs_of,
 )
+from unistream.master.job_info import JobInfo
 
 DEFAULTS: Final = {CHECKPOINT_RETENTION.key: "RETAIN_ON_CANCELLATION"}
 """Below the resource's own: a stream that has failed, or could not be stopped in time, can go on."""

@@ -20,11 +20,11 @@ import msgspec
 
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
-from unistream.core.worker_resources import thread_environment
+from unistream.core.resource import thread_environment
 from unistream.host.logs import log_path
 from unistream.host.roster import Roster
 from unistream.port.host import LostListener, TaskManagerSpec
-from unistream.worker.limits import EXIT_OUT_OF_MEMORY
+from unistream.worker.process import EXIT_OUT_OF_MEMORY
 
 STOP_GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
 STDERR: Final = 2  # the file descriptor

@@ -31,10 +31,11 @@ import msgspec
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import RDD, TaskContext
 
+from unistream.base.allocator import choose_allocator
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
-from unistream.core.worker_resources import cpu_threads, thread_environment
+from unistream.core.resource import cpu_threads, thread_environment
 from unistream.host.child import die_with_parent
 from unistream.host.claims import Claims, claim
 from unistream.host.executor import executor_host
@@ -43,7 +44,6 @@ from unistream.host.processes import Processes, below
 from unistream.host.roster import Roster
 from unistream.host.spark_application import LiveSpark, SparkApplication, in_words, is_local
 from unistream.port.host import LostListener, TaskManagerSpec
-from unistream.worker.allocator import choose_allocator
 
 RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
 CANCEL_S: Final = 10.0  # Spark kills the Python worker of a cancelled task after a pause of its own
@@ -231,7 +231,10 @@ def run_in_task(orders: Iterator[bytes]) -> None:
     spec = order.spec if order.claim_folder else replace(order.spec, host=executor_host())
     os.environ.update(thread_environment(Configuration(spec.config)))
     choose_allocator()
-    from unistream.worker.main import RELEASED, run_task_manager  # loads numpy and Arrow
+    from unistream.worker.process import (
+        RELEASED,
+        run_task_manager,  # loads numpy and Arrow
+    )
 
     die_with_parent(os.getppid())
     if order.claim_folder and not claim(order.claim_folder):

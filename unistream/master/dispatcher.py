@@ -18,10 +18,9 @@ import msgspec
 from unistream.base.config import TASK_SLOTS, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
-from unistream.core import job_messages as jm
-from unistream.core.heartbeat_terms import heartbeat_terms
-from unistream.core.scaling import with_parallelism
-from unistream.core.vertex_names import vertices_named
+from unistream.core import contract
+from unistream.core.job import vertices_named, with_parallelism
+from unistream.core.resource import heartbeat_terms
 from unistream.master.catalogue import Catalogue
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.history import checkpoints_from_records, info_from_records, summary_of
@@ -382,23 +381,23 @@ class Dispatcher:
 
     # --- the ResourceManager's view of jobs ---------------------------------------------------------
 
-    def slots_granted(self, job: JobId, leases: tuple[jm.SlotLease, ...]) -> None:
+    def slots_granted(self, job: JobId, leases: tuple[contract.SlotLease, ...]) -> None:
         master = self._jobs.get(job)
         if master is not None:
-            master.post(jm.SlotsGranted(leases=leases))
+            master.post(contract.SlotsGranted(leases=leases))
 
     def slots_unfulfillable(
-        self, job: JobId, requests: tuple[jm.SlotRequest, ...], reason: str, *, permanent: bool
+        self, job: JobId, requests: tuple[contract.SlotRequest, ...], reason: str, *, permanent: bool
     ) -> None:
         master = self._jobs.get(job)
         if master is not None:
             keys = tuple(request.key for request in requests)
-            master.post(jm.SlotsUnfulfillable(requests=keys, reason=reason, permanent=permanent))
+            master.post(contract.SlotsUnfulfillable(requests=keys, reason=reason, permanent=permanent))
 
     def worker_lost(self, job: JobId, task_manager: TaskManagerId, reason: str) -> None:
         master = self._jobs.get(job)
         if master is not None:
-            master.post(jm.TaskManagerLost(task_manager=task_manager, reason=reason))
+            master.post(contract.TaskManagerLost(task_manager=task_manager, reason=reason))
 
     @property
     def counts(self) -> dict[str, int]:

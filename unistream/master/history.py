@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.config import CHECKPOINTS_HISTORY, Configuration
-from unistream.core.checkpoint_history import Sample
+from unistream.core.checkpoint import Sample
 from unistream.master.exceptions import recorded_exceptions
 from unistream.master.job_info import (
     CheckpointInfo,

@@ -11,14 +11,14 @@ from unistream.base.clock import Clock
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, Transient, UnistreamError, Unreachable
 from unistream.base.ids import JobId
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.master.ordered import InOrder, Pool
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import TaskFailure
 from unistream.port.source import SplitDiscovery
 from unistream.port.storage import CheckpointStorage
 
-Request = jm.DiscoverSplits | jm.PrepareDirectory | jm.WriteManifest
+Request = contract.DiscoverSplits | contract.PrepareDirectory | contract.WriteManifest
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class JobIo:
         storage: CheckpointStorage,
         discover: Callable[[SourceInfo], SplitDiscovery],
         clock: Clock,
-        post: Callable[[jm.Event], None],
+        post: Callable[[contract.Event], None],
     ) -> None:
         self._job = job
         self._pool = pool
@@ -48,7 +48,7 @@ class JobIo:
         """Returns at once."""
         self._pool.submit(self._perform, request)
 
-    def discard(self, command: jm.DiscardSnapshot) -> Future[None]:
+    def discard(self, command: contract.DiscardSnapshot) -> Future[None]:
         """Removes a snapshot that nothing needs; a failure is logged. Returns at once.
 
         One after the other: what a snapshot shares with an older one goes only when that has gone.
@@ -63,14 +63,14 @@ class JobIo:
 
     def _perform(self, request: Request) -> None:
         match request:
-            case jm.DiscoverSplits():
+            case contract.DiscoverSplits():
                 self._post(self._discover(request))
-            case jm.PrepareDirectory():
+            case contract.PrepareDirectory():
                 self._post(self._prepare(request))
-            case jm.WriteManifest():
+            case contract.WriteManifest():
                 self._post(self._write(request))
 
-    def _discover(self, command: jm.DiscoverSplits) -> jm.Event:
+    def _discover(self, command: contract.DiscoverSplits) -> contract.Event:
         try:
             discovery = self._create_discovery(command.source)
             try:
@@ -84,35 +84,37 @@ class JobIo:
                 traceback="" if isinstance(error, UnistreamError) else traceback.format_exc(),
                 recoverable=not isinstance(error, ConfigError),
             )
-            return jm.DiscoveryFailed(vertex=command.vertex, failure=failure)
-        return jm.SplitsDiscovered(vertex=command.vertex, splits=splits)
+            return contract.DiscoveryFailed(vertex=command.vertex, failure=failure)
+        return contract.SplitsDiscovered(vertex=command.vertex, splits=splits)
 
-    def _prepare(self, command: jm.PrepareDirectory) -> jm.Event:
+    def _prepare(self, command: contract.PrepareDirectory) -> contract.Event:
         checkpoint_id = command.checkpoint_id
         try:
             directory = self._storage.directory(self._job, checkpoint_id, command.kind, command.target)
         except Exception as error:
-            return jm.DirectoryFailed(checkpoint_id=checkpoint_id, reason=_text(error))
+            return contract.DirectoryFailed(checkpoint_id=checkpoint_id, reason=_text(error))
         timestamp_ms = self._clock.wall_ms()
-        return jm.DirectoryReady(checkpoint_id=checkpoint_id, directory=directory, timestamp_ms=timestamp_ms)
+        return contract.DirectoryReady(
+            checkpoint_id=checkpoint_id, directory=directory, timestamp_ms=timestamp_ms
+        )
 
-    def _write(self, command: jm.WriteManifest) -> jm.Event:
+    def _write(self, command: contract.WriteManifest) -> contract.Event:
         checkpoint_id = command.manifest.checkpoint_id
         crash_point("manifest.before_create")
         try:
             self._storage.write_manifest(command.directory, command.manifest)
         except Fenced as error:
-            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), fenced=True)
+            return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), fenced=True)
         except Transient as error:
             unknown = isinstance(error, Unreachable)  # other transient failures say: not written
-            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=unknown)
+            return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=unknown)
         except Exception as error:  # OutcomeUnknown, and whatever else did not say "not written"
             logger.warning("event=manifest_outcome_unknown directory=%s reason=%r", command.directory, error)
-            return jm.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=True)
+            return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=True)
         crash_point("manifest.created")
-        return jm.ManifestDurable(checkpoint_id=checkpoint_id)
+        return contract.ManifestDurable(checkpoint_id=checkpoint_id)
 
-    def _discard(self, command: jm.DiscardSnapshot) -> None:
+    def _discard(self, command: contract.DiscardSnapshot) -> None:
         crash_point("retention.before_delete")
         try:
             if command.directory:

@@ -31,9 +31,9 @@ from typing import Final, Protocol
 from unistream.base.clock import Clock
 from unistream.base.crash_points import crash_point
 from unistream.base.ids import JobId, LineageId, VertexId
-from unistream.core import job_messages as jm
-from unistream.core.job_view import JobView
-from unistream.core.resource_messages import SlotsReturned, SlotsWanted
+from unistream.core import contract
+from unistream.core.contract import JobView
+from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.journal import Journal, summed
@@ -61,9 +61,9 @@ logger = logging.getLogger(__name__)
 
 
 class Machine(Protocol):
-    """`unistream.core.job_machine.JobMachine`, as the shell sees it."""
+    """`unistream.core.job.machine.JobMachine`, as the shell sees it."""
 
-    def handle(self, event: jm.Event, now_ms: int) -> Sequence[jm.Command]: ...
+    def handle(self, event: contract.Event, now_ms: int) -> Sequence[contract.Command]: ...
 
     def validate(self) -> None:
         """Raises when an invariant does not hold."""
@@ -114,7 +114,7 @@ class JobMaster:
         self.journal = journal
         self._machine = machine
         self._services = services
-        self._mailbox: Mailbox[jm.Event | _Abandon | _Picture, jm.Timer] = Mailbox(services.clock)
+        self._mailbox: Mailbox[contract.Event | _Abandon | _Picture, contract.Timer] = Mailbox(services.clock)
         self._io = JobIo(
             identity.job,
             pool=services.io,
@@ -128,7 +128,7 @@ class JobMaster:
         self._requests = OpenRequests()
         self._view = machine.view()
         self._checkpoints = CheckpointsInfo()
-        self._end: jm.JobEnded | None = None
+        self._end: contract.JobEnded | None = None
         self._ended = threading.Event()
         self._ended_ms: int | None = None
         self._thread = threading.Thread(target=self._run, name=f"job-{identity.job[:8]}", daemon=True)
@@ -138,7 +138,7 @@ class JobMaster:
 
     # --- from other threads -----------------------------------------------------------------------
 
-    def post(self, event: jm.Event) -> None:
+    def post(self, event: contract.Event) -> None:
         """Takes note of `event`; never blocks. After the end it is dropped."""
         if not self._ended.is_set():
             self._mailbox.post(event)
@@ -158,7 +158,9 @@ class JobMaster:
         request, answer = self._requests.add()
         if request is not None:
             target = target or self._services.savepoint_dir
-            event = jm.SnapshotRequested(request=request, kind=kind, target=target, format=form, full=full)
+            event = contract.SnapshotRequested(
+                request=request, kind=kind, target=target, format=form, full=full
+            )
             self._mailbox.post(event)
         return answer
 
@@ -169,11 +171,11 @@ class JobMaster:
         """
         request, answer = self._requests.add()
         if request is not None:
-            self._mailbox.post(jm.RescaleRequested(request=request, parallelism=dict(parallelism)))
+            self._mailbox.post(contract.RescaleRequested(request=request, parallelism=dict(parallelism)))
         return answer
 
     def cancel(self) -> None:
-        self.post(jm.CancelRequested())
+        self.post(contract.CancelRequested())
 
     def wait(self, timeout_s: float | None) -> bool:
         """True once the job has ended and its result is recorded."""
@@ -263,9 +265,9 @@ class JobMaster:
     # --- the loop ---------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        final: Sequence[jm.Command] = ()
+        final: Sequence[contract.Command] = ()
         try:
-            final = self._feed([jm.Started()])
+            final = self._feed([contract.Started()])
             while self._end is None:
                 final = self._step()
         except Exception as error:
@@ -281,11 +283,11 @@ class JobMaster:
             if isinstance(event, _Picture):
                 event.taken.set()
 
-    def _step(self) -> Sequence[jm.Command]:
+    def _step(self) -> Sequence[contract.Command]:
         event, timer = self._mailbox.take(WAIT_MS)
         if timer is not None:
-            return self._feed([jm.TimerFired(timer)])
-        gathered: list[jm.Event] = []
+            return self._feed([contract.TimerFired(timer)])
+        gathered: list[contract.Event] = []
         while event is not None and not isinstance(event, _Picture | _Abandon):
             gathered.append(event)
             event = self._mailbox.take_waiting() if len(gathered) < EVENTS_MAX else None
@@ -298,19 +300,21 @@ class JobMaster:
             return self._give_up(failure)
         return final
 
-    def _feed(self, events: Iterable[jm.Event]) -> Sequence[jm.Command]:
+    def _feed(self, events: Iterable[contract.Event]) -> Sequence[contract.Command]:
         """Lets the machine decide and performs it. Returns what has to wait for the job's result."""
-        commands: list[jm.Command] = []
+        commands: list[contract.Command] = []
         for event in events:
             self._story.append(repr(event)[:STORY_EVENT_CHARS])
-            if isinstance(event, jm.SlotsGranted):
+            if isinstance(event, contract.SlotsGranted):
                 self._outgoing.granted(event.leases)
             commands += self._machine.handle(event, self._services.clock.monotonic_ms())
         self._machine.validate()
-        self._end = next((c for c in commands if isinstance(c, jm.JobEnded)), None)
-        final: list[jm.Command] = []
+        self._end = next((c for c in commands if isinstance(c, contract.JobEnded)), None)
+        final: list[contract.Command] = []
         for command in commands:
-            if self._end is not None and isinstance(command, jm.AnswerRequest | jm.DiscardSnapshot):
+            if self._end is not None and isinstance(
+                command, contract.AnswerRequest | contract.DiscardSnapshot
+            ):
                 final.append(command)
             else:
                 self._perform(command)
@@ -320,59 +324,59 @@ class JobMaster:
             self._take_checkpoints()
         return final
 
-    def _perform(self, command: jm.Command) -> None:
+    def _perform(self, command: contract.Command) -> None:
         job = self.identity.job
         match command:
-            case jm.Send():
+            case contract.Send():
                 self._outgoing.add(command)
-            case jm.RequestSlots(requests=requests):
+            case contract.RequestSlots(requests=requests):
                 self._services.resources(SlotsWanted(job=job, requests=requests))
-            case jm.ReleaseSlots(requests=keys):
+            case contract.ReleaseSlots(requests=keys):
                 self._outgoing.flush()  # a worker that is not needed any more is told to end
                 self._services.resources(SlotsReturned(job=job, requests=keys))
-            case jm.SetTimer(timer=timer, delay_ms=delay_ms):
+            case contract.SetTimer(timer=timer, delay_ms=delay_ms):
                 self._mailbox.set_timer(timer, delay_ms)
-            case jm.CancelTimer(timer=timer):
+            case contract.CancelTimer(timer=timer):
                 self._mailbox.cancel_timer(timer)
-            case jm.DiscoverSplits() | jm.PrepareDirectory() | jm.WriteManifest():
+            case contract.DiscoverSplits() | contract.PrepareDirectory() | contract.WriteManifest():
                 self._io.start(command)
-            case jm.DiscardSnapshot():
+            case contract.DiscardSnapshot():
                 self._io.discard(command)
-            case jm.AnswerRequest():
+            case contract.AnswerRequest():
                 self._requests.answer(command)
             case _:
                 self._record(command)
 
     def _record(
         self,
-        command: jm.RecordJobState
-        | jm.RecordAttempt
-        | jm.RecordException
-        | jm.RecordCheckpoint
-        | jm.RecordGraph
-        | jm.JobEnded,
+        command: contract.RecordJobState
+        | contract.RecordAttempt
+        | contract.RecordException
+        | contract.RecordCheckpoint
+        | contract.RecordGraph
+        | contract.JobEnded,
     ) -> None:
         match command:
-            case jm.RecordJobState(state=state):
+            case contract.RecordJobState(state=state):
                 logger.info("event=job_state job=%s state=%s", self.identity.job, state)
                 if state not in TERMINAL_STATES:  # the result is recorded once, by `_conclude`
                     self.journal.job_state(command)
-            case jm.RecordAttempt():
+            case contract.RecordAttempt():
                 self.journal.attempt(command)
-            case jm.RecordException():
+            case contract.RecordException():
                 self.journal.exception(command, self._outgoing.address(command.task_manager))
-            case jm.RecordCheckpoint():
+            case contract.RecordCheckpoint():
                 self.journal.checkpoint(command)
-            case jm.RecordGraph(graph):
+            case contract.RecordGraph(graph):
                 told = ", ".join(f"{vertex.name!r}={vertex.parallelism}" for vertex in graph.vertices)
                 logger.info("event=job_rescaled job=%s parallelism=[%s]", self.identity.job, told)
                 self.journal.rescaled(graph)
-            case jm.JobEnded():
+            case contract.JobEnded():
                 pass  # kept by `_feed`, acted on by `_conclude`
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _give_up(self, failure: TaskFailure) -> Sequence[jm.Command]:
+    def _give_up(self, failure: TaskFailure) -> Sequence[contract.Command]:
         """The machine cannot go on: cancel what runs, give back all slots. Nothing is deleted."""
         with contextlib.suppress(Exception):  # it is the machine's defect that brought us here
             self._take_view()
@@ -380,10 +384,10 @@ class JobMaster:
         self._outgoing.cancel(self._view.attempts)
         self._services.resources(SlotsReturned(job=self.identity.job))
         self.journal.failure(failure)
-        self._end = jm.JobEnded(state="FAILED", failure=failure)
+        self._end = contract.JobEnded(state="FAILED", failure=failure)
         return ()
 
-    def _conclude(self, final: Sequence[jm.Command]) -> None:
+    def _conclude(self, final: Sequence[contract.Command]) -> None:
         """Result first, then answers, then clean-up."""
         assert self._end is not None
         crash_point("result.before_record")
@@ -394,12 +398,12 @@ class JobMaster:
         self._ended_ms = ended_ms
         self._requests.close(f"job {self.identity.job} has already ended: {self._end.state}")
         for command in final:
-            if isinstance(command, jm.AnswerRequest):
+            if isinstance(command, contract.AnswerRequest):
                 self._requests.answer(command)
         why = f": {self._end.failure.message}" if self._end.failure else ""
         self._requests.reject_all(f"the job ended as {self._end.state} before it was done{why}")
         self._ended.set()
-        discards = [self._io.discard(c) for c in final if isinstance(c, jm.DiscardSnapshot)]
+        discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
         wait_for([*discards, self._io.forget()], timeout=CLEANUP_TIMEOUT_S)
         logger.info("event=job_ended job=%s state=%s", self.identity.job, self._end.state)
         self._services.on_ended(self.identity.job)

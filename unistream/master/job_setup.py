@@ -33,19 +33,23 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, LeaderEpoch, LineageId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.base.secrets import redacted_repr
-from unistream.core.adaptive import why_not_adaptive
-from unistream.core.blocklist import BlockRules
-from unistream.core.exchange_modes import why_no_checkpoints
-from unistream.core.graph_check import check
-from unistream.core.heartbeat_terms import heartbeat_terms
-from unistream.core.job_machine import JobMachine
-from unistream.core.job_settings import JobSettings, RestorePoint
-from unistream.core.max_parallelism import adapt_max_parallelism
-from unistream.core.memory import memory_plan
-from unistream.core.placement_check import check_measures, check_profiles
-from unistream.core.resource_machine import ResourceMachine
-from unistream.core.resource_workers import ResourceRules
-from unistream.core.worker_resources import slot_profile
+from unistream.core.contract import RestorePoint
+from unistream.core.graph import (
+    adapt_max_parallelism,
+    check,
+    check_measures,
+    check_profiles,
+    why_no_checkpoints,
+)
+from unistream.core.job import JobMachine, job_settings, why_not_adaptive
+from unistream.core.resource import (
+    BlockRules,
+    ResourceMachine,
+    ResourceRules,
+    heartbeat_terms,
+    memory_plan,
+    slot_profile,
+)
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.snapshot import Manifest
@@ -144,7 +148,7 @@ def prepare(
     if restore is not None:
         graph = adapt_max_parallelism(graph, restore.manifest)
     artifact = hashlib.sha256(request.artifact).hexdigest()
-    settings = JobSettings.from_config(
+    settings = job_settings(
         config,
         job=job,
         lineage=lineage,

@@ -11,20 +11,9 @@ import msgspec
 from unistream.base.clock import Clock
 from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
-from unistream.core.exception_history import (
-    AttemptsHistory,
-    ExceptionEntry,
-    ExceptionHistory,
-    PastAttempt,
-)
+from unistream.core.contract import JobView, RecordAttempt, RecordCheckpoint, RecordException, RecordJobState
 from unistream.core.execution import ExecutionState
-from unistream.core.job_messages import (
-    RecordAttempt,
-    RecordCheckpoint,
-    RecordException,
-    RecordJobState,
-)
-from unistream.core.job_view import JobView
+from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
 from unistream.master.catalogue import Catalogue
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo

@@ -11,7 +11,7 @@ import uuid
 from concurrent.futures import Future, InvalidStateError
 
 from unistream.base.errors import AlreadyEnded, ConfigError
-from unistream.core.job_messages import AnswerRequest
+from unistream.core.contract import AnswerRequest
 
 logger = logging.getLogger(__name__)
 

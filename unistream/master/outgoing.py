@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable, Iterable
 
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.core import job_messages as jm
-from unistream.core.job_view import AttemptView
+from unistream.core import contract
+from unistream.core.contract import AttemptView
 from unistream.master.job_info import TERMINAL_STATES
 from unistream.master.senders import Failed, Letter, Senders
 from unistream.model.messages import CancelTask
@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 class Outgoing:
     """The messages of one job. Used by the job's thread; `post` is called from any."""
 
-    def __init__(self, job: JobId, senders: Senders, post: Callable[[jm.Event], None]) -> None:
+    def __init__(self, job: JobId, senders: Senders, post: Callable[[contract.Event], None]) -> None:
         self._job = job
         self._senders = senders
         self._post = post
         self._addresses: dict[TaskManagerId, str] = {}
         self._letters: dict[TaskManagerId, list[Letter]] = {}
 
-    def granted(self, leases: Iterable[jm.SlotLease]) -> None:
+    def granted(self, leases: Iterable[contract.SlotLease]) -> None:
         """The job has slots there."""
         self._addresses.update({lease.task_manager: lease.address for lease in leases})
 
@@ -37,15 +37,15 @@ class Outgoing:
         """Flight location of a worker that the job has, or has had, a slot of."""
         return None if task_manager is None else self._addresses.get(task_manager)
 
-    def add(self, command: jm.Send) -> None:
+    def add(self, command: contract.Send) -> None:
         """Leaves with the next `flush`. Its fate comes back as an event, if it is asked for."""
         token = command.token
 
         def fate(failed: Failed | None) -> None:
             if token is not None and failed is None:
-                self._post(jm.Delivered(token=token))
+                self._post(contract.Delivered(token=token))
             elif token is not None and failed is not None:
-                self._post(jm.Undelivered(token=token, reason=failed.reason, refused=failed.refused))
+                self._post(contract.Undelivered(token=token, reason=failed.reason, refused=failed.refused))
             elif failed is not None:
                 logger.warning("event=message_undelivered job=%s reason=%r", self._job, failed.reason)
 

@@ -1,6 +1,6 @@
 """The shell around the cluster's slots: which workers exist, which job holds which slot.
 
-One thread, one mailbox around `unistream.core.resource_machine.ResourceMachine`. Workers' messages
+One thread, one mailbox around `unistream.core.resource.machine.ResourceMachine`. Workers' messages
 are answered at once from a table of the workers that were started and not yet given up: a worker that
 is not in it is refused, and exits. With a host that starts none (standalone) any worker may register; one
 that was given up is fenced by its id.
@@ -21,11 +21,11 @@ from msgspec import structs
 
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.core.heartbeat_terms import HeartbeatTerms
-from unistream.core.job_messages import SlotLease, SlotRequest
-from unistream.core.resource_messages import (
+from unistream.core.contract import SlotLease, SlotRequest
+from unistream.core.resource import (
     AnnounceLoss,
     GrantSlots,
+    HeartbeatTerms,
     JobResourceEvent,
     ProbeOutcome,
     ProbeWorker,
@@ -40,8 +40,8 @@ from unistream.core.resource_messages import (
     WorkerProbed,
     WorkerRegistered,
     WorkerView,
+    config_with,
 )
-from unistream.core.worker_resources import config_with
 from unistream.master.job_info import TaskManagerInfo
 from unistream.master.ordered import Pool
 from unistream.master.senders import Failed, Senders
@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 
 class Machine(Protocol):
-    """`unistream.core.resource_machine.ResourceMachine`, as the shell sees it."""
+    """`unistream.core.resource.machine.ResourceMachine`, as the shell sees it."""
 
     def handle(self, event: ResourceEvent) -> Sequence[ResourceCommand]: ...
 

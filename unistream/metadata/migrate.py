@@ -21,8 +21,7 @@ from sqlalchemy import Connection, text
 
 from unistream.base.errors import ConfigError
 from unistream.metadata.engine import OUTDATED, database_errors, open_engine
-from unistream.metadata.schema import VERSION_TABLE
-from unistream.metadata.tables import TABLE_PREFIX, metadata
+from unistream.metadata.tables import TABLE_PREFIX, VERSION_TABLE, metadata
 
 UPGRADE_LOCK: Final = 0x756E6973  # "unis": the advisory lock that serialises upgrades on PostgreSQL
 LOCK_TIMEOUT_S: Final = 60

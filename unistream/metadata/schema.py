@@ -12,9 +12,8 @@ from typing import Final
 from sqlalchemy import Connection, Inspector, inspect, text
 
 from unistream.metadata.engine import database_errors, open_engine
-from unistream.metadata.tables import TABLE_PREFIX, metadata
+from unistream.metadata.tables import TABLE_PREFIX, VERSION_TABLE, metadata
 
-VERSION_TABLE: Final = "unistream_alembic_version"
 NEWEST_REVISION: Final = "0002"
 """What `migrations/versions` ends with; a test compares."""
 

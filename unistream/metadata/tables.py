@@ -12,6 +12,7 @@ from typing import Final
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
 
 TABLE_PREFIX: Final = "unistream_"
+VERSION_TABLE: Final = "unistream_alembic_version"
 
 metadata: Final = MetaData(
     naming_convention={

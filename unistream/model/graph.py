@@ -1,7 +1,7 @@
 """The job as data: what a master may know of a pipeline. No user object is in here.
 
 The user's operators travel beside it, as an opaque artifact that only a worker opens
-(`unistream.model.chain`). Immutable; validated by `unistream.core.graph_check`.
+(`unistream.model.chain`). Immutable; validated by `unistream.core.graph.graph_check`.
 """
 
 from __future__ import annotations

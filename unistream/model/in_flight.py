@@ -1,9 +1,9 @@
 """Rows in flight as data: what an unaligned snapshot stores of them, and what a new subtask reads.
 
 The file of one task holds runs of rows, one after the other; a run is what one producer had sent to one
-consumer of one edge, in order (`unistream.worker.spill_file` frames: Arrow batches and watermarks). It is cut
-in up to three, by age: what the consumer itself had been restored with and had not processed yet, what waited
-at the consumer's input, what waited at the producer's output.
+consumer of one edge, in order (frames of `worker.exchange.spill_file`: Arrow batches and watermarks). It is
+cut in up to three, by age: what the consumer itself had been restored with and had not processed yet, what
+waited at the consumer's input, what waited at the producer's output.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from unistream.model.snapshot import FileRef
+    from unistream.model.file_ref import FileRef
 
 
 class Sharing(Enum):

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import structs
 
-from unistream.model.snapshot import FileRef, Manifest, NativeHandle, OperatorStateHandle, TaskSnapshot
+from unistream.model.file_ref import FileRef
+from unistream.model.snapshot import Manifest, NativeHandle, OperatorStateHandle, TaskSnapshot
 
 
 def referenced_files(manifest: Manifest) -> Iterator[FileRef]:

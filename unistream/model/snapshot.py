@@ -1,11 +1,11 @@
 """State in motion: what an operator hands over, what is stored, and what a manifest says.
 
 OperatorSnapshot   in memory, by reference: Arrow tables and lists of bytes     (worker)
-  ── written by `unistream.state.snapshot_writer` ──►
+  ── written by `unistream.state.common.snapshot_writer` ──►
 OperatorStateHandle   where each piece lies, its size and checksum             (ack, manifest)
-  ── `unistream.core.state_assignment` ──►
+  ── `unistream.core.restore.state_assignment` ──►
 OperatorRestore   which pieces, and which part of each, a new subtask reads     (deployment)
-  ── read by `unistream.state.snapshot_reader` ──►
+  ── read by `unistream.state.common.snapshot_reader` ──►
 OperatorState   in memory again                                                (worker)
 """
 
@@ -271,7 +271,7 @@ class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
         root: fsspec URL of the checkpoint or savepoint directory.
         finished: All subtasks of the vertex had finished: run no user code, send only
             MAX_WATERMARK and EndOfData.
-        in_flight: Rows that come before any new one, in this order (`unistream.core.in_flight`).
+        in_flight: Rows that come before any new one, in this order (`unistream.core.restore.in_flight`).
     """
 
     root: str

@@ -38,11 +38,9 @@ from unistream.model.elements import Batch
 from unistream.model.own_state import OwnTable, converted_records, other_setting, own_table_migration
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
-from unistream.operator.acero import group
-from unistream.operator.aggregates import decoded
-from unistream.operator.base import BaseOperator
-from unistream.operator.expressions import conform, describe, empty_rows
+from unistream.operator.common import BaseOperator, conform, describe, empty_rows, group
 from unistream.operator.waiting_rows import WaitingRows, decode_batch, encode_batch
+from unistream.operator.window import decoded
 
 FACTS: Final = 0
 DIMENSION: Final = 1

@@ -1,6 +1,6 @@
 """Operators without state over whole batches: map, filter, project, split.
 
-Event times stay with their rows. The per-record forms are in `unistream.operator.rows`.
+Event times stay with their rows. The per-record forms are in `unistream.operator.common.rows`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.model.elements import Batch
-from unistream.operator.base import BaseOperator, function_name
-from unistream.operator.event_time import timestamps_of
-from unistream.operator.expressions import Projection, conform, describe
-from unistream.operator.functions import check_callable
+from unistream.operator.common import (
+    BaseOperator,
+    Projection,
+    check_callable,
+    conform,
+    describe,
+    function_name,
+    timestamps_of,
+)
 
 BatchFunction = Callable[[pa.RecordBatch], pa.RecordBatch]
 MaskFunction = Callable[[pa.RecordBatch], pa.BooleanArray]

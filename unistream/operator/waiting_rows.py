@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from unistream.base.errors import CorruptSnapshot, Transient
 from unistream.base.limits import MIB
-from unistream.core.network_memory import BATCH_OVERHEAD_BYTES
+from unistream.core.task import BATCH_OVERHEAD_BYTES
 from unistream.model.elements import Batch
 
 CHUNK_BYTES: Final = 16 * MIB  # of one list of a snapshot: what is in memory while it is stored or restored

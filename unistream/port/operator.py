@@ -152,7 +152,7 @@ class OperatorContext:
 class Operator(Protocol):
     """Rows in, rows out, state in between.
 
-    `unistream.operator.base.BaseOperator` gives every method a default; most operators override one
+    `unistream.operator.common.base.BaseOperator` gives every method a default; most operators override one
     or two. The watermark that arrives in `process_watermark` is already the minimum over all inputs;
     the task forwards it after the call, so rows emitted inside it precede it.
 

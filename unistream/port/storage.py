@@ -11,7 +11,8 @@ from typing import Protocol
 
 from unistream.base.ids import CheckpointId, JobId
 from unistream.model.elements import SnapshotKind
-from unistream.model.snapshot import FileRef, Manifest
+from unistream.model.file_ref import FileRef
+from unistream.model.snapshot import Manifest
 
 
 class Created(Enum):

@@ -18,9 +18,9 @@ from unistream.base import config as options
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, VertexId
-from unistream.core.checkpoint_history import Sample
-from unistream.core.exchange_modes import why_no_checkpoints
-from unistream.core.job_settings import Retention
+from unistream.core.checkpoint import Sample
+from unistream.core.contract import Retention
+from unistream.core.graph import why_no_checkpoints
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,

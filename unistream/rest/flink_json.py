@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from unistream.base.config import SCHEDULER
-from unistream.core.plan_json import job_plan
+from unistream.core.graph import job_plan
 from unistream.master.job_info import (
     ExceptionInfo,
     JobInfo,

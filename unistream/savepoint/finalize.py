@@ -22,12 +22,10 @@ from unistream.base.config import COMMITTER_RETRIES, Configuration
 from unistream.base.errors import OutcomeUnknown
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, OperatorUid, VertexId
 from unistream.connector.committers import committer_of
-from unistream.core.memory import describe_bytes
+from unistream.core.resource import describe_bytes
 from unistream.model.chain import JobCode
 from unistream.model.snapshot import Manifest
-from unistream.operator.commit_rounds import CommitRounds, Committed
-from unistream.operator.committables import Due
-from unistream.operator.sink import CommittingOperator, StageCommitter
+from unistream.operator.sink import CommitRounds, Committed, CommittingOperator, Due, StageCommitter
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, Committer, SinkContext
 from unistream.savepoint.pending import Known, SinkPlan, Step, merged, pending, plan_commits

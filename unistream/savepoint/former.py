@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
-from unistream.core.state_plan import key_columns
+from unistream.core.restore import key_columns
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import ListMode
 from unistream.model.state import EXPIRES_COLUMN

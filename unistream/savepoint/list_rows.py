@@ -24,7 +24,7 @@ from unistream.model.state import (
     OperatorListDescriptor,
 )
 from unistream.model.state_types import common_table
-from unistream.operator.list_state import (
+from unistream.operator.process import (
     item_head,
     item_of,
     item_rows_max,
@@ -35,7 +35,7 @@ from unistream.operator.list_state import (
 )
 from unistream.savepoint.pieces import ListItems
 from unistream.savepoint.state_rows import check_unique, fitted, in_one_form
-from unistream.state.migration import plain_type
+from unistream.state.common import plain_type
 
 SUBTASK_COLUMN: Final = "subtask"
 ListDescriptor = OperatorListDescriptor | MapStateDescriptor

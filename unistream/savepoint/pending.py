@@ -15,7 +15,7 @@ from itertools import groupby
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, OperatorUid
-from unistream.operator.committables import Committables, Due
+from unistream.operator.sink import Committables, Due
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

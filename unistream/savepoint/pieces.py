@@ -15,21 +15,14 @@ from msgspec import structs
 
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import MIB, STATE_INLINE_BYTES_MAX
+from unistream.model.file_ref import FileRef
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.key_groups import key_group_range
 from unistream.model.keyed_snapshot import StateTable
-from unistream.model.snapshot import (
-    KEY_GROUP_COLUMN,
-    FileRef,
-    KeyedHandle,
-    ListHandle,
-    ListMode,
-    OperatorStateHandle,
-)
+from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, ListHandle, ListMode, OperatorStateHandle
 from unistream.port.storage import StateReader, StateWriter
 from unistream.savepoint.state_rows import StateRows
-from unistream.state.folder_writer import FolderWriter
-from unistream.state.keyed_files import batches_of, write_keyed_table
+from unistream.state.common import FolderWriter, batches_of, write_keyed_table
 from unistream.storage.location import Location
 from unistream.storage.removal import MANIFEST_NAME
 

@@ -10,27 +10,31 @@ import pyarrow as pa
 from unistream.base.config import Configuration
 from unistream.base.config.state import ALLOW_PICKLED_STATE, IGNORE_UNCLAIMED_STATE
 from unistream.base.ids import OperatorUid
-from unistream.core.state_plan import DeclaredList, DeclaredState, RestorePlan, StoredState, plan_restore
+from unistream.core.restore import DeclaredList, DeclaredState, RestorePlan, StoredState, plan_restore
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import ListMode
 from unistream.model.state import StateDescriptor
-from unistream.operator import join, window
-from unistream.operator.base import BaseOperator
+from unistream.operator import join
+from unistream.operator.common import BaseOperator
 from unistream.operator.join import KEYS_STATE, WAITING_STATE, BroadcastLookupJoin
-from unistream.operator.list_state import item_schema, list_schema, map_schema
-from unistream.operator.process_broadcast import BroadcastProcessOperator
-from unistream.operator.process_plain import ProcessOperator
+from unistream.operator.process import (
+    BroadcastProcessOperator,
+    ProcessOperator,
+    item_schema,
+    list_schema,
+    map_schema,
+)
 from unistream.operator.sink import COMMITTER_STATE, WRITER_STATE, CommitterOperator, SinkWriterOperator
 from unistream.operator.waiting_rows import decode_batch
-from unistream.operator.window import FIRED, STATE, WINDOWS, WindowAggregate
+from unistream.operator.window import FIRED, STATE, WINDOWS, WindowAggregate, stored_window_setting
 from unistream.port.operator import SourceOperatorSpec
 from unistream.savepoint.contents import SPLITS_STATE
 from unistream.savepoint.reading import Savepoint
 from unistream.savepoint.states import NATIVE_KIND, StateContent
 
-_SETTINGS: Final = {WINDOWS: window.stored_setting, KEYS_STATE: join.stored_setting}
+_SETTINGS: Final = {WINDOWS: stored_window_setting, KEYS_STATE: join.stored_setting}
 
 
 @runtime_checkable

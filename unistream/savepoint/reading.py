@@ -49,7 +49,7 @@ from unistream.savepoint.states import (
     states_of,
 )
 from unistream.savepoint.watermarks import span_of
-from unistream.state.keyed_files import read_keyed_share
+from unistream.state.common import read_keyed_share
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateReader
 

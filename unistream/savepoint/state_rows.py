@@ -34,7 +34,7 @@ from unistream.model.state import (
     ValueStateDescriptor,
 )
 from unistream.model.state_types import Refused, converted, migration
-from unistream.operator.timer_table import TIMESTAMP_COLUMN
+from unistream.operator.process import TIMESTAMP_COLUMN
 
 _OWN_COLUMNS: Final = (KEY_GROUP_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, EXPIRES_COLUMN)
 _PLAIN_KINDS: Final = (StateKind.VALUE, StateKind.REDUCING, StateKind.AGGREGATING)

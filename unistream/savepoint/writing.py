@@ -37,7 +37,7 @@ from unistream.model.snapshot import (
     VertexSnapshot,
 )
 from unistream.model.state import MapStateDescriptor, OperatorListDescriptor, StateDescriptor
-from unistream.operator.timer_table import EVENT_TIMERS, PROCESSING_TIMERS
+from unistream.operator.process import EVENT_TIMERS, PROCESSING_TIMERS
 from unistream.port.storage import StateWriter
 from unistream.savepoint.former import (
     check_changeable,
@@ -60,7 +60,7 @@ from unistream.savepoint.pieces import (
 )
 from unistream.savepoint.reading import Savepoint, read_savepoint
 from unistream.savepoint.state_rows import StateRows, keyed_rows, own_rows, timer_rows
-from unistream.state.folder_writer import FolderWriter
+from unistream.state.common import FolderWriter
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter

@@ -26,7 +26,7 @@ from typing import IO, Final
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import Transient
 from unistream.base.limits import MIB
-from unistream.model.snapshot import FileRef
+from unistream.model.file_ref import FileRef
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.location import Location
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from unistream.testing.sim.faults import Faults
-    from unistream.testing.simulate_report import Difference, SeedFailure, SimulationReport
-    from unistream.testing.simulate_seeds import simulate
+    from unistream.testing.simulation import Difference, SeedFailure, SimulationReport, simulate
 
 _HOME_OF: Final = {
-    "Difference": "unistream.testing.simulate_report",
+    "Difference": "unistream.testing.simulation",
     "Faults": "unistream.testing.sim.faults",
-    "SeedFailure": "unistream.testing.simulate_report",
-    "SimulationReport": "unistream.testing.simulate_report",
-    "simulate": "unistream.testing.simulate_seeds",
+    "SeedFailure": "unistream.testing.simulation",
+    "SimulationReport": "unistream.testing.simulation",
+    "simulate": "unistream.testing.simulation",
 }
 
 __all__ = ["Difference", "Faults", "SeedFailure", "SimulationReport", "simulate"]

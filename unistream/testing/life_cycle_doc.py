@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, TypeVar
 
+from unistream.core.contract import JOB_TRANSITIONS, JobStatus
 from unistream.core.execution import EXECUTION_TRANSITIONS, REPORTABLE, ExecutionState
-from unistream.core.job import JOB_TRANSITIONS, JobStatus
 
 S = TypeVar("S", bound=Enum)
 

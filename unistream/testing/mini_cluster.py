@@ -33,9 +33,8 @@ from unistream.model.graph import JobGraph
 from unistream.model.messages import Answer, Refused, Request
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.port.transport import ControlClient
-from unistream.worker.artifact import pack
-from unistream.worker.main import default_services
-from unistream.worker.task_manager import Services, TaskManager
+from unistream.worker.code import pack
+from unistream.worker.process import Services, TaskManager, default_services
 
 DEFAULTS: Final = {
     "heartbeat.interval": "200 ms",  # metrics are fresh

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from unistream.base.ids import CheckpointId
 from unistream.connector.delta import DeltaSink
-from unistream.connector.delta_table import CHECKPOINT_KEY
+from unistream.connector.delta.table import CHECKPOINT_KEY
 from unistream.operator.sink import CommitterOperator, SinkWriterOperator
 from unistream.testing.harness import OperatorHarness
 

@@ -7,7 +7,7 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.connector.delta import DeltaSink
-from unistream.connector.delta_schema import TableShape, check_fits, stored_schema
+from unistream.connector.delta.schema import TableShape, check_fits, stored_schema
 
 
 @pytest.mark.parametrize(

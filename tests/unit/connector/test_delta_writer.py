@@ -14,15 +14,16 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.connector.delta_stage import (
+from unistream.connector.common import partition_folder
+from unistream.connector.common.partitions import NULL_PARTITION
+from unistream.connector.delta.stage import (
     DeltaCommittable,
     Stage,
     decode_committable,
     encode_committable,
     schema_from_bytes,
 )
-from unistream.connector.delta_writer import DeltaWriter
-from unistream.connector.partitions import NULL_PARTITION, partition_folder
+from unistream.connector.delta.writer import DeltaWriter
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 

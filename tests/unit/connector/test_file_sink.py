@@ -15,12 +15,12 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
-from unistream.connector.file_sink import FileSink
-from unistream.connector.file_sink_writer import rows_that_fill
+from unistream.connector.file import FileSink
+from unistream.connector.file.sink_writer import rows_that_fill
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, SinkContext
-from unistream.testing.harness import CountingMetrics
+from unistream.testing.harness.operators import CountingMetrics
 
 JOB, LINEAGE = JobId("a" * 32), LineageId("lineage")
 FullDisk = Callable[[int], AbstractContextManager[None]]

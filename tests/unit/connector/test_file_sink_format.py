@@ -12,11 +12,11 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, VertexId
-from unistream.connector.file_sink import FileSink
-from unistream.connector.file_sink_format import Format, misfit, sample, write_table
+from unistream.connector.file import FileSink
+from unistream.connector.file.sink_format import Format, misfit, sample, write_table
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
-from unistream.testing.harness import CountingMetrics
+from unistream.testing.harness.operators import CountingMetrics
 
 HELD_BY_ALL = [
     *(pa.null(), pa.bool_(), pa.int8(), pa.uint64(), pa.float16(), pa.float32(), pa.float64()),

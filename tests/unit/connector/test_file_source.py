@@ -16,13 +16,13 @@ import pytest
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.connector.file import FileSource
-from unistream.connector.file_decode import Chunk, decode
-from unistream.connector.file_format import FileSpec, widens
-from unistream.connector.file_reader import READ_AHEAD_CHUNKS, ReadAhead
-from unistream.connector.file_split import FileSplit, decode_split
+from unistream.connector.file.decode import Chunk, decode
+from unistream.connector.file.format import FileSpec, widens
+from unistream.connector.file.reader import READ_AHEAD_CHUNKS, ReadAhead
+from unistream.connector.file.split import FileSplit, decode_split
 from unistream.connector.registry import create_discovery
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
-from unistream.testing.source_driver import SourceDriver
+from unistream.testing.harness.source_driver import SourceDriver
 
 
 class Counters:

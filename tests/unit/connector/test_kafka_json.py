@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.connector.kafka_decode import DEAD_LETTER_SCHEMA, RecordDecoder
-from unistream.connector.kafka_json import BadRow, Decoded, JsonDecoder
-from unistream.connector.kafka_records import Framed, json_lines
+from unistream.connector.kafka.decode import DEAD_LETTER_SCHEMA, RecordDecoder
+from unistream.connector.kafka.json import BadRow, Decoded, JsonDecoder
+from unistream.connector.kafka.records import Framed, json_lines
 
 
 def naive(*parts: int) -> dt.datetime:

@@ -15,8 +15,9 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kafka.structs import TopicPartition
 
 from unistream.base.errors import ProtocolError
-from unistream.connector import kafka_private, kafka_records
-from unistream.connector.kafka_records import RawBatch, binary_column, frame, json_lines
+from unistream.connector.kafka import private as kafka_private
+from unistream.connector.kafka import records as kafka_records
+from unistream.connector.kafka.records import RawBatch, binary_column, frame, json_lines
 
 HEADER = DefaultRecordBatch.HEADER_STRUCT.size
 Record = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]

@@ -14,8 +14,8 @@ import pytest
 
 from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.connector.kafka import KafkaSource, create_discovery
-from unistream.connector.kafka_client import Position
-from unistream.connector.kafka_config import client_settings
+from unistream.connector.kafka.client import Position
+from unistream.connector.kafka.config import client_settings
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 

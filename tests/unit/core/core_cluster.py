@@ -17,10 +17,11 @@ from msgspec import structs
 
 from unistream.base.config import Configuration
 from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId
-from unistream.core import job_messages as jm
-from unistream.core.job_machine import JobMachine, JobSettings, RestorePoint
-from unistream.core.split_assignment import SplitAssigner
-from unistream.core.translate import translate
+from unistream.core import contract
+from unistream.core.checkpoint import SplitAssigner
+from unistream.core.contract.settings import JobSettings, RestorePoint
+from unistream.core.graph.translate import translate
+from unistream.core.job import JobMachine, job_settings
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType, Ship, SourceInfo
@@ -118,7 +119,7 @@ def enriched(*, bounded: bool = False, parallelism: int = 2) -> JobGraph:
 
 
 def settings(config: dict[str, str] | None = None, **fields: object) -> JobSettings:
-    return JobSettings.from_config(
+    return job_settings(
         Configuration(EVERY_2_S if config is None else config),
         job=JobId("job"),
         lineage=LineageId("line"),
@@ -176,23 +177,23 @@ class Cluster:
         self.graph = graph or job_graph()
         self.settings = job_settings or settings()
         self.machine = JobMachine(self.graph, self.settings, restore)
-        self.commands: list[jm.Command] = []
-        self.wanted: dict[str, jm.SlotRequest] = {}
-        self.mail: dict[str, deque[jm.Send]] = {}  # by live worker
-        self.fates: dict[str, jm.Send] = {}  # delivered, not yet answered
+        self.commands: list[contract.Command] = []
+        self.wanted: dict[str, contract.SlotRequest] = {}
+        self.mail: dict[str, deque[contract.Send]] = {}  # by live worker
+        self.fates: dict[str, contract.Send] = {}  # delivered, not yet answered
         self.tasks: dict[AttemptId, Task] = {}
         self.where: dict[AttemptId, str] = {}
         self.finished: set[AttemptId] = set()
         self.empty: set[AttemptId] = set()  # FINISHED as restored: what they stored has no rows
         self.read_by_ended: set[str] = set()  # splits and stored partitions read by tasks that FINISHED
-        self.jobs: list[jm.Command] = []  # PrepareDirectory, WriteManifest, DiscoverSplits under way
-        self.timers: dict[jm.Timer, int] = {}
+        self.jobs: list[contract.Command] = []  # PrepareDirectory, WriteManifest, DiscoverSplits under way
+        self.timers: dict[contract.Timer, int] = {}
         self.stored: dict[str, Manifest] = {}
         self.shared = SharedFolder()
         self.in_doubt = False  # nobody knows whether some manifest exists
         self.discarded: list[str] = []
-        self.answers: dict[str, jm.AnswerRequest] = {}
-        self.ended: jm.JobEnded | None = None
+        self.answers: dict[str, contract.AnswerRequest] = {}
+        self.ended: contract.JobEnded | None = None
         self.kinds: dict[int, SnapshotKind] = {}
         self.released: list[str] = []
         self.partitions: dict[str, set[tuple[AttemptId, str]]] = {}  # blocking ones, by live worker
@@ -201,41 +202,43 @@ class Cluster:
 
     # --- events and commands ----------------------------------------------------------------------
 
-    def handle(self, event: jm.Event) -> list[jm.Command]:
+    def handle(self, event: contract.Event) -> list[contract.Command]:
         commands = self.machine.handle(event, self.now_ms)
         self.machine.validate()
-        assert not (self.ended and any(isinstance(c, jm.Send) for c in commands)), "a command after the end"
+        assert not (self.ended and any(isinstance(c, contract.Send) for c in commands)), (
+            "a command after the end"
+        )
         self.commands += commands
         for command in commands:
             self._perform(command)
         return commands
 
-    def _perform(self, command: jm.Command) -> None:  # noqa: C901
+    def _perform(self, command: contract.Command) -> None:  # noqa: C901
         match command:
-            case jm.RequestSlots(requests=requests):
+            case contract.RequestSlots(requests=requests):
                 self.wanted |= {request.key: request for request in requests}
-            case jm.ReleaseSlots(requests=keys):
+            case contract.ReleaseSlots(requests=keys):
                 self.wanted = {key: r for key, r in self.wanted.items() if keys and key not in keys}
                 self.released += keys
-            case jm.Send(task_manager=worker):
+            case contract.Send(task_manager=worker):
                 if worker in self.mail:
                     self.mail[worker].append(command)
                 elif command.token is not None:
                     self.jobs.append(command)
-            case jm.PrepareDirectory() | jm.WriteManifest() | jm.DiscoverSplits():
+            case contract.PrepareDirectory() | contract.WriteManifest() | contract.DiscoverSplits():
                 self.jobs.append(command)
-            case jm.SetTimer(timer=timer, delay_ms=delay_ms):
+            case contract.SetTimer(timer=timer, delay_ms=delay_ms):
                 self.timers[timer] = delay_ms
-            case jm.CancelTimer(timer):
+            case contract.CancelTimer(timer):
                 self.timers.pop(timer, None)
-            case jm.DiscardSnapshot(directory):
+            case contract.DiscardSnapshot(directory):
                 if directory:
                     self.discarded.append(directory)
                 self.shared.perform(command, self.kept)
-            case jm.AnswerRequest(request=request):
+            case contract.AnswerRequest(request=request):
                 assert request not in self.answers, "answered twice"
                 self.answers[request] = command
-            case jm.JobEnded():
+            case contract.JobEnded():
                 assert self.ended is None, "ended twice"
                 self.ended = command
 
@@ -321,38 +324,38 @@ class Cluster:
         worker = f"tm{self._next_worker}"
         self._next_worker += 1
         self.add_worker(worker)
-        lease = jm.SlotLease(
+        lease = contract.SlotLease(
             request=key,
             allocation=AllocationId(f"a-{worker}"),
             task_manager=worker,
             address=f"unix:{worker}",
             profile=profile,
         )
-        self.handle(jm.SlotsGranted(leases=(lease,)))
+        self.handle(contract.SlotsGranted(leases=(lease,)))
 
     def add_worker(self, worker: str) -> None:
         """It has nothing yet."""
         self.mail[worker] = deque()
         self.partitions[worker] = set()
 
-    def io(self, job: jm.Command) -> None:
+    def io(self, job: contract.Command) -> None:
         self.jobs.remove(job)
         match job:
-            case jm.PrepareDirectory(checkpoint_id=n, kind=kind):
+            case contract.PrepareDirectory(checkpoint_id=n, kind=kind):
                 self.kinds[n] = kind
                 directory = f"chk-{n}" if kind is SnapshotKind.CHECKPOINT else f"savepoint-{n}"
-                self.handle(jm.DirectoryReady(checkpoint_id=n, directory=directory, timestamp_ms=n))
-            case jm.WriteManifest(directory=directory, manifest=manifest):
+                self.handle(contract.DirectoryReady(checkpoint_id=n, directory=directory, timestamp_ms=n))
+            case contract.WriteManifest(directory=directory, manifest=manifest):
                 self.store(directory, manifest)
-                self.handle(jm.ManifestDurable(checkpoint_id=manifest.checkpoint_id))
-            case jm.DiscoverSplits(vertex=vertex):
+                self.handle(contract.ManifestDurable(checkpoint_id=manifest.checkpoint_id))
+            case contract.DiscoverSplits(vertex=vertex):
                 several = sum(v.source is not None for v in self.graph.vertices) > 1
                 of = f"{self.graph.vertex(vertex).name}-" if several else ""
                 splits = tuple(msg.Split(id=f"{of}{name}", data=b"") for name in SPLITS)
-                self.handle(jm.SplitsDiscovered(vertex=vertex, splits=splits))
-            case jm.Send(token=token):
+                self.handle(contract.SplitsDiscovered(vertex=vertex, splits=splits))
+            case contract.Send(token=token):
                 assert token is not None
-                self.handle(jm.Undelivered(token=token, reason="gone"))
+                self.handle(contract.Undelivered(token=token, reason="gone"))
 
     def store(self, directory: str, manifest: Manifest) -> None:
         assert directory not in self.discarded, "written where it was discarded"
@@ -376,7 +379,7 @@ class Cluster:
     def answer(self, worker: str) -> None:
         token = self.fates.pop(worker).token
         assert token is not None
-        self.handle(jm.Delivered(token=token))
+        self.handle(contract.Delivered(token=token))
 
     def _receive(self, worker: str, message: msg.ToTaskManager) -> None:  # noqa: C901
         if isinstance(message, msg.DeployTask):
@@ -461,7 +464,7 @@ class Cluster:
             if task.is_finished_before:
                 continue  # it wants nothing any more
             if channel.ended or channel.producer in self.empty:
-                known = name in task.read or name in self.read_by_ended or self.of(jm.RecordGraph)
+                known = name in task.read or name in self.read_by_ended or self.of(contract.RecordGraph)
                 assert known, f"{task.attempt} has never read {name}"
             else:
                 assert name not in task.read, f"{task.attempt} reads {name} a second time"
@@ -511,30 +514,30 @@ class Cluster:
                 self.jobs.append(send)
         for attempt in [a for a, w in self.where.items() if w == worker]:
             del self.tasks[attempt], self.where[attempt]
-        self.handle(jm.TaskManagerLost(task_manager=worker, reason="killed"))
+        self.handle(contract.TaskManagerLost(task_manager=worker, reason="killed"))
 
     def drop(self, worker: str) -> None:
         """The oldest message never arrives."""
         token = self.mail[worker].popleft().token
         if token is not None:
-            self.handle(jm.Undelivered(token=token, reason="no answer"))
+            self.handle(contract.Undelivered(token=token, reason="no answer"))
 
     def lose_answer(self, worker: str) -> None:
         """It was acted on, but nobody hears of it."""
         token = self.fates.pop(worker).token
         assert token is not None
-        self.handle(jm.Undelivered(token=token, reason="no answer"))
+        self.handle(contract.Undelivered(token=token, reason="no answer"))
 
     def fail(self, task: Task, *, recoverable: bool = True) -> None:
         failure = msg.TaskFailure(kind="Boom", message="boom", recoverable=recoverable)
         self.report(task, "FAILED", failure)
 
-    def fire(self, timer: jm.Timer | jm.TimerKind) -> None:
+    def fire(self, timer: contract.Timer | contract.TimerKind) -> None:
         """Lets the time of one timer (or the first one of a kind) pass; others do not fire meanwhile."""
-        if isinstance(timer, jm.TimerKind):
+        if isinstance(timer, contract.TimerKind):
             timer = next(t for t in self.timers if t.kind is timer)
         self.now_ms += self.timers.pop(timer)
-        self.handle(jm.TimerFired(timer))
+        self.handle(contract.TimerFired(timer))
 
     # --- driving ----------------------------------------------------------------------------------
 
@@ -552,7 +555,7 @@ class Cluster:
         while actions := [a for a in self.enabled() if not a[0].startswith(prefix)]:
             actions[0][1]()
 
-    def timers_of(self, kind: jm.TimerKind) -> list[jm.Timer]:
+    def timers_of(self, kind: contract.TimerKind) -> list[contract.Timer]:
         return [timer for timer in self.timers if timer.kind is kind]
 
     def run_to_end(self, rounds: int = 200) -> None:
@@ -571,14 +574,18 @@ class Cluster:
         )
 
     def sent(self, kind: type) -> list[msg.ToTaskManager]:
-        return [c.message for c in self.commands if isinstance(c, jm.Send) and isinstance(c.message, kind)]
+        return [
+            c.message for c in self.commands if isinstance(c, contract.Send) and isinstance(c.message, kind)
+        ]
 
     def sent_to(self, kind: type) -> list[str]:
         return [
-            c.task_manager for c in self.commands if isinstance(c, jm.Send) and isinstance(c.message, kind)
+            c.task_manager
+            for c in self.commands
+            if isinstance(c, contract.Send) and isinstance(c.message, kind)
         ]
 
-    def of(self, kind: type) -> list[jm.Command]:
+    def of(self, kind: type) -> list[contract.Command]:
         return [c for c in self.commands if isinstance(c, kind)]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
 from unistream.core.execution import ExecutionState
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.graph import Link, Pattern, Topology
 from unistream.model.partition_type import PartitionType
 
 FOLDER = Path(__file__).resolve().parents[2] / "conformance"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from unistream.core.translate import Resolved, resolve, translate
+from unistream.core.graph import Resolved, resolve
+from unistream.core.graph.translate import translate
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph, Ship, SourceInfo
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode

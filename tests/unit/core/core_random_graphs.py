@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 from unistream.base.ids import EdgeId, SubtaskId, VertexId
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.graph import Link, Pattern, Topology
 from unistream.model.partition_type import PartitionType
 
 RUNNABLE = (PartitionType.PIPELINED_BOUNDED, PartitionType.BLOCKING)

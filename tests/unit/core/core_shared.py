@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from unistream.base.ids import CheckpointId
-from unistream.core.job_messages import DiscardSnapshot
+from unistream.core.contract import DiscardSnapshot
 from unistream.model.file_ref import FileRef, shared_name, stored_for
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest, NativeFile, NativeHandle
-from unistream.state.rocksdb_snapshot import Uploads
+from unistream.state.rocksdb import Uploads
 
 LIVE_MAX = 3  # local files
 

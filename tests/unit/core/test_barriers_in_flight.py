@@ -8,17 +8,23 @@ from msgspec import structs
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, SubtaskId, VertexId
-from unistream.core.alignment import BarrierAligner
-from unistream.core.barriers import Abort, AbortReason, Prioritize, StopPersisting
-from unistream.core.barriers_alternating import AlternatingAligner
-from unistream.core.barriers_settings import BarrierSettings
-from unistream.core.barriers_tracker import BarrierTracker
-from unistream.core.in_flight import with_in_flight
+from unistream.core.restore import with_in_flight
+from unistream.core.task import (
+    Abort,
+    AlternatingAligner,
+    BarrierAligner,
+    BarrierSettings,
+    BarrierTracker,
+    Prioritize,
+    StopPersisting,
+)
+from unistream.core.task.barriers import AbortReason
 from unistream.model.codec import decode_event, encode_event
 from unistream.model.elements import Alignment, CheckpointBarrier, SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun
-from unistream.model.snapshot import FileRef, Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
+from unistream.model.snapshot import Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
 
 MODE = "execution.checkpointing.mode"
 UNALIGNED = "execution.checkpointing.unaligned.enabled"

@@ -12,9 +12,9 @@ from msgspec import structs
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
-from unistream.core.graph_check import check
-from unistream.core.placement_check import check_measures, check_profiles, slot_share
-from unistream.core.worker_resources import slot_profile
+from unistream.core.graph import check, check_measures, check_profiles
+from unistream.core.graph.placement_check import slot_share
+from unistream.core.resource import slot_profile
 from unistream.model.graph import JobGraph, JobType, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile

@@ -11,27 +11,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from unistream.base.ids import CheckpointId, LeaderEpoch
-from unistream.core import job_messages as jm
-from unistream.core.checkpoint import CheckpointCoordinator
-from unistream.core.checkpoint_store import CompletedSnapshots
-from unistream.core.execution import ExecutionState
-from unistream.core.job_run import JobRun
-from unistream.core.job_settings import RestorePoint
-from unistream.core.outbox import Outbox
-from unistream.core.sources import Sources
+from unistream.core import contract
+from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots, Sources
+from unistream.core.contract import Outbox, RestorePoint
+from unistream.core.execution import ExecutionState, JobRun
 from unistream.model import messages as msg
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.plan import Place
 from unistream.model.snapshot import TaskSnapshot
 
-INTERVAL = jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL, 0)
+INTERVAL = contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL, 0)
 UP = (
     ExecutionState.SCHEDULED,
     ExecutionState.DEPLOYING,
     ExecutionState.INITIALIZING,
     ExecutionState.RUNNING,
 )
-PAUSE = jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL, 1)
+PAUSE = contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL, 1)
 
 
 class Rig:
@@ -60,7 +56,7 @@ class Rig:
         )
         self.outbox.take()
         self.failures: list[msg.TaskFailure] = []
-        self.all: list[jm.Command] = []
+        self.all: list[contract.Command] = []
 
     def come_up(self) -> None:
         """All tasks of the current attempt start to run."""
@@ -69,7 +65,7 @@ class Rig:
             for state in UP:
                 self.executions.move(execution, state, "test")
 
-    def do(self, action: Callable[[CheckpointCoordinator], msg.TaskFailure | None]) -> list[jm.Command]:
+    def do(self, action: Callable[[CheckpointCoordinator], msg.TaskFailure | None]) -> list[contract.Command]:
         failure = action(self.coordinator)
         self.coordinator.validate()
         if failure is not None:
@@ -82,11 +78,11 @@ class Rig:
     def attempts(self) -> list[msg.AttemptId]:
         return [execution.attempt for execution in self.executions]
 
-    def ready(self, n: int) -> list[jm.Command]:
-        event = jm.DirectoryReady(checkpoint_id=CheckpointId(n), directory=f"chk-{n}", timestamp_ms=0)
+    def ready(self, n: int) -> list[contract.Command]:
+        event = contract.DirectoryReady(checkpoint_id=CheckpointId(n), directory=f"chk-{n}", timestamp_ms=0)
         return self.do(lambda c: c.directory_ready(event))
 
-    def ack(self, n: int, *which: int) -> list[jm.Command]:
+    def ack(self, n: int, *which: int) -> list[contract.Command]:
         commands = []
         for place in which or range(5):
             ack = msg.CheckpointAcked(
@@ -97,27 +93,27 @@ class Rig:
 
     def settle_triggers(self) -> None:
         for command in list(self.all):
-            if isinstance(command, jm.Send) and isinstance(command.message, msg.TriggerCheckpoint):
+            if isinstance(command, contract.Send) and isinstance(command.message, msg.TriggerCheckpoint):
                 token = command.token or 0
                 self.do(lambda c, token=token: c.trigger_settled(token, None))
 
-    def decline(self, n: int, reason: str = "disk full") -> list[jm.Command]:
+    def decline(self, n: int, reason: str = "disk full") -> list[contract.Command]:
         message = msg.CheckpointDeclined(
             attempt=self.attempts[0], checkpoint_id=CheckpointId(n), reason=reason
         )
         return self.do(lambda c: c.declined(message))
 
-    def durable(self, n: int) -> list[jm.Command]:
+    def durable(self, n: int) -> list[contract.Command]:
         return self.do(lambda c: c.manifest_durable(CheckpointId(n)))
 
-    def fail_manifest(self, n: int, **how: bool) -> list[jm.Command]:
-        event = jm.ManifestFailed(checkpoint_id=CheckpointId(n), reason="oops", **how)
+    def fail_manifest(self, n: int, **how: bool) -> list[contract.Command]:
+        event = contract.ManifestFailed(checkpoint_id=CheckpointId(n), reason="oops", **how)
         return self.do(lambda c: c.manifest_failed(event))
 
-    def fire(self, timer: jm.Timer) -> list[jm.Command]:
+    def fire(self, timer: contract.Timer) -> list[contract.Command]:
         return self.do(lambda c: c.interval_elapsed(timer))
 
-    def expire(self, n: int) -> list[jm.Command]:
+    def expire(self, n: int) -> list[contract.Command]:
         return self.do(lambda c: c.expired(CheckpointId(n)))
 
     def ask(
@@ -125,14 +121,14 @@ class Rig:
         kind: SnapshotKind,
         request: str = "r",
         form: SavepointFormat = SavepointFormat.CANONICAL,
-    ) -> list[jm.Command]:
-        event = jm.SnapshotRequested(request=request, kind=kind, format=form)
+    ) -> list[contract.Command]:
+        event = contract.SnapshotRequested(request=request, kind=kind, format=form)
         return self.do(lambda c: c.request(event))
 
-    def start(self) -> list[jm.Command]:
+    def start(self) -> list[contract.Command]:
         return self.do(lambda c: c.activate())
 
-    def complete(self, n: int) -> list[jm.Command]:
+    def complete(self, n: int) -> list[contract.Command]:
         self.ready(n)
         self.ack(n)
         self.settle_triggers()
@@ -143,14 +139,14 @@ class Rig:
         self.all += self.outbox.take()
 
 
-def kinds(commands: list[jm.Command]) -> list[str]:
+def kinds(commands: list[contract.Command]) -> list[str]:
     """Commands in short, without what is only for people."""
     names = []
     for command in commands:
         match command:
-            case jm.Send(message=message):
+            case contract.Send(message=message):
                 names.append(type(message).__name__)
-            case jm.RecordCheckpoint():
+            case contract.RecordCheckpoint():
                 continue
             case _:
                 names.append(type(command).__name__)
@@ -193,7 +189,7 @@ def test_the_phases_come_in_order() -> None:
         ),
     ],
 )
-def test_a_triggered_checkpoint(given: Callable[[Rig], list[jm.Command]], then: list[str]) -> None:
+def test_a_triggered_checkpoint(given: Callable[[Rig], list[contract.Command]], then: list[str]) -> None:
     rig = Rig()
     rig.start()
     rig.ready(1)
@@ -208,7 +204,7 @@ def test_ids_never_repeat_also_after_an_abort_and_a_restart() -> None:
     rig.fire(INTERVAL)
     rig.suspend()
     rig.start()
-    ids = [c.checkpoint_id for c in rig.all if isinstance(c, jm.PrepareDirectory)]
+    ids = [c.checkpoint_id for c in rig.all if isinstance(c, contract.PrepareDirectory)]
     assert ids == [1, 2, 3]
 
 
@@ -224,7 +220,7 @@ def test_a_directory_that_comes_after_the_abort_is_discarded() -> None:
     rig = Rig()
     rig.start()
     rig.expire(1)
-    assert rig.ready(1) == [jm.DiscardSnapshot("chk-1")]
+    assert rig.ready(1) == [contract.DiscardSnapshot("chk-1")]
     assert rig.ready(1) == [], "once"
 
 
@@ -233,7 +229,7 @@ def test_a_snapshot_starts_only_when_every_split_has_arrived_and_holds_back_the_
     source = next(iter(rig.executions)).attempt.vertex
     rig.sources.ready(rig.attempts[0].subtask)
     rig.sources.discovered(source, (msg.Split(id="s-0", data=b""), msg.Split(id="s-1", data=b"")))
-    (assign,) = (c for c in rig.outbox.take() if isinstance(c, jm.Send))
+    (assign,) = (c for c in rig.outbox.take() if isinstance(c, contract.Send))
     rig.start()
     assert kinds(rig.ready(1)) == [], "s-0 may be under way"
     rig.sources.ready(rig.attempts[1].subtask)
@@ -267,14 +263,14 @@ def test_a_task_that_finishes_before_its_trigger_comes_does_not_cost_the_snapsho
     rig.start()
     rig.complete(1)
     rig.ask(kind)
-    trigger = next(c for c in rig.ready(2) if isinstance(c, jm.Send))
+    trigger = next(c for c in rig.ready(2) if isinstance(c, contract.Send))
     token = trigger.token or 0
     source = next(iter(rig.executions))
 
-    def refused() -> list[jm.Command]:
+    def refused() -> list[contract.Command]:
         return rig.do(lambda c: c.trigger_settled(token, "it runs no more", ended=True))
 
-    def finished() -> list[jm.Command]:
+    def finished() -> list[contract.Command]:
         rig.executions.move(source, ExecutionState.FINISHED, "test")
         rig.outbox.take()
         return rig.do(lambda c: c.task_finished(source))
@@ -282,13 +278,13 @@ def test_a_task_that_finishes_before_its_trigger_comes_does_not_cost_the_snapsho
     refused_first = told_first == "that the trigger found nobody"
     told = [*refused(), *finished()] if refused_first else [*finished(), *refused()]
     assert "PrepareDirectory" in kinds(told)
-    assert not [c for c in rig.all if isinstance(c, jm.AnswerRequest)], "its asker still waits"
-    triggered = [c.message for c in rig.ready(3) if isinstance(c, jm.Send)]
+    assert not [c for c in rig.all if isinstance(c, contract.AnswerRequest)], "its asker still waits"
+    triggered = [c.message for c in rig.ready(3) if isinstance(c, contract.Send)]
     assert source.attempt not in {m.attempt for m in triggered if isinstance(m, msg.TriggerCheckpoint)}
     rig.ack(3, 1, 2, 3, 4)
     rig.settle_triggers()
     rig.durable(3)
-    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    [answer] = [c for c in rig.all if isinstance(c, contract.AnswerRequest)]
     assert answer.path == "chk-3"
 
 
@@ -373,7 +369,7 @@ def test_a_failed_savepoint_is_the_askers_alone_unless_a_task_is_to_blame(
     rig.ready(2)
     fail(rig)
     assert bool(rig.failures) == fails_the_job
-    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    [answer] = [c for c in rig.all if isinstance(c, contract.AnswerRequest)]
     assert text in (answer.error or "")
 
 
@@ -405,7 +401,7 @@ def test_what_failed_is_called_as_its_asker_calls_it(kind: SnapshotKind, start: 
     if kind is SnapshotKind.TERMINATE:
         rig.ready(3)
     rig.decline(2)
-    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    [answer] = [c for c in rig.all if isinstance(c, contract.AnswerRequest)]
     assert (answer.error or "").startswith(start)
 
 
@@ -414,7 +410,7 @@ def test_superseded_checkpoints_go_only_when_the_newer_is_durable(retained: int)
     rig = Rig({"execution.checkpointing.num-retained": str(retained)})
     rig.start()
     for n in range(1, 6):
-        gone = [c.directory for c in rig.complete(n) if isinstance(c, jm.DiscardSnapshot)]
+        gone = [c.directory for c in rig.complete(n) if isinstance(c, contract.DiscardSnapshot)]
         assert gone == ([f"chk-{n - retained}"] if n > retained else [])
         rig.fire(INTERVAL)
 
@@ -474,12 +470,12 @@ def test_a_restored_job_goes_on_with_the_next_id_and_keeps_what_the_user_gave() 
     restored.start()
     assert kinds(restored.complete(2)) == ["CheckpointCompleted"] * 5
     restored.fire(INTERVAL)
-    assert restored.complete(3)[-1] == jm.DiscardSnapshot("chk-2")
+    assert restored.complete(3)[-1] == contract.DiscardSnapshot("chk-2")
 
 
 def test_ids_start_behind_what_an_earlier_leader_may_have_written() -> None:
     cluster = Cluster(job_settings=settings(first_checkpoint_id=CheckpointId(8)))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.run_to_end()
     assert min(m.checkpoint_id for m in cluster.stored.values()) == 8
 
@@ -487,7 +483,7 @@ def test_ids_start_behind_what_an_earlier_leader_may_have_written() -> None:
 def test_completion_carries_the_leaders_epoch() -> None:
     rig = Rig()
     rig.start()
-    sent = [c.message for c in rig.complete(1) if isinstance(c, jm.Send)]
+    sent = [c.message for c in rig.complete(1) if isinstance(c, contract.Send)]
     assert {m.epoch for m in sent if isinstance(m, msg.CheckpointCompleted)} == {LeaderEpoch(1)}
 
 
@@ -548,7 +544,7 @@ class CoordinatorRules(RuleBasedStateMachine):
         self.rig.expire(n)
 
     @rule(timer=st.sampled_from([INTERVAL, PAUSE]))
-    def timer(self, timer: jm.Timer) -> None:
+    def timer(self, timer: contract.Timer) -> None:
         self.rig.fire(timer)
 
     @rule(kind=st.sampled_from(SnapshotKind))
@@ -562,40 +558,40 @@ class CoordinatorRules(RuleBasedStateMachine):
 
     @invariant()
     def manifest_only_after_every_ack(self) -> None:
-        for command in self._of(jm.WriteManifest):
+        for command in self._of(contract.WriteManifest):
             n = command.manifest.checkpoint_id
             assert all((n, place) in self.acked for place in range(5))
 
     @invariant()
     def ids_strictly_grow(self) -> None:
-        started = [command.checkpoint_id for command in self._of(jm.PrepareDirectory)]
+        started = [command.checkpoint_id for command in self._of(contract.PrepareDirectory)]
         assert started == sorted(set(started))
 
     @invariant()
     def a_completed_checkpoint_goes_only_after_a_newer_one(self) -> None:
         completed: list[str] = []
         for command in self._of(object):
-            if isinstance(command, jm.RecordCheckpoint) and command.state == "completed":
+            if isinstance(command, contract.RecordCheckpoint) and command.state == "completed":
                 if command.kind is SnapshotKind.CHECKPOINT:
                     completed.append(command.path or "")
-            elif isinstance(command, jm.DiscardSnapshot):
+            elif isinstance(command, contract.DiscardSnapshot):
                 assert command.directory not in completed[-1:], "the newest one was discarded"
 
     @invariant()
     def a_terminal_savepoint_names_a_resumable_one_that_is_durable(self) -> None:
-        durable = {c.path for c in self._of(jm.RecordCheckpoint) if c.state == "completed"}
-        for command in self._of(jm.WriteManifest):
+        durable = {c.path for c in self._of(contract.RecordCheckpoint) if c.state == "completed"}
+        for command in self._of(contract.WriteManifest):
             if command.manifest.kind is SnapshotKind.TERMINATE:
                 assert command.manifest.resumable in durable
 
     @invariant()
     def nothing_is_discarded_twice(self) -> None:
-        discarded = [command.directory for command in self._of(jm.DiscardSnapshot)]
+        discarded = [command.directory for command in self._of(contract.DiscardSnapshot)]
         assert len(discarded) == len(set(discarded))
 
     @invariant()
     def nobody_is_answered_twice(self) -> None:
-        answered = [command.request for command in self._of(jm.AnswerRequest)]
+        answered = [command.request for command in self._of(contract.AnswerRequest)]
         assert len(answered) == len(set(answered))
 
     def _of(self, kind: type) -> list:  # type: ignore[type-arg]

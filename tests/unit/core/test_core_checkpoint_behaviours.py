@@ -13,9 +13,9 @@ import test_core_stop_race as race
 from test_core_checkpoint import INTERVAL, PAUSE, Rig, kinds
 
 from unistream.base.ids import CheckpointId, JobId, OperatorUid, VertexId
-from unistream.core import job_messages as jm
+from unistream.core import contract
+from unistream.core.contract import RestorePoint
 from unistream.core.execution import ExecutionState
-from unistream.core.job_settings import RestorePoint
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import ListHandle, ListMode, OperatorStateHandle, TaskSnapshot
@@ -38,7 +38,7 @@ def test_a_checkpoint_when_a_task_has_finished(config: dict[str, str], started: 
     rig.executions.move(next(iter(rig.executions)), ExecutionState.FINISHED, "test")
     rig.outbox.take()
     assert [kind for kind in kinds(rig.fire(INTERVAL)) if kind == "PrepareDirectory"] == started
-    answers = [c for c in rig.ask(SnapshotKind.SAVEPOINT) if isinstance(c, jm.AnswerRequest)]
+    answers = [c for c in rig.ask(SnapshotKind.SAVEPOINT) if isinstance(c, contract.AnswerRequest)]
     assert [bool(answer.error) for answer in answers] == ([] if started else [True])
     assert len(rig.coordinator.views()[1]) == len(started)
 
@@ -118,7 +118,7 @@ def test_the_pause_counts_from_the_completion() -> None:
     rig.ack(1)
     rig.settle_triggers()
     rig.fire(INTERVAL)
-    [pause] = [c for c in rig.durable(1) if isinstance(c, jm.SetTimer)]
+    [pause] = [c for c in rig.durable(1) if isinstance(c, contract.SetTimer)]
     assert (pause.timer, pause.delay_ms) == (PAUSE, 50)
     assert kinds(rig.fire(INTERVAL)) == [], "the interval is over long since"
     assert "PrepareDirectory" in kinds(rig.fire(PAUSE))
@@ -133,7 +133,7 @@ def test_the_pause_counts_from_the_completion_of_a_savepoint_too() -> None:
     rig.ready(2)
     rig.ack(2)
     rig.settle_triggers()
-    [pause] = [c for c in rig.durable(2) if isinstance(c, jm.SetTimer)]
+    [pause] = [c for c in rig.durable(2) if isinstance(c, contract.SetTimer)]
     assert (pause.timer, pause.delay_ms) == (PAUSE, 50)
 
 
@@ -153,7 +153,7 @@ def test_a_job_that_ends_while_a_snapshot_is_being_started_refuses_it() -> None:
     rig.complete(1)
     rig.ask(SnapshotKind.SAVEPOINT)
     rig.suspend()
-    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    [answer] = [c for c in rig.all if isinstance(c, contract.AnswerRequest)]
     assert "the job was interrupted" in (answer.error or "")
     assert "TriggerCheckpoint" not in kinds(rig.ready(2))
 
@@ -180,7 +180,7 @@ def test_a_completed_savepoint_is_not_the_latest_completed_one_of_an_abort() -> 
     rig.ready(3)
     rig.all.clear()
     rig.decline(3)
-    sent = [c.message for c in rig.all if isinstance(c, jm.Send)]
+    sent = [c.message for c in rig.all if isinstance(c, contract.Send)]
     assert {m.latest_completed for m in sent if isinstance(m, msg.CheckpointAborted)} == {1}
 
 
@@ -188,7 +188,7 @@ def test_a_task_without_state_is_one_without_state() -> None:
     rig = Rig()
     rig.start()
     rig.ready(1)
-    [write] = [c for c in rig.ack(1) if isinstance(c, jm.WriteManifest)]
+    [write] = [c for c in rig.ack(1) if isinstance(c, contract.WriteManifest)]
     assert all(
         task is not None and not task.operators for v in write.manifest.vertices for task in v.subtasks
     )
@@ -203,7 +203,7 @@ def test_readers_that_restart_give_their_splits_back_and_no_others_do() -> None:
     rig.outbox.take()
     rig.sources.reset_readers([rig.attempts[0].subtask])
     rig.sources.ready(rig.attempts[0].subtask)
-    again = [c.message for c in rig.outbox.take() if isinstance(c, jm.Send)]
+    again = [c.message for c in rig.outbox.take() if isinstance(c, contract.Send)]
     assert [[split.id for split in m.splits] for m in again if isinstance(m, msg.AssignSplits)] == [["s-0"]]
 
 
@@ -213,9 +213,9 @@ def test_the_last_checkpoint_and_the_last_savepoint_are_kept() -> None:
     rig.start()
     rig.complete(1)
     rig.fire(INTERVAL)
-    assert jm.DiscardSnapshot("chk-1") in rig.complete(2)
+    assert contract.DiscardSnapshot("chk-1") in rig.complete(2)
     rig.ask(SnapshotKind.SUSPEND)
-    assert jm.DiscardSnapshot("chk-2") not in rig.complete(3), "the last checkpoint of the job itself"
+    assert contract.DiscardSnapshot("chk-2") not in rig.complete(3), "the last checkpoint of the job itself"
     latest = rig.coordinator.completed.latest
     assert latest is not None
     assert (latest.directory, latest.owned, rig.coordinator.completed.count) == ("chk-3", False, 2)
@@ -239,7 +239,7 @@ def test_a_stop_that_fails_when_a_task_has_finished_is_answered() -> None:
     rig = race.stopping()
     race.finish(rig, 0)
     rig.do(lambda c: c.expired(CheckpointId(2)))
-    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    [answer] = [c for c in rig.all if isinstance(c, contract.AnswerRequest)]
     assert "it took longer than" in (answer.error or "")
     assert rig.coordinator.stop is None
     assert len(rig.failures) == 1, "the others stand behind the barrier"
@@ -261,7 +261,7 @@ def test_union_state_beside_tasks_that_are_ending_gives_up_the_snapshot_and_is_n
         snapshot = TaskSnapshot(operators=operators, finished=attempt.index == 0)
         ack = msg.CheckpointAcked(attempt=attempt, checkpoint_id=CheckpointId(2), snapshot=snapshot)
         rig.do(lambda c, ack=ack: c.acked(ack))
-    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    [answer] = [c for c in rig.all if isinstance(c, contract.AnswerRequest)]
     assert "a task was ending" in (answer.error or "")
     assert "UNION_STATE_AND_SOME_TASKS_CALLED_FINISH" in (answer.error or "")
     assert rig.failures == []

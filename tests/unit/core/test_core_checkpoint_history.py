@@ -8,10 +8,10 @@ from test_core_life_regions import recover, running
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
-from unistream.core import job_messages as jm
-from unistream.core.checkpoint_history import SAMPLES_MAX, CheckpointHistory, Sample
-from unistream.core.checkpoint_pending import Pending
-from unistream.core.job_settings import RestorePoint
+from unistream.core import contract
+from unistream.core.checkpoint import Pending, Sample
+from unistream.core.checkpoint.history import SAMPLES_MAX, CheckpointHistory
+from unistream.core.contract import RestorePoint
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked
@@ -248,7 +248,7 @@ def checkpoints(cluster: Cluster) -> CheckpointsInfo:
 
 
 def take(cluster: Cluster) -> None:
-    cluster.fire(jm.TimerKind.CHECKPOINT_INTERVAL)
+    cluster.fire(contract.TimerKind.CHECKPOINT_INTERVAL)
     cluster.settle()
 
 
@@ -288,14 +288,14 @@ def test_a_failover_without_a_checkpoint_restores_nothing() -> None:
 
 def test_a_start_from_a_savepoint_is_a_restore() -> None:
     first = running(job_graph(bounded=False))
-    first.handle(jm.SnapshotRequested(request="r", kind=SnapshotKind.SAVEPOINT))
+    first.handle(contract.SnapshotRequested(request="r", kind=SnapshotKind.SAVEPOINT))
     first.settle()
     path = first.answers["r"].path
     assert path is not None
     restore = RestorePoint(directory=path, manifest=first.stored[path], owned=False)
     second = Cluster(job_graph(bounded=False), settings(EVERY_2_S), restore)
     assert checkpoints(second).restored == 0
-    second.handle(jm.Started())
+    second.handle(contract.Started())
     restored = checkpoints(second).latest_restored
     assert restored is not None
     assert (restored.path, restored.kind) == (path, SnapshotKind.SAVEPOINT)
@@ -306,7 +306,7 @@ def test_figures_outlive_the_job() -> None:
     cluster = running(job_graph(bounded=False))
     take(cluster)
     before = checkpoints(cluster).completed
-    cluster.handle(jm.CancelRequested())
+    cluster.handle(contract.CancelRequested())
     cluster.settle()
     assert cluster.ended is not None
     info = checkpoints(cluster)

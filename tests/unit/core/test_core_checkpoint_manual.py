@@ -7,7 +7,7 @@ from core_cluster import Cluster, job_graph, stages
 from test_core_checkpoint import EVERY_2_S, INTERVAL, Rig, kinds
 
 from unistream.base.ids import CheckpointId
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
@@ -26,20 +26,20 @@ def running(config: dict[str, str] | None = None, schedule: dict[str, str] = EVE
     return rig
 
 
-def take(rig: Rig, *, full: bool = False, request: str = "r") -> list[jm.Command]:
-    event = jm.SnapshotRequested(request=request, kind=SnapshotKind.CHECKPOINT, full=full)
+def take(rig: Rig, *, full: bool = False, request: str = "r") -> list[contract.Command]:
+    event = contract.SnapshotRequested(request=request, kind=SnapshotKind.CHECKPOINT, full=full)
     return rig.do(lambda c: c.request(event))
 
 
 def answers(rig: Rig) -> dict[str, tuple[str | None, str | None]]:
-    return {c.request: (c.path, c.error) for c in rig.all if isinstance(c, jm.AnswerRequest)}
+    return {c.request: (c.path, c.error) for c in rig.all if isinstance(c, contract.AnswerRequest)}
 
 
 def triggers(rig: Rig) -> dict[CheckpointId, set[bool]]:
     """Checkpoint -> whether its tasks were told that it is a full one."""
     found: dict[CheckpointId, set[bool]] = {}
     for command in rig.all:
-        if isinstance(command, jm.Send) and isinstance(command.message, msg.TriggerCheckpoint):
+        if isinstance(command, contract.Send) and isinstance(command.message, msg.TriggerCheckpoint):
             found.setdefault(command.message.checkpoint_id, set()).add(command.message.full)
     return found
 
@@ -57,7 +57,7 @@ def test_it_is_taken_at_once_and_answered_when_it_is_durable(
 ) -> None:
     rig = running(schedule=schedule)
     assert kinds(take(rig, full=full)).count("PrepareDirectory") == 1
-    prepared = [c.kind for c in rig.all if isinstance(c, jm.PrepareDirectory)]
+    prepared = [c.kind for c in rig.all if isinstance(c, contract.PrepareDirectory)]
     assert prepared == [SnapshotKind.CHECKPOINT]
     rig.ready(number)
     assert triggers(rig) == {CheckpointId(number): {full}}
@@ -152,9 +152,9 @@ def test_a_job_that_is_being_stopped_takes_none() -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        pytest.param(jm.SnapshotRequested(request="r", kind=SnapshotKind.CHECKPOINT), id="checkpoint"),
-        pytest.param(jm.SnapshotRequested(request="r", kind=SnapshotKind.TERMINATE), id="drain"),
-        pytest.param(jm.RescaleRequested(request="r", parallelism={SOURCE: 1}), id="rescale"),
+        pytest.param(contract.SnapshotRequested(request="r", kind=SnapshotKind.CHECKPOINT), id="checkpoint"),
+        pytest.param(contract.SnapshotRequested(request="r", kind=SnapshotKind.TERMINATE), id="drain"),
+        pytest.param(contract.RescaleRequested(request="r", parallelism={SOURCE: 1}), id="rescale"),
     ],
 )
 @pytest.mark.parametrize(
@@ -165,10 +165,10 @@ def test_a_job_that_is_being_stopped_takes_none() -> None:
     ],
 )
 def test_who_asks_while_not_all_tasks_run_is_told_whether_they_ever_will(
-    graph: JobGraph, told: str, wish: jm.SnapshotRequested | jm.RescaleRequested
+    graph: JobGraph, told: str, wish: contract.SnapshotRequested | contract.RescaleRequested
 ) -> None:
     cluster = Cluster(graph)
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
     cluster.handle(wish)
     assert told in (cluster.answers["r"].error or "")

@@ -11,9 +11,9 @@ import pytest
 from test_core_checkpoint import INTERVAL, Rig, kinds
 
 from unistream.base.errors import ConfigError
-from unistream.core import job_messages as jm
+from unistream.core import contract
+from unistream.core.contract import RestorePoint
 from unistream.core.execution import ExecutionState
-from unistream.core.job_settings import RestorePoint
 from unistream.model import messages as msg
 from unistream.model.elements import SavepointFormat, SnapshotKind
 
@@ -24,7 +24,7 @@ ABORTED = ["CancelTimer", *["CheckpointAborted"] * 5, "DiscardSnapshot"]
 
 
 def started(rig: Rig) -> list[int]:
-    return [c.checkpoint_id for c in rig.all if isinstance(c, jm.PrepareDirectory)]
+    return [c.checkpoint_id for c in rig.all if isinstance(c, contract.PrepareDirectory)]
 
 
 def trigger(rig: Rig, n: int) -> None:
@@ -84,7 +84,7 @@ def test_five_savepoints_run_at_once_and_complete_in_any_order() -> None:
         trigger(rig, n)
         rig.ack(n)
         rig.durable(n)
-    assert len([c for c in rig.all if isinstance(c, jm.AnswerRequest) and c.path]) == 5
+    assert len([c for c in rig.all if isinstance(c, contract.AnswerRequest) and c.path]) == 5
 
 
 def test_savepoints_wait_where_barriers_overtake_rows() -> None:
@@ -112,7 +112,7 @@ def test_the_abort_of_a_subsumed_checkpoint_names_the_one_that_completed() -> No
     """ "abort carries latest completed id" """
     rig = with_pending(CHECKPOINT)
     rig.ack(2)
-    sent = [c.message for c in rig.durable(2) if isinstance(c, jm.Send)]
+    sent = [c.message for c in rig.durable(2) if isinstance(c, contract.Send)]
     aborts = [(m.checkpoint_id, m.latest_completed) for m in sent if isinstance(m, msg.CheckpointAborted)]
     assert set(aborts) == {(1, 2)}
 
@@ -130,9 +130,9 @@ def test_one_manifest_is_written_at_a_time_the_oldest_first() -> None:
     assert kinds(rig.ack(3)) == []
     assert kinds(rig.ack(1)) == []
     then = rig.durable(2)
-    assert [c.manifest.checkpoint_id for c in then if isinstance(c, jm.WriteManifest)] == [3]
+    assert [c.manifest.checkpoint_id for c in then if isinstance(c, contract.WriteManifest)] == [3]
     assert [
-        c.checkpoint_id for c in rig.all if isinstance(c, jm.RecordCheckpoint) and c.state == "failed"
+        c.checkpoint_id for c in rig.all if isinstance(c, contract.RecordCheckpoint) and c.state == "failed"
     ] == [1]
 
 
@@ -153,7 +153,9 @@ def test_the_next_one_starts_when_the_one_that_was_being_started_is_given_up() -
     rig.start()
     rig.ask(SAVEPOINT)
     assert kinds(rig.expire(1))[-1] == "PrepareDirectory"
-    assert rig.ready(1) == [jm.DiscardSnapshot("chk-1")], "its directory comes too late; nobody is triggered"
+    assert rig.ready(1) == [contract.DiscardSnapshot("chk-1")], (
+        "its directory comes too late; nobody is triggered"
+    )
 
 
 def test_a_task_that_ends_early_ends_all_that_wait_for_it() -> None:
@@ -162,7 +164,9 @@ def test_a_task_that_ends_early_ends_all_that_wait_for_it() -> None:
     execution = next(iter(rig.executions))
     rig.executions.move(execution, ExecutionState.FINISHED, "test")
     rig.do(lambda c: c.task_finished(execution))
-    failed = [c.checkpoint_id for c in rig.all if isinstance(c, jm.RecordCheckpoint) and c.state == "failed"]
+    failed = [
+        c.checkpoint_id for c in rig.all if isinstance(c, contract.RecordCheckpoint) and c.state == "failed"
+    ]
     assert failed == [2, 3], "checkpoint 1 had its acknowledgement already"
 
 
@@ -170,7 +174,9 @@ def test_a_restart_gives_all_up_but_the_one_whose_manifest_is_on_its_way() -> No
     rig = with_pending(CHECKPOINT, SAVEPOINT)
     rig.ack(1)
     rig.suspend()
-    failed = [c.checkpoint_id for c in rig.all if isinstance(c, jm.RecordCheckpoint) and c.state == "failed"]
+    failed = [
+        c.checkpoint_id for c in rig.all if isinstance(c, contract.RecordCheckpoint) and c.state == "failed"
+    ]
     assert failed == [2, 3]
     assert rig.coordinator.is_finalizing
     assert "CheckpointCompleted" in kinds(rig.durable(1))
@@ -195,7 +201,7 @@ def test_both_savepoints_of_a_drain_go_with_one_trigger() -> None:
     triggers = [
         c.message
         for c in rig.all
-        if isinstance(c, jm.Send) and isinstance(c.message, msg.TriggerCheckpoint) and c.message.before
+        if isinstance(c, contract.Send) and isinstance(c.message, msg.TriggerCheckpoint) and c.message.before
     ]
     place = msg.SnapshotPlace(checkpoint_id=2, directory="chk-2")  # type: ignore[arg-type]
     assert [(m.checkpoint_id, m.kind, m.before) for m in triggers] == [(3, SnapshotKind.TERMINATE, place)] * 2
@@ -217,11 +223,13 @@ def test_triggers_manifest_and_history_tell_the_format_that_was_asked_for(
         rig.ack(n)
         rig.durable(n)
     triggers = [
-        c.message for c in rig.all if isinstance(c, jm.Send) and isinstance(c.message, msg.TriggerCheckpoint)
+        c.message
+        for c in rig.all
+        if isinstance(c, contract.Send) and isinstance(c.message, msg.TriggerCheckpoint)
     ]
     assert {m.format for m in triggers if m.checkpoint_id == 1} == {SavepointFormat.CANONICAL}
     assert {(m.checkpoint_id, m.format) for m in triggers if m.checkpoint_id > 1} == {(numbers[-1], form)}
-    written = [c.manifest for c in rig.all if isinstance(c, jm.WriteManifest)]
+    written = [c.manifest for c in rig.all if isinstance(c, contract.WriteManifest)]
     assert [m.savepoint_format for m in written] == [SavepointFormat.CANONICAL, *[form] * len(numbers)]
     known = rig.coordinator.history.info((), {}, 0, 0).latest
     assert [figures.format for figures in known if figures.kind.is_savepoint] == [form] * len(numbers)
@@ -230,15 +238,17 @@ def test_triggers_manifest_and_history_tell_the_format_that_was_asked_for(
 def test_the_terminal_manifest_waits_for_the_resumable_one_and_names_it() -> None:
     rig = draining()
     assert kinds(rig.ack(3)) == [], "all have acknowledged the terminal one first"
-    [first] = [c.manifest for c in rig.ack(2) if isinstance(c, jm.WriteManifest)]
+    [first] = [c.manifest for c in rig.ack(2) if isinstance(c, contract.WriteManifest)]
     assert (first.checkpoint_id, first.kind, first.resumes_after, first.restores_as) == (2, SAVEPOINT, 3, 3)
     between = rig.durable(2)
-    assert not any(isinstance(c, jm.RecordCheckpoint) for c in between), "alone it is of no use to anybody"
-    [second] = [c.manifest for c in between if isinstance(c, jm.WriteManifest)]
+    assert not any(isinstance(c, contract.RecordCheckpoint) for c in between), (
+        "alone it is of no use to anybody"
+    )
+    [second] = [c.manifest for c in between if isinstance(c, contract.WriteManifest)]
     assert (second.kind, second.resumable, second.restores_as) == (SnapshotKind.TERMINATE, "chk-2", 3)
     assert kinds(rig.durable(3)) == ["CheckpointCompleted"] * 5, "nothing is discarded but by retention"
     rig.do(lambda c: c.answer_stop())
-    assert rig.all[-1] == jm.AnswerRequest(request="drain", path="chk-3")
+    assert rig.all[-1] == contract.AnswerRequest(request="drain", path="chk-3")
 
 
 @pytest.mark.parametrize(
@@ -270,15 +280,15 @@ def test_the_terminal_manifest_waits_for_the_resumable_one_and_names_it() -> Non
 def test_a_drain_that_fails_leaves_nothing(spoil: Callable[[Rig], object], discarded: list[str]) -> None:
     rig = draining()
     spoil(rig)
-    assert [c.directory for c in rig.all if isinstance(c, jm.DiscardSnapshot)] == discarded
-    records = [(c.checkpoint_id, c.state) for c in rig.all if isinstance(c, jm.RecordCheckpoint)]
+    assert [c.directory for c in rig.all if isinstance(c, contract.DiscardSnapshot)] == discarded
+    records = [(c.checkpoint_id, c.state) for c in rig.all if isinstance(c, contract.RecordCheckpoint)]
     assert sorted(r for r in records if r[1] != "triggered") == [
         (1, "completed"),
         (2, "failed"),
         (3, "failed"),
     ]
     assert len(rig.failures) == 1, "tasks stand behind the barrier, so the job restarts"
-    [answer] = [c for c in rig.all if isinstance(c, jm.AnswerRequest)]
+    [answer] = [c for c in rig.all if isinstance(c, contract.AnswerRequest)]
     assert (answer.request, answer.path) == ("drain", None)
     assert rig.coordinator.stop is None
     assert not rig.coordinator.is_stopping
@@ -306,13 +316,16 @@ def test_a_restart_while_a_drain_is_being_started_leaves_nothing(ready: tuple[in
     rig.suspend()
     for n in (2, 3):
         rig.ready(n)  # what was still being named
-    assert sorted(c.directory for c in rig.all if isinstance(c, jm.DiscardSnapshot)) == ["chk-2", "chk-3"]
-    assert [c.error is None for c in rig.all if isinstance(c, jm.AnswerRequest)] == [False]
+    assert sorted(c.directory for c in rig.all if isinstance(c, contract.DiscardSnapshot)) == [
+        "chk-2",
+        "chk-3",
+    ]
+    assert [c.error is None for c in rig.all if isinstance(c, contract.AnswerRequest)] == [False]
 
 
 def test_a_job_that_goes_on_from_a_resumable_savepoint_counts_on_behind_the_terminal_one() -> None:
     rig = draining()
-    [manifest] = [c.manifest for c in rig.ack(2) if isinstance(c, jm.WriteManifest)]
+    [manifest] = [c.manifest for c in rig.ack(2) if isinstance(c, contract.WriteManifest)]
     again = Rig(restore=RestorePoint(directory="mine", manifest=manifest, owned=False))
     again.start()
     assert started(again) == [4]

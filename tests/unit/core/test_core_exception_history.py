@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from unistream.base.ids import AttemptId, JobId, SubtaskId, VertexId
-from unistream.core.exception_history import (
-    CONCURRENT_MAX,
-    AttemptsHistory,
-    ExceptionEntry,
-    ExceptionHistory,
-    PastAttempt,
-)
+from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
+from unistream.core.job.exception_history import CONCURRENT_MAX
 from unistream.model.messages import TaskFailure
 
 

@@ -6,7 +6,7 @@ import pytest
 from core_graphs import UNBOUNDED, edges, job_of, line
 
 from unistream.base.errors import ConfigError
-from unistream.core.exchange_modes import why_no_checkpoints
+from unistream.core.graph import why_no_checkpoints
 from unistream.model.graph import JobType, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile

@@ -10,9 +10,8 @@ import pytest
 from core_graphs import BOUNDED, edges, job_of, line, node, resolved
 
 from unistream.base.ids import SubtaskId
-from unistream.core.execution_graph import execution_graph
-from unistream.core.explain import explain
-from unistream.core.plan_json import plan_json
+from unistream.core.graph import explain, plan_json
+from unistream.core.graph.execution_graph import execution_graph
 from unistream.model.graph import Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.stream_graph import ChainingStrategy, StreamGraph

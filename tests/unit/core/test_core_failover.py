@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from unistream.base.config import FAILOVER_STRATEGY
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
-from unistream.core.execution import ExecutionState
-from unistream.core.failover import RestartAll, RestartPipelinedRegion, create_failover
-from unistream.core.regions import build_regions
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.execution import ExecutionState, create_failover
+from unistream.core.execution.failover import RestartAll, RestartPipelinedRegion
+from unistream.core.graph import Link, Pattern, Topology, build_regions
 from unistream.model.partition_type import PartitionType
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from core_flink_cases import PlayedJob, load, partition_of, subtask_of, topology_of
 
-from unistream.core.execution import ExecutionState
-from unistream.core.failover import create_failover
-from unistream.core.regions import build_regions
+from unistream.core.execution import ExecutionState, create_failover
+from unistream.core.graph import build_regions
 
 CASES = load("failover.json")["cases"]
 

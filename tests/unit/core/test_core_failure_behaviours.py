@@ -11,10 +11,8 @@ import pytest
 from core_cluster import EVERY_2_S, Cluster, Task, pipelines, settings, stages
 
 from unistream.base.ids import AttemptId, JobId, PartitionId, SubtaskId, VertexId
-from unistream.core import job_messages as jm
-from unistream.core.execution import ExecutionState
-from unistream.core.job_run import JobRun
-from unistream.core.scheduling_strategy import Bulks, SchedulingStrategy
+from unistream.core import contract
+from unistream.core.execution import Bulks, ExecutionState, JobRun, SchedulingStrategy
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
@@ -29,7 +27,7 @@ FIXED = {
 
 def running(graph: JobGraph, config: dict[str, str] | None = None) -> Cluster:
     cluster = Cluster(graph, settings(EVERY_2_S | FIXED | (config or {})))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle()
     return cluster
 
@@ -43,8 +41,8 @@ def restarted(cluster: Cluster) -> set[str]:
 
 def recover(cluster: Cluster) -> None:
     cluster.settle()
-    while cluster.timers_of(jm.TimerKind.RESTART_DELAY):
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+    while cluster.timers_of(contract.TimerKind.RESTART_DELAY):
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.settle()
 
 
@@ -73,22 +71,22 @@ def end_by(cluster: Cluster, how: str) -> None:
         case "fail":
             cluster.fail(cluster.task("map1", 1), recoverable=False)
         case "cancel":
-            cluster.handle(jm.CancelRequested())
+            cluster.handle(contract.CancelRequested())
         case "suspend":  # the master goes, and what runs must not come back under it
             failure = msg.TaskFailure(kind="ClusterShutdown", message="the end", recoverable=False)
             vertex = cluster.graph.vertices[0].id
-            cluster.handle(jm.DiscoveryFailed(vertex=vertex, failure=failure))
+            cluster.handle(contract.DiscoveryFailed(vertex=vertex, failure=failure))
 
 
 @pytest.mark.parametrize("how", ["fail", "cancel", "suspend"])
 def test_all_outstanding_delayed_restarts_become_void(how: str) -> None:
     cluster = running(pipelines())
     cluster.fail(cluster.task("map0", 0))
-    (restart,) = cluster.timers_of(jm.TimerKind.RESTART_DELAY)
+    (restart,) = cluster.timers_of(contract.TimerKind.RESTART_DELAY)
     end_by(cluster, how)
     assert restart not in cluster.timers, "it is called off"
     deployed = len(cluster.sent(msg.DeployTask))
-    cluster.handle(jm.TimerFired(restart))  # it was on its way already
+    cluster.handle(contract.TimerFired(restart))  # it was on its way already
     cluster.settle()
     assert cluster.ended is not None
     assert cluster.ended.state == ("CANCELED" if how == "cancel" else "FAILED")
@@ -99,11 +97,11 @@ def test_all_outstanding_delayed_restarts_become_void(how: str) -> None:
 @pytest.mark.parametrize("how", ["fail", "cancel", "suspend"])
 def test_all_outstanding_delayed_deployments_become_void(how: str) -> None:
     cluster = Cluster(pipelines(), settings(FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     wanted = dict(cluster.wanted)
     assert wanted, "nothing can be deployed before there are slots"
     if how == "fail":
-        refused = jm.SlotsUnfulfillable(requests=tuple(wanted)[:1], reason="too big", permanent=True)
+        refused = contract.SlotsUnfulfillable(requests=tuple(wanted)[:1], reason="too big", permanent=True)
         cluster.handle(refused)
     else:
         end_by(cluster, how)
@@ -113,7 +111,7 @@ def test_all_outstanding_delayed_deployments_become_void(how: str) -> None:
     cluster.settle()
     assert cluster.ended is not None
     assert cluster.sent(msg.DeployTask) == []
-    assert cluster.timers_of(jm.TimerKind.SLOT_REQUEST) == []
+    assert cluster.timers_of(contract.TimerKind.SLOT_REQUEST) == []
 
 
 # --- "pending checkpoints are aborted when tasks are restarted, not counted as failed" ----------------
@@ -122,7 +120,7 @@ def test_all_outstanding_delayed_deployments_become_void(how: str) -> None:
 def test_pending_checkpoints_are_aborted_when_tasks_are_restarted_not_counted_as_failed() -> None:
     cluster = running(pipelines(), {"execution.checkpointing.tolerable-failed-checkpoints": "0"})
     for _ in range(3):
-        cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+        cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
         while not any(task.to_ack for task in cluster.tasks.values()):
             cluster.enabled()[0][1]()
         (pending,) = cluster.machine.view().in_progress
@@ -142,7 +140,7 @@ def test_pending_checkpoints_are_aborted_when_tasks_are_restarted_not_counted_as
 def test_latest_completed_checkpoint_is_restored_to_exactly_the_restarted_vertices() -> None:
     cluster = running(pipelines())
     for _ in range(2):
-        cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+        cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
         cluster.settle()
     latest = max(m.checkpoint_id for m in cluster.stored.values())
     before = len(cluster.sent(msg.DeployTask))
@@ -160,24 +158,24 @@ def test_latest_completed_checkpoint_is_restored_to_exactly_the_restarted_vertic
 def test_a_slot_allocation_timeout_is_a_failure_of_the_vertex_and_goes_through_the_restart_strategy() -> None:
     once = {"restart-strategy.fixed-delay.attempts": "1", "slot.request.timeout": "3 s"}
     cluster = Cluster(pipelines(1), settings(EVERY_2_S | FIXED | once))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()  # for the first of the two regions
     cluster.settle_without("grant")
     deployed = {m.deployment.attempt.index for m in cluster.sent(msg.DeployTask)}  # type: ignore[union-attr]
     assert deployed == {0}
 
-    cluster.fire(jm.TimerKind.SLOT_REQUEST)
+    cluster.fire(contract.TimerKind.SLOT_REQUEST)
     assert cluster.state == "RESTARTING"
-    (told,) = cluster.of(jm.RecordException)
-    assert isinstance(told, jm.RecordException)
+    (told,) = cluster.of(contract.RecordException)
+    assert isinstance(told, contract.RecordException)
     assert told.failure.kind == "NoResourceAvailable"
     assert told.attempt is not None
     assert told.attempt.index == 1
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle_without("grant")
     assert restarted(cluster) == region(0, 1), "what has its slot goes on"
 
-    cluster.fire(jm.TimerKind.SLOT_REQUEST)
+    cluster.fire(contract.TimerKind.SLOT_REQUEST)
     cluster.settle_without("grant")
     assert cluster.ended is not None
     assert cluster.ended.state == "FAILED"
@@ -249,7 +247,7 @@ def test_a_vertex_is_created_anew_before_the_strategy_restarts_tasks() -> None:
 
 def test_deployment_waits_for_the_registration_of_all_produced_partitions() -> None:
     cluster = Cluster(stages(), settings(FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     until(cluster, "source")
     while len(cluster.finished) < 2:
         assert not any(t.deployment.vertex.name == "count" for t in cluster.tasks.values())
@@ -259,13 +257,13 @@ def test_deployment_waits_for_the_registration_of_all_produced_partitions() -> N
 
 def test_a_deployment_that_fails_or_is_not_answered_in_time_is_a_task_failure() -> None:
     cluster = Cluster(stages(), settings(FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
     cluster.grant()
     worker = next(name for name, mail in cluster.mail.items() if mail)
     cluster.drop(worker)
     assert cluster.state == "CREATED", "the worker may be lost, and then that is the cause"
-    cluster.fire(jm.TimerKind.UNDELIVERED)
+    cluster.fire(contract.TimerKind.UNDELIVERED)
     assert cluster.state == "RESTARTING"
     cluster.run_to_end()
     assert cluster.ended is not None
@@ -275,7 +273,7 @@ def test_a_deployment_that_fails_or_is_not_answered_in_time_is_a_task_failure() 
 
 def test_partitions_registered_too_late_are_released() -> None:
     cluster = Cluster(stages(), settings(FIXED | {"jobmanager.execution.failover-strategy": "full"}))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     bring_up(cluster)
     late, failing = cluster.task("source", 0), cluster.task("source", 1)
     worker = cluster.where[late.attempt]
@@ -295,15 +293,15 @@ def test_partitions_registered_too_late_are_released() -> None:
 
 def test_no_checkpoint_is_triggered_while_a_running_task_has_a_blocking_output() -> None:
     cluster = Cluster(stages(), settings(EVERY_2_S | FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     bring_up(cluster)
     assert {t.state for t in cluster.tasks.values()} == {"RUNNING"}
-    assert cluster.timers_of(jm.TimerKind.CHECKPOINT_INTERVAL) == []
-    cluster.handle(jm.SnapshotRequested(request="sp", kind=SnapshotKind.SAVEPOINT))
+    assert cluster.timers_of(contract.TimerKind.CHECKPOINT_INTERVAL) == []
+    cluster.handle(contract.SnapshotRequested(request="sp", kind=SnapshotKind.SAVEPOINT))
     assert cluster.answers["sp"].error is not None
     cluster.run_to_end()
     assert cluster.sent(msg.TriggerCheckpoint) == []
-    assert cluster.of(jm.PrepareDirectory) == []
+    assert cluster.of(contract.PrepareDirectory) == []
 
 
 # --- "a consumer failing with a PartitionException marks that single partition as unavailable for this
@@ -319,7 +317,7 @@ def reader_of(cluster: Cluster, index: int) -> tuple[Task, PartitionId]:
 
 def test_a_partition_that_was_not_found_is_marked_for_this_decision_only() -> None:
     cluster = Cluster(pipelines(1, bounded=True, partition=PartitionType.BLOCKING), settings(FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     while len([t for t in cluster.tasks.values() if t.deployment.vertex.name == "map0"]) < 2:
         cluster.enabled()[0][1]()
     reader, lost = reader_of(cluster, 1)
@@ -341,7 +339,7 @@ def test_a_partition_that_was_not_found_is_marked_for_this_decision_only() -> No
 def recover_until(cluster: Cluster, vertex: str, index: int) -> None:
     """Lets the restart happen until that task is there again; it does not end."""
     cluster.settle_without("finish map0/1")
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     while not any(
         t.deployment.vertex.name == vertex and t.attempt.index == index for t in cluster.tasks.values()
     ):

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 import pytest
 
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
-from unistream.core.execution import ExecutionState
-from unistream.core.failover import FailoverView, RestartPipelinedRegion
-from unistream.core.failure_handler import FailureDecision, FailureHandler
-from unistream.core.regions import build_regions
-from unistream.core.restart_backoff import ExponentialDelay, FixedDelay, NoRestart, RestartBackoff
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.contract import RestartBackoff
+from unistream.core.execution import ExecutionState, FailureDecision, FailureHandler
+from unistream.core.execution.failover import FailoverView, RestartPipelinedRegion
+from unistream.core.execution.restart_backoff import ExponentialDelay, FixedDelay, NoRestart
+from unistream.core.graph import Link, Pattern, Topology, build_regions
 from unistream.model.messages import TaskFailure
 from unistream.model.partition_type import PartitionType
 

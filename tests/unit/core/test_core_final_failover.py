@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_cluster import EVERY_2_S, Cluster, settings
 
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.model import messages as msg
 
 FIXED = {
@@ -28,10 +28,10 @@ def test_a_finished_task_comes_back_as_the_last_checkpoint_has_it(
     until: str, checkpoints: int, finished: bool
 ) -> None:
     cluster = Cluster(None, settings(EVERY_2_S | FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle_without(until)
     for _ in range(checkpoints):
-        cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+        cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
         cluster.settle_without(until)
     running = {task.deployment.vertex.name for task in cluster.tasks.values()}
     assert running == {"count", "sink"} | ({"source"} if until != COUNT_ENDS else set())
@@ -41,7 +41,7 @@ def test_a_finished_task_comes_back_as_the_last_checkpoint_has_it(
     before = len(cluster.sent(msg.DeployTask))
     cluster.fail(cluster.task("sink", 0))
     cluster.settle()
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle_without(COUNT_ENDS)
     again = [m.deployment for m in cluster.sent(msg.DeployTask)[before:]]  # type: ignore[union-attr]
     assert {(d.vertex.name, d.restore.checkpoint_id) for d in again if d.restore is not None} == {
@@ -50,4 +50,4 @@ def test_a_finished_task_comes_back_as_the_last_checkpoint_has_it(
     assert {d.restore.finished for d in again if d.restore and d.vertex.name == "source"} == {finished}
     assert {d.restore.finished for d in again if d.restore and d.vertex.name != "source"} == {False}
     cluster.run_to_end()
-    assert cluster.ended == jm.JobEnded(state="FINISHED")
+    assert cluster.ended == contract.JobEnded(state="FINISHED")

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
-from unistream.core.watermark import CombinedWatermark, Signal, StatusWatermarkValve
+from unistream.core.task import CombinedWatermark, Signal, StatusWatermarkValve
 from unistream.model.elements import Watermark, WatermarkStatus
 
 Machine = StatusWatermarkValve | CombinedWatermark

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from core_cluster import EVERY_2_S, Cluster, job_graph, settings
 
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 
@@ -43,17 +43,17 @@ class Script:
         cluster = self.cluster
         match line.split():
             case ["start"]:
-                cluster.handle(jm.Started())
+                cluster.handle(contract.Started())
             case ["stop"]:
-                cluster.handle(jm.SnapshotRequested(request="stop", kind=SnapshotKind.TERMINATE))
+                cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.TERMINATE))
             case ["settle"]:
                 cluster.settle()
             case ["settle", "except", *rest]:
                 while actions := [a for a in cluster.enabled() if not a[0].startswith(" ".join(rest))]:
                     actions[0][1]()
             case ["fire", first, second, *id_]:
-                kind = jm.TimerKind(f"{first} {second}")
-                cluster.fire(jm.Timer(kind, int(id_[0])) if id_ else kind)
+                kind = contract.TimerKind(f"{first} {second}")
+                cluster.fire(contract.Timer(kind, int(id_[0])) if id_ else kind)
             case ["lose", worker]:
                 cluster.lose(worker)
             case ["lose-ack", number, task]:
@@ -62,39 +62,39 @@ class Script:
             case _:
                 raise AssertionError(f"not a step: {line}")
 
-    def _text(self, command: jm.Command) -> str | None:  # noqa: C901
+    def _text(self, command: contract.Command) -> str | None:  # noqa: C901
         match command:
-            case jm.Send(task_manager=worker, message=msg.DeployTask(deployment=deployment)):
+            case contract.Send(task_manager=worker, message=msg.DeployTask(deployment=deployment)):
                 restore = f" from {deployment.restore.root}" if deployment.restore else ""
                 return f"{worker} <- Deploy {self._name(deployment.attempt)}{restore}"
-            case jm.Send(task_manager=worker, message=msg.AssignSplits() as message):
+            case contract.Send(task_manager=worker, message=msg.AssignSplits() as message):
                 splits = " ".join(split.id for split in message.splits)
                 return f"{worker} <- AssignSplits {self._name(message.attempt)}: {splits}"
-            case jm.Send(task_manager=worker, message=msg.CancelTask(attempt=attempt)):
+            case contract.Send(task_manager=worker, message=msg.CancelTask(attempt=attempt)):
                 return f"{worker} <- Cancel {self._name(attempt)}"
-            case jm.Send(task_manager=worker, message=message):
+            case contract.Send(task_manager=worker, message=message):
                 assert not isinstance(message, msg.DeployTask | msg.ReleaseTaskManager)
                 number = getattr(message, "checkpoint_id", "")
                 return f"{worker} <- {type(message).__name__} {number} {self._name(message.attempt)}"
-            case jm.RequestSlots(requests=requests):
+            case contract.RequestSlots(requests=requests):
                 return f"RequestSlots {' '.join(request.key for request in requests)}"
-            case jm.SetTimer(timer=timer, delay_ms=delay_ms):
+            case contract.SetTimer(timer=timer, delay_ms=delay_ms):
                 return f"SetTimer {timer.kind.value} {timer.id or ''}".rstrip() + f" in {delay_ms} ms"
-            case jm.PrepareDirectory(checkpoint_id=number, kind=kind):
+            case contract.PrepareDirectory(checkpoint_id=number, kind=kind):
                 return f"PrepareDirectory {number} {kind.value}"
-            case jm.WriteManifest(directory=directory):
+            case contract.WriteManifest(directory=directory):
                 return f"WriteManifest {directory}"
-            case jm.DiscardSnapshot(directory, sweep=jm.Sweep(beside, before)):
+            case contract.DiscardSnapshot(directory, sweep=contract.Sweep(beside, before)):
                 return f"Discard {directory or 'nothing'}, then sweep beside {beside} before {before}"
-            case jm.DiscardSnapshot(directory):
+            case contract.DiscardSnapshot(directory):
                 return f"Discard {directory}"
-            case jm.RecordJobState(state=state, restarts=restarts):
+            case contract.RecordJobState(state=state, restarts=restarts):
                 return f"job {state} after {restarts} restart(s)"
-            case jm.RecordCheckpoint(checkpoint_id=number, state=state, reason=reason):
+            case contract.RecordCheckpoint(checkpoint_id=number, state=state, reason=reason):
                 return f"checkpoint {number} {state}" + (f": {reason}" if reason else "")
-            case jm.AnswerRequest(request=request, path=path, error=error):
+            case contract.AnswerRequest(request=request, path=path, error=error):
                 return f"answer {request}: {path or error}"
-            case jm.JobEnded(state=state):
+            case contract.JobEnded(state=state):
                 return f"job has ended: {state}"
         return None
 

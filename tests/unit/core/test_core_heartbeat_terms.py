@@ -6,7 +6,7 @@ import pytest
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.core.heartbeat_terms import HeartbeatTerms, heartbeat_terms
+from unistream.core.resource import HeartbeatTerms, heartbeat_terms
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from core_cluster import EVERY_2_S, Cluster, job_graph, settings
 
 from unistream.base.errors import ConfigError, ProtocolError
-from unistream.core import job_messages as jm
-from unistream.core.job_machine import JobMachine, RestorePoint
+from unistream.core import contract
+from unistream.core.contract.settings import RestorePoint
+from unistream.core.job import JobMachine
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 
@@ -20,7 +21,7 @@ STREAM = {"bounded": False}
 def running(config: dict[str, str] | None = None, **graph: object) -> Cluster:
     """A job whose tasks all run and whose first checkpoint (if any) is complete."""
     cluster = Cluster(job_graph(**graph), settings(config))  # type: ignore[arg-type]
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle()
     return cluster
 
@@ -28,21 +29,21 @@ def running(config: dict[str, str] | None = None, **graph: object) -> Cluster:
 def test_a_bounded_job_finishes_after_a_checkpoint_behind_its_end_of_data() -> None:
     cluster = running()
     cluster.run_to_end()
-    assert cluster.ended == jm.JobEnded(state="FINISHED")
-    states = [c.state for c in cluster.commands if isinstance(c, jm.RecordJobState)]
+    assert cluster.ended == contract.JobEnded(state="FINISHED")
+    states = [c.state for c in cluster.commands if isinstance(c, contract.RecordJobState)]
     assert states == ["CREATED", "RUNNING", "FINISHED"]
     assert cluster.machine.view().checkpoints_completed >= 1
 
 
 def test_without_checkpointing_a_bounded_job_finishes_without_a_checkpoint() -> None:
     cluster = running({})
-    assert cluster.ended == jm.JobEnded(state="FINISHED")
-    assert cluster.of(jm.PrepareDirectory) == []
+    assert cluster.ended == contract.JobEnded(state="FINISHED")
+    assert cluster.of(contract.PrepareDirectory) == []
 
 
 def test_nothing_is_deployed_before_every_slot_is_there() -> None:
     cluster = Cluster()
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
     assert cluster.sent(msg.DeployTask) == []
     cluster.grant()
@@ -60,14 +61,14 @@ def test_subtask_i_of_every_vertex_shares_slot_i() -> None:
 def test_the_first_checkpoint_follows_at_once_when_all_run() -> None:
     cluster = running(**STREAM)
     assert list(cluster.stored) == ["chk-1"]
-    assert cluster.timers.keys() == {jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL)}
+    assert cluster.timers.keys() == {contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL)}
 
 
 def test_a_missing_slot_fails_the_job_with_the_number_of_missing_slots() -> None:
     cluster = Cluster(job_settings=settings({"slot.request.timeout": "1 s"}))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
-    cluster.fire(jm.Timer(jm.TimerKind.SLOT_REQUEST))
+    cluster.fire(contract.Timer(contract.TimerKind.SLOT_REQUEST))
     assert cluster.ended is not None
     assert cluster.ended.state == "FAILED"
     assert cluster.ended.failure is not None
@@ -81,7 +82,7 @@ def test_a_failure_restarts_everything_from_the_latest_checkpoint_with_the_next_
     assert cluster.state == "RESTARTING"
     cluster.settle()
     assert cluster.tasks == {}
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     deployed = [m.deployment for m in cluster.sent(msg.DeployTask)[before:]]
     assert {d.attempt.attempt for d in deployed} == {1}
     assert {d.restore.checkpoint_id for d in deployed if d.restore} == {1}
@@ -94,7 +95,7 @@ def test_a_failure_restarts_everything_from_the_latest_checkpoint_with_the_next_
 def test_the_restart_waits_for_every_task_to_end() -> None:
     cluster = running(**STREAM)
     cluster.fail(cluster.task("sink", 0))
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     assert cluster.state == "RESTARTING"
     assert len(cluster.tasks) == 4
     cluster.settle()
@@ -109,7 +110,7 @@ def test_a_lost_worker_ends_its_tasks_also_while_they_are_cancelled() -> None:
     cluster.lose(second)
     assert cluster.tasks == {}
     assert set(cluster.wanted) == {"default/0:2", "default/1:2"}
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle()
     assert cluster.state == "RUNNING"
     assert cluster.machine.view().restarts == 1
@@ -126,7 +127,7 @@ def test_an_unrecoverable_failure_fails_the_job_without_a_restart() -> None:
 
 def test_without_checkpointing_the_first_failure_fails_the_job() -> None:
     cluster = Cluster(job_graph(bounded=False), settings({}))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle()
     cluster.fail(cluster.task("source", 0))
     cluster.settle()
@@ -142,7 +143,7 @@ def test_fixed_delay_allows_as_many_restarts_as_it_says() -> None:
     for _ in range(2):
         cluster.fail(cluster.task("count", 0))
         cluster.settle()
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.settle()
     assert cluster.state == "RUNNING"
     cluster.fail(cluster.task("count", 0))
@@ -160,27 +161,27 @@ def test_failures_of_one_failover_count_once() -> None:
 
 def test_cancel_ends_every_task_and_then_the_job() -> None:
     cluster = running(**STREAM)
-    cluster.handle(jm.CancelRequested())
+    cluster.handle(contract.CancelRequested())
     assert cluster.state == "CANCELLING"
     cluster.settle()
-    assert cluster.ended == jm.JobEnded(state="CANCELED")
+    assert cluster.ended == contract.JobEnded(state="CANCELED")
     assert cluster.discarded == ["chk-1"]
 
 
 def test_cancel_before_any_slot_is_there() -> None:
     cluster = Cluster()
-    cluster.handle(jm.Started())
-    cluster.handle(jm.CancelRequested())
-    assert cluster.ended == jm.JobEnded(state="CANCELED")
-    assert cluster.of(jm.ReleaseSlots) == [jm.ReleaseSlots()]
+    cluster.handle(contract.Started())
+    cluster.handle(contract.CancelRequested())
+    assert cluster.ended == contract.JobEnded(state="CANCELED")
+    assert cluster.of(contract.ReleaseSlots) == [contract.ReleaseSlots()]
 
 
 def test_cancel_during_the_restart_delay() -> None:
     cluster = running(**STREAM)
     cluster.fail(cluster.task("source", 0))
     cluster.settle()
-    cluster.handle(jm.CancelRequested())
-    assert cluster.ended == jm.JobEnded(state="CANCELED")
+    cluster.handle(contract.CancelRequested())
+    assert cluster.ended == contract.JobEnded(state="CANCELED")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_retention_after_cancel(retention: str, kept: bool) -> None:
     cluster = running(
         EVERY_2_S | {"execution.checkpointing.externalized-checkpoint-retention": retention}, **STREAM
     )
-    cluster.handle(jm.CancelRequested())
+    cluster.handle(contract.CancelRequested())
     cluster.settle()
     assert (cluster.discarded == []) is kept
 
@@ -205,7 +206,7 @@ def test_messages_of_an_old_attempt_are_ignored() -> None:
     old = cluster.task("count", 0)
     cluster.fail(cluster.task("source", 0))
     cluster.settle()
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle()
     failure = msg.TaskFailure(kind="Late", message="late")
     assert cluster.handle(msg.TaskStateChanged(attempt=old.attempt, state="FAILED", failure=failure)) == []
@@ -224,16 +225,16 @@ def test_a_worker_cannot_report_a_state_that_is_the_masters_own() -> None:
 
 def test_a_refused_deployment_fails_over_and_is_not_waited_for() -> None:
     cluster = Cluster(job_graph(bounded=False))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
     cluster.grant()
-    deploy = next(c for c in cluster.commands if isinstance(c, jm.Send) and c.token)
+    deploy = next(c for c in cluster.commands if isinstance(c, contract.Send) and c.token)
     cluster.mail[deploy.task_manager].remove(deploy)
-    cluster.handle(jm.Undelivered(token=deploy.token or 0, reason="no slot", refused=True))
+    cluster.handle(contract.Undelivered(token=deploy.token or 0, reason="no slot", refused=True))
     assert cluster.state == "RESTARTING"
     assert cluster.machine.view().attempts[0].state == "FAILED"
     cluster.settle()
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     assert cluster.released == ["default/0"], "the worker may know nothing of that lease any more"
     assert list(cluster.wanted) == ["default/0:2"]
     cluster.settle()
@@ -248,19 +249,19 @@ def test_tasks_that_do_not_end_lose_their_worker() -> None:
             cluster.drop(worker)  # no cancel ever arrives, though it is sent three times
     assert len(cluster.tasks) == 4
     assert len(cluster.sent(msg.CancelTask)) == 4 * 3
-    cluster.fire(jm.Timer(jm.TimerKind.CANCELLATION))
+    cluster.fire(contract.Timer(contract.TimerKind.CANCELLATION))
     assert {m.task_manager for m in cluster.sent(msg.ReleaseTaskManager)} == set(cluster.mail)
 
 
 def test_a_completion_that_cannot_be_delivered_fails_the_task() -> None:
     cluster = Cluster(job_graph(bounded=False))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     while not cluster.sent(msg.CheckpointCompleted):
         cluster.enabled()[0][1]()
     worker = cluster.sent_to(msg.CheckpointCompleted)[0]
     while any(isinstance(send.message, msg.CheckpointCompleted) for send in cluster.mail[worker]):
         cluster.drop(worker)
-    cluster.fire(jm.TimerKind.UNDELIVERED)
+    cluster.fire(contract.TimerKind.UNDELIVERED)
     assert cluster.state == "RESTARTING"
     assert "could not be told of checkpoint 1" in cluster.machine.view().failure.message  # type: ignore[union-attr]
 
@@ -269,7 +270,7 @@ def test_a_completion_that_cannot_be_delivered_fails_the_task() -> None:
 @pytest.mark.parametrize("kind", [msg.DeployTask, msg.AssignSplits, msg.CheckpointCompleted])
 def test_the_loss_of_a_worker_is_the_root_cause_whichever_is_heard_of_first(kind: type, first: str) -> None:
     cluster = Cluster(job_graph(bounded=False))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     while not cluster.sent(kind):
         cluster.enabled()[0][1]()
     worker = cluster.sent_to(kind)[0]
@@ -278,44 +279,44 @@ def test_the_loss_of_a_worker_is_the_root_cause_whichever_is_heard_of_first(kind
             cluster.drop(worker)
     cluster.lose(worker)
     cluster.settle()
-    recorded = [c for c in cluster.of(jm.RecordException) if isinstance(c, jm.RecordException)]
+    recorded = [c for c in cluster.of(contract.RecordException) if isinstance(c, contract.RecordException)]
     assert recorded
     assert {record.failure.kind for record in recorded} == {"TaskManagerLost"}
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle()
     assert cluster.state == "RUNNING"
-    while cluster.timers_of(jm.TimerKind.UNDELIVERED):
-        cluster.fire(jm.TimerKind.UNDELIVERED)
+    while cluster.timers_of(contract.TimerKind.UNDELIVERED):
+        cluster.fire(contract.TimerKind.UNDELIVERED)
     assert cluster.state == "RUNNING", "what was doubtful has ended long since"
 
 
 def test_a_task_that_comes_up_although_nobody_answered_its_deployment_goes_on() -> None:
     cluster = Cluster(job_graph(bounded=False))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     while not cluster.fates:
         cluster.enabled()[0][1]()
     cluster.lose_answer(next(iter(cluster.fates)))
     cluster.settle()
-    cluster.fire(jm.TimerKind.UNDELIVERED)
+    cluster.fire(contract.TimerKind.UNDELIVERED)
     assert cluster.state == "RUNNING"
     assert cluster.machine.view().restarts == 0
 
 
 def test_discovery_that_fails_fails_the_job() -> None:
     cluster = Cluster()
-    cluster.handle(jm.Started())
-    discover = cluster.of(jm.DiscoverSplits)[0]
-    assert isinstance(discover, jm.DiscoverSplits)
+    cluster.handle(contract.Started())
+    discover = cluster.of(contract.DiscoverSplits)[0]
+    assert isinstance(discover, contract.DiscoverSplits)
     failure = msg.TaskFailure(kind="ConfigError", message="no topic", recoverable=False)
-    cluster.handle(jm.DiscoveryFailed(vertex=discover.vertex, failure=failure))
-    assert cluster.ended == jm.JobEnded(state="FAILED", failure=failure)
+    cluster.handle(contract.DiscoveryFailed(vertex=discover.vertex, failure=failure))
+    assert cluster.ended == contract.JobEnded(state="FAILED", failure=failure)
 
 
 # --- stopping -------------------------------------------------------------------------------------
 
 
 def stop(cluster: Cluster, kind: SnapshotKind = SnapshotKind.SUSPEND) -> None:
-    cluster.handle(jm.SnapshotRequested(request="stop", kind=kind, target="memory://sp"))
+    cluster.handle(contract.SnapshotRequested(request="stop", kind=kind, target="memory://sp"))
 
 
 @pytest.mark.parametrize("kind", [SnapshotKind.SUSPEND, SnapshotKind.TERMINATE])
@@ -327,7 +328,7 @@ def test_a_stop_is_answered_when_the_job_has_finished(kind: SnapshotKind) -> Non
         cluster.enabled()[0][1]()
     assert cluster.answers == {}, "the savepoint is complete, but nothing is committed yet"
     cluster.settle()
-    assert cluster.ended == jm.JobEnded(state="FINISHED")
+    assert cluster.ended == contract.JobEnded(state="FINISHED")
     assert cluster.answers["stop"].path == f"savepoint-{last}"
     assert cluster.discarded == ["chk-1"], "the savepoint is the user's"
 
@@ -335,7 +336,7 @@ def test_a_stop_is_answered_when_the_job_has_finished(kind: SnapshotKind) -> Non
 def test_a_stop_ends_periodic_checkpoints() -> None:
     cluster = running(**STREAM)
     stop(cluster)
-    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
     cluster.settle()
     assert list(cluster.stored) == ["chk-1", "savepoint-2"]
 
@@ -350,7 +351,7 @@ def test_a_stop_that_a_task_declines_is_answered_and_the_job_goes_on() -> None:
     assert "disk full" in (cluster.answers["stop"].error or "")
     assert cluster.state == "RESTARTING"
     cluster.settle()
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle()
     assert cluster.state == "RUNNING"
     assert "chk-3" in cluster.stored, "periodic checkpoints are back"
@@ -360,10 +361,10 @@ def test_a_stop_whose_directory_cannot_be_made_leaves_the_job_alone() -> None:
     cluster = running(**STREAM)
     stop(cluster)
     cluster.jobs.clear()
-    cluster.handle(jm.DirectoryFailed(checkpoint_id=2, reason="no such bucket"))
+    cluster.handle(contract.DirectoryFailed(checkpoint_id=2, reason="no such bucket"))
     assert "no such bucket" in (cluster.answers["stop"].error or "")
     assert cluster.state == "RUNNING"
-    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
     cluster.settle()
     assert "chk-3" in cluster.stored
 
@@ -377,12 +378,12 @@ def test_a_worker_lost_after_the_stops_savepoint_does_not_undo_the_stop() -> Non
     assert cluster.answers == {}
     splits_before = len(cluster.sent(msg.AssignSplits))
     cluster.settle()
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle()
     restored = [m.deployment.restore for m in cluster.sent(msg.DeployTask)[5:]]
     assert {r.checkpoint_id for r in restored if r} == {3}, "its committers commit the savepoint's output"
     assert len(cluster.sent(msg.AssignSplits)) == splits_before, "and nothing more is read"
-    assert cluster.ended == jm.JobEnded(state="FINISHED")
+    assert cluster.ended == contract.JobEnded(state="FINISHED")
     assert cluster.answers["stop"].path == "savepoint-3"
     assert list(cluster.stored) == ["chk-1", "savepoint-2", "savepoint-3"]
 
@@ -401,12 +402,12 @@ def test_a_stop_whose_job_cannot_come_back_names_the_savepoint() -> None:
 
 def test_a_stop_that_was_still_waiting_when_the_job_failed_leaves_nothing_behind() -> None:
     cluster = running(**STREAM)
-    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
     stop(cluster)  # waits behind checkpoint 2
     cluster.fail(cluster.task("count", 0))
     assert cluster.answers["stop"].error == "boom"
     cluster.settle()
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle()
     assert "chk-3" in cluster.stored, "periodic checkpoints are back"
 
@@ -414,27 +415,27 @@ def test_a_stop_that_was_still_waiting_when_the_job_failed_leaves_nothing_behind
 def test_a_second_stop_is_refused_while_the_first_is_under_way() -> None:
     cluster = running(**STREAM)
     stop(cluster)
-    cluster.handle(jm.SnapshotRequested(request="again", kind=SnapshotKind.TERMINATE))
+    cluster.handle(contract.SnapshotRequested(request="again", kind=SnapshotKind.TERMINATE))
     assert "stopped already" in (cluster.answers["again"].error or "")
 
 
 def test_cancel_answers_a_stop_that_is_under_way() -> None:
     cluster = running(**STREAM)
     stop(cluster)
-    cluster.handle(jm.CancelRequested())
+    cluster.handle(contract.CancelRequested())
     cluster.settle()
     assert "cancelled" in (cluster.answers["stop"].error or "")
-    assert cluster.ended == jm.JobEnded(state="CANCELED")
+    assert cluster.ended == contract.JobEnded(state="CANCELED")
 
 
 @pytest.mark.parametrize("kind", list(SnapshotKind))
 def test_a_request_to_a_job_that_does_not_run_is_refused(kind: SnapshotKind) -> None:
     cluster = Cluster()
-    cluster.handle(jm.Started())
-    cluster.handle(jm.SnapshotRequested(request="early", kind=kind))
+    cluster.handle(contract.Started())
+    cluster.handle(contract.SnapshotRequested(request="early", kind=kind))
     assert "not all tasks are running" in (cluster.answers["early"].error or "")
-    cluster.handle(jm.CancelRequested())
-    cluster.handle(jm.SnapshotRequested(request="late", kind=kind))
+    cluster.handle(contract.CancelRequested())
+    cluster.handle(contract.SnapshotRequested(request="late", kind=kind))
     assert "has ended: CANCELED" in (cluster.answers["late"].error or "")
 
 
@@ -452,11 +453,11 @@ def savepoint_of_a_stopped_job() -> RestorePoint:
 def test_a_job_starts_from_a_savepoint_with_another_parallelism(parallelism: int) -> None:
     restore = savepoint_of_a_stopped_job()
     cluster = Cluster(job_graph(parallelism=parallelism), settings(), restore)
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle()
     assert min(m.checkpoint_id for m in cluster.stored.values()) == 3, "ids go on"
     cluster.run_to_end()
-    assert cluster.ended == jm.JobEnded(state="FINISHED")
+    assert cluster.ended == contract.JobEnded(state="FINISHED")
     assert "moved" not in cluster.discarded, "what the user gave is never discarded"
 
 

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 )
 from msgspec import structs
 
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
@@ -69,22 +69,24 @@ def faults(cluster: Cluster) -> list[Action]:
     return actions
 
 
-def _io_faults(cluster: Cluster, job: jm.Command) -> list[Action]:
-    def fail(event: jm.Event, *, happened: bool = False) -> None:
+def _io_faults(cluster: Cluster, job: contract.Command) -> list[Action]:
+    def fail(event: contract.Event, *, happened: bool = False) -> None:
         cluster.jobs.remove(job)
-        if happened and isinstance(job, jm.WriteManifest):
+        if happened and isinstance(job, contract.WriteManifest):
             cluster.store(job.directory, job.manifest)
-        cluster.in_doubt |= isinstance(event, jm.ManifestFailed) and event.unknown
+        cluster.in_doubt |= isinstance(event, contract.ManifestFailed) and event.unknown
         cluster.handle(event)
 
     match job:
-        case jm.PrepareDirectory(checkpoint_id=n):
-            return [("no directory", lambda: fail(jm.DirectoryFailed(checkpoint_id=n, reason="denied")))]
-        case jm.WriteManifest(manifest=manifest):
-            n = manifest.checkpoint_id
-            unknown = jm.ManifestFailed(checkpoint_id=n, reason="timed out", unknown=True)
+        case contract.PrepareDirectory(checkpoint_id=n):
             return [
-                ("no manifest", lambda: fail(jm.ManifestFailed(checkpoint_id=n, reason="denied"))),
+                ("no directory", lambda: fail(contract.DirectoryFailed(checkpoint_id=n, reason="denied")))
+            ]
+        case contract.WriteManifest(manifest=manifest):
+            n = manifest.checkpoint_id
+            unknown = contract.ManifestFailed(checkpoint_id=n, reason="timed out", unknown=True)
+            return [
+                ("no manifest", lambda: fail(contract.ManifestFailed(checkpoint_id=n, reason="denied"))),
                 ("manifest unknown, there", lambda: fail(unknown, happened=True)),
                 ("manifest unknown, not there", lambda: fail(unknown)),
             ]
@@ -93,9 +95,9 @@ def _io_faults(cluster: Cluster, job: jm.Command) -> list[Action]:
 
 def check_safety(cluster: Cluster) -> None:
     """What holds after every event."""
-    manifests = [c.manifest for c in cluster.commands if isinstance(c, jm.WriteManifest)]
+    manifests = [c.manifest for c in cluster.commands if isinstance(c, contract.WriteManifest)]
     latest = [m.checkpoint_id for m in manifests if m.kind is not SnapshotKind.SAVEPOINT]
-    started = [c.checkpoint_id for c in cluster.commands if isinstance(c, jm.PrepareDirectory)]
+    started = [c.checkpoint_id for c in cluster.commands if isinstance(c, contract.PrepareDirectory)]
     assert started == sorted(set(started)), "ids strictly grow"
     assert latest == sorted(latest), "what a restart continues from never goes back"
     acked = {a.checkpoint_id for a in cluster.sent(msg.CheckpointCompleted)}  # type: ignore[union-attr]
@@ -108,8 +110,8 @@ def check_safety(cluster: Cluster) -> None:
     assert shared_files(*cluster.kept) <= cluster.shared.files, "a file that a kept snapshot names has gone"
 
 
-def _is_completed(command: jm.Command) -> bool:
-    return isinstance(command, jm.RecordCheckpoint) and command.state == "completed"
+def _is_completed(command: contract.Command) -> bool:
+    return isinstance(command, contract.RecordCheckpoint) and command.state == "completed"
 
 
 class JobAmongFaults(RuleBasedStateMachine):
@@ -170,7 +172,7 @@ class JobAmongFaults(RuleBasedStateMachine):
             config |= {"jobmanager.scheduling-strategy": strategy}
         self.bounded = bounded
         self.cluster = Cluster(graph, settings(config))
-        self.cluster.handle(jm.Started())
+        self.cluster.handle(contract.Started())
         self.requests = 0
 
     @rule(choices=st.lists(st.integers(0, 50), min_size=5, max_size=40))
@@ -194,14 +196,14 @@ class JobAmongFaults(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(SnapshotKind))
     def ask(self, kind: SnapshotKind) -> None:
         self.requests += 1
-        self.cluster.handle(jm.SnapshotRequested(request=f"r{self.requests}", kind=kind, target="sp"))
+        self.cluster.handle(contract.SnapshotRequested(request=f"r{self.requests}", kind=kind, target="sp"))
 
     @precondition(lambda self: self.cluster.state == "RUNNING")
     @rule(vertex=st.integers(0, 2), width=st.integers(1, 4))
     def rescale(self, vertex: int, width: int) -> None:
         self.requests += 1
         parallelism = {self.cluster.graph.vertices[vertex].id: width}
-        event = jm.RescaleRequested(request=f"r{self.requests}", parallelism=parallelism)
+        event = contract.RescaleRequested(request=f"r{self.requests}", parallelism=parallelism)
         self.cluster.handle(event)
 
     @invariant()
@@ -215,13 +217,13 @@ class JobAmongFaults(RuleBasedStateMachine):
         cluster = self.cluster
         cluster.settle()
         if cluster.ended is None and not self.bounded:
-            cluster.handle(jm.CancelRequested())
+            cluster.handle(contract.CancelRequested())
         cluster.run_to_end()
         check_safety(cluster)
         assert len(cluster.answers) == self.requests, "every request is answered once"
         attempts = cluster.machine.view().attempts
         assert all(a.state in ("FINISHED", "CANCELED", "FAILED") for a in attempts)
-        assert cluster.handle(jm.Started()) == [], "an ended job stays ended"
+        assert cluster.handle(contract.Started()) == [], "an ended job stays ended"
         if not cluster.in_doubt:
             assert cluster.shared.files == shared_files(*cluster.kept), "files that nobody names are left"
 
@@ -236,11 +238,11 @@ class TestAJobAmongFaults(JobAmongFaults.TestCase):  # type: ignore[misc]  # hyp
 @hypothesis_settings(max_examples=25, deadline=None)
 def test_without_faults_every_order_ends_with_every_split_read_once(order: list[int], pull: bool) -> None:
     cluster = Cluster(job_graph(pull=pull), settings())
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     for choice in order:
         actions = cluster.enabled()
         if actions:
             actions[choice % len(actions)][1]()
     cluster.run_to_end()
-    assert cluster.ended == jm.JobEnded(state="FINISHED")
+    assert cluster.ended == contract.JobEnded(state="FINISHED")
     assert cluster.machine.view().restarts == 0

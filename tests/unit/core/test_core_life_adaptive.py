@@ -8,19 +8,19 @@ import pytest
 from core_cluster import EVERY_2_S, Cluster, enriched, job_graph, pipelines, restored_items, settings
 
 from unistream.base.ids import TaskManagerId, VertexId
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 
 FIXED = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": "100"}
-WAIT, STABLE, COOL = (jm.Timer(jm.TimerKind.RESOURCES, number) for number in range(3))
-SLOTS = jm.Timer(jm.TimerKind.SLOT_REQUEST, -1)
+WAIT, STABLE, COOL = (contract.Timer(contract.TimerKind.RESOURCES, number) for number in range(3))
+SLOTS = contract.Timer(contract.TimerKind.SLOT_REQUEST, -1)
 
 
 def running(graph: JobGraph | None = None, **config: str) -> Cluster:
     cluster = Cluster(graph or job_graph(bounded=False), settings(EVERY_2_S | FIXED | config))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle()
     assert cluster.state == "RUNNING"
     return cluster
@@ -33,7 +33,7 @@ def widths(cluster: Cluster) -> tuple[int, ...]:
 def ask(cluster: Cluster, name: str = "r", **parallelism: int) -> None:
     by_name = {vertex.name: vertex.id for vertex in cluster.graph.vertices}
     wanted = {by_name.get(vertex, VertexId(vertex)): width for vertex, width in parallelism.items()}
-    cluster.handle(jm.RescaleRequested(request=name, parallelism=wanted))
+    cluster.handle(contract.RescaleRequested(request=name, parallelism=wanted))
 
 
 def rescale(cluster: Cluster, name: str = "r", **parallelism: int) -> str | None:
@@ -65,8 +65,8 @@ class TestOnRequest:
         assert rescale(cluster, "c", source=3) is None
         assert numbers(cluster)["source/2"] == 1, "a number is never used twice, whoever was away"
         assert cluster.machine.view().restarts == 0
-        assert not cluster.of(jm.RecordException)
-        recorded = [c.graph.vertices[0].parallelism for c in cluster.of(jm.RecordGraph)]
+        assert not cluster.of(contract.RecordException)
+        recorded = [c.graph.vertices[0].parallelism for c in cluster.of(contract.RecordGraph)]
         assert recorded == [3, 1, 3]
 
     def test_it_starts_from_a_checkpoint_made_for_it(self) -> None:
@@ -82,7 +82,7 @@ class TestOnRequest:
         cluster = running()
         rescale(cluster, source=1, count=1)
         assert not cluster.released
-        cluster.fire(jm.TimerKind.SLOT_IDLE)
+        cluster.fire(contract.TimerKind.SLOT_IDLE)
         assert cluster.released == ["default/1"]
 
     def test_what_it_has_already_is_answered_at_once(self) -> None:
@@ -124,7 +124,7 @@ class TestOnRequest:
 
     def test_not_after_its_end(self) -> None:
         cluster = running()
-        cluster.handle(jm.CancelRequested())
+        cluster.handle(contract.CancelRequested())
         cluster.settle()
         ask(cluster, source=3)
         assert cluster.answers["r"].error == "the job has ended: CANCELED"
@@ -132,13 +132,13 @@ class TestOnRequest:
     def test_a_cancel_in_the_middle_answers_it(self) -> None:
         cluster = running()
         ask(cluster, source=1)
-        cluster.handle(jm.CancelRequested())
+        cluster.handle(contract.CancelRequested())
         cluster.settle()
         assert cluster.answers["r"].error == "the job was not rescaled: the job was cancelled"
 
     def test_a_stop_that_is_under_way_wins(self) -> None:
         cluster = running()
-        cluster.handle(jm.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND))
+        cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND))
         assert "the job is being stopped already" in (rescale(cluster, source=1) or "")
         assert cluster.ended is not None
         assert cluster.answers["stop"].path is not None
@@ -151,7 +151,7 @@ class TestFailuresOnTheWay:
         cluster.fail(cluster.task("count", 0))
         assert "the checkpoint before it failed" in (cluster.answers["r"].error or "")
         cluster.settle()
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.settle()
         assert (cluster.state, widths(cluster)) == ("RUNNING", (2, 2, 1))
         assert rescale(cluster, "again", source=1) is None
@@ -160,9 +160,9 @@ class TestFailuresOnTheWay:
         cluster = running()
         ask(cluster, source=1)
         cluster.settle_without("io WriteManifest")
-        job = next(job for job in cluster.jobs if isinstance(job, jm.WriteManifest))
+        job = next(job for job in cluster.jobs if isinstance(job, contract.WriteManifest))
         cluster.jobs.remove(job)
-        failed = jm.ManifestFailed(checkpoint_id=job.manifest.checkpoint_id, reason="disk full")
+        failed = contract.ManifestFailed(checkpoint_id=job.manifest.checkpoint_id, reason="disk full")
         cluster.handle(failed)
         assert re.search(
             "not rescaled: the checkpoint before it failed.*disk full", cluster.answers["r"].error or ""
@@ -188,7 +188,7 @@ class TestFailuresOnTheWay:
         cluster.fail(next(task for task in cluster.tasks.values() if task.attempt.attempt == 1))
         assert "r" not in cluster.answers
         cluster.settle()
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.settle()
         assert (cluster.answers["r"].error, widths(cluster), cluster.state) == (None, (3, 3, 1), "RUNNING")
 
@@ -223,7 +223,7 @@ class TestSlotsOfAWiderJob:
         ask(cluster, source=3)
         requests = tuple(cluster.wanted)
         cluster.wanted.clear()
-        cluster.handle(jm.SlotsUnfulfillable(requests=requests, reason="too big", permanent=True))
+        cluster.handle(contract.SlotsUnfulfillable(requests=requests, reason="too big", permanent=True))
         assert cluster.answers["r"].error == "the job was not rescaled: too big"
         assert cluster.state == "RUNNING"
 
@@ -250,7 +250,7 @@ def adaptive(slots: int, parallelism: int = 3, **config: str) -> Cluster:
     """Started with so many slots; more are asked for."""
     graph = job_graph(bounded=False, parallelism=parallelism)
     cluster = Cluster(graph, settings(EVERY_2_S | FIXED | {"jobmanager.scheduler": "adaptive"} | config))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     for _ in range(slots):
         cluster.grant()
     cluster.settle_without("grant")
@@ -264,7 +264,7 @@ def settle(cluster: Cluster) -> None:
 
 def recover(cluster: Cluster) -> None:
     settle(cluster)
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     settle(cluster)
 
 
@@ -297,7 +297,7 @@ class TestAdaptive:
         cluster = adaptive(3)
         settle(cluster)
         assert widths(cluster) == (3, 3, 1)
-        cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+        cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
         settle(cluster)
         cluster.lose(cluster.where[cluster.task("source", 1).attempt])
         recover(cluster)
@@ -311,7 +311,7 @@ class TestAdaptive:
     def test_stored_output_that_is_lost_while_it_waits_for_slots_is_no_failure(self) -> None:
         graph = enriched(parallelism=2)
         cluster = Cluster(graph, settings(FIXED | {"jobmanager.scheduler": "adaptive"}))
-        cluster.handle(jm.Started())
+        cluster.handle(contract.Started())
         cluster.settle()
         first, second = (cluster.where[cluster.task("facts", index).attempt] for index in (0, 1))
         cluster.lose(first)
@@ -321,7 +321,7 @@ class TestAdaptive:
         assert cluster.machine.view().restarts == restarts
         cluster.settle()
         assert cluster.state == "RUNNING"
-        assert not cluster.timers_of(jm.TimerKind.RESTART_DELAY)
+        assert not cluster.timers_of(contract.TimerKind.RESTART_DELAY)
 
     def test_fails_without_any_slot(self) -> None:
         cluster = adaptive(0)
@@ -335,7 +335,7 @@ class TestAdaptive:
     def test_says_why_the_worker_did_not_come_that_was_started(self) -> None:
         cluster = adaptive(0)
         cluster.handle(
-            jm.TaskManagerLost(task_manager=TaskManagerId("new"), reason="no space left on device")
+            contract.TaskManagerLost(task_manager=TaskManagerId("new"), reason="no space left on device")
         )
         cluster.fire(WAIT)
         settle(cluster)
@@ -352,7 +352,7 @@ class TestAdaptive:
         cluster = adaptive(1)
         requests = tuple(cluster.wanted)
         cluster.wanted.clear()
-        cluster.handle(jm.SlotsUnfulfillable(requests=requests, reason="too big", permanent=permanent))
+        cluster.handle(contract.SlotsUnfulfillable(requests=requests, reason="too big", permanent=permanent))
         settle(cluster)
         if permanent:
             assert cluster.ended is not None
@@ -366,7 +366,7 @@ class TestAdaptive:
         ask(cluster, "a", source=1, count=1)
         settle(cluster)
         assert (cluster.answers["a"].error, widths(cluster)) == (None, (1, 1, 1))
-        cluster.fire(jm.TimerKind.SLOT_IDLE)
+        cluster.fire(contract.TimerKind.SLOT_IDLE)
         assert len(cluster.released) == 2, "what it may not use goes back"
         ask(cluster, "b", source=2, count=2)
         settle(cluster)
@@ -404,7 +404,7 @@ class TestAdaptive:
         settle(cluster)
         cluster.grant()
         cluster.fire(COOL)  # it begins to grow
-        cluster.handle(jm.CancelRequested())
+        cluster.handle(contract.CancelRequested())
         settle(cluster)
         assert cluster.ended is not None
-        assert not cluster.timers_of(jm.TimerKind.RESOURCES)
+        assert not cluster.timers_of(contract.TimerKind.RESOURCES)

@@ -9,7 +9,7 @@ import pytest
 from core_cluster import EVERY_2_S, Cluster, grouped, job_graph, pipelines, settings, stages
 from msgspec import structs
 
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.model.graph import JobGraph
 from unistream.model.resources import ResourceProfile
 
@@ -18,7 +18,7 @@ ADAPTIVE = {
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "100",
 }
-WAIT, STABLE, COOL = (jm.Timer(jm.TimerKind.RESOURCES, number) for number in range(3))
+WAIT, STABLE, COOL = (contract.Timer(contract.TimerKind.RESOURCES, number) for number in range(3))
 BIG = ResourceProfile(cpu_cores=2, memory_mb=1024)
 
 
@@ -30,7 +30,7 @@ def two_groups(parallelism: int = 2) -> JobGraph:
 def started(slots: int, graph: JobGraph | None = None) -> Cluster:
     """With so many slots, each of a worker of its own."""
     cluster = Cluster(graph or two_groups(), settings(EVERY_2_S | ADAPTIVE))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     for _ in range(slots):
         cluster.grant()
     settle(cluster)
@@ -57,7 +57,7 @@ def lose_all(cluster: Cluster, vertex: str) -> None:
     for worker in workers:
         cluster.lose(worker)
     settle(cluster)
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     settle(cluster)
 
 
@@ -75,7 +75,7 @@ def groups_asked_for(cluster: Cluster) -> list[str]:
 
 def test_slots_are_asked_for_in_turn() -> None:
     cluster = Cluster(two_groups(3), settings(EVERY_2_S | ADAPTIVE))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     assert groups_asked_for(cluster) == ["default", "b"] * 3
     assert [key.partition("/")[2] for key in cluster.wanted] == ["0", "0", "1", "1", "2", "2"]
 
@@ -105,7 +105,7 @@ def test_it_starts_as_wide_as_its_slots_allow(graph: JobGraph, slots: int, expec
 def test_all_slots_of_one_group_are_lost() -> None:
     cluster = running(4)
     assert widths(cluster) == (2, 2, 1)
-    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
     settle(cluster)
     left = set(cluster.mail) - {w for a, w in cluster.where.items() if a.vertex == by_name(cluster, "count")}
     lose_all(cluster, "count")
@@ -211,28 +211,28 @@ class TestRequestsThatMove:
         cluster = running(3)
         assert len(cluster.wanted) == 1
         source, count, _ = (vertex.id for vertex in cluster.graph.vertices)
-        cluster.handle(jm.RescaleRequested(request="r", parallelism={source: 1, count: 1}))
+        cluster.handle(contract.RescaleRequested(request="r", parallelism={source: 1, count: 1}))
         settle(cluster)
         assert cluster.answers["r"].error is None
         assert widths(cluster) == (1, 1, 1)
         assert not cluster.wanted
-        cluster.fire(jm.TimerKind.SLOT_IDLE)
+        cluster.fire(contract.TimerKind.SLOT_IDLE)
         assert len(cluster.released) == 2, "the request, and the slot that it may not use"
 
 
 def test_a_distrusted_slot_is_given_up_wherever_it_went() -> None:
     """Its worker refused a deployment; by the next start it is that of another slice."""
     cluster = Cluster(job_graph(bounded=False, parallelism=3), settings(EVERY_2_S | ADAPTIVE))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     for _ in range(3):
         cluster.grant()
     first, _, refusing = cluster.mail
     send = cluster.mail[refusing].popleft()
     assert send.token is not None
-    cluster.handle(jm.Undelivered(token=send.token, reason="no such slot", refused=True))
+    cluster.handle(contract.Undelivered(token=send.token, reason="no such slot", refused=True))
     cluster.lose(first)
     settle(cluster)
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     settle(cluster)
     assert not cluster.released
     cluster.fire(STABLE)
@@ -247,20 +247,20 @@ class TestBatch:
 
     def test_it_does_not_wait_for_all_slots(self) -> None:
         cluster = Cluster(stages(), settings(ADAPTIVE))
-        cluster.handle(jm.Started())
-        assert not cluster.timers_of(jm.TimerKind.RESOURCES)
+        cluster.handle(contract.Started())
+        assert not cluster.timers_of(contract.TimerKind.RESOURCES)
         assert len(cluster.wanted) == 2, "those of its first stage"
         cluster.grant()
         cluster.grant()
         settle(cluster)
-        assert cluster.ended == jm.JobEnded(state="FINISHED")
+        assert cluster.ended == contract.JobEnded(state="FINISHED")
 
     def test_a_region_fails_alone(self) -> None:
         cluster = Cluster(stages(), settings(ADAPTIVE))
-        cluster.handle(jm.Started())
+        cluster.handle(contract.Started())
         cluster.settle_without("end of data")
         cluster.fail(cluster.task("source", 0))
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.run_to_end()
-        assert cluster.ended == jm.JobEnded(state="FINISHED")
+        assert cluster.ended == contract.JobEnded(state="FINISHED")
         assert max(a.attempt.attempt for a in cluster.machine.view().attempts if a.attempt.index == 1) == 0

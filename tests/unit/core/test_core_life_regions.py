@@ -6,8 +6,8 @@ import pytest
 from core_cluster import EVERY_2_S, Cluster, Task, pipelines, settings, stages
 
 from unistream.base.errors import ConfigError
-from unistream.core import job_messages as jm
-from unistream.core.job_machine import SEND_TRIES
+from unistream.core import contract
+from unistream.core.job.machine import SEND_TRIES
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
@@ -20,7 +20,7 @@ FIXED = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.a
 
 def running(graph: JobGraph, config: dict[str, str] | None = None) -> Cluster:
     cluster = Cluster(graph, settings((EVERY_2_S | FIXED) if config is None else config))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle()
     return cluster
 
@@ -34,7 +34,7 @@ def attempts(cluster: Cluster) -> dict[str, int]:
 
 def recover(cluster: Cluster) -> None:
     cluster.settle()
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle()
 
 
@@ -68,7 +68,7 @@ def test_checkpoints_go_on_after_a_region_came_back_and_hold_every_split_once() 
     for task in list(cluster.tasks.values()):
         task.done += task.splits[:1]
         del task.splits[:1]
-    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
     cluster.settle()
     cluster.fail(cluster.task("source0", 0))
     recover(cluster)
@@ -80,7 +80,7 @@ def test_checkpoints_go_on_after_a_region_came_back_and_hold_every_split_once() 
 @pytest.mark.parametrize("pull", [False, True])
 def test_splits_given_out_since_the_checkpoint_come_back_to_a_region_that_restarts(pull: bool) -> None:
     cluster = Cluster(pipelines(bounded=False, pull=pull), settings(EVERY_2_S | FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     while not any(task.splits for task in cluster.tasks.values()):
         cluster.enabled()[0][1]()
     cluster.settle()
@@ -98,7 +98,7 @@ def test_a_failure_while_another_region_restarts_is_merged_and_each_starts_once_
     cluster.settle()
     cluster.fail(cluster.task("map1", 1))
     cluster.settle()
-    delays = [timer for timer in cluster.timers if timer.kind is jm.TimerKind.RESTART_DELAY]
+    delays = [timer for timer in cluster.timers if timer.kind is contract.TimerKind.RESTART_DELAY]
     assert len(delays) == 2
     for timer in delays:
         cluster.fire(timer)
@@ -120,7 +120,7 @@ def test_a_task_that_fails_again_before_its_restart_is_not_restarted_twice() -> 
     recover(cluster)
     assert attempts(cluster)["sink0/0"] == 1
     assert cluster.machine.view().restarts == 1
-    told = [c.failure.message for c in cluster.of(jm.RecordException)]
+    told = [c.failure.message for c in cluster.of(contract.RecordException)]
     assert told == ["boom", "while it was cancelled"]
 
 
@@ -135,14 +135,14 @@ def test_a_lost_worker_restarts_just_the_regions_that_ran_there() -> None:
 
 def recover_all(cluster: Cluster) -> None:
     cluster.settle()
-    while any(timer.kind is jm.TimerKind.RESTART_DELAY for timer in cluster.timers):
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+    while any(timer.kind is contract.TimerKind.RESTART_DELAY for timer in cluster.timers):
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.settle()
 
 
 def test_a_failed_checkpoint_that_counts_restarts_everything() -> None:
     cluster = running(pipelines())
-    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
     while not any(task.to_ack for task in cluster.tasks.values()):
         cluster.enabled()[0][1]()
     task = next(task for task in cluster.tasks.values() if task.to_ack)
@@ -154,7 +154,7 @@ def test_a_failed_checkpoint_that_counts_restarts_everything() -> None:
 
 def test_while_a_stop_holds_tasks_behind_its_barrier_a_failure_restarts_everything() -> None:
     cluster = running(pipelines())
-    cluster.handle(jm.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND, target="sp"))
+    cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND, target="sp"))
     while not any(task.to_ack for task in cluster.tasks.values()):
         cluster.enabled()[0][1]()
     cluster.fail(cluster.task("map0", 0))
@@ -166,7 +166,7 @@ def test_while_a_stop_holds_tasks_behind_its_barrier_a_failure_restarts_everythi
 @pytest.mark.parametrize("strategy", ["pipelined-region", "lazy-from-sources"])
 def test_a_blocking_consumer_waits_until_all_of_its_producers_have_finished(strategy: str) -> None:
     cluster = Cluster(stages(), settings({"jobmanager.scheduling-strategy": strategy}))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     assert [r.key for r in cluster.wanted.values()] == ["default/0", "default/1"]
     deployed: list[str] = []
     while cluster.ended is None:
@@ -180,7 +180,7 @@ def test_a_blocking_consumer_waits_until_all_of_its_producers_have_finished(stra
 
 def test_a_streaming_job_does_not_share_one_slot_among_its_regions() -> None:
     cluster = Cluster(pipelines(2, bounded=True), settings({"slot.request.timeout": "1 s"}))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
     cluster.settle_without("grant")
     assert cluster.wanted
@@ -189,7 +189,7 @@ def test_a_streaming_job_does_not_share_one_slot_among_its_regions() -> None:
 
 def test_one_slot_is_enough_for_a_bounded_job_when_regions_follow_each_other() -> None:
     cluster = Cluster(pipelines(1, bounded=True, partition=BLOCKING), settings({}))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
     cluster.settle_without("grant")
     assert cluster.ended is not None
@@ -199,7 +199,7 @@ def test_one_slot_is_enough_for_a_bounded_job_when_regions_follow_each_other() -
 
 def test_a_lost_worker_takes_its_partitions_along_and_their_producers_run_again() -> None:
     cluster = Cluster(stages(), settings(FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     while not any(t.deployment.vertex.name == "count" for t in cluster.tasks.values()):
         cluster.enabled()[0][1]()
     cluster.lose(next(worker for worker, kept in cluster.partitions.items() if kept))
@@ -214,7 +214,7 @@ def test_a_lost_worker_takes_its_partitions_along_and_their_producers_run_again(
 
 def test_a_partition_that_cannot_be_read_is_produced_again() -> None:
     cluster = Cluster(stages(), settings(FIXED))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     while not any(t.deployment.vertex.name == "count" for t in cluster.tasks.values()):
         cluster.enabled()[0][1]()
     reader = next(t for t in cluster.tasks.values() if t.deployment.vertex.name == "count")
@@ -232,9 +232,9 @@ def test_a_partition_that_cannot_be_read_is_produced_again() -> None:
 def test_a_job_with_blocking_exchanges_takes_no_checkpoints() -> None:
     cluster = Cluster(stages(), settings(EVERY_2_S))
     assert cluster.machine.view().checkpoints_completed == 0
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.run_to_end()
-    assert cluster.of(jm.PrepareDirectory) == []
+    assert cluster.of(contract.PrepareDirectory) == []
     assert cluster.ended is not None
     assert cluster.ended.state == "FINISHED"
 
@@ -242,13 +242,13 @@ def test_a_job_with_blocking_exchanges_takes_no_checkpoints() -> None:
 def test_idle_slots_are_given_back_after_their_timeout() -> None:
     graph = pipelines(1, bounded=True, partition=BLOCKING)
     cluster = Cluster(graph, settings({"slot.idle.timeout": "7 s"}))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
     cluster.grant()
-    while not cluster.timers_of(jm.TimerKind.SLOT_IDLE):
+    while not cluster.timers_of(contract.TimerKind.SLOT_IDLE):
         ends = [a for a in cluster.enabled() if not a[0].endswith("/0")]
         ends[0][1]()
-    cluster.fire(jm.TimerKind.SLOT_IDLE)
+    cluster.fire(contract.TimerKind.SLOT_IDLE)
     assert cluster.released == ["default/1"], "slice 0 has still something to do"
 
 
@@ -260,15 +260,15 @@ def test_eager_scheduling_of_a_stored_exchange_is_refused_by_name() -> None:
 def test_the_order_to_end_a_stuck_worker_is_said_again() -> None:
     cluster = running(pipelines(1))
     cluster.fail(cluster.task("map0", 0))
-    cluster.fire(jm.TimerKind.CANCELLATION)
-    assert cluster.timers_of(jm.TimerKind.CANCELLATION), "the order may be lost"
+    cluster.fire(contract.TimerKind.CANCELLATION)
+    assert cluster.timers_of(contract.TimerKind.CANCELLATION), "the order may be lost"
     assert len(set(cluster.sent_to(msg.ReleaseTaskManager))) == 1
 
 
 def test_a_task_that_cannot_be_told_of_a_checkpoint_takes_only_its_region_along() -> None:
     cluster = running(pipelines())
     victim = cluster.where[cluster.task("sink0", 0).attempt]
-    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
     cluster.settle_without(f"deliver {victim}")
     while not any(isinstance(send.message, msg.CheckpointCompleted) for send in cluster.mail[victim]):
         cluster.deliver(victim)
@@ -279,7 +279,7 @@ def test_a_task_that_cannot_be_told_of_a_checkpoint_takes_only_its_region_along(
     ):
         cluster.drop(victim)
         lost += 1
-    cluster.fire(jm.TimerKind.UNDELIVERED)
+    cluster.fire(contract.TimerKind.UNDELIVERED)
     recover_all(cluster)
     numbers = attempts(cluster)
     assert {name for name, number in numbers.items() if number} <= {n for n in numbers if n.endswith("/0")}

@@ -7,9 +7,8 @@ from core_cluster import Cluster, grouped, pipelines, settings
 from msgspec import structs
 
 from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
-from unistream.core import job_messages as jm
-from unistream.core.slot_matching import missing_slots_text
-from unistream.core.slot_pool import SlotPool
+from unistream.core import contract
+from unistream.core.resource import SlotPool, missing_slots_text
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
@@ -58,11 +57,11 @@ def grant(cluster: Cluster, group: str, worker: str, profile: ResourceProfile, *
     key = next(key for key, request in cluster.wanted.items() if request.group == group)
     del cluster.wanted[key]
     cluster.add_worker(worker)
-    cluster.handle(jm.SlotsGranted(leases=(lease(worker, key, profile, strict=strict),)))
+    cluster.handle(contract.SlotsGranted(leases=(lease(worker, key, profile, strict=strict),)))
 
 
-def lease(worker: str, request: str, profile: ResourceProfile, *, strict: bool) -> jm.SlotLease:
-    return jm.SlotLease(
+def lease(worker: str, request: str, profile: ResourceProfile, *, strict: bool) -> contract.SlotLease:
+    return contract.SlotLease(
         request=request,
         allocation=AllocationId(f"a-{worker}"),
         task_manager=TaskManagerId(worker),
@@ -74,16 +73,16 @@ def lease(worker: str, request: str, profile: ResourceProfile, *, strict: bool) 
 
 def test_a_stage_does_not_wait_for_the_slot_of_what_never_ends() -> None:
     cluster = Cluster(endless_beside_stages(), settings(ONCE))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     grant(cluster, "a", "tm", ANY_PROFILE, strict=True)
     cluster.settle_without("grant")
     asked = [request for request in cluster.wanted.values() if request.group == "default"]
-    cluster.fire(jm.TimerKind.SLOT_REQUEST)
+    cluster.fire(contract.TimerKind.SLOT_REQUEST)
     failure = cluster.machine.view().failure
     assert failure is not None
     assert failure.message == missing_slots_text(asked, 1, 5_000)
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
-    cluster.fire(jm.TimerKind.SLOT_REQUEST)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.SLOT_REQUEST)
     cluster.settle_without("grant")
     assert cluster.ended is not None
     assert cluster.ended.state == "FAILED"
@@ -91,12 +90,12 @@ def test_a_stage_does_not_wait_for_the_slot_of_what_never_ends() -> None:
 
 def test_stages_wait_for_each_other_as_long_as_it_takes() -> None:
     cluster = Cluster(endless_beside_stages(), settings(ONCE))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     grant(cluster, "default", "tm", ANY_PROFILE, strict=True)
     while not any(task.state == "RUNNING" for task in cluster.tasks.values()):
         next(action for action in cluster.enabled() if action[0] != "grant")[1]()
     for _ in range(3):
-        cluster.fire(jm.TimerKind.SLOT_REQUEST)
+        cluster.fire(contract.TimerKind.SLOT_REQUEST)
     assert cluster.machine.view().failure is None, "source1 has an end, and its slot is enough for the others"
 
 
@@ -117,7 +116,7 @@ def test_a_stage_has_the_slot_of_the_one_before_if_it_is_big_enough(
     first: ResourceProfile, second: ResourceProfile, slot: ResourceProfile, strict: bool, serves: bool
 ) -> None:
     cluster = Cluster(two_stages(a=first, b=second), settings(ONCE))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     grant(cluster, "a", "tm", slot, strict=strict)
     cluster.settle_without("grant")
     if serves:
@@ -125,7 +124,7 @@ def test_a_stage_has_the_slot_of_the_one_before_if_it_is_big_enough(
         assert cluster.ended.state == "FINISHED"
         return
     assert [request.group for request in cluster.wanted.values()] == ["b"]
-    cluster.fire(jm.TimerKind.SLOT_REQUEST)
+    cluster.fire(contract.TimerKind.SLOT_REQUEST)
     failure = cluster.machine.view().failure
     assert failure is not None
     assert "1 slot of slot sharing group 'b' with 1 cpu core" in failure.message
@@ -133,17 +132,17 @@ def test_a_stage_has_the_slot_of_the_one_before_if_it_is_big_enough(
 
 def test_it_is_said_why_a_worker_did_not_come_up() -> None:
     cluster = Cluster(narrow(pipelines(1)), settings(ONCE))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     asked = list(cluster.wanted.values())
     for reason in ("exited with code 1", "exited with code 2"):
-        cluster.handle(jm.TaskManagerLost(task_manager=TaskManagerId("never"), reason=reason))
+        cluster.handle(contract.TaskManagerLost(task_manager=TaskManagerId("never"), reason=reason))
     assert cluster.machine.view().failure is None, "others may come up yet"
-    cluster.fire(jm.TimerKind.SLOT_REQUEST)
+    cluster.fire(contract.TimerKind.SLOT_REQUEST)
     failure = cluster.machine.view().failure
     assert failure is not None
     assert failure.message == missing_slots_text(asked, 1, 5_000, "exited with code 2")
     assert failure.message.endswith("did not come up: exited with code 2")
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.grant()
     cluster.settle()
     assert cluster.state == "RUNNING"
@@ -156,7 +155,7 @@ def test_it_is_said_why_a_worker_did_not_come_up() -> None:
 
 def test_what_was_lost_with_its_worker_is_asked_for_at_its_former_age() -> None:
     cluster = Cluster(narrow(pipelines(1)), settings(ONCE))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.grant()
     cluster.settle()
     cluster.lose("tm0")
@@ -183,12 +182,12 @@ def test_regions_that_wait_for_each_others_slots_do_not_wait_for_ever() -> None:
     graph = structs.replace(graph, edges=edges)
     graph = grouped(graph, source0="a", map0="b", source1="c", map1="d", sink0="b", sink1="d")
     cluster = Cluster(graph, settings({**ONCE, "restart-strategy.fixed-delay.attempts": "5"}))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     grant(cluster, "a", "one", ANY_PROFILE, strict=True)
     grant(cluster, "c", "two", ANY_PROFILE, strict=True)
     cluster.settle_without("grant")
     assert not cluster.tasks
-    cluster.fire(jm.TimerKind.SLOT_REQUEST)
+    cluster.fire(contract.TimerKind.SLOT_REQUEST)
     assert cluster.released == ["a/0"], "it is given to whoever has waited longest"
     grant(cluster, "d", "one-again", ANY_PROFILE, strict=True)
     cluster.settle_without("grant")

@@ -7,17 +7,11 @@ from core_graphs import job_of, line
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid
-from unistream.core.max_parallelism import adapt_max_parallelism
+from unistream.core.graph import adapt_max_parallelism
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobGraph
-from unistream.model.snapshot import (
-    FileRef,
-    KeyedHandle,
-    Manifest,
-    OperatorStateHandle,
-    TaskSnapshot,
-    VertexSnapshot,
-)
+from unistream.model.snapshot import KeyedHandle, Manifest, OperatorStateHandle, TaskSnapshot, VertexSnapshot
 
 
 def stored(graph: JobGraph, *, key_groups: int, keyed: bool = True) -> Manifest:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from unistream.core.state_assignment import native_share
-from unistream.model.snapshot import FileRef, NativeFile, NativeHandle
+from unistream.core.restore.state_assignment import native_share
+from unistream.model.file_ref import FileRef
+from unistream.model.snapshot import NativeFile, NativeHandle
 
 REF = FileRef(path="state-x", size=1, sha256="0")
 SHARDS = [(0, 15), (16, 31), (32, 47), (48, 63)]

@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from unistream.base.errors import Transient
 from unistream.base.limits import KIB, MIB
-from unistream.core.network_memory import CHANNEL_BYTES_MIN, Account, GateCredits, NetworkLedger
+from unistream.core.task import Account, GateCredits, NetworkLedger
+from unistream.core.task.network_memory import CHANNEL_BYTES_MIN
 
 
 def test_sizes_are_what_is_asked_for_while_there_is_enough() -> None:

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from unistream.base.ids import AttemptId, EdgeId, JobId, PartitionId, SubtaskId, TaskManagerId, VertexId
-from unistream.core.job_messages import Send
-from unistream.core.partition_tracker import RELEASES_MAX, PartitionTracker
-from unistream.core.regions import build_regions
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.contract import Send
+from unistream.core.execution import PartitionTracker
+from unistream.core.execution.partition_tracker import RELEASES_MAX
+from unistream.core.graph import Link, Pattern, Topology, build_regions
 from unistream.model.messages import ReleasePartitions
 from unistream.model.partition_type import PartitionType
 

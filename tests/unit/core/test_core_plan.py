@@ -8,13 +8,14 @@ from core_cluster import EVERY_2_S, Cluster, job_graph, settings
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, JobId, OperatorUid, SubtaskId, TaskManagerId
-from unistream.core import job_messages as jm
-from unistream.core.state_assignment import assign_state, assigner_states
-from unistream.core.translate import translate
+from unistream.core import contract
+from unistream.core.graph.translate import translate
+from unistream.core.restore import assign_state, assigner_states
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobGraph, Ship, SourceInfo
 from unistream.model.plan import ExecutionPlan, Place
-from unistream.model.snapshot import FileRef, KeyedHandle, Manifest, OperatorStateHandle, TaskSnapshot
+from unistream.model.snapshot import KeyedHandle, Manifest, OperatorStateHandle, TaskSnapshot
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 SOURCE = SourceInfo(connector="static", options={}, bounded=True, pull=False)
@@ -107,9 +108,9 @@ def test_settings_out_of_range_are_refused_by_key(key: str, value: str) -> None:
 def savepoint(*, stateful: bool = True) -> Manifest:
     """Of the job of core_cluster, taken while it ran; `count` has keyed state in every key group."""
     cluster = Cluster(job_graph(bounded=False))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle()
-    cluster.handle(jm.SnapshotRequested(request="r", kind=SnapshotKind.SAVEPOINT))
+    cluster.handle(contract.SnapshotRequested(request="r", kind=SnapshotKind.SAVEPOINT))
     cluster.settle()
     manifest = cluster.stored["savepoint-2"]
     if not stateful:
@@ -157,7 +158,7 @@ def test_another_number_of_key_groups_is_refused() -> None:
 def finished() -> Manifest:
     """Of a job all of whose tasks have ended."""
     cluster = Cluster()
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.run_to_end()
     last = cluster.stored[max(cluster.stored, key=lambda name: int(name.split("-")[1]))]
     return msgspec.structs.replace(
@@ -191,9 +192,9 @@ def test_a_finished_job_restores_as_finished_and_gives_out_nothing() -> None:
 
 def test_a_task_that_only_called_finish_runs_again_because_it_may_hold_committables() -> None:
     cluster = Cluster(job_graph(bounded=False))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     cluster.settle()
-    cluster.handle(jm.SnapshotRequested(request="r", kind=SnapshotKind.TERMINATE))
+    cluster.handle(contract.SnapshotRequested(request="r", kind=SnapshotKind.TERMINATE))
     cluster.settle()
     last = cluster.stored["savepoint-3"]
     assert all(task is not None and task.finished for v in last.vertices for task in v.subtasks)

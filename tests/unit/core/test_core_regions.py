@@ -12,17 +12,18 @@ from hypothesis import strategies as st
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, SubtaskId, VertexId
-from unistream.core.components import connected, strongly_connected
-from unistream.core.regions import (
+from unistream.core.graph import (
+    Link,
+    Pattern,
     Regions,
+    Topology,
     build_regions,
-    check_regions,
     logical_regions,
-    region_circles,
     singletons,
     whole_graph_regions,
 )
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.graph.components import connected, strongly_connected
+from unistream.core.graph.regions import check_regions, region_circles
 from unistream.model.partition_type import PartitionType
 
 Sets = set[frozenset[SubtaskId]]

@@ -10,8 +10,16 @@ from core_flink_cases import load, topology_of
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, VertexId
-from unistream.core.regions import Region, build_regions, logical_regions, region_circles, whole_graph_regions
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.graph import (
+    Link,
+    Pattern,
+    Region,
+    Topology,
+    build_regions,
+    logical_regions,
+    whole_graph_regions,
+)
+from unistream.core.graph.regions import region_circles
 from unistream.model.partition_type import PartitionType
 
 FILE = load("regions.json")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
-from unistream.core import job_messages as jm
-from unistream.core.doubts import LOSS_GRACE_MS
-from unistream.core.outbox import Outbox
-from unistream.core.releases import RELEASE_TRIES, Releases
+from unistream.core import contract
+from unistream.core.contract import Outbox
+from unistream.core.job import LOSS_GRACE_MS, RELEASE_TRIES, Releases
 from unistream.model.messages import ReleasePartitions
 
 JOB = JobId("job")
@@ -22,20 +21,20 @@ OTHER = "other gone"
 OVER = "over"  # the timer of the message fires
 
 
-def sent(commands: list[jm.Command]) -> list[int | None]:
-    return [command.token for command in commands if isinstance(command, jm.Send)]
+def sent(commands: list[contract.Command]) -> list[int | None]:
+    return [command.token for command in commands if isinstance(command, contract.Send)]
 
 
-def drive(steps: list[str]) -> list[jm.Command]:
+def drive(steps: list[str]) -> list[contract.Command]:
     """What comes out, after message 1 was told."""
     outbox = Outbox()
     releases = Releases(outbox)
     token = outbox.send_tracked(WORKER, MESSAGE)
-    first = jm.Send(task_manager=WORKER, message=MESSAGE, token=token)
+    first = contract.Send(task_manager=WORKER, message=MESSAGE, token=token)
     outbox.take()
     for step in steps:
         if step in {LOST, REFUSED}:
-            event = jm.Undelivered(token=token, reason="?", refused=step == REFUSED)
+            event = contract.Undelivered(token=token, reason="?", refused=step == REFUSED)
             releases.undelivered(first, event)
         elif step == OVER:
             releases.overdue(token)
@@ -60,7 +59,7 @@ def drive(steps: list[str]) -> list[jm.Command]:
 def test_a_release_is_said_again(steps: list[str], again: list[int]) -> None:
     commands = drive(steps)
     assert sent(commands) == again
-    assert all(c.message == MESSAGE for c in commands if isinstance(c, jm.Send))
+    assert all(c.message == MESSAGE for c in commands if isinstance(c, contract.Send))
 
 
 def test_it_is_not_said_for_ever() -> None:
@@ -68,14 +67,16 @@ def test_it_is_not_said_for_ever() -> None:
     releases = Releases(outbox)
     outbox.send_tracked(WORKER, MESSAGE)
     told = 0
-    while sends := [command for command in outbox.take() if isinstance(command, jm.Send)]:
+    while sends := [command for command in outbox.take() if isinstance(command, contract.Send)]:
         told += len(sends)
         token = sends[0].token
         assert token is not None
-        releases.undelivered(sends[0], jm.Undelivered(token=token, reason="?", refused=False))
+        releases.undelivered(sends[0], contract.Undelivered(token=token, reason="?", refused=False))
         releases.overdue(token)
     assert told == RELEASE_TRIES
 
 
 def test_the_pause_is_that_in_which_a_lost_worker_is_noticed() -> None:
-    assert drive([LOST]) == [jm.SetTimer(timer=jm.Timer(jm.TimerKind.RELEASE, 1), delay_ms=LOSS_GRACE_MS)]
+    assert drive([LOST]) == [
+        contract.SetTimer(timer=contract.Timer(contract.TimerKind.RELEASE, 1), delay_ms=LOSS_GRACE_MS)
+    ]

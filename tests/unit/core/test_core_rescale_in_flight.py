@@ -1,5 +1,5 @@
 """Another parallelism for jobs whose checkpoints hold rows that are bound to the parallelism at which they
-were taken; see `unistream.core.in_flight`."""
+were taken; see `unistream.core.restore.in_flight`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from core_cluster import EVERY_2_S, Cluster, Task, settings
 from msgspec import structs
 
 from unistream.base.ids import CheckpointId
-from unistream.core import job_messages as jm
-from unistream.core.translate import translate
+from unistream.core import contract
+from unistream.core.graph.translate import translate
 from unistream.model import messages as msg
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobGraph, Ship, SourceInfo
@@ -23,8 +23,8 @@ CONFIG = {
     "execution.checkpointing.unaligned.enabled": "true",
 }
 ADAPTIVE = {"jobmanager.scheduler": "adaptive"}
-WAIT, STABLE, COOL = (jm.Timer(jm.TimerKind.RESOURCES, number) for number in range(3))
-SLOTS = jm.Timer(jm.TimerKind.SLOT_REQUEST, -1)
+WAIT, STABLE, COOL = (contract.Timer(contract.TimerKind.RESOURCES, number) for number in range(3))
+SLOTS = contract.Timer(contract.TimerKind.SLOT_REQUEST, -1)
 BOUND = "rows on their way along 'source' -> 'count' (rescale)"
 
 
@@ -58,13 +58,13 @@ class Bound(Cluster):
 
     @property
     def aligned(self) -> set[CheckpointId]:
-        sent = [c.message for c in self.commands if isinstance(c, jm.Send)]
+        sent = [c.message for c in self.commands if isinstance(c, contract.Send)]
         return {m.checkpoint_id for m in sent if isinstance(m, msg.TriggerCheckpoint) and m.aligned}
 
 
 def running(slots: int, parallelism: int = 2, **config: str) -> Bound:
     cluster = Bound(graph(parallelism), settings(EVERY_2_S | CONFIG | config))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     for _ in range(slots):
         cluster.grant()
     settle(cluster)
@@ -78,7 +78,7 @@ def settle(cluster: Cluster) -> None:
 
 def ask(cluster: Cluster, width: int) -> None:
     vertices = {vertex.id: width for vertex in cluster.graph.vertices}
-    cluster.handle(jm.RescaleRequested(request="r", parallelism=vertices))
+    cluster.handle(contract.RescaleRequested(request="r", parallelism=vertices))
     settle(cluster)
 
 
@@ -93,7 +93,7 @@ def attempts(cluster: Cluster) -> set[int]:
 def lose_one(cluster: Cluster) -> None:
     cluster.lose(cluster.where[cluster.task("count", 1).attempt])
     settle(cluster)
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     settle(cluster)
 
 
@@ -118,7 +118,7 @@ def test_a_job_that_could_not_start_again_is_left_as_it_is() -> None:
     assert (cluster.state, widths(cluster), attempts(cluster)) == ("RUNNING", {2}, {0})
     cluster.always = False
     vertices = {vertex.id: 1 for vertex in cluster.graph.vertices}
-    cluster.handle(jm.RescaleRequested(request="again", parallelism=vertices))
+    cluster.handle(contract.RescaleRequested(request="again", parallelism=vertices))
     settle(cluster)
     assert (cluster.answers["again"].error, widths(cluster)) == (None, {1})
 
@@ -151,7 +151,7 @@ class TestAdaptive:
         cluster.grant()
         cluster.fail(cluster.task("count", 1))
         settle(cluster)
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         settle(cluster)
         assert (cluster.state, widths(cluster)) == ("RUNNING", {2})
         cluster.fire(COOL)
@@ -196,7 +196,7 @@ class TestAdaptive:
         cluster.fail(cluster.task("count", 0))
         assert cluster.answers["r"].error == "the job was not rescaled: boom"
         settle(cluster)
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         settle(cluster)
         wanted = cluster.machine.view().wanted
         assert wanted is not None

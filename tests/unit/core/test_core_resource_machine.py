@@ -11,9 +11,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.core import resource_messages as rm
-from unistream.core.job_messages import SlotRequest
-from unistream.core.resource_machine import START_PAUSE_MS_MIN, ResourceMachine
+from unistream.core.contract import SlotRequest
+from unistream.core.resource import ResourceMachine
+from unistream.core.resource import messages as rm
+from unistream.core.resource.machine import START_PAUSE_MS_MIN
 
 
 class Rig:

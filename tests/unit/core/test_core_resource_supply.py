@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.core import resource_messages as rm
-from unistream.core.blocklist import BlockRules
-from unistream.core.job_messages import SlotRequest
-from unistream.core.resource_machine import ResourceMachine
-from unistream.core.resource_workers import ResourceRules
-from unistream.core.slot_matching import missing_slots_text, serves
+from unistream.core.contract import SlotRequest
+from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, missing_slots_text, serves
+from unistream.core.resource import messages as rm
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 SMALL = ResourceProfile(memory_mb=256)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
-from unistream.core.restart_backoff import (
+from unistream.core.contract import RestartBackoff
+from unistream.core.execution import restart_backoff_from_config
+from unistream.core.execution.restart_backoff import (
     UNLIMITED,
     ExponentialDelay,
     FailureRate,
     FixedDelay,
     NoRestart,
-    RestartBackoff,
-    restart_backoff_from_config,
 )
 
 PREFIX = "restart-strategy."

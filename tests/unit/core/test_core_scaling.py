@@ -17,17 +17,16 @@ from unistream.base.config import (
 )
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
-from unistream.core import job_messages as jm
-from unistream.core.adaptive import Adaptive, AdaptiveSettings
-from unistream.core.outbox import Outbox
-from unistream.core.scaling import fit, slots_needed, with_parallelism
-from unistream.core.slot_division import SlotKind
-from unistream.core.vertex_names import vertices_named
+from unistream.core import contract
+from unistream.core.contract import AdaptiveSettings, Outbox
+from unistream.core.job import Adaptive, fit, vertices_named, with_parallelism
+from unistream.core.job.scaling import slots_needed
+from unistream.core.resource import SlotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 
 SETTINGS = AdaptiveSettings(wait_ms=1000, stable_ms=100, cooldown_ms=500, running_stable_ms=200)
-WAIT, STABLE, COOL = (jm.Timer(jm.TimerKind.RESOURCES, number) for number in range(3))
+WAIT, STABLE, COOL = (contract.Timer(contract.TimerKind.RESOURCES, number) for number in range(3))
 
 
 def ids(graph: JobGraph, parallelism: Mapping[str, int]) -> dict[VertexId, int]:
@@ -181,13 +180,13 @@ class Waiting:
     def __init__(self, settings: AdaptiveSettings = SETTINGS, graph: JobGraph | None = None) -> None:
         self.outbox = Outbox()
         self.adaptive = Adaptive(graph or job_graph(parallelism=4), settings, self.outbox)
-        self.timers: dict[jm.Timer, int] = {}
+        self.timers: dict[contract.Timer, int] = {}
 
-    def timer_set(self, timer: jm.Timer) -> bool:
+    def timer_set(self, timer: contract.Timer) -> bool:
         for command in self.outbox.take():
-            if isinstance(command, jm.SetTimer):
+            if isinstance(command, contract.SetTimer):
                 self.timers[command.timer] = command.delay_ms
-            elif isinstance(command, jm.CancelTimer):
+            elif isinstance(command, contract.CancelTimer):
                 self.timers.pop(command.timer, None)
         return timer in self.timers
 

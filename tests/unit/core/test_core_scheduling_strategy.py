@@ -14,21 +14,23 @@ from hypothesis import strategies as st
 from unistream.base.config import SCHEDULING_STRATEGY
 from unistream.base.errors import ConfigError, ProtocolError
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
-from unistream.core.execution import ExecutionState
-from unistream.core.failover import RestartPipelinedRegion
-from unistream.core.regions import build_regions, region_circles
-from unistream.core.scheduling_strategy import (
+from unistream.core.execution import (
     Bulks,
-    EagerStrategy,
+    ExecutionState,
     HybridConstraint,
-    InputConstraint,
-    LazyFromSourcesStrategy,
-    PipelinedRegionStrategy,
     SchedulingStrategy,
     VertexwiseStrategy,
     create_strategy,
 )
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.execution.failover import RestartPipelinedRegion
+from unistream.core.execution.scheduling_strategy import (
+    EagerStrategy,
+    InputConstraint,
+    LazyFromSourcesStrategy,
+    PipelinedRegionStrategy,
+)
+from unistream.core.graph import Link, Pattern, Topology, build_regions
+from unistream.core.graph.regions import region_circles
 from unistream.model.partition_type import PartitionType
 
 Make = Callable[[Topology, PlayedJob], SchedulingStrategy]

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from core_flink_cases import PlayedJob, load, subtask_of, topology_of
 
-from unistream.core.execution import ExecutionState
-from unistream.core.regions import build_regions
-from unistream.core.scheduling_strategy import (
+from unistream.core.execution import (
     Bulks,
+    ExecutionState,
     HybridConstraint,
-    PipelinedRegionStrategy,
     SchedulingStrategy,
     VertexwiseStrategy,
 )
+from unistream.core.execution.scheduling_strategy import PipelinedRegionStrategy
+from unistream.core.graph import build_regions
 
 CASES = load("scheduling.json")["cases"]
 

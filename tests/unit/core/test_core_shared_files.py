@@ -9,13 +9,12 @@ import pytest
 from msgspec import structs
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
-from unistream.core.checkpoint_store import CompletedSnapshots, SharedFileGone
-from unistream.core.job import JobStatus
-from unistream.core.job_messages import Sweep
-from unistream.core.job_settings import RestorePoint, Retention
+from unistream.core.checkpoint import CompletedSnapshots
+from unistream.core.checkpoint.store import SharedFileGone
+from unistream.core.contract import JobStatus, RestorePoint, Retention, Sweep
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import (
-    FileRef,
     Manifest,
     NativeFile,
     NativeHandle,

@@ -11,9 +11,10 @@ from core_cluster import grouped, job_graph, pipelines
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unistream.core.scaling import fit, slots_needed
-from unistream.core.slot_deal import Slice, dealt
-from unistream.core.slot_division import SlotKind, Unit, divide, without_slot
+from unistream.core.job import fit
+from unistream.core.job.scaling import slots_needed
+from unistream.core.resource import Slice, SlotKind, Unit, divide, without_slot
+from unistream.core.resource.slot_deal import dealt
 from unistream.model.graph import JobGraph
 
 NAMES = "abcde"

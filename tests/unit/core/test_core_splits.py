@@ -8,7 +8,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from unistream.base.errors import CorruptSnapshot
-from unistream.core.split_assignment import Assignment, SplitAssigner
+from unistream.core.checkpoint import SplitAssigner
+from unistream.core.checkpoint.split_assignment import Assignment
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 

@@ -11,24 +11,24 @@ from msgspec import structs
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
-from unistream.core.in_flight import with_in_flight
-from unistream.core.state_assignment import assign_state
-from unistream.core.state_plan import (
+from unistream.core.restore import (
     DeclaredList,
     DeclaredState,
     Fate,
     RestorePlan,
-    StatePlan,
     StoredState,
+    assign_state,
     plan_restore,
+    with_in_flight,
 )
+from unistream.core.restore.state_plan import StatePlan
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.in_flight import InFlightHandle, InFlightRun
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.own_state import OwnTable
 from unistream.model.snapshot import (
-    FileRef,
     ListHandle,
     ListMode,
     Manifest,

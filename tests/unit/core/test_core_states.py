@@ -10,9 +10,10 @@ import pytest
 
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import AttemptId, JobId, VertexId
-from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState, execution_state, parse_reported
-from unistream.core.job import JOB_TRANSITIONS, JobStatus, job_state
-from unistream.core.story import STORY_STEPS_MAX, IllegalTransition, StateLog
+from unistream.core.contract import JOB_TRANSITIONS, JobStatus, StateLog, job_state
+from unistream.core.contract.story import STORY_STEPS_MAX, IllegalTransition
+from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState, parse_reported
+from unistream.core.execution.execution import execution_state
 
 TABLES: list[Mapping[Any, Mapping[Any, str]]] = [JOB_TRANSITIONS, EXECUTION_TRANSITIONS]
 PAIRS = [

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from test_core_checkpoint import Rig, kinds
 
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.core.execution import ExecutionState
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TriggerCheckpoint
@@ -34,7 +34,7 @@ def last_of(kind: SnapshotKind) -> int:
     return 3 if kind is SnapshotKind.TERMINATE else 2
 
 
-def finish(rig: Rig, place: int) -> list[jm.Command]:
+def finish(rig: Rig, place: int) -> list[contract.Command]:
     execution = list(rig.executions)[place]
     rig.executions.move(execution, ExecutionState.FINISHED, "test")
     return rig.do(lambda c: c.task_finished(execution))
@@ -46,7 +46,7 @@ def settle(rig: Rig, place: int, refusal: str | None = None, *, ended: bool = Fa
     tokens = [
         command.token
         for command in rig.all
-        if isinstance(command, jm.Send)
+        if isinstance(command, contract.Send)
         and isinstance(command.message, TriggerCheckpoint)
         and command.message.attempt == attempt
         and command.message.kind.is_synchronous
@@ -81,7 +81,7 @@ def test_the_stop_succeeds_with_the_task_as_finished(
     schedule(rig)
     settle(rig, 1)
     for n in range(2, last_of(kind) + 1):
-        [write] = [c for c in rig.ack(n, 1, 2, 3, 4) if isinstance(c, jm.WriteManifest)]
+        [write] = [c for c in rig.ack(n, 1, 2, 3, 4) if isinstance(c, contract.WriteManifest)]
         [source] = [v for v in write.manifest.vertices if v.vertex == rig.attempts[0].vertex]
         assert (source.finished_subtasks, source.subtasks[0]) == ((0,), None)
         rig.durable(n)
@@ -93,7 +93,7 @@ def test_tasks_whose_producers_have_all_ended_so_are_triggered_instead() -> None
     """No barrier comes to them any more, only the ends of their inputs."""
     rig = stopping()
     assert "TriggerCheckpoint" not in kinds(finish(rig, 0))
-    late = [c.message for c in finish(rig, 1) if isinstance(c, jm.Send)]
+    late = [c.message for c in finish(rig, 1) if isinstance(c, contract.Send)]
     assert [m.attempt for m in late if isinstance(m, TriggerCheckpoint)] == rig.attempts[2:4]
     assert {m.checkpoint_id for m in late if isinstance(m, TriggerCheckpoint)} == {2}
     assert "WriteManifest" in kinds(rig.ack(2, 2, 3, 4))
@@ -104,7 +104,7 @@ def test_a_task_that_took_the_snapshot_before_it_ended_is_in_it() -> None:
     rig = stopping()
     rig.ack(2, 0)
     finish(rig, 0)
-    [write] = [c for c in rig.ack(2, 1, 2, 3, 4) if isinstance(c, jm.WriteManifest)]
+    [write] = [c for c in rig.ack(2, 1, 2, 3, 4) if isinstance(c, contract.WriteManifest)]
     [source] = [v for v in write.manifest.vertices if v.vertex == rig.attempts[0].vertex]
     assert (source.finished_subtasks, source.subtasks[0]) == ((), TaskSnapshot())
     assert rig.failures == []
@@ -134,6 +134,6 @@ def test_a_savepoint_that_lost_its_task_does_not_begin_again_behind_the_stop() -
     rig.durable(3)
     rig.suspend()
     rig.do(lambda c: c.answer_stop())
-    answers = {c.request: c for c in rig.all if isinstance(c, jm.AnswerRequest)}
+    answers = {c.request: c for c in rig.all if isinstance(c, contract.AnswerRequest)}
     assert (answers["stop"].path, answers["first"].path) == ("chk-3", None)
     assert rig.failures == []

@@ -10,9 +10,9 @@ import pytest
 from core_cluster import EVERY_2_S, Cluster, Task, enriched, settings, stages
 
 from unistream.base.ids import VertexId
-from unistream.core import job_messages as jm
-from unistream.core.checkpoint_failures import FailureReason
-from unistream.core.stored_exchanges import vertices_before
+from unistream.core import contract
+from unistream.core.contract import FailureReason
+from unistream.core.execution.stored_exchanges import vertices_before
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
@@ -26,22 +26,22 @@ FIXED = {
 
 def started(graph: JobGraph, **config: str) -> Cluster:
     cluster = Cluster(graph, settings(EVERY_2_S | FIXED | config))
-    cluster.handle(jm.Started())
+    cluster.handle(contract.Started())
     return cluster
 
 
 def checkpoint(cluster: Cluster) -> None:
     """One more is complete."""
     before = len(cluster.stored)
-    cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+    cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
     cluster.settle()
     assert len(cluster.stored) == before + 1
 
 
 def recover(cluster: Cluster) -> None:
     cluster.settle()
-    while cluster.timers_of(jm.TimerKind.RESTART_DELAY):
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+    while cluster.timers_of(contract.TimerKind.RESTART_DELAY):
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.settle()
 
 
@@ -61,7 +61,7 @@ def attempts(cluster: Cluster) -> dict[str, set[int]]:
 
 def savepoint(cluster: Cluster, name: str) -> str | None:
     """The error, if it is refused."""
-    request = jm.SnapshotRequested(request=name, kind=SnapshotKind.SAVEPOINT, target="there")
+    request = contract.SnapshotRequested(request=name, kind=SnapshotKind.SAVEPOINT, target="there")
     cluster.handle(request)
     return cluster.answers[name].error if name in cluster.answers else None
 
@@ -72,15 +72,15 @@ def test_no_snapshot_while_what_is_stored_is_not_read() -> None:
     assert {task.deployment.vertex.name for task in cluster.tasks.values()} == {"facts", "join", "sink"}
     assert cluster.state == "RUNNING"
     for _ in range(3):
-        if cluster.timers_of(jm.TimerKind.CHECKPOINT_INTERVAL):
-            cluster.fire(jm.Timer(jm.TimerKind.CHECKPOINT_INTERVAL))
+        if cluster.timers_of(contract.TimerKind.CHECKPOINT_INTERVAL):
+            cluster.fire(contract.Timer(contract.TimerKind.CHECKPOINT_INTERVAL))
         cluster.settle_without("read stored")
-    assert not cluster.of(jm.PrepareDirectory)
+    assert not cluster.of(contract.PrepareDirectory)
     assert savepoint(cluster, "early") == FailureReason.BLOCKING_OUTPUT_EXIST.value
     cluster.read_stored(cluster.task("join", 0))
-    assert not cluster.of(jm.PrepareDirectory), "the other one still reads"
+    assert not cluster.of(contract.PrepareDirectory), "the other one still reads"
     cluster.read_stored(cluster.task("join", 1))
-    assert cluster.of(jm.PrepareDirectory), "it was due; nothing is in the way any more"
+    assert cluster.of(contract.PrepareDirectory), "it was due; nothing is in the way any more"
     cluster.settle()
     assert list(cluster.stored) == ["chk-1"]
     assert savepoint(cluster, "later") is None
@@ -93,7 +93,7 @@ def test_a_savepoint_while_the_producers_run_is_refused_as_flink_does() -> None:
     cluster.settle_without("finish table")
     assert cluster.task("table", 0).end_of_data
     assert savepoint(cluster, "early") is not None
-    assert not cluster.of(jm.PrepareDirectory)
+    assert not cluster.of(contract.PrepareDirectory)
 
 
 def test_tasks_before_a_stored_exchange_end_without_a_checkpoint() -> None:
@@ -177,7 +177,7 @@ def test_the_end_of_the_last_producer_lets_the_checkpoint_that_waits_for_it_begi
     checkpoint(cluster)
     cluster.fail(cluster.task("join", 0))
     cluster.settle()
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle_without("finish table/1")
     assert list(cluster.stored)[-1] == "chk-2", "a producer runs"
     cluster.settle()
@@ -189,19 +189,19 @@ def test_a_consumer_of_what_is_read_already_may_start_before_its_producer_has_a_
         stages(job_type=JobType.STREAMING), **{"jobmanager.execution.failover-strategy": "full"}
     )
     cluster.settle_without("io WriteManifest")
-    [write] = [job for job in cluster.jobs if isinstance(job, jm.WriteManifest)]
+    [write] = [job for job in cluster.jobs if isinstance(job, contract.WriteManifest)]
     cluster.fail(cluster.task("sink", 0))
     cluster.io(write)
     first = next(view for view in cluster.machine.view().attempts if view.attempt.index == 0)
     assert first.task_manager is not None
     cluster.lose(first.task_manager)
     cluster.settle_without("grant")
-    cluster.fire(jm.TimerKind.RESTART_DELAY)
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle_without("grant")
     deployed = [m.deployment for m in cluster.sent(msg.DeployTask)][-1]
     assert {(c.ended, c.address) for gate in deployed.gates for c in gate.channels} >= {(True, "")}
     cluster.run_to_end()
-    assert cluster.ended == jm.JobEnded(state="FINISHED")
+    assert cluster.ended == contract.JobEnded(state="FINISHED")
 
 
 def test_a_consumer_that_fails_while_the_first_manifest_is_written_does_not_read_again() -> None:
@@ -209,8 +209,8 @@ def test_a_consumer_that_fails_while_the_first_manifest_is_written_does_not_read
     cluster.settle_without("io WriteManifest")
     cluster.fail(cluster.task("join", 0))
     cluster.settle_without("io WriteManifest")
-    while cluster.timers_of(jm.TimerKind.RESTART_DELAY):
-        cluster.fire(jm.TimerKind.RESTART_DELAY)
+    while cluster.timers_of(contract.TimerKind.RESTART_DELAY):
+        cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.settle_without("io WriteManifest")
     assert "join" not in {t.deployment.vertex.name for t in cluster.tasks.values() if t.state == "RUNNING"}
     cluster.settle()
@@ -230,6 +230,6 @@ def test_a_bounded_job_ends_with_its_last_checkpoint() -> None:
 def test_a_batch_job_has_none() -> None:
     cluster = started(stages())
     cluster.run_to_end()
-    assert not cluster.of(jm.PrepareDirectory)
+    assert not cluster.of(contract.PrepareDirectory)
     assert cluster.ended is not None
     assert cluster.ended.state == "FINISHED"

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.graph import Link, Pattern, Topology
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.partition_type import PartitionType
 

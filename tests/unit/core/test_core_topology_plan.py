@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unistream.base.ids import PartitionId, SubtaskId
-from unistream.core.execution_graph import execution_graph
-from unistream.core.topology import Pattern, Topology
+from unistream.core.graph import Pattern, Topology
+from unistream.core.graph.execution_graph import execution_graph
 from unistream.model.graph import JobGraph, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.plan import ExecutionPlan

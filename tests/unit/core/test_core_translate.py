@@ -10,8 +10,9 @@ import pytest
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, VertexId
-from unistream.core.graph_check import check, operators_without_uid
-from unistream.core.translate import translate
+from unistream.core.graph import check
+from unistream.core.graph.graph_check import operators_without_uid
+from unistream.core.graph.translate import translate
 from unistream.model.chain import EdgeOutput, JobCode, LocalOutput
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship, SourceInfo
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode

@@ -5,9 +5,16 @@ from typing import Any
 import pytest
 
 from unistream.base.ids import CheckpointId
-from unistream.core.alignment import BarrierAligner
-from unistream.core.barriers import Abort, AbortReason, Trigger
-from unistream.core.task_commit import NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
+from unistream.core.task import (
+    Abort,
+    BarrierAligner,
+    NotifyAborted,
+    NotifyComplete,
+    StopFailed,
+    TaskCheckpoints,
+    Trigger,
+)
+from unistream.core.task.barriers import AbortReason
 from unistream.model.elements import CheckpointBarrier, SnapshotKind
 
 CHECKPOINT, SAVEPOINT = SnapshotKind.CHECKPOINT, SnapshotKind.SAVEPOINT

@@ -15,8 +15,9 @@ import pytest
 
 from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError, Unreachable
 from unistream.base.ids import JobId, LineageId
-from unistream.client.job_client import JobClient, JobInfo, JobResult, result_of
+from unistream.client.job_client import JobClient, JobResult, result_of
 from unistream.dagster.attached import POLL_S, EndPolicy, OnTerminate, Pace, SavepointFormat, run_attached
+from unistream.master.job_info import JobInfo
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 SAVEPOINT = "/savepoints/1"

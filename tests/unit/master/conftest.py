@@ -24,7 +24,7 @@ from unistream.metadata.store import SqlMetadataStore
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
-from unistream.testing.scripted_workers import ScriptedWorkers
+from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the module that tests share, served_cluster
 

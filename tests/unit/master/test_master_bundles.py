@@ -9,8 +9,8 @@ import pytest
 
 from unistream.base.errors import NobodyThere, ProtocolError, Unreachable
 from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId, VertexId
-from unistream.core import job_messages as jm
-from unistream.core.job_view import AttemptView
+from unistream.core import contract
+from unistream.core.contract import AttemptView
 from unistream.master.ordered import OrderedGatherer
 from unistream.master.outgoing import Outgoing
 from unistream.master.senders import Failed, Letter, Senders
@@ -207,7 +207,7 @@ class TestOutgoing:
         peers["b"].fails[1] = mm.Refused(reason="no")
         events, heard = [], threading.Semaphore(0)
 
-        def post(event: jm.Event) -> None:
+        def post(event: contract.Event) -> None:
             events.append(event)
             heard.release()
 
@@ -215,9 +215,9 @@ class TestOutgoing:
         outgoing = Outgoing(JOB, senders, post)
         outgoing.granted([lease("a"), lease("b")])
         for number, where in enumerate(["a", "b", "a", "nowhere"]):
-            command = jm.Send(task_manager=TaskManagerId(where), message=cancel(number), token=number)
+            command = contract.Send(task_manager=TaskManagerId(where), message=cancel(number), token=number)
             outgoing.add(command)
-        assert [type(event) for event in events] == [jm.Undelivered], "one of a worker without a slot"
+        assert [type(event) for event in events] == [contract.Undelivered], "one of a worker without a slot"
         outgoing.flush()
         outgoing.flush()
         for _ in range(4):
@@ -247,8 +247,8 @@ class TestOutgoing:
         assert peer.acted == [0, 4]
 
 
-def lease(worker: str) -> jm.SlotLease:
-    return jm.SlotLease(
+def lease(worker: str) -> contract.SlotLease:
+    return contract.SlotLease(
         request=worker,
         allocation=AllocationId(worker),
         task_manager=TaskManagerId(worker),

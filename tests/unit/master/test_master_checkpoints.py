@@ -27,7 +27,7 @@ from unistream.model.checkpoint_figures import (
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.port.metadata import CheckpointRecord, JobRecord
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
-from unistream.testing.scripted_workers import ScriptedWorkers
+from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
 UNKNOWN = "0" * 31 + "a"
 Make = Callable[..., Any]

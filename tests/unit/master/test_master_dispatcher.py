@@ -12,7 +12,7 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, Ve
 from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
-from unistream.testing.scripted_workers import ScriptedWorkers
+from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
 WAIT_S = 20.0
 Make = Callable[..., Any]

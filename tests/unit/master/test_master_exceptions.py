@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from unistream.base.ids import AttemptId, JobId, LineageId, OperatorUid, SubtaskId, TaskManagerId, VertexId
-from unistream.core.job_messages import RecordAttempt, RecordException
+from unistream.core.contract import RecordAttempt, RecordException
 from unistream.master.exceptions import recorded_exceptions
 from unistream.master.job_info import ExceptionInfo, JobInfo
 from unistream.master.journal import Journal
@@ -14,7 +14,7 @@ from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
 from unistream.model.messages import TaskFailure
 from unistream.port.metadata import ExceptionRecord
 from unistream.rest import flink_json
-from unistream.testing.harness import ManualClock
+from unistream.testing.harness.operators import ManualClock
 
 JOB = JobId("j")
 GRAPH = JobGraph(

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from unistream.base.ids import AttemptId, JobId, OperatorUid, VertexId
-from unistream.core.job_view import AttemptView, JobView
+from unistream.core.contract import AttemptView, JobView
 from unistream.master.journal import Journal
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
 from unistream.model.messages import TaskMetrics
-from unistream.testing.harness import ManualClock
+from unistream.testing.harness.operators import ManualClock
 
 JOB = JobId("j")
 VERTEX = JobVertex(

@@ -17,7 +17,7 @@ from unistream.master.history import info_from_records
 from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.graph import JobGraph
-from unistream.testing.scripted_workers import ScriptedWorkers
+from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
 UNKNOWN = "0" * 31 + "a"
 NOT_RUNNING = "not all tasks are running; try again when it is RUNNING"

@@ -29,9 +29,9 @@ from unistream.base.limits import FRAME_BYTES_MAX
 from unistream.model import codec
 from unistream.model import elements as el
 from unistream.model import messages as m
+from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.snapshot import (
-    FileRef,
     KeyedHandle,
     KeyedShare,
     ListHandle,

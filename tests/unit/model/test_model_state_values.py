@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from unistream.base.errors import UserCodeError
 from unistream.model.state_casts import refused_cast
 from unistream.model.state_values import conformer
-from unistream.state.rocksdb_cells import dumper, loader
+from unistream.state.rocksdb.cells import dumper, loader
 
 ZONES = st.sampled_from([datetime.UTC, datetime.timezone(datetime.timedelta(hours=-7, minutes=-30))])
 NANOS = st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1))  # noqa: DTZ001  without a zone

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unistream.base.errors import ConfigError
-from unistream.operator import aggregates as agg
-from unistream.operator.aggregates import AggregatePlan
+from unistream.operator.window import AggregatePlan
+from unistream.operator.window import aggregates as agg
 
 ALL = {
     "rows": agg.count(),

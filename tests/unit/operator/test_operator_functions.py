@@ -11,9 +11,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.operator.process import KeyedProcessOperator
-from unistream.operator.process_batch import KeyedBatchOperator
-from unistream.operator.process_plain import ProcessOperator
+from unistream.operator.process import KeyedBatchOperator, KeyedProcessOperator, ProcessOperator
 from unistream.testing.harness import OperatorHarness
 
 TABLE = pa.table({"n": [1, 2], "at": pa.array([0, 1], pa.timestamp("ms"))})

@@ -12,7 +12,7 @@ from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.model.snapshot import OperatorSnapshot
 from unistream.operator.join import KEYS_STATE, BroadcastLookupJoin, JoinKind
 from unistream.testing.harness import OperatorHarness, restore_state
-from unistream.worker.failures import task_failure
+from unistream.worker.task import task_failure
 
 PLACES = pa.schema([("city", pa.string()), ("street", pa.string()), ("height", pa.int32())])
 FACTS = pa.schema([("n", pa.int32()), ("city", pa.string()), ("street", pa.string())])

@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 import pytest
 
 import unistream as us
-from unistream.operator.process import KeyedOperator, KeyedProcessOperator
-from unistream.operator.process_batch import KeyedBatchOperator
+from unistream.operator.process import KeyedBatchOperator, KeyedProcessOperator
+from unistream.operator.process.process import KeyedOperator
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
-from unistream.testing.harness import ManualClock, OperatorHarness, restore_state
+from unistream.testing.harness import OperatorHarness, restore_state
+from unistream.testing.harness.operators import ManualClock
 
 MAX_PARALLELISM = 128
 Row = dict[str, Any]

@@ -13,11 +13,13 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.snapshot import ListMode, OperatorState
-from unistream.operator.process import KeyedProcessOperator
-from unistream.operator.process_batch import KeyedBatchOperator
-from unistream.operator.process_broadcast import BroadcastProcessOperator
-from unistream.operator.process_plain import ProcessOperator
-from unistream.operator.timer_columns import distinct
+from unistream.operator.process import (
+    BroadcastProcessOperator,
+    KeyedBatchOperator,
+    KeyedProcessOperator,
+    ProcessOperator,
+)
+from unistream.operator.process.timer_columns import distinct
 from unistream.testing.harness import OperatorHarness, restore_state
 
 Row = dict[str, Any]

@@ -17,7 +17,8 @@ from unistream.base.errors import CorruptSnapshot, OutcomeUnknown, ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
-from unistream.operator.sink import COMMITTABLES, COMMITTER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.operator.sink import COMMITTER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.operator.sink.committables import COMMITTABLES
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
     CommitOutcome,

@@ -13,13 +13,9 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorState
-from unistream.operator.committables import NOTHING_MORE, announce
-from unistream.operator.sink import (
-    CommittableStageOperator,
-    CommitterOperator,
-    OnCommitOperator,
-    StageCommitter,
-)
+from unistream.operator.sink import CommittableStageOperator, CommitterOperator, OnCommitOperator
+from unistream.operator.sink.committables import NOTHING_MORE, announce
+from unistream.operator.sink.committer import StageCommitter
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
     CommitOutcome,

@@ -13,8 +13,8 @@ import unistream as us
 from unistream.base.errors import UserCodeError
 from unistream.model.snapshot import ListMode
 from unistream.model.state import MapStateDescriptor, OperatorListDescriptor
-from unistream.operator.list_state import BroadcastMap, OperatorList
 from unistream.operator.process import KeyedProcessOperator
+from unistream.operator.process.list_state import BroadcastMap, OperatorList
 from unistream.testing.harness import OperatorHarness
 
 POINT = pa.struct([("x", pa.float64()), ("n", pa.int64())])

@@ -14,10 +14,15 @@ from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.elements import Watermark
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.base import BaseOperator
-from unistream.operator.event_time import AssignTimestampsAndWatermarks
-from unistream.operator.expressions import check_expressions
-from unistream.operator.rows import FilterRows, FlatMapRows, KeyRows, MapRows
+from unistream.operator.common import (
+    AssignTimestampsAndWatermarks,
+    BaseOperator,
+    FilterRows,
+    FlatMapRows,
+    KeyRows,
+    MapRows,
+    check_expressions,
+)
 from unistream.operator.stateless import FilterBatches, MapBatches, Project, SideSplit
 from unistream.testing.harness import OperatorHarness
 

@@ -12,10 +12,9 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.operator import timer_columns
-from unistream.operator.process_batch import KeyedBatchOperator
-from unistream.operator.timer_columns import TimerColumns
-from unistream.operator.timers import KeyedTimers
+from unistream.operator.process import KeyedBatchOperator, timer_columns
+from unistream.operator.process.timer_columns import TimerColumns
+from unistream.operator.process.timers import KeyedTimers
 from unistream.testing.harness import OperatorHarness, restore_state
 
 

@@ -14,12 +14,17 @@ from hypothesis import strategies as st
 from unistream.base.errors import ConfigError
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch, WatermarkStatus
-from unistream.operator import aggregates as agg
-from unistream.operator import window_local
-from unistream.operator.aggregates import AggregatePlan
-from unistream.operator.window import LATE_METRIC, WindowAggregate
-from unistream.operator.window_local import LocalWindowAggregate
-from unistream.operator.windows import SlidingEventTimeWindows, TumblingEventTimeWindows, Windows
+from unistream.operator.window import (
+    AggregatePlan,
+    LocalWindowAggregate,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAggregate,
+    Windows,
+)
+from unistream.operator.window import aggregates as agg
+from unistream.operator.window import local as window_local
+from unistream.operator.window.operator import LATE_METRIC
 from unistream.testing.harness import OperatorHarness, restore_state
 
 TEN = TumblingEventTimeWindows.of(10)

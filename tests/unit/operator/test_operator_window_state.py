@@ -12,12 +12,19 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.model.snapshot import OperatorSnapshot
-from unistream.operator import aggregates as agg
-from unistream.operator.aggregates import Aggregate, AggregatePlan
-from unistream.operator.window import STATE, WINDOWS, WindowAggregate
-from unistream.operator.windows import SlidingEventTimeWindows, TumblingEventTimeWindows, Windows
+from unistream.operator.window import (
+    STATE,
+    WINDOWS,
+    Aggregate,
+    AggregatePlan,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAggregate,
+    Windows,
+)
+from unistream.operator.window import aggregates as agg
 from unistream.testing.harness import OperatorHarness, restore_state
-from unistream.worker.failures import task_failure
+from unistream.worker.task import task_failure
 
 TUMBLING = TumblingEventTimeWindows.of
 SLIDING = SlidingEventTimeWindows.of

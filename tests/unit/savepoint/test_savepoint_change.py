@@ -15,7 +15,7 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
-from unistream.core.state_plan import Fate
+from unistream.core.restore import Fate
 from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.in_flight import InFlightHandle, InFlightRun, InFlightShare
 from unistream.model.keyed_snapshot import StateKind
@@ -32,12 +32,12 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.operator.timer_table import EVENT_TIMERS
+from unistream.operator.process import EVENT_TIMERS
 from unistream.savepoint.inspection import inspection
 from unistream.savepoint.plan import plan
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.worker.in_flight import Gathered, RestoredRows, Run, write_in_flight
+from unistream.worker.exchange import Gathered, RestoredRows, Run, write_in_flight
 
 SOON, LATE = 5, 10**14
 HOUR = StateOptions(ttl=StateTtl("1 h"))

@@ -20,7 +20,8 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, Line
 from unistream.connector.collect import read_collected
 from unistream.model.codec import decode_manifest, encode_manifest
 from unistream.model.elements import Batch
-from unistream.operator.committables import Committables, Due, announce
+from unistream.operator.sink import Committables, Due
+from unistream.operator.sink.committables import announce
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
     CommitOutcome,

@@ -14,7 +14,7 @@ import pytest
 import unistream as us
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
-from unistream.core.state_plan import Fate
+from unistream.core.restore import Fate
 from unistream.model.elements import SnapshotKind
 from unistream.model.state import MapStateDescriptor, ValueStateDescriptor
 from unistream.savepoint.inspection import inspection

@@ -12,7 +12,7 @@ import pytest
 
 import unistream as us
 from unistream.base.config import Configuration
-from unistream.core.state_plan import Fate
+from unistream.core.restore import Fate
 from unistream.savepoint.plan import plan
 from unistream.testing.mini_cluster import MiniCluster
 

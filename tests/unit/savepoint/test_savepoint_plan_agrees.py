@@ -13,13 +13,18 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, VertexId
-from unistream.core.state_plan import Fate, plan_restore
+from unistream.core.restore import Fate, plan_restore
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
-from unistream.operator import aggregates as agg
-from unistream.operator.aggregates import Aggregate, AggregatePlan
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
-from unistream.operator.window import WindowAggregate
-from unistream.operator.windows import SlidingEventTimeWindows, TumblingEventTimeWindows, Windows
+from unistream.operator.window import (
+    Aggregate,
+    AggregatePlan,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAggregate,
+    Windows,
+)
+from unistream.operator.window import aggregates as agg
 from unistream.savepoint.plan import declared_by, stored_states
 from unistream.testing.harness import OperatorHarness, restore_state
 

@@ -11,7 +11,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError
-from unistream.core.state_plan import Fate
+from unistream.core.restore import Fate
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import (
@@ -25,7 +25,7 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.operator.timer_table import EVENT_TIMERS, PROCESSING_TIMERS
+from unistream.operator.process import EVENT_TIMERS, PROCESSING_TIMERS
 from unistream.savepoint.plan import plan
 
 HOUR = StateOptions(ttl=StateTtl("1 h"))

@@ -32,7 +32,7 @@ from unistream.model.state import (
 from unistream.operator.sink import COMMITTER_STATE
 from unistream.savepoint import contents
 from unistream.savepoint.query import query, table_names
-from unistream.worker.source_operator import SPLITS_STATE
+from unistream.worker.task import SPLITS_STATE
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "savepoints.md"
 COUNT = ValueStateDescriptor("count", pa.int64())

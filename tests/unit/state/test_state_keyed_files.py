@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.errors import CorruptSnapshot, ProtocolError, Transient
+from unistream.model.file_ref import FileRef
 from unistream.model.keyed_snapshot import StateKind, StateTable
-from unistream.model.snapshot import KEY_GROUP_COLUMN, FileRef, KeyedHandle, KeyedShare
-from unistream.state.keyed_files import read_keyed_share, write_keyed_table
+from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, KeyedShare
+from unistream.state.common import read_keyed_share, write_keyed_table
 from unistream.storage.durable_local import DurableLocalFileSystem
-from unistream.storage.state_files import SPOOL_BYTES_MAX, FsStateReader, FsStateWriter
-from unistream.testing.memory_files import MemoryFiles
+from unistream.storage.growing_file import SPOOL_BYTES_MAX
+from unistream.storage.state_files import FsStateReader, FsStateWriter
+from unistream.testing.harness import MemoryFiles
 
 SCHEMA = pa.schema([(KEY_GROUP_COLUMN, pa.uint16()), ("key", pa.int64()), ("value", pa.string())])
 

@@ -25,12 +25,11 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
+from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.state.rocksdb import RocksDbStateBackend
-from unistream.state.rocksdb_keys import KeyBytes
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
-from unistream.testing.harness import ManualClock
-from unistream.testing.memory_files import MemoryFiles
+from unistream.state.rocksdb.keys import KeyBytes
+from unistream.testing.harness import MemoryFiles
+from unistream.testing.harness.operators import ManualClock
 
 UID = OperatorUid("op")
 GROUPS = 16
@@ -134,7 +133,7 @@ def restored(
     make: Make, tmp_path: Path, files: MemoryFiles, handles: list[OperatorStateHandle], to: int
 ) -> list[RocksDbStateBackend]:
     """Backends of `to` subtasks, each with its share."""
-    from unistream.core.state_assignment import KeyedShare
+    from unistream.model.snapshot import KeyedShare
 
     backends = []
     for index in range(to):
@@ -491,7 +490,7 @@ def test_a_snapshot_that_is_released_late_leaves_nothing_behind(make: Make, tmp_
 
 
 def test_no_current_key_is_told() -> None:
-    from unistream.state.rocksdb_handles import CurrentBytes
+    from unistream.state.rocksdb.handles import CurrentBytes
 
     with pytest.raises(RuntimeError, match="current key"):
         _ = CurrentBytes().key

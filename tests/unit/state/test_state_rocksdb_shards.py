@@ -16,7 +16,7 @@ import pytest
 
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import CheckpointId, OperatorUid
-from unistream.core.state_assignment import native_share
+from unistream.core.restore.state_assignment import native_share
 from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import RestoredFiles
 from unistream.model.snapshot import (
@@ -26,14 +26,13 @@ from unistream.model.snapshot import (
     OperatorStateHandle,
 )
 from unistream.model.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.state.rocksdb import RocksDbStateBackend
-from unistream.state.rocksdb_api import FORMAT, FORMAT_WHOLE, MEMORY_BYTES_MIN, Memory, RocksDbTuning
-from unistream.state.rocksdb_keys import group_prefix
-from unistream.state.rocksdb_shards import Families, Shards, shard_ranges
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
+from unistream.state.rocksdb.api import FORMAT, FORMAT_WHOLE, MEMORY_BYTES_MIN, Memory, RocksDbTuning
+from unistream.state.rocksdb.keys import group_prefix
+from unistream.state.rocksdb.shards import Families, Shards, shard_ranges
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.testing.harness import ManualClock
+from unistream.testing.harness.operators import ManualClock
 
 UID = OperatorUid("op")
 GROUPS = 128

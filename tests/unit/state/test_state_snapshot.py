@@ -19,9 +19,8 @@ from unistream.model.snapshot import (
     OperatorState,
     OperatorStateHandle,
 )
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
-from unistream.testing.task_services import MemoryStateStore
+from unistream.state.common import read_operator_state, write_task_snapshot
+from unistream.testing.harness.services import MemoryStateStore
 
 UID = OperatorUid("op")
 

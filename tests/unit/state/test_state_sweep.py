@@ -14,19 +14,18 @@ import pyarrow as pa
 import pytest
 
 from unistream.base.ids import CheckpointId, OperatorUid
-from unistream.core.state_assignment import native_share
+from unistream.core.restore.state_assignment import native_share
 from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN, OperatorRestore, OperatorSnapshot
 from unistream.model.state import EXPIRES_COLUMN, VALUE_COLUMN, StateOptions, StateTtl, ValueStateDescriptor
-from unistream.state.hashmap_handles import make_rows
-from unistream.state.hashmap_sweep import REPORT_STEPS, STEP_CELLS_MIN, RowSweep, expired_keys, live_batch
+from unistream.state.common import read_operator_state, write_task_snapshot
+from unistream.state.hashmap.handles import make_rows
+from unistream.state.hashmap.sweep import REPORT_STEPS, STEP_CELLS_MIN, RowSweep, expired_keys, live_batch
 from unistream.state.rocksdb import RocksDbStateBackend
-from unistream.state.rocksdb_sweep import STEP_ROWS_MIN, SWEEP_RATIO, SWEEP_ROWS_MIN
-from unistream.state.snapshot_reader import read_operator_state
-from unistream.state.snapshot_writer import write_task_snapshot
-from unistream.testing.harness import ManualClock
-from unistream.testing.memory_files import MemoryFiles
+from unistream.state.rocksdb.sweep import STEP_ROWS_MIN, SWEEP_RATIO, SWEEP_ROWS_MIN
+from unistream.testing.harness import MemoryFiles
+from unistream.testing.harness.operators import ManualClock
 
 GROUPS = 16
 KEY = pa.schema([("n", pa.int64())])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.snapshot import (
-    FileRef,
     KeyedHandle,
     Manifest,
     NativeFile,

@@ -18,7 +18,7 @@ from unistream.storage import artifacts
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.retention import superseded
-from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind
+from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind
 
 
 @pytest.fixture(params=["local", "memory"])

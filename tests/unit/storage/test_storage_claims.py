@@ -16,7 +16,7 @@ from unistream.model.elements import SnapshotKind
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateWriter
-from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind
+from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind
 
 
 class Place:

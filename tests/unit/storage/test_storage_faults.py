@@ -25,16 +25,14 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import CheckpointId, JobId
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.manifest_files import referenced_files
-from unistream.model.snapshot import (
-    FileRef,
-)
 from unistream.port.storage import Created
 from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import READ_ATTEMPTS, StoragePath, open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind, PowerCut
+from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind, PowerCut
 
 
 def no_pause(_seconds: float) -> None:

@@ -10,13 +10,11 @@ from keyed_manifests import JOB, manifest
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import SnapshotKind
-from unistream.model.snapshot import (
-    FileRef,
-)
+from unistream.model.file_ref import FileRef
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.testing.fault_fs import Fault, FaultFileSystem, FaultKind
+from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind
 
 
 class Job:

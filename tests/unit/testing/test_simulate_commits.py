@@ -15,7 +15,7 @@ from unistream.base.ids import CheckpointId
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, JointCommitter
 from unistream.testing.sim.faults import Faults
 from unistream.testing.sim.world import World
-from unistream.testing.simulate_commits import cut_before, interrupted
+from unistream.testing.simulation.commits import cut_before, interrupted
 
 HERE = [os.path.dirname(__file__)]
 REQUEST = CommitRequest(CheckpointId(7), (b"a", b"b", b"c"))

@@ -18,7 +18,7 @@ from unistream.model.snapshot import (
     TaskSnapshot,
     VertexSnapshot,
 )
-from unistream.testing.simulate_failures import EQUAL_MAX, STANDING_MAX, Failures, reached, said
+from unistream.testing.simulation.failures import EQUAL_MAX, STANDING_MAX, Failures, reached, said
 
 WHERE = "operator 'files committer' (uid 'out-committer'), subtask 1/2"
 

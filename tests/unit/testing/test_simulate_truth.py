@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from unistream.testing.simulate_report import SeedFailure, Shown, SimulationReport
-from unistream.testing.simulate_run import QUIET
-from unistream.testing.simulate_truth import judged
+from unistream.testing.simulation import SeedFailure, SimulationReport
+from unistream.testing.simulation.report import Shown
+from unistream.testing.simulation.run import QUIET
+from unistream.testing.simulation.truth import judged
 
 NOON = dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001  as a column without a zone gives it
 KN = ("k", "n")

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from unistream.testing.stack_servers import cluster_id
+from unistream.testing.devtools.servers import cluster_id
 
 
 def test_a_cluster_id_never_looks_like_an_option() -> None:

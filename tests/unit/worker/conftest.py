@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unistream.worker.blocking_store import BlockingPartitions
+from unistream.worker.exchange import BlockingPartitions
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share: blocking_files
 

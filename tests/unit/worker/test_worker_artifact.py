@@ -9,7 +9,7 @@ import pytest
 from unistream.base.errors import ConfigError, ProtocolError, UserCodeError
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.model.chain import Chain, ChainNode, JobCode
-from unistream.worker import artifact
+from unistream.worker.code import artifact
 
 
 def _code(operator: object) -> JobCode:

@@ -18,8 +18,8 @@ from unistream.operator.sink import CommitterOperator, OnCommitOperator, SinkWri
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext, SinkWriter
 from unistream.testing.conformance.recorded_job import ScriptedSource
-from unistream.testing.task_harness import Snapshot, TaskJob
-from unistream.worker.task_state import TaskState
+from unistream.testing.harness import Snapshot, TaskJob
+from unistream.worker.task import TaskState
 
 
 @dataclass

@@ -29,9 +29,9 @@ from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.model.messages import ChannelDescriptor
 from unistream.model.partition_type import PartitionType
-from unistream.worker.blocking_partition import PARTIAL, SPILL_BYTES
-from unistream.worker.blocking_store import PREFIX, BlockingPartitions, spill_roots
-from unistream.worker.partition_registry import PartitionRegistry
+from unistream.worker.exchange import BlockingPartitions, PartitionRegistry, spill_roots
+from unistream.worker.exchange.blocking_partition import PARTIAL, SPILL_BYTES
+from unistream.worker.exchange.blocking_store import SPILL_FOLDER_PREFIX
 
 # --- what is in the files -------------------------------------------------------------------------
 
@@ -291,7 +291,7 @@ def test_a_killed_worker_leaves_nothing_that_the_next_one_keeps(tmp_path: Path) 
         from pathlib import Path
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from worker_partitions import batch_of, create, seal
-        from unistream.worker.blocking_store import BlockingPartitions
+        from unistream.worker.exchange.blocking_store import BlockingPartitions
         store = BlockingPartitions([Path({str(tmp_path)!r})])
         seal(create(store))
         create(store).emit(batch_of(5_000_000))
@@ -302,7 +302,7 @@ def test_a_killed_worker_leaves_nothing_that_the_next_one_keeps(tmp_path: Path) 
     living = BlockingPartitions([tmp_path])
     seal(create(living))
     (folder,) = tmp_path.iterdir()
-    assert folder.name.startswith(PREFIX), "only that of the living one is left"
+    assert folder.name.startswith(SPILL_FOLDER_PREFIX), "only that of the living one is left"
     BlockingPartitions([tmp_path]).remove_leftovers()
     assert values_of(read(living)) == [], "which a third one does not touch"
     living.close()

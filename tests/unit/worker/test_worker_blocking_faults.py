@@ -12,7 +12,7 @@ from worker_partitions import ATTEMPT, batch_of, create, files_in, fill_disk, fl
 from unistream.base.errors import PartitionLost, Transient
 from unistream.base.ids import AttemptId
 from unistream.model.graph import Ship
-from unistream.worker.blocking_store import BlockingPartitions
+from unistream.worker.exchange import BlockingPartitions
 
 
 def test_a_full_disk_is_said_in_one_sentence_and_nothing_is_left(

@@ -9,12 +9,11 @@ from worker_partitions import files_in, fill_disk, flip_bit
 
 from unistream.model.elements import Batch
 from unistream.model.partition_type import PartitionType
-from unistream.operator.base import BaseOperator
-from unistream.testing.task_harness import TaskJob
-from unistream.testing.task_harness_numbers import deal_numbers, number_split, numbers_graph, numbers_job
-from unistream.worker.blocking_partition import BlockingPartition
-from unistream.worker.blocking_store import BlockingPartitions
-from unistream.worker.task_state import TaskState
+from unistream.operator.common import BaseOperator
+from unistream.testing.harness import TaskJob
+from unistream.testing.harness.numbers import deal_numbers, number_split, numbers_graph, numbers_job
+from unistream.worker.exchange import BlockingPartition, BlockingPartitions
+from unistream.worker.task import TaskState
 
 
 class _Collect(BaseOperator):

@@ -14,12 +14,12 @@ from unistream.model.chain import Chain, ChainNode, LocalOutput
 from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.base import BaseOperator
+from unistream.operator.common import BaseOperator
 from unistream.port.operator import SourceOperatorSpec
 from unistream.testing.conformance.recorded_job import ScriptedSource
-from unistream.testing.harness import ManualClock
-from unistream.testing.task_harness import TaskJob
-from unistream.worker.timers import TaskTimers
+from unistream.testing.harness import TaskJob
+from unistream.testing.harness.operators import ManualClock
+from unistream.worker.task.timers import TaskTimers
 
 S = VertexId("S")
 

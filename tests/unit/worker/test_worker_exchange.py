@@ -12,7 +12,7 @@ from worker_partitions import batch_of, descriptor_of, values_of
 from unistream.base.errors import PartitionLost, Transient
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BATCH_ROWS_MAX, LOCAL_QUEUE_BATCHES, MIB
-from unistream.core.alignment import BarrierAligner
+from unistream.core.task import BarrierAligner
 from unistream.model.elements import (
     Alignment,
     Batch,
@@ -27,14 +27,19 @@ from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups, subtask_of_key_group
 from unistream.model.messages import ChannelDescriptor
 from unistream.port.transport import InputSink
-from unistream.testing.harness import ManualClock
-from unistream.worker.channels import LocalInputChannel, Subpartition
-from unistream.worker.gates import Gate, InputGates
-from unistream.worker.network_memory import NetworkMemory, Shares
-from unistream.worker.partition import ResultPartition
-from unistream.worker.partition_registry import PartitionRegistry
-from unistream.worker.remote_channel import RemoteInputChannel
-from unistream.worker.shipping import BATCH_BYTES_MAX, COALESCE_ROWS, split_oversized
+from unistream.testing.harness.operators import ManualClock
+from unistream.worker.exchange import (
+    Gate,
+    InputGates,
+    LocalInputChannel,
+    NetworkMemory,
+    PartitionRegistry,
+    RemoteInputChannel,
+    ResultPartition,
+    Shares,
+)
+from unistream.worker.exchange.channels import Subpartition
+from unistream.worker.exchange.shipping import BATCH_BYTES_MAX, COALESCE_ROWS, split_oversized
 
 ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 0, 0)
 

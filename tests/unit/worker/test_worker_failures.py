@@ -15,8 +15,8 @@ from unistream.base.errors import (
     UserCodeError,
 )
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
-from unistream.worker.chain import OperatorFailed
-from unistream.worker.failures import task_failure
+from unistream.worker.task import task_failure
+from unistream.worker.task.chain import OperatorFailed
 
 
 def caused(error: Exception, *causes: Exception) -> Exception:

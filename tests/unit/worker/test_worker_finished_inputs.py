@@ -15,12 +15,12 @@ from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import Split
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.base import BaseOperator
+from unistream.operator.common import BaseOperator
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
 from unistream.port.operator import Operator, SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows
-from unistream.testing.task_harness import Snapshot, TaskJob
-from unistream.worker.task_state import TaskState
+from unistream.testing.harness import Snapshot, TaskJob
+from unistream.worker.task import TaskState
 
 DIMENSION = pa.schema([("k", pa.int64()), ("name", pa.string())])
 IDLE_MS = 1_000

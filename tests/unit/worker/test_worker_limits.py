@@ -8,15 +8,9 @@ import sys
 import pytest
 
 from unistream.base.config import Configuration
-from unistream.core.worker_resources import (
-    config_with,
-    cpu_threads,
-    memory_limit,
-    slot_profile,
-    thread_environment,
-)
+from unistream.core.resource import config_with, cpu_threads, memory_limit, slot_profile, thread_environment
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
-from unistream.worker.limits import MemoryWatch, own_memory
+from unistream.worker.process.limits import MemoryWatch, own_memory
 
 
 def test_the_watch_says_once_how_much_there_was() -> None:

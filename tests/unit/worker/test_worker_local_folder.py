@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from unistream.base.errors import ConfigError, Transient
-from unistream.worker.local_folder import PREFIX, LocalFolder
+from unistream.worker.exchange import STATE_FOLDER_PREFIX, LocalFolder
 
 KEEPS = """
 import sys, time
 from pathlib import Path
-from unistream.worker.local_folder import LocalFolder
+from unistream.worker.exchange.local_folder import LocalFolder
 folder = LocalFolder(Path(sys.argv[1]))
 (folder.path() / "db").mkdir()
 print("there", flush=True)
@@ -35,7 +35,7 @@ def test_it_is_made_when_it_is_asked_for_and_gone_after_close(tmp_path: Path) ->
     assert names(tmp_path) == []
     path = folder.path()
     assert path == folder.path()
-    assert path.name.startswith(PREFIX)
+    assert path.name.startswith(STATE_FOLDER_PREFIX)
     (path / "db").mkdir()
     folder.close()
     folder.close()

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from unistream.worker.mailbox import Mailbox
+from unistream.worker.task import Mailbox
 
 
 @pytest.mark.parametrize("timeout_s", [9_223_372_037.0, 1e15, float("inf")])

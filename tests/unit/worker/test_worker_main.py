@@ -10,8 +10,8 @@ from unistream.base.crash_points import POINTS_VARIABLE, crash_point
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
 from unistream.port.host import TaskManagerSpec
-from unistream.worker.crash_points import crash_points, no_crash
-from unistream.worker.main import NOT_STARTED
+from unistream.worker.process.crash_points import crash_points, no_crash
+from unistream.worker.process.entry_point import NOT_STARTED
 
 
 def test_crash_points_work_in_tests_only() -> None:

@@ -14,7 +14,8 @@ from unistream.model.elements import (
     Watermark,
     WatermarkStatus,
 )
-from unistream.worker.remote_queue import Announcement, RemoteQueue
+from unistream.worker.exchange import Announcement
+from unistream.worker.exchange.remote_queue import RemoteQueue
 
 UNALIGNED = CheckpointBarrier(CheckpointId(1), 0, alignment=Alignment.UNALIGNED)
 IN_TIME = CheckpointBarrier(CheckpointId(1), 0, timeout_ms=5)

@@ -14,8 +14,8 @@ from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_for_job_manager, decode_task_report, encode
 from unistream.model.snapshot import TaskSnapshot
-from unistream.worker.failures import task_failure
-from unistream.worker.reports import ReportSender
+from unistream.worker.process.reports import ReportSender
+from unistream.worker.task import task_failure
 
 WAIT_S = 20.0
 

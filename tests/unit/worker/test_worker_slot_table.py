@@ -6,7 +6,7 @@ import pytest
 
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import AllocationId, AttemptId, JobId, VertexId
-from unistream.worker.slot_table import SlotTable
+from unistream.worker.process.slot_table import SlotTable
 
 ONE, TWO = AllocationId("one"), AllocationId("two")
 

@@ -19,11 +19,11 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.operator import OperatorContext, SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 from unistream.state.hashmap import HashMapStateBackend
-from unistream.testing.harness import CollectedOutput, CountingMetrics, ManualClock, ManualTimers
-from unistream.worker.event_time import event_times
-from unistream.worker.source_operator import SourceOperator
-from unistream.worker.split_watermarks import SplitWatermarks
-from unistream.worker.task_environment import SourceLinks, TaskCounters
+from unistream.testing.harness.operators import CollectedOutput, CountingMetrics, ManualClock, ManualTimers
+from unistream.worker.task import SourceOperator
+from unistream.worker.task.environment import SourceLinks, TaskCounters
+from unistream.worker.task.event_time import event_times
+from unistream.worker.task.split_watermarks import SplitWatermarks
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(10).with_timestamp_column("at")
 

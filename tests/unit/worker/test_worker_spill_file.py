@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import MIB
 from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition, Watermark, WatermarkStatus
-from unistream.worker.spill_file import READ_BYTES, FrameEncoder, SpillReader, append
+from unistream.worker.exchange.spill_file import READ_BYTES, FrameEncoder, SpillReader, append
 
 
 def _write(path: Path, elements: Sequence[Element]) -> int:

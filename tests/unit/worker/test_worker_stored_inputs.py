@@ -10,8 +10,7 @@ from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.elements import EndOfData, EndOfPartition, Watermark
 from unistream.model.messages import ChannelDescriptor, GateDescriptor
-from unistream.worker.channels import LocalInputChannel
-from unistream.worker.stored_inputs import EndedPartitions, StoredInputs
+from unistream.worker.exchange import EndedPartitions, LocalInputChannel, StoredInputs
 
 
 def channel(*, stored: bool = True, ended: bool = False) -> ChannelDescriptor:

@@ -13,9 +13,9 @@ from unistream.base.limits import LOCAL_QUEUE_BATCHES, MAX_WATERMARK, MIN_WATERM
 from unistream.model.elements import Batch, SavepointFormat, SnapshotKind
 from unistream.model.graph import Ship
 from unistream.model.messages import Split
-from unistream.operator.base import BaseOperator
-from unistream.testing.task_harness import TaskJob
-from unistream.testing.task_harness_numbers import (
+from unistream.operator.common import BaseOperator
+from unistream.testing.harness import TaskJob
+from unistream.testing.harness.numbers import (
     SumByKey,
     deal_numbers,
     number_split,
@@ -26,7 +26,8 @@ from unistream.testing.task_harness_numbers import (
     split_range,
     sums_of,
 )
-from unistream.worker.task_state import Progressed, TaskState, Waiting
+from unistream.worker.task import TaskState, Waiting
+from unistream.worker.task.state import Progressed
 
 # --- exactly once ---------------------------------------------------------------------------------
 

@@ -19,10 +19,10 @@ from unistream.model.messages import CheckpointDeclined, TaskFailure
 from unistream.model.snapshot import OperatorState
 from unistream.model.state import StateOptions, ValueStateDescriptor
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.base import BaseOperator
+from unistream.operator.common import BaseOperator
 from unistream.port.operator import SourceOperatorSpec
-from unistream.testing.task_harness import TaskJob
-from unistream.testing.task_harness_numbers import (
+from unistream.testing.harness import TaskJob
+from unistream.testing.harness.numbers import (
     KEY,
     NumberSource,
     SumByKey,
@@ -31,7 +31,7 @@ from unistream.testing.task_harness_numbers import (
     numbers_graph,
     numbers_job,
 )
-from unistream.worker.task_state import Done, TaskState
+from unistream.worker.task import Done, TaskState
 
 
 class Failing(BaseOperator):

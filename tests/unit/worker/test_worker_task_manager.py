@@ -57,14 +57,12 @@ from unistream.model.messages import (
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
-from unistream.operator.base import BaseOperator
+from unistream.operator.common import BaseOperator
 from unistream.port.host import TaskManagerSpec
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows
-from unistream.worker import artifact
-from unistream.worker.lease import Ending
-from unistream.worker.main import default_services
-from unistream.worker.task_manager import TaskManager
+from unistream.worker.code import artifact
+from unistream.worker.process import Ending, TaskManager, default_services
 
 JOB = JobId("a" * 32)
 WAIT_S = 20.0

@@ -6,11 +6,11 @@ from unistream.base.ids import CheckpointId
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked, CheckpointDeclined
 from unistream.model.snapshot import OperatorSnapshot
-from unistream.operator.base import BaseOperator
+from unistream.operator.common import BaseOperator
 from unistream.port.operator import CommitPermit
-from unistream.testing.task_harness import Snapshot, TaskJob
-from unistream.testing.task_harness_numbers import numbers_job
-from unistream.worker.task_state import TaskState
+from unistream.testing.harness import Snapshot, TaskJob
+from unistream.testing.harness.numbers import numbers_job
+from unistream.worker.task import TaskState
 
 
 class Noting(BaseOperator):

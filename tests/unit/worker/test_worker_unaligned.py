@@ -12,9 +12,9 @@ from unistream.base.limits import LOCAL_QUEUE_BATCHES
 from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.graph import JobGraph, Ship
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
-from unistream.operator.base import BaseOperator
-from unistream.testing.task_harness import TaskJob
-from unistream.testing.task_harness_numbers import (
+from unistream.operator.common import BaseOperator
+from unistream.testing.harness import TaskJob
+from unistream.testing.harness.numbers import (
     ROWS_PER_POLL,
     deal_numbers,
     numbers_again,
@@ -22,8 +22,8 @@ from unistream.testing.task_harness_numbers import (
     numbers_job,
     shake,
 )
-from unistream.worker.in_flight import FILE_HINT
-from unistream.worker.task_state import TaskState, Waiting
+from unistream.worker.exchange.in_flight import FILE_HINT
+from unistream.worker.task import TaskState, Waiting
 
 UNALIGNED = {"execution.checkpointing.unaligned.enabled": "true"}
 IN_TIME = UNALIGNED | {"execution.checkpointing.aligned-checkpoint-timeout": "5 ms"}

@@ -17,8 +17,8 @@ import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.model.chain import Chain, ChainNode, JobCode
-from unistream.worker import artifact
-from unistream.worker.unsendable import what_is_unsendable
+from unistream.worker.code import artifact
+from unistream.worker.code.unsendable import what_is_unsendable
 
 LOCK = threading.Lock()
 NUMBERS = us.StaticSource(pa.table({"n": [1, 2]}))

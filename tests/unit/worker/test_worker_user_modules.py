@@ -13,10 +13,10 @@ import pytest
 from unistream.base.errors import MissingCode
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.model.chain import Chain, ChainNode, JobCode
-from unistream.worker import artifact
-from unistream.worker.failures import task_failure
-from unistream.worker.shipped_modules import shipped
-from unistream.worker.user_modules import own_modules
+from unistream.worker.code import artifact
+from unistream.worker.code.shipped_modules import shipped
+from unistream.worker.code.user_modules import own_modules
+from unistream.worker.task import task_failure
 
 Project = Callable[[Mapping[str, str]], None]
 

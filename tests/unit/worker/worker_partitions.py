@@ -13,8 +13,7 @@ from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition
 from unistream.model.graph import Ship
 from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.model.partition_type import PartitionType
-from unistream.worker.blocking_partition import BlockingPartition
-from unistream.worker.blocking_store import BlockingPartitions
+from unistream.worker.exchange import BlockingPartition, BlockingPartitions
 
 ATTEMPT = AttemptId(JobId("0" * 32), VertexId("v"), 1, 4)
 EDGE = EdgeId("e")

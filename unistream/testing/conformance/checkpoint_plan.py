@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from unistream.base.ids import CheckpointId
-from unistream.core.checkpoint_failures import FailureCounter, FailureReason
-from unistream.core.checkpoint_plan import NotAllRunning, plan_checkpoint
-from unistream.core.checkpoint_requests import CheckpointRequestDecider, TriggerRequest
-from unistream.core.execution import ExecutionState
+from unistream.core.checkpoint.failures import FailureCounter
+from unistream.core.checkpoint.plan import NotAllRunning, plan_checkpoint
+from unistream.core.checkpoint.requests import CheckpointRequestDecider, TriggerRequest
+from unistream.core.contract.failure_reason import FailureReason
+from unistream.core.execution.execution import ExecutionState
 from unistream.model.plan import ExecutionPlan
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import edge, graph_of, subtask, texts, vertex

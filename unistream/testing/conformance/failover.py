@@ -11,10 +11,11 @@ from typing import Any, Final
 from unistream.base import config as options
 from unistream.base.config import OPTIONS, Configuration
 from unistream.base.ids import PartitionId, SubtaskId
-from unistream.core import restart_backoff as rb
-from unistream.core.execution import ExecutionState
-from unistream.core.failover import create_failover
-from unistream.core.regions import build_regions
+from unistream.core.contract.settings import RestartBackoff
+from unistream.core.execution import restart_backoff as rb
+from unistream.core.execution.execution import ExecutionState
+from unistream.core.execution.failover import create_failover
+from unistream.core.graph.regions import build_regions
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import partition, subtask, texts, topology_of
 from unistream.testing.conformance.prose import in_words
@@ -77,7 +78,7 @@ def _restarts(case: Json, failure: Json) -> Comparison:
 # --- backoff --------------------------------------------------------------------------------------
 
 
-def _backoff(strategy: str, params: Json, draw: rb.Draw) -> rb.RestartBackoff:
+def _backoff(strategy: str, params: Json, draw: rb.Draw) -> RestartBackoff:
     if strategy in rb.EXPONENTIAL_DELAY:
         return rb.ExponentialDelay(
             initial_ms=params["initialBackoffMs"],

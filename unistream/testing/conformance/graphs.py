@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from unistream.base.ids import EdgeId, OperatorUid, PartitionId, SubtaskId, VertexId
-from unistream.core.topology import Link, Pattern, Topology
+from unistream.core.graph.topology import Link, Pattern, Topology
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.testing.conformance.case import Json

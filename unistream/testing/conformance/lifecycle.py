@@ -18,8 +18,8 @@ from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAborted, CheckpointCompleted
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, SkipCase, entry
 from unistream.testing.conformance.recorded_job import TASKS, RecordedJob, stopped_after_s1_ended
-from unistream.testing.task_harness import Snapshot
-from unistream.worker.task_state import TaskState
+from unistream.testing.harness import Snapshot
+from unistream.worker.task.state import TaskState
 
 SOURCE_TASKS: Final = ("T1", "T3")
 TWO_INPUTS: Final = (1, 2)  # of E

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.core.watermark import CombinedWatermark, Signal
+from unistream.core.task.watermark import CombinedWatermark, Signal
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.elements import (
     Batch,
@@ -25,11 +25,11 @@ from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Sh
 from unistream.model.messages import Split
 from unistream.model.snapshot import OperatorSnapshot
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.base import BaseOperator
+from unistream.operator.common.base import BaseOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows
-from unistream.testing.task_harness import Snapshot, TaskJob
-from unistream.worker.task_state import TaskState
+from unistream.testing.harness import Snapshot, TaskJob
+from unistream.worker.task.state import TaskState
 
 TASKS: Final = ("T1", "T2", "T3", "T4")
 TIMER_MS: Final = 1_000

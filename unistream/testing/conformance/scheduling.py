@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Final
 
 from unistream.base.ids import PartitionId, SubtaskId
-from unistream.core.execution import ExecutionState
-from unistream.core.regions import build_regions
-from unistream.core.scheduling_strategy import (
+from unistream.core.execution.execution import ExecutionState
+from unistream.core.execution.scheduling_strategy import (
     Bulks,
     HybridConstraint,
     SchedulingStrategy,
     VertexwiseStrategy,
     create_strategy,
 )
-from unistream.core.topology import Topology
+from unistream.core.graph.regions import build_regions
+from unistream.core.graph.topology import Topology
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import subtask, topology_of
 

@@ -22,7 +22,8 @@ from unistream.base.errors import OutcomeUnknown
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.operator.sink import COMMITTER_STATE, WRITER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.operator.sink.committer import COMMITTER_STATE, CommitterOperator
+from unistream.operator.sink.writer import WRITER_STATE, SinkWriterOperator
 from unistream.port.operator import CommitPermit, Operator
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext, SinkWriter
 from unistream.testing.conformance.case import Case, Comparison, Json, SkipCase

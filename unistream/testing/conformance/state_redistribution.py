@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, SubtaskId, VertexId
-from unistream.core.checkpoint_result import PartialFinishingNotSupported, vertex_snapshot
-from unistream.core.finished_state import check_finished
-from unistream.core.in_flight import OF_PRODUCERS, Redistribution, redistribution
-from unistream.core.state_assignment import assign_state, list_shares
+from unistream.core.checkpoint.result import PartialFinishingNotSupported, vertex_snapshot
+from unistream.core.restore.finished_state import check_finished
+from unistream.core.restore.in_flight import OF_PRODUCERS, Redistribution, redistribution
+from unistream.core.restore.state_assignment import assign_state, list_shares
 from unistream.model.elements import SnapshotKind
+from unistream.model.file_ref import FileRef
 from unistream.model.graph import Ship
 from unistream.model.snapshot import (
-    FileRef,
     KeyedHandle,
     ListHandle,
     ListMode,

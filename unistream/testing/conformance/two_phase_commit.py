@@ -12,7 +12,8 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot
-from unistream.operator.sink import CommitterOperator, SinkWriterOperator
+from unistream.operator.sink.committer import CommitterOperator
+from unistream.operator.sink.writer import SinkWriterOperator
 from unistream.testing.conformance import sink_traces
 from unistream.testing.conformance.case import Comparison, Json, Shape, SkipCase, entry
 from unistream.testing.harness import OperatorHarness, restore_state

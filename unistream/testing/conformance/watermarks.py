@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from unistream.base.ids import CheckpointId
-from unistream.core.alignment import BarrierAligner
-from unistream.core.barriers import (
+from unistream.core.task.alignment import BarrierAligner
+from unistream.core.task.barriers import (
     Abort,
     Action,
     BarrierHandler,
@@ -16,9 +16,9 @@ from unistream.core.barriers import (
     StopPersisting,
     Trigger,
 )
-from unistream.core.barriers_alternating import AlternatingAligner
-from unistream.core.barriers_tracker import BarrierTracker
-from unistream.core.watermark import CombinedWatermark, Signal, StatusWatermarkValve
+from unistream.core.task.barriers_alternating import AlternatingAligner
+from unistream.core.task.barriers_tracker import BarrierTracker
+from unistream.core.task.watermark import CombinedWatermark, Signal, StatusWatermarkValve
 from unistream.model.elements import Alignment, CheckpointBarrier, SnapshotKind, Watermark
 from unistream.testing.conformance.case import Comparison, Json, Shape, SkipCase, entry
 

@@ -37,8 +37,8 @@ from unistream.testing.conformance.recorded_job import (
     ScriptedSource,
     stopped_after_s1_ended,
 )
-from unistream.testing.task_harness import TaskJob
-from unistream.worker.partition import ResultPartition
+from unistream.testing.harness import TaskJob
+from unistream.worker.exchange.partition import ResultPartition
 
 SAME_AS_INPUT: Final = "same order as its input"
 _ITEM: Final = re.compile(

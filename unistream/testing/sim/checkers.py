@@ -19,9 +19,9 @@ from unistream.base.ids import (
     OperatorUid,
     TaskManagerId,
 )
-from unistream.core import job_messages as jm
+from unistream.core import contract
+from unistream.core.contract import JOB_TRANSITIONS, JobStatus
 from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState
-from unistream.core.job import JOB_TRANSITIONS, JobStatus
 from unistream.model.elements import SnapshotKind
 from unistream.model.manifest_files import referenced_files
 from unistream.model.messages import DeployTask
@@ -253,22 +253,22 @@ class Lives:
         self._last_id = 0
         self._ended = False
 
-    def on_event(self, event: jm.Event) -> None:
+    def on_event(self, event: contract.Event) -> None:
         """Only what it decides matters."""
 
-    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+    def on_commands(self, commands: Sequence[contract.Command]) -> None:
         """What the machine has decided, before it is performed."""
         for command in commands:
             match command:
-                case jm.RecordJobState(state=state):
+                case contract.RecordJobState(state=state):
                     self._job_is(JobStatus(state))
-                case jm.RecordAttempt(attempt=attempt, state=state):
+                case contract.RecordAttempt(attempt=attempt, state=state):
                     self._attempt_is(attempt, ExecutionState(state))
-                case jm.Send(message=DeployTask()):
+                case contract.Send(message=DeployTask()):
                     self._may_run()
-                case jm.PrepareDirectory(checkpoint_id=checkpoint_id):
+                case contract.PrepareDirectory(checkpoint_id=checkpoint_id):
                     self._id_is(checkpoint_id)
-                case jm.JobEnded():
+                case contract.JobEnded():
                     self._end()
                 case _:
                     pass
@@ -355,7 +355,7 @@ class Leases:
         self._world = world
         self._holders: dict[str, tuple[JobId, str]] = {}
 
-    def on_granted(self, job: JobId, leases: Iterable[jm.SlotLease]) -> None:
+    def on_granted(self, job: JobId, leases: Iterable[contract.SlotLease]) -> None:
         for lease in leases:
             holder = self._holders.setdefault(lease.allocation, (job, lease.request))
             if holder != (job, lease.request):

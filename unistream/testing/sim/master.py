@@ -12,12 +12,10 @@ from typing import Any, cast
 
 from unistream.base.config import CLAIM_MODE
 from unistream.base.ids import JobId, LeaderEpoch, LineageId, TaskManagerId
-from unistream.core import job_messages as jm
-from unistream.core.heartbeat_terms import heartbeat_terms
-from unistream.core.job_machine import JobMachine
-from unistream.core.job_settings import JobSettings, RestorePoint
-from unistream.core.job_view import JobView
-from unistream.core.resource_messages import ResourceCommand, ResourceEvent, Tick
+from unistream.core import contract
+from unistream.core.contract import JobView, RestorePoint
+from unistream.core.job import JobMachine, job_settings
+from unistream.core.resource import ResourceCommand, ResourceEvent, Tick, heartbeat_terms
 from unistream.master.catalogue import Catalogue
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.dispatcher import Dispatcher
@@ -61,27 +59,27 @@ class SimJobMaster(JobMaster):
     def start(self) -> None:
         self._cluster.world.at(0.1, self._begin, self._process)
 
-    def post(self, event: jm.Event) -> None:
+    def post(self, event: contract.Event) -> None:
         """The storage's answers take their time, too."""
         slow_ms = self._cluster.world.faults.store_slow_ms
-        if slow_ms and isinstance(event, jm.ManifestDurable | jm.ManifestFailed):
+        if slow_ms and isinstance(event, contract.ManifestDurable | contract.ManifestFailed):
             delay_ms = self._cluster.world.random.expovariate(1 / slow_ms)
             self._cluster.world.at(delay_ms, lambda: super(SimJobMaster, self).post(event), self._process)
         else:
             super().post(event)
 
     def _begin(self) -> None:
-        self._conclude_if_ended(self._feed([jm.Started()]))
+        self._conclude_if_ended(self._feed([contract.Started()]))
 
     def _one(self) -> None:
         if self._end is None:
             self._conclude_if_ended(self._step())
 
-    def _conclude_if_ended(self, final: Sequence[jm.Command]) -> None:
+    def _conclude_if_ended(self, final: Sequence[contract.Command]) -> None:
         if self._end is not None:
             self._conclude(final)
 
-    def _conclude(self, final: Sequence[jm.Command]) -> None:
+    def _conclude(self, final: Sequence[contract.Command]) -> None:
         """It waits for what is removed."""
         removal_ms, self._cluster.store.removal_ms = self._cluster.store.removal_ms, 0.0
         self._pool.remove_now()
@@ -213,7 +211,7 @@ class SimDispatcher(Dispatcher):
             manifest = self._storage.read_manifest(request.savepoint)
             claimed = config.get(CLAIM_MODE) == "CLAIM"
             restore = RestorePoint(directory=request.savepoint, manifest=manifest, owned=claimed)
-        settings = JobSettings.from_config(
+        settings = job_settings(
             config,
             job=job,
             lineage=lineage,

@@ -13,32 +13,32 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from unistream.base.ids import AttemptId, CheckpointId
-from unistream.core import job_messages as jm
-from unistream.core.alignment import BarrierAligner
-from unistream.core.checkpoint import CheckpointCoordinator
-from unistream.core.checkpoint_pending import Pending, Phase
-from unistream.core.checkpoint_pendings import PendingSnapshots
-from unistream.core.checkpoint_store import CompletedSnapshots
-from unistream.core.execution import ExecutionState
-from unistream.core.executions import Executions
-from unistream.core.recoveries import Recoveries
-from unistream.core.resource_workers import Worker
-from unistream.core.slot_pool import SlotPool
-from unistream.core.sources import Sources
-from unistream.core.split_assignment import SplitAssigner
-from unistream.core.task_commit import TaskCheckpoints
+from unistream.core import contract
+from unistream.core.checkpoint.coordinator import CheckpointCoordinator
+from unistream.core.checkpoint.pending import Pending, Phase
+from unistream.core.checkpoint.pendings import PendingSnapshots
+from unistream.core.checkpoint.sources import Sources
+from unistream.core.checkpoint.split_assignment import SplitAssigner
+from unistream.core.checkpoint.store import CompletedSnapshots
+from unistream.core.execution.execution import ExecutionState
+from unistream.core.execution.executions import Executions
+from unistream.core.execution.recoveries import Recoveries
+from unistream.core.resource.slot_pool import SlotPool
+from unistream.core.resource.workers import Worker
+from unistream.core.task.alignment import BarrierAligner
+from unistream.core.task.commit import TaskCheckpoints
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.messages import CheckpointAcked
-from unistream.operator.sink import CommitterOperator
+from unistream.operator.sink.committer import CommitterOperator
 from unistream.port.operator import CommitPermit
-from unistream.state.hashmap import HashMapStateBackend
+from unistream.state.hashmap.backend import HashMapStateBackend
 from unistream.testing.sim import master, network
 from unistream.testing.sim import mutants_shared as shared
 from unistream.testing.sim import mutants_wide as wide
 from unistream.testing.sim.store import MasterStorage
 from unistream.testing.sim.table import Table
-from unistream.worker.partition import ResultPartition
-from unistream.worker.source_operator import SourceOperator
+from unistream.worker.exchange.partition import ResultPartition
+from unistream.worker.task.source_operator import SourceOperator
 
 Patch = tuple[object, str, object]
 
@@ -266,13 +266,13 @@ def _assigned_twice() -> list[Patch]:
 
 def _requests_lost() -> list[Patch]:
     """An `Undelivered` is taken for a `Delivered`."""
-    from unistream.core.job_machine import JobMachine
+    from unistream.core.job.machine import JobMachine
 
     original = cast(Any, JobMachine.handle)
 
-    def handle(self: Any, event: jm.Event, *when: Any) -> Any:
-        if isinstance(event, jm.Undelivered):
-            event = jm.Delivered(token=event.token)
+    def handle(self: Any, event: contract.Event, *when: Any) -> Any:
+        if isinstance(event, contract.Undelivered):
+            event = contract.Delivered(token=event.token)
         return original(self, event, *when)
 
     return [(JobMachine, "handle", handle)]

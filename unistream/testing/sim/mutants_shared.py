@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from unistream.base.ids import CheckpointId
-from unistream.core.checkpoint_store import CompletedSnapshots, Unneeded
-from unistream.state.rocksdb_snapshot import Uploads
+from unistream.core.checkpoint.store import CompletedSnapshots, Unneeded
+from unistream.state.rocksdb.snapshot import Uploads
 from unistream.testing.sim.shared_files import SharedFolders, directory_number, parent_of
 
 Patch = tuple[object, str, object]

@@ -6,18 +6,19 @@ from typing import Any
 
 from msgspec import structs
 
-from unistream.core import adaptive, state_assignment
-from unistream.core.adaptive import Adaptive
-from unistream.core.execution import ExecutionState
-from unistream.core.job_life import JobLife, Step
-from unistream.core.job_run import JobRun
-from unistream.core.partition_tracker import PartitionTracker
-from unistream.core.releases import Releases
-from unistream.core.rescaling import Rescaling
-from unistream.core.scaling import fit, with_parallelism
+from unistream.core.execution.execution import ExecutionState
+from unistream.core.execution.job_run import JobRun
+from unistream.core.execution.partition_tracker import PartitionTracker
+from unistream.core.job import adaptive
+from unistream.core.job.adaptive import Adaptive
+from unistream.core.job.life import JobLife, Step
+from unistream.core.job.releases import Releases
+from unistream.core.job.rescaling import Rescaling
+from unistream.core.job.scaling import fit, with_parallelism
+from unistream.core.restore import state_assignment
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.messages import TaskFailure
-from unistream.worker import failures
+from unistream.worker.task import failures
 
 Patch = tuple[object, str, object]
 

@@ -21,7 +21,7 @@ from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.state import ValueStateDescriptor
-from unistream.operator.base import BaseOperator
+from unistream.operator.common import BaseOperator
 from unistream.port.operator import CommitPermit
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SourceReader, SplitFinished
 from unistream.testing.sim.sst import SstState

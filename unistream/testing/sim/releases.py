@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId
-from unistream.core.doubts import LOSS_GRACE_MS
-from unistream.core.releases import RELEASE_TRIES
+from unistream.core.job import LOSS_GRACE_MS, RELEASE_TRIES
 from unistream.model.messages import ReleasePartitions
 from unistream.testing.sim.world import Process, World
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, SubtaskId, TaskManagerId, VertexId
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.core.execution import ExecutionState
 from unistream.model.graph import JobGraph
 from unistream.model.messages import (
@@ -49,39 +49,39 @@ class Results:
         self._gone: set[TaskManagerId] = set()
         self._reads: dict[AttemptId, frozenset[Result]] = {}  # of those that have not read all of it
 
-    def on_event(self, event: jm.Event) -> None:
+    def on_event(self, event: contract.Event) -> None:
         """What the job is told."""
         if not self._blocking:
             return
-        if isinstance(event, jm.TaskManagerLost):
+        if isinstance(event, contract.TaskManagerLost):
             self._gone.add(event.task_manager)
             self._there = {r: worker for r, worker in self._there.items() if worker != event.task_manager}
         elif isinstance(event, StoredInputsRead):
             self._reads.pop(event.attempt, None)
 
-    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+    def on_commands(self, commands: Sequence[contract.Command]) -> None:
         """What the machine has decided, before it is performed."""
         if not self._blocking:
             return
         released: set[Result] = set()
         for command in commands:
             match command:
-                case jm.RecordAttempt():
+                case contract.RecordAttempt():
                     self._attempt_is(command)
-                case jm.Send(message=DeployTask(deployment=deployment)):
+                case contract.Send(message=DeployTask(deployment=deployment)):
                     self._may_read(deployment)
-                case jm.Send(message=ReleasePartitions(partitions=partitions)):
+                case contract.Send(message=ReleasePartitions(partitions=partitions)):
                     released.update(partitions)
                     for result in partitions:
                         self._there.pop(result, None)
-                case jm.JobEnded():
+                case contract.JobEnded():
                     self._nothing_is_left()
                 case _:
                     pass
         if released:
             self._nobody_reads(released)
 
-    def _attempt_is(self, record: jm.RecordAttempt) -> None:
+    def _attempt_is(self, record: contract.RecordAttempt) -> None:
         attempt, state = record.attempt, ExecutionState(record.state)
         self._states[attempt] = state
         self._newest[attempt.subtask] = max(attempt.attempt, self._newest.get(attempt.subtask, 0))
@@ -186,13 +186,13 @@ class Widths:
         self._asked = asked
         self._width: dict[VertexId, int] = {}
 
-    def on_event(self, event: jm.Event) -> None:
+    def on_event(self, event: contract.Event) -> None:
         """Nothing that the job is told matters."""
 
-    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+    def on_commands(self, commands: Sequence[contract.Command]) -> None:
         """What the machine has decided, before it is performed."""
         for command in commands:
-            if isinstance(command, jm.Send) and isinstance(command.message, DeployTask):
+            if isinstance(command, contract.Send) and isinstance(command.message, DeployTask):
                 self._look_at(command.message.deployment)
 
     def _look_at(self, deployment: TaskDeployment) -> None:
@@ -265,14 +265,14 @@ class Barriers:
         self._world = world
         self._behind: dict[AttemptId, CheckpointId] = {}
 
-    def on_event(self, event: jm.Event) -> None:
+    def on_event(self, event: contract.Event) -> None:
         """Only what is decided matters."""
 
-    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+    def on_commands(self, commands: Sequence[contract.Command]) -> None:
         """What the machine has decided, before it is performed."""
         for command in commands:
             match command:
-                case jm.Send(message=TriggerCheckpoint(attempt=attempt, checkpoint_id=id_, kind=kind)):
+                case contract.Send(message=TriggerCheckpoint(attempt=attempt, checkpoint_id=id_, kind=kind)):
                     stop = self._behind.get(attempt, id_)
                     if stop != id_:
                         raise self._world.violated(
@@ -281,7 +281,7 @@ class Barriers:
                         )
                     if kind.is_synchronous:
                         self._behind[attempt] = id_
-                case jm.Send(message=CheckpointAborted(attempt=attempt, checkpoint_id=id_)):
+                case contract.Send(message=CheckpointAborted(attempt=attempt, checkpoint_id=id_)):
                     if self._behind.get(attempt) == id_:
                         del self._behind[attempt]
                 case _:

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
-from unistream.core import job_messages as jm
+from unistream.core import contract
 from unistream.model.file_ref import FileRef, shared_name, stored_for
 from unistream.model.manifest_files import files_of_task, referenced_files
 from unistream.model.messages import CheckpointAcked
 from unistream.model.snapshot import Manifest
-from unistream.testing.memory_files import MemoryFiles
+from unistream.testing.harness import MemoryFiles
 from unistream.testing.sim.sst import Disk
 from unistream.testing.sim.world import World
 
@@ -175,16 +175,16 @@ class SharedNames:
         self._world = world
         self._acked: dict[CheckpointId, set[str]] = {}
 
-    def on_event(self, event: jm.Event) -> None:
+    def on_event(self, event: contract.Event) -> None:
         """What tasks say."""
         if isinstance(event, CheckpointAcked):
             names = (ref.path for ref in files_of_task(event.snapshot) if ref.shared)
             self._acked.setdefault(event.checkpoint_id, set()).update(names)
 
-    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+    def on_commands(self, commands: Sequence[contract.Command]) -> None:
         """What the machine has decided, before it is performed."""
         for command in commands:
-            if isinstance(command, jm.WriteManifest):
+            if isinstance(command, contract.WriteManifest):
                 manifest = command.manifest
                 named = {ref.path for ref in referenced_files(manifest) if ref.shared}
                 if not named <= self._acked.get(manifest.checkpoint_id, set()):

@@ -13,11 +13,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from unistream.base.config import Configuration
 from unistream.base.errors import Fenced
 from unistream.base.ids import JobId, LeaderEpoch
-from unistream.core import job_messages as jm
-from unistream.core.job_machine import JobMachine
-from unistream.core.job_view import JobView
-from unistream.core.resource_machine import ResourceMachine
-from unistream.core.resource_messages import ResourceCommand, ResourceEvent
+from unistream.core import contract
+from unistream.core.contract import JobView
+from unistream.core.job import JobMachine
+from unistream.core.resource import ResourceCommand, ResourceEvent, ResourceMachine
 from unistream.master.ordered import Pool
 from unistream.master.timers import Mailbox
 from unistream.model.checkpoint_figures import CheckpointsInfo
@@ -35,7 +34,7 @@ E = TypeVar("E")
 T = TypeVar("T")
 
 Discover = Callable[[Any], SplitDiscovery]
-IO = (jm.DiscoverSplits, jm.PrepareDirectory, jm.WriteManifest)
+IO = (contract.DiscoverSplits, contract.PrepareDirectory, contract.WriteManifest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +96,7 @@ class SimPool(Pool):
         if args and isinstance(args[0], IO):
             delay_ms = self._world.between(1, 30)
             slow_ms = self._world.faults.store_slow_ms
-            if slow_ms and isinstance(args[0], jm.WriteManifest):
+            if slow_ms and isinstance(args[0], contract.WriteManifest):
                 delay_ms += self._world.random.expovariate(1 / slow_ms)
             self._world.at(
                 delay_ms, lambda: self._perform(args[0], lambda: work(*args, **kwargs)), self._process
@@ -130,7 +129,7 @@ class SimPool(Pool):
             return
         faults, self._world.faults = self._world.faults, NONE
         self._store.repeats = True
-        if not isinstance(command, jm.WriteManifest):
+        if not isinstance(command, contract.WriteManifest):
             work()
         elif self._storage is not None and command.directory in self._store.manifests:
             with contextlib.suppress(Fenced):  # there is a newer leader by now: nothing is changed
@@ -145,10 +144,10 @@ class SimPool(Pool):
 class JobJudge(Protocol):
     """Looks at one job under one leader; raises `Violation`."""
 
-    def on_event(self, event: jm.Event) -> None:
+    def on_event(self, event: contract.Event) -> None:
         """What the job is told, before it decides."""
 
-    def on_commands(self, commands: Sequence[jm.Command]) -> None:
+    def on_commands(self, commands: Sequence[contract.Command]) -> None:
         """What it has decided, before that is performed."""
 
 
@@ -161,8 +160,8 @@ class WatchedMachine:
         self._judges = judges
         self._job = job
 
-    def handle(self, event: jm.Event, *when: Any) -> Sequence[jm.Command]:
-        if isinstance(event, jm.SlotsGranted):
+    def handle(self, event: contract.Event, *when: Any) -> Sequence[contract.Command]:
+        if isinstance(event, contract.SlotsGranted):
             self._cluster.leases.on_granted(self._job, event.leases)
         for judge in self._judges:
             judge.on_event(event)

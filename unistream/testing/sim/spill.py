@@ -10,8 +10,7 @@ from pathlib import Path
 from unistream.base.ids import AttemptId
 from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.testing.sim.world import World
-from unistream.worker.blocking_partition import BlockingPartition
-from unistream.worker.blocking_store import BlockingPartitions, BlockingView
+from unistream.worker.exchange import BlockingPartition, BlockingPartitions, BlockingView
 
 
 class SimBlockingPartitions(BlockingPartitions):

@@ -26,7 +26,7 @@ from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import FileOfSet, FileSet, RestoredFiles, StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import VALUE_COLUMN
-from unistream.state.rocksdb_snapshot import Uploads
+from unistream.state.rocksdb import Uploads
 
 FORMAT: Final = "sim-sst-1"
 LIST: Final = "LIST"  # file with the names of the others, oldest first

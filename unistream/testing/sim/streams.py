@@ -12,7 +12,7 @@ from unistream.model.elements import Batch, Element, EndOfPartition
 from unistream.model.messages import ChannelDescriptor
 from unistream.port.transport import InputSink, PartitionSource, SubpartitionView
 from unistream.testing.sim.world import Process, World
-from unistream.worker.network_memory import batch_cost
+from unistream.worker.exchange import batch_cost
 
 BACKOFF_MS: Final = 100
 ELEMENTS_PER_TURN: Final = 8

@@ -39,16 +39,18 @@ from unistream.testing.sim.spill import SimBlockingPartitions
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import SimDataClient, Streams
 from unistream.testing.sim.world import Process, VirtualClock, World
-from unistream.worker.blocking_store import PartitionKey
-from unistream.worker.failures import task_failure
-from unistream.worker.lease import Ending
-from unistream.worker.mailbox import Mail, Mailbox
-from unistream.worker.partition_registry import PartitionRegistry
-from unistream.worker.task import StreamTask
-from unistream.worker.task_control import TaskControl
-from unistream.worker.task_manager import Services, TaskManager
-from unistream.worker.task_state import Done, TaskState, Waiting
-from unistream.worker.task_thread import TaskThread
+from unistream.worker.exchange import PartitionKey, PartitionRegistry
+from unistream.worker.process import Ending, Services, TaskControl, TaskManager
+from unistream.worker.task import (
+    Done,
+    Mail,
+    Mailbox,
+    StreamTask,
+    TaskState,
+    TaskThread,
+    Waiting,
+    task_failure,
+)
 
 STEPS_PER_TURN = 4  # at most, before others have theirs
 

@@ -1,0 +1,196 @@
+"""The only module that calls deltalake: one table, loaded once and kept up to date.
+
+What deltalake 1.6 does and does not do, as tried (docs/decision/delta-commit.md): it lets any
+transaction version be committed, even a lower one, and any file, even one that does not exist; it
+compares application ids only with commits newer than the loaded snapshot. So the caller looks at a
+snapshot and `append`s on exactly that snapshot: without retries, the put of the next log entry fails if
+anyone else was faster.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.transaction import AddAction
+
+from unistream.base.errors import ConfigError, UnistreamError, Unreachable
+from unistream.connector.common import durable_local
+from unistream.connector.delta.schema import TableShape
+from unistream.connector.delta.stage import DeltaFile
+
+CHECKPOINT_KEY = "unistream.checkpoint-id"
+LINEAGE_KEY = "unistream.lineage"
+SINK_KEY = "unistream.sink-uid"
+
+
+class Conflict(UnistreamError):
+    """Someone else wrote the next version; nothing of ours was written. Look again."""
+
+
+class Unknown(UnistreamError):
+    """The commit may or may not have happened. Look again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableCommit:
+    """One append. `app_id` and `version` are its identity in the table."""
+
+    files: Sequence[DeltaFile]
+    app_id: str
+    version: int
+    committed_ms: int
+    metadata: Mapping[str, str]
+
+
+class LakeTable:
+    """A loaded snapshot of one Delta table."""
+
+    def __init__(self, uri: str, options: Mapping[str, str], table: DeltaTable) -> None:
+        self._uri = uri
+        self._options = dict(options)
+        self._table = table
+
+    @classmethod
+    def open(cls, uri: str, options: Mapping[str, str]) -> Self | None:
+        """None: there is no table.
+
+        Raises:
+            ConfigError: it needs features that this version does not have.
+            Unreachable: it could not be read.
+        """
+        try:
+            return cls(uri, options, DeltaTable(uri, storage_options=dict(options) or None))
+        except TableNotFoundError:
+            return None
+        except DeltaProtocolError as error:
+            raise ConfigError(f"table {uri} cannot be used: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise Unreachable(f"table {uri} could not be read: {error}") from error
+
+    @classmethod
+    def create(
+        cls, uri: str, options: Mapping[str, str], schema: pa.Schema, partition_by: Sequence[str]
+    ) -> Self:
+        """The new table, or the one that someone else has made in the meantime.
+
+        Raises:
+            ConfigError: no right to write there.
+            Unreachable: the storage failed; it may have been created.
+        """
+        try:
+            DeltaTable.create(
+                uri,
+                schema,
+                mode="ignore",
+                partition_by=list(partition_by),
+                storage_options=dict(options) or None,
+            )
+        except PermissionError as error:
+            raise ConfigError(f"table {uri} could not be created: {error}") from error
+        except (DeltaError, OSError) as error:
+            # lost against another creator, or a failure: the table itself tells which
+            failure: Exception = error
+        else:
+            failure = Unreachable("it is not there")
+        table = cls.open(uri, options)
+        if table is None:
+            raise Unreachable(f"table {uri} could not be created: {failure}") from failure
+        table._sync_log_entry(table.version)
+        return table
+
+    def refresh(self) -> None:
+        """The newest snapshot. Raises Unreachable."""
+        try:
+            self._table.update_incremental()
+        except (DeltaError, OSError) as error:
+            raise Unreachable(f"table {self._uri} could not be read: {error}") from error
+
+    @property
+    def version(self) -> int:
+        return int(self._table.version())
+
+    @property
+    def shape(self) -> TableShape:
+        metadata = self._table.metadata()
+        return TableShape(
+            table=self._uri,
+            schema=pa.schema(self._table.schema().to_arrow()),
+            partition_by=list(metadata.partition_columns),
+            configuration=dict(metadata.configuration),
+        )
+
+    def transaction_version(self, app_id: str) -> int | None:
+        """The last version committed under `app_id` in this snapshot."""
+        found = self._table.transaction_version(app_id)
+        return None if found is None else int(found)
+
+    def active_paths(self) -> frozenset[str]:
+        """Data files of this snapshot, below the table."""
+        return frozenset(pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist())
+
+    def version_of(self, lineage: str, sink_uid: str, checkpoint_id: int, limit: int = 1000) -> int | None:
+        """The table version that committed `checkpoint_id`, if it is among the last `limit`."""
+        wanted = {LINEAGE_KEY: lineage, SINK_KEY: sink_uid, CHECKPOINT_KEY: str(checkpoint_id)}
+        for entry in self._table.history(limit):
+            if all(entry.get(key) == value for key, value in wanted.items()):
+                return int(entry["version"])
+        return None
+
+    def append(self, commit: TableCommit) -> None:
+        """Adds the files as the version that follows this snapshot. Durable when it returns.
+
+        Raises:
+            Conflict: that version exists.
+            Unknown: the storage did not say.
+            Unreachable: it happened, but the disk did not make it durable.
+            ConfigError: the table refuses appends or needs features that this version does not have.
+        """
+        properties = CommitProperties(
+            custom_metadata=dict(commit.metadata),
+            max_commit_retries=0,
+            app_transactions=[Transaction(commit.app_id, commit.version, commit.committed_ms)],
+        )
+        try:
+            self._table.create_write_transaction(
+                [_add_action(file) for file in commit.files],
+                "append",
+                self._table.schema(),
+                list(self._table.metadata().partition_columns),
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise Conflict(str(error)) from error
+        except DeltaProtocolError as error:
+            raise ConfigError(f"table {self._uri} refuses the commit: {error}") from error
+        except (DeltaError, OSError) as error:
+            raise Unknown(str(error)) from error
+        self._sync_log_entry(self.version + 1)
+
+    def _sync_log_entry(self, version: int) -> None:
+        """A power cut could take back a commit that the job cannot repeat any more, and deltalake lets it."""
+        if "://" in self._uri:
+            return
+        folder = os.path.join(self._uri, "_delta_log")
+        try:
+            for path in (os.path.join(folder, f"{version:020d}.json"), folder, self._uri):
+                durable_local.sync(path)
+        except OSError as error:
+            raise Unreachable(f"table {self._uri}: version {version} is not durable: {error}") from error
+
+
+def _add_action(file: DeltaFile) -> Any:
+    """Deltalake percent-encodes the path for the log itself."""
+    return AddAction(
+        path=file.path,
+        size=file.size,
+        partition_values=file.partition_values,
+        modification_time=file.modification_ms,
+        data_change=True,
+        stats=file.stats,
+    )

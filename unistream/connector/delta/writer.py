@@ -1,0 +1,186 @@
+"""Buffers rows for each partition value and writes them as Parquet files that no commit names yet."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import UserCodeError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import MIB
+from unistream.connector.common import PartitionKey, by_partition, partition_folder
+from unistream.connector.delta.schema import stored_schema
+from unistream.connector.delta.stage import (
+    DeltaCommittable,
+    DeltaFile,
+    Stage,
+    encode_committable,
+    schema_to_bytes,
+    split_columns,
+    statistics,
+)
+from unistream.model.elements import Batch
+from unistream.port.sink import SinkContext
+
+BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; then the largest is written out
+
+
+class _Buffer:
+    """Rows of one partition value, in Arrow."""
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.nbytes = 0
+
+    def add(self, records: pa.RecordBatch) -> None:
+        self.batches.append(records)
+        self.nbytes += records.nbytes
+
+
+class DeltaWriter:
+    """The `SinkWriter` of one subtask.
+
+    Args:
+        table_uri: Absolute.
+        target_file_bytes: A partition's rows are written out when they take this much in memory (the
+            file is smaller); besides at every checkpoint.
+        options: Of the fsspec file system that files are written through.
+        create: The table may be made at the first commit.
+    """
+
+    def __init__(
+        self,
+        *,
+        table_uri: str,
+        partition_by: tuple[str, ...],
+        target_file_bytes: int,
+        options: Mapping[str, Any],
+        create: bool = True,
+    ) -> None:
+        self._table_uri = table_uri
+        self._partition_by = partition_by
+        self._target_file_bytes = target_file_bytes
+        self._stage = Stage(table_uri, options)
+        self._create = create
+        self._context: SinkContext | None = None
+        self._source_schema: pa.Schema | None = None
+        self._schema = pa.schema([])
+        self._buffers: dict[PartitionKey, _Buffer] = {}
+        self._buffered_bytes = 0
+        self._staged: list[DeltaFile] = []
+
+    def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
+        """The writer has no state: what was flushed is in committables, the rest comes again."""
+        self._context = context
+
+    def write(self, batch: Batch) -> None:
+        """Raises UserCodeError, naming the column, for values that the table cannot hold."""
+        for key, records in by_partition(self._stored(batch.records), self._partition_by):
+            buffer = self._buffers.setdefault(key, _Buffer())
+            before = buffer.nbytes
+            buffer.add(records)
+            self._buffered_bytes += buffer.nbytes - before
+            if buffer.nbytes >= self._target_file_bytes:
+                self._write_out(key)
+        while self._buffered_bytes > BUFFERED_BYTES_MAX:
+            self._write_out(max(self._buffers, key=lambda key: self._buffers[key].nbytes))
+
+    def flush(self, end_of_input: bool) -> None:
+        for key in list(self._buffers):
+            self._write_out(key)
+
+    def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        context = self._opened()
+        assert not self._buffers, "prepare_commit without flush"
+        if not self._staged:
+            return ()
+        committable = DeltaCommittable(
+            table_uri=self._table_uri,
+            schema=schema_to_bytes(self._schema),
+            partition_by=self._partition_by,
+            files=tuple(self._staged),
+            checkpoint_id=checkpoint_id,
+            subtask=context.index,
+            create=self._create,
+        )
+        self._staged = []
+        return (encode_committable(committable),)
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        return ()
+
+    def close(self) -> None:
+        for file in self._staged:
+            self._stage.remove(file.path)
+        self._staged = []
+        self._buffers.clear()
+        self._buffered_bytes = 0
+
+    def _stored(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows in the types of the table."""
+        if self._source_schema is None or not records.schema.equals(self._source_schema):
+            stored = stored_schema(records.schema, self._partition_by)
+            if self._source_schema is not None and not stored.equals(self._schema):
+                raise UserCodeError(
+                    f"table {self._table_uri}: the stream's schema changed from {_brief(self._schema)} "
+                    f"to {_brief(stored)}"
+                )
+            self._source_schema, self._schema = records.schema, stored
+        columns = [self._stored_column(records.column(i), field) for i, field in enumerate(self._schema)]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _stored_column(self, column: pa.Array, field: pa.Field) -> pa.Array:
+        if column.null_count and not field.nullable:
+            raise UserCodeError(
+                f"table {self._table_uri}: column {field.name!r} is declared without nulls but has some"
+            )
+        if column.type.equals(field.type):
+            return column
+        try:
+            return column.cast(field.type)
+        except pa.ArrowInvalid as error:
+            raise UserCodeError(
+                f"table {self._table_uri}: column {field.name!r} ({column.type}) cannot be stored "
+                f"as {field.type}: {error}"
+            ) from error
+
+    def _write_out(self, key: PartitionKey) -> None:
+        buffer = self._buffers.pop(key)
+        self._buffered_bytes -= buffer.nbytes
+        table = pa.Table.from_batches(buffer.batches, split_columns(self._schema, self._partition_by))
+        values = dict(zip(self._partition_by, key, strict=True))
+        path = partition_folder(values) + self._file_name()
+        size, modified_ms = self._stage.write(path, table)
+        self._staged.append(
+            DeltaFile(
+                path=path,
+                size=size,
+                rows=table.num_rows,
+                partition_values=values,
+                stats=statistics(table),
+                modification_ms=modified_ms,
+            )
+        )
+        crash_point("delta.staged")
+        metrics = self._opened().metrics
+        metrics.add("numRecordsSend", table.num_rows)
+        metrics.add("numBytesSend", size)
+
+    def _file_name(self) -> str:
+        """Unique also among attempts that do not know of each other."""
+        context = self._opened()
+        uid = re.sub(r"[^A-Za-z0-9-]", "-", context.sink_uid)[:64]
+        return f"{uid}-{context.index}-{context.attempt.attempt}-{uuid.uuid4().hex}.parquet"
+
+    def _opened(self) -> SinkContext:
+        assert self._context is not None, "the writer is not open"
+        return self._context
+
+
+def _brief(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"

@@ -1,0 +1,232 @@
+"""From a split to batches of rows, each with the position that follows it.
+
+    unit    what is decoded in one go: a row group, or some MB of whole lines at a byte offset
+    chunk   at most 65,536 rows of a unit
+
+A restored split is decoded again from its unit, and the rows that were already returned are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.limits import BATCH_ROWS_MAX, MIB
+from unistream.connector.file.format import (
+    SAMPLE_CHARS,
+    FileSpec,
+    Parser,
+    check_columns,
+    csv_header,
+    csv_parser,
+    json_parser,
+    stream_csv,
+    whole_lines,
+)
+from unistream.connector.file.split import FileSplit, open_file
+
+ROW_GROUP_BYTES_MAX: Final = 128 * MIB  # decoded; a larger one is decoded piece by piece, which is slower
+SCAN_BYTES: Final = MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """0 < n <= BATCH_ROWS_MAX rows; `next` is the split with the position after them."""
+
+    records: pa.RecordBatch
+    next: FileSplit
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """Rows of unit `at` from its row `base` on; `following`: the next unit, None: more of this one."""
+
+    table: pa.Table
+    at: int
+    base: int
+    following: int | None
+
+
+def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk]:
+    """What is left of the split.
+
+    Raises:
+        ConfigError: the file is gone, has changed, or its columns do not fit; names file and column.
+        UserCodeError: its content cannot be parsed; names file, line and byte.
+        Unreachable: the storage failed.
+    """
+    skip = split.skip
+    with open_file(split.path, spec.options, split.size) as file:
+        for unit in _units(split, spec, file):
+            seen = min(skip, unit.table.num_rows)
+            skip -= seen
+            yield from _chunks(split, unit, seen)
+
+
+def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[_Unit]:
+    match spec.format:
+        case "parquet":
+            return _parquet_units(split, spec, file)
+        case "json":
+            return _text_units(split, spec, file, json_parser(spec))
+        case "csv" if split.whole:
+            return _whole_csv_units(split, spec, file)
+        case "csv":
+            names, data_start = csv_header(file, spec)
+            check_columns(split.path, _named(names, spec), spec.schema)
+            return _text_units(split, spec, file, csv_parser(spec, names), data_start)
+
+
+def _chunks(split: FileSplit, unit: _Unit, seen: int) -> Iterator[Chunk]:
+    """Even slices of the rows behind the first `seen`."""
+    table = unit.table.slice(seen).combine_chunks()
+    if not table.num_rows:
+        return
+    parts = -(-table.num_rows // BATCH_ROWS_MAX)
+    for records in table.to_batches(-(-table.num_rows // parts)):
+        seen += records.num_rows
+        at, skip = unit.at, unit.base + seen
+        if seen == unit.table.num_rows and unit.following is not None:
+            at, skip = unit.following, 0
+        yield Chunk(records, msgspec.structs.replace(split, unit=at, skip=skip))
+
+
+# --- Parquet --------------------------------------------------------------------------------------
+
+
+def _parquet_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[_Unit]:
+    try:
+        parquet = pq.ParquetFile(file, pre_buffer=True)
+        check_columns(split.path, parquet.schema_arrow, spec.schema)
+        for group in range(split.unit, split.stop):
+            if parquet.metadata.row_group(group).total_byte_size <= ROW_GROUP_BYTES_MAX:
+                table = parquet.read_row_group(group, columns=spec.schema.names, use_threads=False)
+                yield _Unit(_conform(table, spec.schema), group, 0, group + 1)
+            else:
+                yield from _large_row_group(spec, parquet, group)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the storage; Arrow reports damaged pages as an OSError without a number
+        groups = f"row groups {split.start} to {split.stop - 1}"
+        raise UserCodeError(f"file {split.path}, {groups}: unreadable Parquet: {error}") from error
+
+
+def _large_row_group(spec: FileSpec, parquet: pq.ParquetFile, group: int) -> Iterator[_Unit]:
+    base = 0
+    batches = parquet.iter_batches(
+        BATCH_ROWS_MAX, row_groups=[group], columns=spec.schema.names, use_threads=False
+    )
+    for records in batches:
+        table = _conform(pa.Table.from_batches([records]), spec.schema)
+        yield _Unit(table, group, base, None)
+        base += records.num_rows
+
+
+def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of `schema`, in its order and types."""
+    table = table.select(schema.names)
+    return table.replace_schema_metadata(None) if table.schema.equals(schema) else table.cast(schema)
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def _text_units(
+    split: FileSplit, spec: FileSpec, file: pa.NativeFile, parse: Parser, data_start: int = 0
+) -> Iterator[_Unit]:
+    """`split.unit` is where a line starts, save at the very start of a split."""
+    offset = (
+        split.unit if split.unit > split.start else _line_start(file, split.start, split.size, data_start)
+    )
+    end = _line_start(file, split.stop, split.size, data_start)
+    at = split.unit
+    while offset < end:
+        try:
+            lines = whole_lines(file, offset, spec.block_bytes, end)
+        except UserCodeError as error:
+            raise UserCodeError(f"file {split.path}: {error}") from error
+        try:
+            table = parse(lines)
+        except pa.ArrowInvalid as error:
+            row, reason = _first_bad_line(lines, parse)
+            byte = offset + row
+            number = _count_lines(file, byte) + 1
+            raise UserCodeError(f"file {split.path}, line {number} (byte {byte}): {reason}") from error
+        offset += len(lines)
+        yield _Unit(table, at, 0, offset)
+        at = offset
+
+
+def _line_start(file: pa.NativeFile, at: int, size: int, data_start: int) -> int:
+    """The first offset >= `at` where a line starts."""
+    if at <= data_start or at >= size:
+        return min(max(at, data_start), size)
+    scanned = at - 1
+    while scanned < size:
+        file.seek(scanned)
+        content = file.read(SCAN_BYTES)
+        found = content.find(b"\n")
+        if found >= 0:
+            return int(scanned + found + 1)
+        scanned += len(content)
+    return size
+
+
+def _first_bad_line(lines: bytes, parse: Parser) -> tuple[int, str]:
+    """(offset in `lines`, why) of the first line that cannot be parsed, found by halving."""
+    rows = [row + b"\n" for row in lines.split(b"\n")]
+    low, high = 0, len(rows)  # it lies in [low, high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _parse_error(b"".join(rows[low:middle]), parse) is None:
+            low = middle
+        else:
+            high = middle
+    sample = rows[low].decode(errors="replace").strip()[:SAMPLE_CHARS]
+    reason = _parse_error(rows[low], parse)
+    return sum(len(row) for row in rows[:low]), f"{reason}: {sample!r}"
+
+
+def _parse_error(lines: bytes, parse: Parser) -> str | None:
+    try:
+        parse(lines)
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return None
+
+
+def _count_lines(file: pa.NativeFile, end: int) -> int:
+    """Line breaks before byte `end`."""
+    file.seek(0)
+    count = read = 0
+    while read < end:
+        content = file.read(min(SCAN_BYTES, end - read))
+        count += content.count(b"\n")
+        read += len(content)
+    return count
+
+
+def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[_Unit]:
+    base = 0
+    try:
+        for table in stream_csv(file, spec):
+            yield _Unit(table, split.unit, base, None)
+            base += table.num_rows
+    except KeyError as error:
+        names = csv_header(file, spec)[0]
+        check_columns(split.path, _named(names, spec), spec.schema)
+        raise ConfigError(f"file {split.path}: {error}") from error
+    except pa.ArrowInvalid as error:
+        raise UserCodeError(f"file {split.path}, behind row {base}: {error}") from error
+
+
+def _named(names: list[str], spec: FileSpec) -> pa.Schema:
+    """The header as a schema: a CSV column has the type that is asked of it."""
+    types = {field.name: field.type for field in spec.schema}
+    return pa.schema([(name, types.get(name, pa.string())) for name in names])

@@ -1,0 +1,210 @@
+"""What the bytes of a file mean: schema inference and parsing, format by format, without splits.
+
+Parsing uses the calling thread only (`use_threads=False`): the parallelism of the job is the
+parallelism.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
+import pyarrow.parquet as pq
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.limits import MIB
+from unistream.connector.file.split import open_file
+
+FileFormat = Literal["parquet", "csv", "json"]
+FORMATS: Final = ("parquet", "csv", "json")
+
+INFERENCE_BYTES: Final = MIB  # of the first file, as Arrow's own block size
+LINE_BYTES_MAX: Final = 64 * MIB  # one record of a text file; longer means: not lines
+SAMPLE_CHARS: Final = 200  # of a bad line, in an error
+_BOM: Final = b"\xef\xbb\xbf"
+_BLANKS: Final = b" \t\r\n"  # of JSON
+_BARE_NULL: Final = re.compile(rb"\n[ \t\r]*null")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSpec:
+    """How to read the files of one source; picklable.
+
+    Attributes:
+        schema: Of the rows that are returned: projected, in order.
+        block_bytes: Text is parsed in pieces of about this size.
+        options: Of the fsspec file system.
+    """
+
+    format: FileFormat
+    schema: pa.Schema
+    delimiter: str = ","
+    block_bytes: int
+    options: Mapping[str, Any]
+
+
+def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Mapping[str, Any]) -> pa.Schema:
+    """Schema of one file: Parquet footer, CSV header and first rows, first JSON lines.
+
+    Raises:
+        ConfigError: it is not such a file, or holds no row to learn from (JSON).
+    """
+    with open_file(path, options) as file:
+        try:
+            match file_format:
+                case "parquet":
+                    return pq.read_schema(file).remove_metadata()
+                case "csv":
+                    read = pa_csv.ReadOptions(use_threads=False, block_size=INFERENCE_BYTES)
+                    parse = pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+                    with pa_csv.open_csv(file, read, parse) as reader:
+                        return reader.schema
+                case "json":
+                    sample = whole_lines(file, 0, INFERENCE_BYTES)
+                    _refuse_bare_nulls(sample)
+                    return pa_json.read_json(pa.BufferReader(sample), _json_blocks(sample)).schema
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise ConfigError(
+                f"file {path}: no schema can be derived, it is no {file_format}: {error}"
+            ) from error
+
+
+def whole_lines(file: pa.NativeFile, offset: int, wanted: int, end: int | None = None) -> bytes:
+    """About `wanted` bytes from `offset`, up to the end of a line; at least one line, if there is one.
+
+    `end`: where the last line ends at the latest; None: the end of the file.
+
+    Raises:
+        UserCodeError: a line is longer than LINE_BYTES_MAX.
+    """
+    end = file.size() if end is None else end
+    while True:
+        file.seek(offset)
+        content: bytes = file.read(min(wanted, end - offset))
+        if offset + len(content) >= end:
+            return content
+        cut = content.rfind(b"\n") + 1
+        if cut:
+            return content[:cut]
+        if wanted >= LINE_BYTES_MAX:
+            raise UserCodeError(f"the line at byte {offset} is longer than {LINE_BYTES_MAX} B")
+        wanted *= 2
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+Parser = Callable[[bytes], pa.Table]
+"""Whole lines -> rows in the schema of the spec. Raises pa.ArrowInvalid, or KeyError (a column)."""
+
+
+def json_parser(spec: FileSpec) -> Parser:
+    parse = pa_json.ParseOptions(explicit_schema=spec.schema, unexpected_field_behavior="ignore")
+
+    def parser(lines: bytes) -> pa.Table:
+        if not lines.strip():
+            return spec.schema.empty_table()
+        _refuse_bare_nulls(lines)
+        return pa_json.read_json(pa.BufferReader(lines), _json_blocks(lines), parse)
+
+    return parser
+
+
+def _refuse_bare_nulls(lines: bytes) -> None:
+    """Arrow 26 ends the process with a segmentation fault on a block whose lines are all a bare null, with or
+    without blanks before it, and takes one among others for a row of nulls. One search with a fixed first
+    character: 8 % of the parsing; one for each kind of blank were 45 %."""
+    if lines.removeprefix(_BOM).lstrip(_BLANKS).startswith(b"null") or _BARE_NULL.search(lines) is not None:
+        raise pa.ArrowInvalid("a line that is a bare null is not a JSON object")
+
+
+def _json_blocks(lines: bytes) -> pa_json.ReadOptions:
+    """One block: Arrow refuses a record that is longer than one."""
+    return pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+
+
+def csv_header(file: pa.NativeFile, spec: FileSpec) -> tuple[list[str], int]:
+    """(column names, offset of the first row) of a CSV file without line breaks in its header."""
+    lines = whole_lines(file, 0, 64 * 1024)
+    line, newline, _ = lines.partition(b"\n")
+    if not line.strip():
+        return [], len(lines)
+    parse = pa_csv.ParseOptions(delimiter=spec.delimiter)
+    names = pa_csv.read_csv(pa.BufferReader(line + b"\n"), parse_options=parse).schema.names
+    return names, len(line) + len(newline)
+
+
+def csv_parser(spec: FileSpec, names: list[str]) -> Parser:
+    """For lines without the header."""
+    convert = _csv_convert(spec)
+    parse = pa_csv.ParseOptions(delimiter=spec.delimiter)
+
+    def parser(lines: bytes) -> pa.Table:
+        if not lines.strip():
+            return spec.schema.empty_table()
+        read = pa_csv.ReadOptions(use_threads=False, block_size=len(lines) + 1, column_names=names)
+        return pa_csv.read_csv(pa.BufferReader(lines), read, parse, convert)
+
+    return parser
+
+
+def _csv_convert(spec: FileSpec) -> pa_csv.ConvertOptions:
+    return pa_csv.ConvertOptions(
+        column_types=spec.schema, include_columns=spec.schema.names, strings_can_be_null=False
+    )
+
+
+def stream_csv(file: pa.NativeFile, spec: FileSpec) -> Iterator[pa.Table]:
+    """The rows of a whole CSV file, block by block. A file with a header only has none."""
+    read = pa_csv.ReadOptions(use_threads=False, block_size=spec.block_bytes)
+    parse = pa_csv.ParseOptions(delimiter=spec.delimiter, newlines_in_values=True)
+    if file.size() == 0:
+        return
+    file.seek(0)
+    with pa_csv.open_csv(file, read, parse, _csv_convert(spec)) as reader:
+        for records in reader:
+            yield pa.Table.from_batches([records], spec.schema)
+
+
+# --- columns --------------------------------------------------------------------------------------
+
+
+def check_columns(path: str, found: pa.Schema, wanted: pa.Schema) -> None:
+    """Raises ConfigError naming file and column unless every wanted column can be read from `found`."""
+    for field in wanted:
+        at = found.get_all_field_indices(field.name)
+        if len(at) != 1:
+            what = "has no column" if not at else "has more than one column"
+            raise ConfigError(f"file {path} {what} {field.name!r}; its columns are {', '.join(found.names)}")
+        if not widens(found.field(at[0]).type, field.type):
+            raise ConfigError(
+                f"file {path}: column {field.name!r} is {found.field(at[0]).type}, wanted is {field.type}"
+            )
+
+
+def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Every value of `found` is one of `wanted`: 'int32' of 'int64', a dictionary of its values, …"""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if found.equals(wanted) or pa.types.is_null(found):
+        return True
+    if pa.types.is_integer(found) and pa.types.is_integer(wanted):
+        signs = pa.types.is_signed_integer(found), pa.types.is_signed_integer(wanted)
+        return found.bit_width < wanted.bit_width and signs != (True, False)
+    if pa.types.is_floating(found) and pa.types.is_floating(wanted):
+        return bool(found.bit_width <= wanted.bit_width)
+    if pa.types.is_timestamp(found) and pa.types.is_timestamp(wanted):
+        units = ["s", "ms", "us", "ns"]
+        return found.tz == wanted.tz and units.index(found.unit) <= units.index(wanted.unit)
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    if any(test(found) for test in texts):
+        return any(test(wanted) for test in texts)
+    return _is_bytes(found) and _is_bytes(wanted)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

@@ -1,0 +1,189 @@
+"""Reads file splits ahead of the task: one background thread decodes, the task only takes.
+
+    add_splits ─► to do ──(thread: decode)──► ready, at most READ_AHEAD_CHUNKS ──► poll
+
+Arrow releases the interpreter lock while it reads and decodes, so this overlaps with the task's work
+even in one process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from unistream.base.errors import UnistreamError, Unreachable
+from unistream.base.ids import CheckpointId
+from unistream.connector.file.decode import Chunk, decode
+from unistream.connector.file.format import FileSpec
+from unistream.connector.file.split import FileSplit, decode_split, encode_split
+from unistream.model.messages import Split
+from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
+
+READ_AHEAD_CHUNKS: Final = 8  # of at most 65,536 rows; more costs memory and gains nothing
+CLOSE_TIMEOUT_S: Final = 10.0  # the thread looks up after each chunk
+
+
+class _End:
+    """The split has been decoded to its end."""
+
+
+_Item = Chunk | _End | Exception
+
+
+class ReadAhead:
+    """Decodes splits in the order they were submitted.
+
+    Thread-safe. The thread is started by the first `submit` and ended by `close`.
+
+    Args:
+        wake: Called (without a lock) when there is something to take after there was nothing.
+    """
+
+    def __init__(self, work: Callable[[FileSplit], Iterator[Chunk]], wake: Callable[[], None]) -> None:
+        self._work = work
+        self._wake = wake
+        self._changed = threading.Condition()
+        self._todo: deque[FileSplit] = deque()
+        self._ready: deque[_Item] = deque()
+        self._decoding = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def submit(self, split: FileSplit) -> None:
+        with self._changed:
+            assert not self._closed, "submit after close"
+            self._todo.append(split)
+            self._changed.notify_all()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="file-read-ahead", daemon=True)
+            self._thread.start()
+
+    def take(self) -> _Item | None:
+        """The next item, or None: then `wake` will be called."""
+        with self._changed:
+            if not self._ready:
+                return None
+            self._changed.notify_all()
+            return self._ready.popleft()
+
+    def all_decoded(self) -> bool:
+        """What is left to do lies in memory: time to ask for more."""
+        with self._changed:
+            return not self._todo and not self._decoding
+
+    def close(self) -> None:
+        """Ends the thread. Raises nothing if it hangs in the storage: it is a daemon."""
+        with self._changed:
+            self._closed = True
+            self._todo.clear()
+            self._ready.clear()
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(CLOSE_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while (split := self._next()) is not None:
+            item: _Item
+            try:
+                for chunk in self._work(split):
+                    if not self._put(chunk):
+                        return
+                item = _End()
+            except Exception as error:
+                item = error
+            with self._changed:
+                self._decoding = False
+            if not self._put(item):
+                return
+
+    def _next(self) -> FileSplit | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._todo)
+            if self._closed:
+                return None
+            self._decoding = True
+            return self._todo.popleft()
+
+    def _put(self, item: _Item) -> bool:
+        """False: closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or len(self._ready) < READ_AHEAD_CHUNKS)
+            if self._closed:
+                return False
+            was_empty = not self._ready
+            self._ready.append(item)
+        if was_empty:
+            self._wake()
+        return True
+
+
+class FileReader:
+    """The `SourceReader` of files. Asks for one split ahead, once all that it has is decoded."""
+
+    def __init__(self, spec: FileSpec) -> None:
+        self._spec = spec
+        self._context: ReaderContext | None = None
+        self._ahead: ReadAhead | None = None
+        self._splits: deque[tuple[str, FileSplit]] = deque()
+        self._requested = False
+        self._no_more = False
+
+    def open(self, context: ReaderContext) -> None:
+        self._context = context
+        self._ahead = ReadAhead(lambda split: decode(split, self._spec), context.wake)
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        context, ahead = self._opened()
+        for split in splits:
+            file_split = decode_split(split)
+            self._splits.append((split.id, file_split))
+            ahead.submit(file_split)
+        self._requested = False
+        context.wake()
+
+    def no_more_splits(self) -> None:
+        self._no_more = True
+        self._opened()[0].wake()
+
+    def poll(self) -> Polled:
+        context, ahead = self._opened()
+        if not self._no_more and not self._requested and ahead.all_decoded():
+            self._requested = True
+            context.request_split()
+        if not self._splits:
+            return Exhausted() if self._no_more else Idle()
+        split_id = self._splits[0][0]
+        match ahead.take():
+            case None:
+                return Idle()
+            case Chunk(records, following):
+                self._splits[0] = (split_id, following)
+                return Rows(split_id, records)
+            case _End():
+                self._splits.popleft()
+                return SplitFinished(split_id)
+            case UnistreamError() as error:
+                raise error
+            case OSError() as error:
+                raise Unreachable(f"reading split {split_id} failed: {error}") from error
+            case error:
+                raise RuntimeError(f"reading split {split_id} failed: {error}") from error
+
+    def snapshot(self) -> Sequence[Split]:
+        """A split whose rows are all returned is in it until its `SplitFinished` was."""
+        return [encode_split(split) for _, split in self._splits]
+
+    def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
+        """Nothing is kept for it."""
+
+    def close(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+        self._splits.clear()
+
+    def _opened(self) -> tuple[ReaderContext, ReadAhead]:
+        assert self._context is not None, "the reader is not open"
+        assert self._ahead is not None, "the reader is not open"
+        return self._context, self._ahead

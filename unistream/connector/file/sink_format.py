@@ -1,0 +1,207 @@
+"""What a file sink makes of rows: the folder of each, and the bytes of a file; and which columns it can do
+that with.
+
+Whether a column fits is tried, with the very calls that write: a row is made of its type, divided into
+folders, written to memory, and Parquet is read again. So a type is refused for what would have failed, or if
+two values that differ would be equal in the file (as times in nanoseconds in JSON), and for nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, Final, Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.common import by_partition, partition_folder
+from unistream.model.elements import Batch
+
+Format = Literal["parquet", "json"]
+SUFFIXES: Final[dict[Format, str]] = {"parquet": ".parquet", "json": ".jsonl"}
+ROW_GROUP_ROWS: Final = 1 << 20
+JSON_CHUNK_ROWS: Final = 1 << 14
+DAY_MS: Final = 86_400_000
+_JSON: Final = msgspec.json.Encoder()
+_NAMES: Final[dict[Format, str]] = {"parquet": "Parquet", "json": "JSON"}
+_TIME: Final = "__time"
+_OTHER: Final = "__other"  # a column beside the one that is tried
+_REFUSALS: Final = (pa.ArrowException, OSError, LookupError, ArithmeticError, TypeError, ValueError)
+
+
+class Buckets:
+    """Which folder a row goes to.
+
+    Args:
+        columns: Their values name the folder, as ``column=value/``; they are not in the files.
+        time_format: `strftime` of a time, for another level of folders.
+        time_column: That time; None: the event time of the rows.
+    """
+
+    def __init__(self, columns: tuple[str, ...], time_format: str | None, time_column: str | None) -> None:
+        self.columns = columns
+        self._time_format = time_format
+        self._time_column = time_column
+
+    def split(self, batch: Batch) -> list[tuple[str, pa.RecordBatch]]:
+        """The rows of each bucket, in their order. Raises UserCodeError for rows without a time."""
+        records, names = batch.records, self.columns
+        if self._time_format is not None:
+            records = records.append_column(_TIME, pc.strftime(self._times(batch), format=self._time_format))
+            names = (*names, _TIME)
+        return [(self._folder(key), rows) for key, rows in by_partition(records, names)]
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raises ConfigError for a column that is not there, or of whose type no folder can be made."""
+        for name in (*self.columns, *([self._time_column] if self._time_column else ())):
+            if name not in schema.names:
+                raise ConfigError(f"file sink: there is no column {name!r} among {', '.join(schema.names)}")
+        if set(self.columns) >= set(schema.names):
+            raise ConfigError("file sink: every column is in partition_by, nothing is left for the files")
+        for name in self.columns:
+            _try(Buckets((name,), None, None), schema.field(name), "whose values cannot name folders")
+        if self._time_column is not None:
+            timed = schema.field(self._time_column)
+            if not pa.types.is_temporal(timed.type):
+                raise ConfigError(f"file sink: column {timed.name!r} is {timed.type}, not a time")
+            by_time = Buckets((), self._time_format, timed.name)
+            _try(by_time, timed, f"whose values bucket_by_time={self._time_format!r} cannot write")
+        if self.columns or self._time_format is not None:
+            for field in schema:
+                if field.name not in self.columns:
+                    _try(Buckets((_OTHER,), None, None), field, "which cannot be sorted into folders")
+
+    def _times(self, batch: Batch) -> pa.Array:
+        if self._time_column is not None:
+            times = batch.records.column(self._time_column)
+        elif batch.timestamps is not None:
+            times = batch.timestamps.cast(pa.timestamp("ms"))
+        else:
+            raise UserCodeError("file sink: bucket_by_time needs rows with event time, or a time_column")
+        if times.null_count:
+            raise UserCodeError("file sink: a row has no time, so it has no bucket")
+        return times
+
+    def _folder(self, key: tuple[str | None, ...]) -> str:
+        folder = partition_folder(dict(zip(self.columns, key, strict=False)))
+        return folder if self._time_format is None else f"{folder}{str(key[-1]).strip('/')}/"
+
+
+def write_table(table: pa.Table, file: Any, file_format: Format) -> None:
+    """All rows of one file."""
+    if file_format == "parquet":
+        pq.write_table(table, file, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+        return
+    for batch in table.to_batches(JSON_CHUNK_ROWS):
+        file.write(_JSON.encode_lines(batch.to_pylist()))
+
+
+# --- does a column fit? -----------------------------------------------------------------------------
+
+
+def _try(buckets: Buckets, column: pa.Field, what: str) -> None:
+    row = pa.record_batch([sample(column.type), pa.array([0])], names=[column.name, _OTHER])
+    try:
+        buckets.split(Batch(row))
+    except _REFUSALS as error:
+        raise ConfigError(
+            f"file sink: column {column.name!r} is {column.type}, {what}: {_said(error)}; cast it before the "
+            "sink, or take another"
+        ) from error
+
+
+def check_schema(schema: pa.Schema, file_format: Format, buckets: Buckets) -> None:
+    """Raises ConfigError for a column that cannot be divided into folders or written."""
+    buckets.check(schema)
+    for field in schema:
+        if field.name in buckets.columns:
+            continue
+        why = misfit(field.type, file_format)
+        if why is not None:
+            others = [f"format={other!r}" for other in SUFFIXES if misfit(field.type, other) is None]
+            cure = " or ".join(["cast it before the sink", *([f"use {others[0]}"] if others else [])])
+            raise ConfigError(
+                f"file sink: column {field.name!r} is {field.type}, which {_NAMES[file_format]} cannot hold: "
+                f"{why}; {cure}"
+            )
+
+
+def misfit(type_: pa.DataType, file_format: Format) -> str | None:
+    """Why files of that format cannot hold values of that type, in one clause. None: they can."""
+    values = sample(type_, 0), sample(type_, 1)
+    try:
+        first, second = (_found(value, file_format) for value in values)
+    except _REFUSALS as error:
+        return _said(error)
+    if first == second and values[0] != values[1]:
+        return "values that differ by its smallest unit would be equal in the file"
+    return None
+
+
+def _said(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _found(values: pa.Array, file_format: Format) -> object:
+    """What a file of these values holds, to be compared: of JSON its text."""
+    file = io.BytesIO()
+    write_table(pa.table({"c": values}), file, file_format)
+    return pq.ParquetFile(file).read()["c"] if file_format == "parquet" else file.getvalue()
+
+
+def sample(type_: pa.DataType, number: int = 1) -> pa.Array:
+    """One value of any type, not null if one can be made. `number`, 0 or 1: which, where there are two."""
+    types = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(type_, sample(type_.storage_type, number))
+    if types.is_dictionary(type_):
+        indices = pa.array([0], type_.index_type)
+        return pa.DictionaryArray.from_arrays(
+            indices, sample(type_.value_type, number), ordered=type_.ordered
+        )
+    if types.is_nested(type_) or types.is_run_end_encoded(type_):
+        return _nested(type_, number)
+    text = str(number)
+    if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
+        return pa.array([text], type_)
+    if types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_):
+        return pa.array([text.encode()], type_)
+    if types.is_null(type_):
+        return pa.nulls(1)
+    count = number * DAY_MS if types.is_date64(type_) else number  # which are whole days
+    content = count.to_bytes(max(1, type_.bit_width // 8), "little")
+    return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(content)])
+
+
+def _nested(type_: pa.DataType, number: int) -> pa.Array:
+    """One list of one value, or a row of them."""
+    types = pa.types
+    if types.is_struct(type_):
+        children = [sample(type_.field(place).type, number) for place in range(type_.num_fields)]
+        return pa.Array.from_buffers(type_, 1, [None], children=children)
+    if types.is_run_end_encoded(type_):
+        ends = pa.array([1], type_.run_end_type)
+        return pa.RunEndEncodedArray.from_arrays(ends, sample(type_.value_type, number), type=type_)
+    if types.is_map(type_):
+        entry = pa.struct([type_.key_field, type_.item_field])
+        return _one_of(type_, sample(entry, number), 4)
+    if types.is_fixed_size_list(type_):
+        item = sample(type_.value_type, number)
+        items = pa.concat_arrays([item] * max(1, type_.list_size)).slice(0, type_.list_size)
+        return pa.Array.from_buffers(type_, 1, [None], children=[items])
+    if types.is_list(type_) or types.is_list_view(type_):
+        return _one_of(type_, sample(type_.value_type, number), 4)
+    if types.is_large_list(type_) or types.is_large_list_view(type_):
+        return _one_of(type_, sample(type_.value_type, number), 8)
+    return pa.nulls(1, type_)  # unions, of which nothing can be written
+
+
+def _one_of(type_: pa.DataType, child: pa.Array, width: int) -> pa.Array:
+    """A list of `child`; its offsets (and sizes) have `width` bytes."""
+    zero, one = (pa.py_buffer(n.to_bytes(width, "little")) for n in (0, 1))
+    views = pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_)
+    offsets = [zero, one] if views else [pa.py_buffer(zero.to_pybytes() + one.to_pybytes())]
+    return pa.Array.from_buffers(type_, 1, [None, *offsets], children=[child])

@@ -1,0 +1,186 @@
+"""Buffers the rows of each bucket and writes them as files that readers do not see yet.
+
+State: (name, next counter). What lies staged under a name with that counter or a later one was written
+behind the restored checkpoint, by an attempt that was killed: its rows come again, so it is removed.
+
+A name is a number that no two writers have at a time, also when states are dealt out to another number of
+subtasks: a writer goes on under one that it was given, and ends the others. (Were it the number of the
+subtask, who ends a name would remove what another writes under it by then.) One that was given none makes
+one of the restored checkpoint and its place. Nothing but orphans of attempts from that checkpoint can lie
+under it; what a subtask that had finished has left is under its own name, for a commit that is still to come.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import CorruptSnapshot, UserCodeError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import MIB, PARALLELISM_MAX
+from unistream.connector.file.sink_format import SUFFIXES, Buckets, Format, check_schema, write_table
+from unistream.connector.file.sink_stage import (
+    FileCommittable,
+    FileStage,
+    PartFile,
+    counter_of,
+    part_name,
+    staging_owner,
+)
+from unistream.model.elements import Batch
+from unistream.port.sink import SinkContext
+
+BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; then the largest is written out
+
+
+class FileWriterState(msgspec.Struct, frozen=True, kw_only=True):
+    """`counter`: of the next file of `subtask`, which is the writer's name: at first the subtask's number."""
+
+    subtask: int
+    counter: int
+    v: int = 1
+
+
+_STATE: Final = msgspec.msgpack.Decoder(FileWriterState)
+
+
+class FileSinkWriter:
+    """The `SinkWriter` of one subtask.
+
+    Args:
+        target_bytes: A bucket's rows are written out with the row with which they take this much memory;
+            besides at every checkpoint.
+    """
+
+    def __init__(
+        self, *, root: str, stage: FileStage, file_format: Format, buckets: Buckets, target_bytes: int
+    ) -> None:
+        self._root = root
+        self._stage = stage
+        self._format: Format = file_format
+        self._buckets = buckets
+        self._target_bytes = target_bytes
+        self._context: SinkContext | None = None
+        self._name = 0
+        self._owner = ""
+        self._counter = 0
+        self._rows: dict[str, list[pa.RecordBatch]] = {}
+        self._bytes: dict[str, int] = {}
+        self._staged: list[PartFile] = []
+        self._fitting: pa.Schema | None = None
+
+    def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
+        """Removes what killed attempts have left under the restored names; what others write stays."""
+        self._context = context
+        states = [_decode(content) for content in restored]
+        states = states or [FileWriterState(subtask=_new_name(context), counter=0)]
+        own = min(states, key=lambda state: state.subtask)
+        self._name, self._counter = own.subtask, own.counter
+        self._owner = staging_owner(context.job, context.sink_uid, own.subtask)
+        if context.attempt.attempt == 0:
+            return
+        for state in states:
+            self._remove_orphans(staging_owner(context.job, context.sink_uid, state.subtask), state.counter)
+
+    def write(self, batch: Batch) -> None:
+        """Raises ConfigError for a schema that does not fit, where none was known before the job ran."""
+        if not batch.num_rows:
+            return
+        schema = batch.records.schema
+        if self._fitting is None or not schema.equals(self._fitting):
+            check_schema(schema, self._format, self._buckets)
+            self._fitting = schema
+        for bucket, records in self._buckets.split(batch):
+            self._add(bucket, records)
+        while sum(self._bytes.values()) > BUFFERED_BYTES_MAX:
+            self._write_out(max(self._bytes, key=self._bytes.__getitem__))
+
+    def _add(self, bucket: str, records: pa.RecordBatch) -> None:
+        """A file ends with the row that makes it large enough, as in Flink, which asks at every record."""
+        while records.num_rows:
+            rows, size = self._rows.setdefault(bucket, []), records.nbytes
+            held = self._bytes.get(bucket, 0)
+            if held + size < self._target_bytes:
+                rows.append(records)
+                self._bytes[bucket] = held + size
+                return
+            count = rows_that_fill(records, self._target_bytes - held)
+            rows.append(records.slice(0, count))
+            self._write_out(bucket)
+            records = records.slice(count)
+
+    def flush(self, end_of_input: bool) -> None:
+        for bucket in list(self._rows):
+            self._write_out(bucket)
+
+    def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        assert not self._rows, "prepare_commit without flush"
+        if not self._staged:
+            return ()
+        committable = FileCommittable(root=self._root, files=tuple(self._staged))
+        self._staged = []
+        return (msgspec.msgpack.encode(committable),)
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
+        assert self._context is not None, "the writer is not open"
+        state = FileWriterState(subtask=self._name, counter=self._counter)
+        return (msgspec.msgpack.encode(state),)
+
+    def close(self) -> None:
+        for file in self._staged:
+            self._stage.discard(file.bucket, file.name)
+        self._staged = []
+        self._rows.clear()
+        self._bytes.clear()
+
+    def _write_out(self, bucket: str) -> None:
+        batches = self._rows.pop(bucket)
+        self._bytes.pop(bucket, None)
+        try:
+            table = pa.Table.from_batches(batches)
+        except pa.ArrowInvalid as error:
+            raise UserCodeError(f"file sink: the stream's schema changed within a file: {error}") from error
+        name = part_name(self._owner, self._counter, SUFFIXES[self._format])
+        self._counter += 1
+        size = self._stage.write(bucket, name, lambda file: write_table(table, file, self._format))
+        self._staged.append(PartFile(bucket=bucket, name=name, size=size, rows=table.num_rows))
+        crash_point("file.staged")
+        assert self._context is not None, "write before open"
+        self._context.metrics.add("numRecordsSend", table.num_rows)
+        self._context.metrics.add("numBytesSend", size)
+
+    def _remove_orphans(self, owner: str, counter: int) -> None:
+        for bucket, name in list(self._stage.staged(owner)):
+            found = counter_of(owner, name)
+            if found is not None and found >= counter:
+                self._stage.discard(bucket, name)
+
+
+def _new_name(context: SinkContext) -> int:
+    """Unlike all that were given out before, and the same for each attempt from one checkpoint."""
+    return context.index + (0 if context.restored is None else (context.restored + 1) * PARALLELISM_MAX)
+
+
+def _decode(content: bytes) -> FileWriterState:
+    try:
+        return _STATE.decode(content)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"the state of a file sink's writer is unreadable: {error}") from error
+
+
+def rows_that_fill(records: pa.RecordBatch, room_bytes: int) -> int:
+    """The fewest first rows that take `room_bytes` of memory; all of them if they take less.
+
+    A dictionary belongs to no row and is in each piece as a whole, so it does not count here: else one that
+    is larger than a file would leave a file for each row.
+    """
+    if records.nbytes < room_bytes:
+        return int(records.num_rows)
+    shared = records.slice(0, 0).nbytes
+    counts = range(1, records.num_rows)
+    return 1 + bisect_left(counts, room_bytes, key=lambda count: records.slice(0, count).nbytes - shared)

@@ -1,0 +1,245 @@
+"""Files as a bounded source: Parquet, CSV and JSON lines, on any file system that fsspec knows.
+
+The files are listed once, when the job starts; one that changes afterwards is an error. Large files are
+read by several subtasks at once: a Parquet file by row groups, a text file by ranges of whole lines.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_args
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.limits import MIB
+from unistream.connector.file.format import FORMATS, FileFormat, FileSpec, infer_schema
+from unistream.connector.file.reader import FileReader
+from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+from unistream.port.source import SourceReader, SplitDiscovery
+
+SPLIT_BYTES: Final = 32 * MIB  # bounds what is decoded again after a restart; large against one request
+BLOCK_BYTES: Final = 4 * MIB  # about 35,000 JSON lines; parsing is no faster with more
+SPLITS_MAX: Final = 1_000_000
+COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4", ".br")  # cannot be entered in the middle
+
+assert get_args(FileFormat) == FORMATS, "the type and the table of formats differ"
+
+
+class FileSource:
+    """Rows of one or many files.
+
+    Args:
+        path: A file, a folder (all files below it, save names that begin with ``.`` or ``_``), a glob
+            pattern, or a list of these; local or an fsspec URL.
+        format: ``"parquet"``, ``"csv"`` (first line = column names) or ``"json"`` (one object a line).
+        schema: Of the rows; None: derived from the first file when it is first asked for.
+        columns: Only these, in this order; the others are not decoded.
+        delimiter: Of CSV.
+        quoted_newlines: CSV values may hold line breaks; then one subtask reads a file from end to end.
+            False lets several subtasks share a CSV file.
+        split_bytes: Least size of a part that one subtask reads; also what is read again at most
+            after a restart.
+        block_bytes: Text is parsed in pieces of about this size; at least one line.
+        options: Of the fsspec file system (credentials, endpoint). Text may be ``${env:NAME}`` or
+            ``${file:PATH}``, or a `Secret`.
+
+    Raises:
+        ConfigError: at `schema` or when the job starts: a path does not exist or matches nothing, a
+            file's columns do not fit.
+
+    >>> FileSource("flights/*.parquet", columns=["origin", "carrier"]).name
+    'file'
+    """
+
+    def __init__(
+        self,
+        path: str | Sequence[str],
+        *,
+        format: FileFormat = "parquet",
+        schema: pa.Schema | None = None,
+        columns: Sequence[str] | None = None,
+        delimiter: str = ",",
+        quoted_newlines: bool = True,
+        split_bytes: int = SPLIT_BYTES,
+        block_bytes: int = BLOCK_BYTES,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        paths = [path] if isinstance(path, str) else list(path)
+        if not paths or not all(paths):
+            raise ConfigError("a file source needs at least one path, and none may be empty")
+        # workers run in other folders
+        self._paths = [one if "://" in one else os.path.abspath(one) for one in paths]
+        if format not in FORMATS:
+            raise ConfigError(f"format of a file source must be one of {', '.join(FORMATS)}, not {format!r}")
+        if split_bytes < 1 or block_bytes < 1:
+            raise ConfigError(
+                f"split_bytes and block_bytes must be above 0, not {split_bytes}, {block_bytes}"
+            )
+        self._format = format
+        self._full_schema = schema
+        self._columns = None if columns is None else list(columns)
+        self._delimiter = delimiter
+        self._quoted_newlines = quoted_newlines
+        self._split_bytes = split_bytes
+        self._block_bytes = block_bytes
+        self._options = dict(options or {})
+
+    @property
+    def name(self) -> str:
+        return "file"
+
+    @property
+    def schema(self) -> pa.Schema:
+        if self._full_schema is None:
+            first = list_files(self._paths, self._options)[0][0]
+            self._full_schema = infer_schema(first, self._format, self._delimiter, self._options)
+        if self._columns is None:
+            return self._full_schema
+        for column in self._columns:
+            if column not in self._full_schema.names:
+                raise ConfigError(
+                    f"file source {self._paths[0]}: no column {column!r}; "
+                    f"there are {', '.join(self._full_schema.names)}"
+                )
+        return pa.schema([self._full_schema.field(column) for column in self._columns])
+
+    def info(self) -> SourceInfo:
+        listing = _Listing(
+            paths=self._paths,
+            format=self._format,
+            whole=self._format == "csv" and self._quoted_newlines,
+            split_bytes=self._split_bytes,
+            options=self._options,
+        )
+        options: dict[str, object] = msgspec.to_builtins(listing)
+        return SourceInfo(connector="file", options=options, bounded=True, pull=True)
+
+    def create_reader(self) -> SourceReader:
+        spec = FileSpec(
+            format=self._format,
+            schema=self.schema,
+            delimiter=self._delimiter,
+            block_bytes=self._block_bytes,
+            options=self._options,
+        )
+        return FileReader(spec)
+
+
+# --- in the master --------------------------------------------------------------------------------
+
+
+class _Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the discovery; JSON values only."""
+
+    paths: list[str]
+    format: FileFormat
+    whole: bool
+    split_bytes: int
+    options: dict[str, Any]
+
+
+def create_discovery(info: SourceInfo) -> SplitDiscovery:
+    """Raises ConfigError if the options are not those of `FileSource.info`."""
+    try:
+        return _FileDiscovery(msgspec.convert(info.options, _Listing))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"options of a file source: {error}") from error
+
+
+class _FileDiscovery:
+    def __init__(self, listing: _Listing) -> None:
+        self._listing = listing
+
+    def discover(self) -> Sequence[Split]:
+        listing = self._listing
+        splits: list[Split] = []
+        for path, size in list_files(listing.paths, listing.options):
+            if listing.format != "parquet" and path.endswith(COMPRESSED):
+                raise ConfigError(f"file {path}: compressed text cannot be divided; decompress it first")
+            divide = _row_group_parts if listing.format == "parquet" else _byte_parts
+            parts = divide(path, size, listing)
+            splits.extend(encode_split(part) for part in parts)
+            if len(splits) > SPLITS_MAX:
+                raise ConfigError(f"more than {SPLITS_MAX} splits: raise split_bytes of the file source")
+        return splits
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def list_files(paths: Sequence[str], options: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """(path, size in bytes) of every file, sorted by path, each once.
+
+    Raises:
+        ConfigError: a path does not exist or matches no file; named.
+        Unreachable: the storage failed.
+    """
+    found: dict[str, int] = {}
+    for path in paths:
+        matched = _list_path(path, options)
+        if not matched:
+            raise ConfigError(f"no files match {path!r}")
+        found.update(matched)
+    return sorted(found.items())
+
+
+def _list_path(path: str, options: Mapping[str, Any]) -> dict[str, int]:
+    system, inner = file_system(path, options)
+    try:
+        if any(char in inner for char in "*?[") and not system.exists(inner):
+            names = [name for name in system.glob(inner) if system.isfile(name)]
+        elif system.isdir(inner):
+            names = [name for name in system.find(inner) if not _hidden(name, inner)]
+        elif system.exists(inner):
+            names = [inner]
+        else:
+            raise ConfigError(f"path {path!r} does not exist")
+        return {_url(system, path, name): int(system.size(name)) for name in names}
+    except OSError as error:
+        raise Unreachable(f"path {path!r} could not be listed: {error}") from error
+
+
+def _hidden(name: str, folder: str) -> bool:
+    below = name[len(folder) :].strip("/").split("/")
+    return any(part.startswith((".", "_")) for part in below)
+
+
+def _url(system: Any, path: str, name: str) -> str:
+    return str(system.unstrip_protocol(name)) if "://" in path else name
+
+
+def _row_group_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:
+    """Neighbouring row groups until they have `split_bytes` (compressed)."""
+    try:
+        with open_file(path, listing.options, size) as file:
+            metadata = pq.read_metadata(file)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"file {path} is no Parquet file: {error}") from error
+    parts: list[FileSplit] = []
+    start = collected = 0
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        collected += sum(
+            row_group.column(column).total_compressed_size for column in range(row_group.num_columns)
+        )
+        if collected >= listing.split_bytes or group + 1 == metadata.num_row_groups:
+            parts.append(FileSplit(path=path, size=size, start=start, stop=group + 1, unit=start))
+            start, collected = group + 1, 0
+    return parts
+
+
+def _byte_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:
+    """Even ranges of at least `split_bytes`; readers move their ends to the next line."""
+    count = 1 if listing.whole else max(1, size // listing.split_bytes)
+    bounds = [size * i // count for i in range(count + 1)]
+    return [
+        FileSplit(path=path, size=size, start=low, stop=high, unit=low, whole=listing.whole)
+        for low, high in itertools.pairwise(bounds)
+    ]

@@ -1,0 +1,220 @@
+"""A Kafka client in the terms of a source: splits, offsets, and errors of our own tree."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from unistream.base.errors import ConfigError, ProtocolError, Unreachable
+from unistream.connector.kafka.config import CONNECT_TIMEOUT_MS, Properties, client_settings
+from unistream.connector.kafka.records import RawBatch
+from unistream.model.messages import Split
+
+TOPICS_SHOWN: Final = 10
+LOOKUP_TIMEOUT_MS: Final = 10_000
+CONNECT_RETRY_S: Final = 0.25
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """What `Split.data` holds.
+
+    Attributes:
+        offset: The next record to read.
+        stop: Records from here on are not read; None: there is no end.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    stop: int | None = None
+
+    @property
+    def split_id(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def at_end(self) -> bool:
+        return self.stop is not None and self.offset >= self.stop
+
+    def split(self) -> Split:
+        return Split(id=self.split_id, data=msgspec.msgpack.encode(self))
+
+    @staticmethod
+    def of(split: Split) -> Position:
+        """Raises ProtocolError: the split is not one of a Kafka source."""
+        try:
+            return msgspec.msgpack.decode(split.data, type=Position)
+        except msgspec.DecodeError as error:
+            raise ProtocolError(f"split {split.id!r} is not a Kafka position: {error}") from None
+
+
+class KafkaClient:
+    """One consumer with manual assignment. Not thread-safe; the one who makes it closes it.
+
+    Raises:
+        Unreachable: no broker answered within CONNECT_TIMEOUT_MS.
+        ConfigError: the broker refuses the credentials, or a property is wrong.
+    """
+
+    def __init__(self, bootstrap_servers: str, properties: Properties) -> None:
+        from unistream.connector.kafka.private import raw_consumer
+
+        self._servers = bootstrap_servers
+        settings = client_settings(bootstrap_servers, properties)
+        if not (settings.get("proxy_url") or settings.get("socks5_proxy")):
+            _await_listener(settings["bootstrap_servers"], settings["bootstrap_timeout_ms"] / 1000)
+        with self._our_errors("connecting"):
+            self._consumer = raw_consumer(settings)
+
+    def partitions(self, topic: str) -> list[int]:
+        """Raises ConfigError: no such topic; the message names some that exist."""
+        with self._our_errors(f"looking for topic {topic!r}"):
+            found = self._consumer.partitions_for_topic(topic)
+            others = sorted(self._consumer.topics()) if not found else []
+        if not found:
+            shown = ", ".join(others[:TOPICS_SHOWN]) + (", …" if len(others) > TOPICS_SHOWN else "")
+            exist = f"it has {shown}" if others else "it has no topics"
+            raise ConfigError(f"topic {topic!r} does not exist at {self._servers} ({exist})")
+        return sorted(found)
+
+    def bounds(self, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Partition -> (first offset that exists, one past the last that may be read)."""
+        wanted = _topic_partitions(topic, partitions)
+        with self._our_errors(f"asking for the offsets of topic {topic!r}"):
+            first = self._consumer.beginning_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
+            end = self._consumer.end_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
+        return {found.partition: (int(first[found]), int(end[found])) for found in wanted}
+
+    def offsets_at(self, topic: str, partitions: Sequence[int], time_ms: int) -> dict[int, int | None]:
+        """Partition -> first offset whose record is of that time or later; None: there is none."""
+        wanted = {found: time_ms for found in _topic_partitions(topic, partitions)}
+        with self._our_errors(f"asking topic {topic!r} for time {time_ms}"):
+            found = self._consumer.offsets_for_times(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
+        return {tp.partition: None if at is None else int(at.offset) for tp, at in found.items()}
+
+    def assign(self, positions: Sequence[Position]) -> None:
+        """Reads exactly these from now on, each from its offset.
+
+        Raises:
+            ConfigError: an offset is outside of what the partition still (or yet) has.
+        """
+        self.check_available(positions)
+        assigned = {(p.topic, p.partition): p for p in positions}
+        with self._our_errors("assigning partitions"):
+            wanted = [_topic_partition(*key) for key in assigned]
+            self._consumer.assign(wanted)
+            for found in wanted:
+                self._consumer.seek(found, assigned[found.topic, found.partition].offset)
+
+    def check_available(self, positions: Sequence[Position]) -> None:
+        """Raises ConfigError: records between the position and the first that exists are gone, or the
+        partition ends before the position."""
+        for topic in sorted({p.topic for p in positions}):
+            of_topic = [p for p in positions if p.topic == topic]
+            bounds = self.bounds(topic, [p.partition for p in of_topic])
+            for position in of_topic:
+                first, end = bounds[position.partition]
+                if not first <= position.offset <= end:
+                    raise out_of_range(position, first, end)
+
+    def poll(self, timeout_ms: int, batches: int) -> dict[tuple[str, int], list[RawBatch]]:
+        """What has arrived by then, at most so many record batches."""
+        with self._our_errors("reading"):
+            polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=batches)
+        return {(tp.topic, tp.partition): raw for tp, raw in polled.items()}
+
+    def pause(self, position: Position) -> None:
+        self._consumer.pause(_topic_partition(position.topic, position.partition))
+
+    def report(self, positions: Sequence[Position]) -> None:
+        """Commits positions to the group of the property "group.id", without waiting; for monitoring."""
+        from kafka.structs import OffsetAndMetadata
+
+        offsets = {
+            _topic_partition(p.topic, p.partition): OffsetAndMetadata(p.offset, "", -1) for p in positions
+        }
+        self._consumer.commit_async(offsets)
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False, timeout_ms=1_000)
+
+    @contextlib.contextmanager
+    def _our_errors(self, doing: str) -> Iterator[None]:
+        from kafka import errors
+
+        try:
+            yield
+        except errors.OffsetOutOfRangeError as error:
+            [(found, offset)] = list(error.args[0].items())[:1]
+            first, end = self.bounds(found.topic, [found.partition])[found.partition]
+            position = Position(topic=found.topic, partition=found.partition, offset=offset)
+            raise out_of_range(position, first, end) from error
+        except (errors.AuthorizationError, errors.SaslAuthenticationFailedError) as error:
+            raise ConfigError(f"Kafka at {self._servers} refused {doing}: {_said(error)}") from error
+        except errors.CorruptRecordError as error:
+            raise ProtocolError(f"Kafka at {self._servers}: {_said(error)}") from error
+        except (errors.KafkaConfigurationError, errors.UnsupportedCodecError) as error:
+            raise ConfigError(f"Kafka at {self._servers}: {_said(error)}") from error
+        except errors.KafkaError as error:
+            within = (
+                f" within {CONNECT_TIMEOUT_MS / 1000:.0f} s"
+                if isinstance(error, errors.KafkaTimeoutError)
+                else ""
+            )
+            raise Unreachable(
+                f"Kafka at {self._servers} did not answer{within} while {doing} ({_said(error)})"
+            ) from error
+
+
+def _await_listener(servers: Sequence[str], timeout_s: float) -> None:
+    """Until one of the servers takes connections. kafka-python would try as long, but leave a socket open
+    for each attempt, and not say what was wrong.
+
+    Raises:
+        Unreachable: none does; with the reason of the last attempt.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        for server in servers:
+            host, _, port = server.rpartition(":")
+            left_s = max(deadline - time.monotonic(), 0.1)
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=left_s).close()
+            except OSError as error:
+                said = f"{server}: {error.strerror or error}"
+            else:
+                return
+        if time.monotonic() + CONNECT_RETRY_S > deadline:
+            raise Unreachable(
+                f"Kafka at {','.join(servers)} did not answer within {timeout_s:.0f} s ({said})"
+            )
+        time.sleep(CONNECT_RETRY_S)
+
+
+def out_of_range(position: Position, first: int, end: int) -> ConfigError:
+    """The records to read next are gone, or never were: nothing is skipped silently."""
+    gone = "has been deleted" if position.offset < first else "does not exist"
+    return ConfigError(
+        f"topic {position.topic!r} partition {position.partition}: offset {position.offset} {gone}; "
+        f"available are {first} to {end} (exclusive). Start from "
+        "another savepoint, or afresh with starting_offsets"
+    )
+
+
+def _topic_partition(topic: str, partition: int) -> Any:
+    from kafka import TopicPartition
+
+    return TopicPartition(topic, partition)
+
+
+def _topic_partitions(topic: str, partitions: Sequence[int]) -> list[Any]:
+    return [_topic_partition(topic, partition) for partition in partitions]
+
+
+def _said(error: BaseException) -> str:
+    return str(error).strip() or type(error).__name__

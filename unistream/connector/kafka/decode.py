@@ -1,0 +1,152 @@
+"""Framed Kafka records to rows of the declared schema, with what is to happen to bad ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.kafka.json import BadRow, JsonDecoder
+from unistream.connector.kafka.records import TOMBSTONE, Framed, binary_column, json_lines
+
+Format: TypeAlias = Literal["json", "bytes"]
+OnBadRecord: TypeAlias = Literal["fail", "skip", "dead-letter"]
+FORMATS: Final = ("json", "bytes")
+ON_BAD_RECORD: Final = ("fail", "skip", "dead-letter")
+
+DEAD_LETTER_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("reason", pa.string()),
+        ("raw", pa.binary()),
+    ]
+)
+"""A record that could not be read: where it came from, Kafka's time of it, why, and its value as it came."""
+BYTES_COLUMNS: Final = {
+    "value": pa.binary(),
+    "key": pa.binary(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("ms"),
+}
+"""What a schema for ``format="bytes"`` may name, in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows of one partition, in the order of their offsets.
+
+    Attributes:
+        records: Maybe of no rows.
+        timestamps: Kafka's record time of each row, ms.
+        skipped: Bad records that were left out (`on_bad_record="skip"`).
+        tombstones: Records without a value that were left out (JSON only).
+    """
+
+    records: pa.RecordBatch
+    timestamps: pa.Int64Array
+    dead_letters: pa.RecordBatch | None = None
+    skipped: int = 0
+    tombstones: int = 0
+
+
+class RecordDecoder:
+    """Decoder of one source.
+
+    Raises:
+        ConfigError: the schema cannot be read in this format; the message names the column.
+    """
+
+    def __init__(self, schema: pa.Schema, kind: Format, on_bad_record: OnBadRecord) -> None:
+        self._schema = schema
+        self._kind = kind
+        self._on_bad = on_bad_record
+        if kind == "json":
+            self._json = JsonDecoder(schema, stop_at_bad=on_bad_record == "fail")
+        else:
+            _check_bytes_schema(schema)
+
+    def decode(self, framed: Framed, topic: str, partition: int) -> Piece:
+        """All records of `framed`.
+
+        Raises:
+            UserCodeError: a bad record, with topic, partition and offset (`on_bad_record="fail"`).
+        """
+        if self._kind == "bytes":
+            return Piece(self._bytes(framed, partition), pa.array(framed.timestamps))
+        lines = json_lines(framed)
+        decoded = self._json.decode(lines)
+        tombstones = int(np.count_nonzero(lines.verdicts == TOMBSTONE))
+        timestamps = pa.array(framed.timestamps[decoded.rows])
+        if not decoded.bad:
+            return Piece(decoded.records, timestamps, tombstones=tombstones)
+        match self._on_bad:
+            case "fail":
+                raise _bad_record(framed, topic, partition, decoded.bad[0])
+            case "skip":
+                return Piece(decoded.records, timestamps, None, len(decoded.bad), tombstones)
+            case "dead-letter":
+                letters = _dead_letters(framed, topic, partition, decoded.bad)
+                return Piece(decoded.records, timestamps, letters, 0, tombstones)
+
+    def _bytes(self, framed: Framed, partition: int) -> pa.RecordBatch:
+        columns = [_metadata_column(framed, partition, column.name) for column in self._schema]
+        arrays = [c.cast(f.type) for c, f in zip(columns, self._schema, strict=True)]
+        return pa.record_batch(arrays, schema=self._schema)
+
+
+def _metadata_column(framed: Framed, partition: int, name: str) -> pa.Array:
+    match name:
+        case "value":
+            return binary_column(framed.data, framed.value_starts, framed.value_lengths)
+        case "key":
+            return binary_column(framed.data, framed.key_starts, framed.key_lengths)
+        case "partition":
+            return pa.repeat(pa.scalar(partition, pa.int32()), len(framed))
+        case "offset":
+            return pa.array(framed.offsets)
+        case _:
+            return pa.array(framed.timestamps).cast(pa.timestamp("ms"))
+
+
+def _check_bytes_schema(schema: pa.Schema) -> None:
+    for column in schema:
+        wanted = BYTES_COLUMNS.get(column.name)
+        if wanted is None:
+            raise ConfigError(
+                f'column {column.name!r} is not one of a Kafka source with format="bytes"; '
+                f"it has {', '.join(BYTES_COLUMNS)}"
+            )
+        large = wanted == pa.binary() and column.type == pa.large_binary()
+        if column.type != wanted and not large:
+            raise ConfigError(f'column {column.name!r} of format="bytes" is {wanted}, not {column.type}')
+
+
+def _bad_record(framed: Framed, topic: str, partition: int, bad: BadRow) -> UserCodeError:
+    offset = int(framed.offsets[bad.row])
+    return UserCodeError(
+        f"topic {topic!r} partition {partition} offset {offset}: bad record: {bad.reason}. "
+        'Mend the schema or the producer, or choose on_bad_record="skip" or "dead-letter"'
+    )
+
+
+def _dead_letters(framed: Framed, topic: str, partition: int, bad: list[BadRow]) -> pa.RecordBatch:
+    rows = np.array([b.row for b in bad], dtype=np.int64)
+    raw = binary_column(framed.data, framed.value_starts[rows], framed.value_lengths[rows])
+    return pa.record_batch(
+        [
+            pa.repeat(pa.scalar(topic), len(rows)),
+            pa.repeat(pa.scalar(partition, pa.int32()), len(rows)),
+            pa.array(framed.offsets[rows]),
+            pa.array(framed.timestamps[rows]).cast(pa.timestamp("ms", tz="UTC")),
+            pa.array([b.reason for b in bad], pa.string()),
+            raw.cast(pa.binary()),
+        ],
+        schema=DEAD_LETTER_SCHEMA,
+    )

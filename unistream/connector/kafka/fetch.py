@@ -1,0 +1,214 @@
+"""The thread beside a Kafka reader: it fetches and decodes ahead, within bounds.
+
+The task's thread only takes finished chunks, so that barriers and timers never wait for the network or
+for a parser; both release the interpreter while they work.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from unistream.base.errors import Unreachable
+from unistream.base.limits import BATCH_ROWS_MAX
+from unistream.connector.kafka.client import KafkaClient, Position
+from unistream.connector.kafka.config import Properties
+from unistream.connector.kafka.decode import Piece, RecordDecoder
+from unistream.connector.kafka.records import Framed, RawBatch, frame, warm_up
+
+CHUNKS_AHEAD: Final = 4  # decoded and not yet taken; with 65,536 rows each some tens of MiB
+POLL_MS: Final = 100  # longest time until a new split, a report or the end is noticed
+RAW_BATCHES_MAX: Final = 100_000  # per poll: everything that has arrived
+IDLE_CHECK_S: Final = 10.0  # after this time without data, is Kafka still there?
+UNREACHABLE_AFTER_S: Final = 60.0  # a broker may restart; longer than that the job should know
+JOIN_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """What the reader takes: rows (maybe none), and where its split stands after them."""
+
+    position: Position
+    piece: Piece | None
+    raw_bytes: int
+
+
+class FetchThread:
+    """Fetches the assigned partitions until closed.
+
+    Args:
+        bootstrap_servers, properties: Of the client; it is made when the first split comes.
+        decoder: Used by the thread only.
+        wake: Called after each chunk, and when the thread has failed.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        properties: Properties,
+        decoder: RecordDecoder,
+        wake: Callable[[], None],
+    ) -> None:
+        self._servers = bootstrap_servers
+        self._properties = properties
+        self._decoder = decoder
+        self._wake = wake
+        self._chunks: queue.Queue[Chunk] = queue.Queue(maxsize=CHUNKS_AHEAD)
+        self._news = threading.Event()  # splits, a report or the end
+        self._lock = threading.Lock()
+        self._added: list[Position] = []
+        self._reports: list[Position] = []
+        self._stopping = threading.Event()
+        self._error: BaseException | None = None
+        self._active: dict[tuple[str, int], Position] = {}  # the thread's own: next to be decoded
+        self._thread = threading.Thread(target=self._run, name="kafka-fetch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, positions: Sequence[Position]) -> None:
+        with self._lock:
+            self._added += positions
+        self._news.set()
+
+    def report(self, positions: Sequence[Position]) -> None:
+        """Commits positions to the group; a newer report replaces one that still waits."""
+        with self._lock:
+            self._reports = list(positions)
+        self._news.set()
+
+    def take(self) -> Chunk | None:
+        """The next chunk, in the order of each partition; None: nothing yet.
+
+        Raises:
+            UnistreamError: the thread has failed; chunks from before are given out first.
+        """
+        try:
+            return self._chunks.get_nowait()
+        except queue.Empty:
+            # the error is set after the last chunk: look for chunks once more
+            if self._error is None or not self._chunks.empty():
+                return None
+            raise self._error from None
+
+    def close(self) -> None:
+        """Ends the thread and its connections; bounded by the client's request timeout."""
+        self._stopping.set()
+        self._news.set()
+        if self._thread.ident is not None:
+            self._thread.join(JOIN_S)
+
+    # --- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            warm_up()
+            self._wait_for_news(None)
+            if not self._stopping.is_set():
+                self._serve()
+        except BaseException as error:
+            self._error = error
+            self._wake()
+
+    def _serve(self) -> None:
+        client = KafkaClient(self._servers, self._properties)
+        try:
+            heard = time.monotonic()
+            while not self._stopping.is_set():
+                self._take_news(client)
+                if not self._active:
+                    self._wait_for_news(None)
+                    continue
+                polled = client.poll(POLL_MS, RAW_BATCHES_MAX)
+                for key, batches in polled.items():
+                    self._deliver(client, key, batches)
+                now = time.monotonic()
+                heard = now if polled else self._last_heard(client, heard, now)
+        finally:
+            client.close()
+
+    def _wait_for_news(self, wait_s: float | None) -> None:
+        self._news.wait(wait_s)
+        self._news.clear()
+
+    def _take_news(self, client: KafkaClient) -> None:
+        with self._lock:
+            added, self._added = self._added, []
+            reports, self._reports = self._reports, []
+        if reports:
+            client.report(reports)
+        if added:
+            self._active |= {(p.topic, p.partition): p for p in added}
+            client.assign(list(self._active.values()))
+
+    def _deliver(self, client: KafkaClient, key: tuple[str, int], batches: Sequence[RawBatch]) -> None:
+        """Decodes what came for one partition; the last chunk takes its position past all of it."""
+        position = self._active.get(key)
+        if position is None:
+            return  # it ended with an earlier poll
+        raw_bytes = sum(len(batch.payload) for batch in batches)
+        for group in _groups(batches):
+            reached = (
+                group[-1].next_offset if position.stop is None else min(group[-1].next_offset, position.stop)
+            )
+            framed = frame(group).between(position.offset, position.stop)
+            for part, last in _parts(framed):
+                piece = self._decoder.decode(part, position.topic, position.partition) if len(part) else None
+                after = reached if last else int(part.offsets[-1]) + 1
+                position = msgspec.structs.replace(position, offset=max(after, position.offset))
+                self._put(Chunk(position, piece, raw_bytes))
+                raw_bytes = 0
+            if position.at_end:
+                break
+        self._active[key] = position
+        if position.at_end:
+            client.pause(position)
+            del self._active[key]
+
+    def _put(self, chunk: Chunk) -> None:
+        """Waits while the task is behind: this is where backpressure reaches Kafka."""
+        while not self._stopping.is_set():
+            try:
+                self._chunks.put(chunk, timeout=POLL_MS / 1000)
+            except queue.Full:
+                continue
+            self._wake()
+            return
+
+    def _last_heard(self, client: KafkaClient, heard: float, now: float) -> float:
+        """When Kafka last answered. A quiet topic and a dead broker look alike until one asks."""
+        if now - heard < IDLE_CHECK_S:
+            return heard
+        topics = {topic for topic, _ in self._active}
+        try:
+            for topic in topics:
+                client.bounds(topic, [p for t, p in self._active if t == topic])
+        except Unreachable:
+            if now - heard > UNREACHABLE_AFTER_S:
+                raise
+            return heard
+        return time.monotonic()
+
+
+def _groups(batches: Sequence[RawBatch]) -> Iterator[Sequence[RawBatch]]:
+    """Consecutive batches of about BATCH_ROWS_MAX rows together (one batch may have more)."""
+    first = 0
+    rows = 0
+    for i, batch in enumerate(batches):
+        if rows and rows + batch.count > BATCH_ROWS_MAX:
+            yield batches[first:i]
+            first, rows = i, 0
+        rows += batch.count
+    yield batches[first:]
+
+
+def _parts(framed: Framed) -> Iterator[tuple[Framed, bool]]:
+    """At most BATCH_ROWS_MAX rows each, and whether it is the last; at least one, maybe empty."""
+    for low in range(0, max(len(framed), 1), BATCH_ROWS_MAX):
+        yield framed.rows(low, low + BATCH_ROWS_MAX), low + BATCH_ROWS_MAX >= len(framed)

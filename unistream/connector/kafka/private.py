@@ -1,0 +1,140 @@
+"""The one place that touches what kafka-python calls private.
+
+Held to kafka-python >=3.0,<4 by pyproject; `tests/contract/test_contract_kafka_private.py` touches every
+name used here, so that an upgrade that breaks one says so. The names:
+
+    KafkaConsumer._fetcher, ._client (to close one whose constructor failed)
+    Fetcher.PartitionRecords: looked up on the instance; __init__ arguments as inherited,
+        _unpack_records, _consume_aborted_transactions_up_to, _is_batch_aborted, _contains_abort_marker,
+        next_fetch_offset, leader_epoch, bytes_read, records_read, check_crcs, isolation_level, drain
+    DefaultRecordBatch._buffer, HEADER_STRUCT, ATTRIBUTES_OFFSET
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+from kafka import KafkaConsumer
+from kafka.consumer.fetcher import Fetcher
+from kafka.errors import CorruptRecordError, UnsupportedCodecError
+from kafka.protocol.consumer import IsolationLevel
+from kafka.record.default_records import DefaultRecordBatch
+
+from unistream.connector.kafka.records import RawBatch, crc32c
+
+_HEADER_BYTES: Final = DefaultRecordBatch.HEADER_STRUCT.size
+_CODECS: Final = {
+    DefaultRecordBatch.CODEC_GZIP: "gzip",
+    DefaultRecordBatch.CODEC_LZ4: "lz4",
+    DefaultRecordBatch.CODEC_ZSTD: "zstd",
+}
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES: Final = 16  # magic, version, compatible version
+
+
+class RawPartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc, unused-ignore]
+    """A partition's fetched data as `RawBatch`es: one object per record batch, none per record."""
+
+    def _unpack_records(
+        self, tp: Any, records: Any, key_deserializer: Any, value_deserializer: Any
+    ) -> Iterator[RawBatch]:
+        """Replaces the record iterator. Batches that a reader must not see come with count 0, so that
+        its position moves past them."""
+        while (batch := records.next_batch()) is not None:
+            if batch.magic != 2:
+                raise UnsupportedCodecError(
+                    f"{tp.topic}-{tp.partition} holds messages of format {batch.magic}; only format 2 is read"
+                )
+            if self.check_crcs:
+                _check_crc(batch, tp)
+            raw = _raw_batch(batch, hidden=self._is_hidden(batch))
+            self.leader_epoch = batch.leader_epoch
+            self.next_fetch_offset = raw.next_offset
+            self.records_read += raw.count
+            self.bytes_read += batch.size_in_bytes
+            yield raw
+        self.drain()
+
+    def _is_hidden(self, batch: Any) -> bool:
+        """Control batches, and with read_committed the batches of aborted transactions."""
+        if self.isolation_level == IsolationLevel.READ_COMMITTED and batch.has_producer_id():
+            self._consume_aborted_transactions_up_to(batch.last_offset)
+            if self._contains_abort_marker(batch):
+                self.aborted_producer_ids.discard(batch.producer_id)
+            elif self._is_batch_aborted(batch):
+                return True
+        return bool(batch.is_control_batch)
+
+
+def raw_consumer(config: dict[str, Any]) -> Any:
+    """A KafkaConsumer whose `poll` returns lists of `RawBatch`. A constructor that fails leaves no thread."""
+    consumer = KafkaConsumer.__new__(KafkaConsumer)
+    try:
+        consumer.__init__(**config)
+    except BaseException:
+        if hasattr(consumer, "_client"):
+            consumer._client.close()
+        raise
+    consumer._fetcher.PartitionRecords = RawPartitionRecords
+    return consumer
+
+
+def _check_crc(batch: Any, tp: Any) -> None:
+    if crc32c(memoryview(batch._buffer)[DefaultRecordBatch.ATTRIBUTES_OFFSET :]) != batch.crc:
+        raise CorruptRecordError(
+            f"the record batch of {tp.topic}-{tp.partition} at offset {batch.base_offset} fails its checksum"
+        )
+
+
+def _raw_batch(batch: Any, *, hidden: bool) -> RawBatch:
+    append_time = batch.timestamp_type == DefaultRecordBatch.LOG_APPEND_TIME
+    return RawBatch(
+        base_offset=batch.base_offset,
+        next_offset=batch.next_offset,
+        first_timestamp=batch.first_timestamp,
+        append_timestamp=batch.max_timestamp if append_time else -1,
+        count=0 if hidden else batch.records_count,
+        payload=memoryview(b"") if hidden else _payload(batch),
+    )
+
+
+def _payload(batch: Any) -> memoryview:
+    """The records, decompressed by Arrow's codecs: no further package is needed."""
+    body = memoryview(batch._buffer)[_HEADER_BYTES:]
+    codec = batch.compression_type
+    if codec == DefaultRecordBatch.CODEC_NONE:
+        return body
+    if codec == DefaultRecordBatch.CODEC_SNAPPY:
+        return memoryview(_snappy(body))
+    try:
+        with pa.CompressedInputStream(pa.py_buffer(body), _CODECS[codec]) as stream:
+            return memoryview(stream.read())
+    except (OSError, KeyError) as error:
+        raise CorruptRecordError(
+            f"cannot decompress the batch at offset {batch.base_offset}: {error}"
+        ) from error
+
+
+def _snappy(body: memoryview) -> bytes:
+    """Blocks in the xerial framing that Kafka clients use, or one bare block."""
+    if bytes(body[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
+        return _snappy_block(body)
+    blocks = []
+    at = _XERIAL_HEADER_BYTES
+    while at < len(body):
+        size = int.from_bytes(body[at : at + 4], "big")
+        blocks.append(_snappy_block(body[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return b"".join(blocks)
+
+
+def _snappy_block(block: memoryview) -> bytes:
+    size, shift = 0, 0
+    for byte in block[:5]:  # decompressed size: an unsigned varint of at most 32 bits
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return bytes(pa.decompress(block, decompressed_size=size, codec="snappy"))

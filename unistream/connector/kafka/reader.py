@@ -1,0 +1,108 @@
+"""Reads Kafka partitions in one subtask; positions are its state, no consumer group is joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from unistream.base.errors import ProtocolError
+from unistream.base.ids import CheckpointId
+from unistream.connector.kafka.client import Position
+from unistream.connector.kafka.config import Properties, group_id
+from unistream.connector.kafka.decode import RecordDecoder
+from unistream.connector.kafka.fetch import Chunk, FetchThread
+from unistream.model.messages import Split
+from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
+
+RETRY_MS: Final = 1_000  # a backstop; the thread wakes the task when there is something
+
+SKIPPED: Final = "numRecordsSkipped"
+TOMBSTONES: Final = "numTombstonesSkipped"
+BYTES_IN: Final = "numBytesIn"
+
+
+class KafkaReader:
+    """See `unistream.port.source.SourceReader`.
+
+    A chunk of bad records only (with `on_bad_record="dead-letter"`) is a `Rows` of no rows whose
+    `dead_letters` are set.
+    """
+
+    def __init__(self, bootstrap_servers: str, properties: Properties, decoder: RecordDecoder) -> None:
+        self._servers = bootstrap_servers
+        self._properties = properties
+        self._decoder = decoder
+        self._context: ReaderContext | None = None
+        self._fetch: FetchThread | None = None
+        self._positions: dict[str, Position] = {}
+        self._snapshot: list[Position] = []
+        self._complete = False
+        self._reports = group_id(properties) is not None
+
+    def open(self, context: ReaderContext) -> None:
+        self._context = context
+        self._fetch = FetchThread(self._servers, self._properties, self._decoder, context.wake)
+        self._fetch.start()
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        positions = [Position.of(split) for split in splits]
+        for position in positions:
+            if position.split_id in self._positions:
+                raise ProtocolError(f"split {position.split_id!r} was assigned twice to one reader")
+            self._positions[position.split_id] = position
+        self._thread.add([position for position in positions if not position.at_end])
+
+    def no_more_splits(self) -> None:
+        self._complete = True
+
+    def poll(self) -> Polled:
+        while True:
+            # first: a split that has ended must not hold the watermark back while others go on
+            for split_id, position in self._positions.items():
+                if position.at_end:
+                    del self._positions[split_id]
+                    return SplitFinished(split_id)
+            chunk = self._thread.take()
+            if chunk is None:
+                return Exhausted() if self._complete and not self._positions else Idle(RETRY_MS)
+            rows = self._accept(chunk)
+            if rows is not None:
+                return rows
+
+    def snapshot(self) -> Sequence[Split]:
+        self._snapshot = list(self._positions.values())
+        return [position.split() for position in self._snapshot]
+
+    def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
+        """Reports the positions of the latest snapshot to the group of "group.id", if there is one: for
+        lag monitors. It decides nothing, and its failure fails nothing."""
+        if self._reports and self._snapshot:
+            self._thread.report(self._snapshot)
+
+    def close(self) -> None:
+        if self._fetch is not None:
+            self._fetch.close()
+
+    @property
+    def _thread(self) -> FetchThread:
+        assert self._fetch is not None, "open() comes first"
+        return self._fetch
+
+    def _accept(self, chunk: Chunk) -> Rows | None:
+        """Takes over the chunk's position; its rows, if it has any."""
+        assert self._context is not None
+        split_id = chunk.position.split_id
+        self._positions[split_id] = chunk.position
+        count = self._context.metrics.add
+        if chunk.raw_bytes:
+            count(BYTES_IN, chunk.raw_bytes)
+        piece = chunk.piece
+        if piece is None:
+            return None
+        letters = 0 if piece.dead_letters is None else piece.dead_letters.num_rows
+        for name, amount in ((SKIPPED, piece.skipped), (TOMBSTONES, piece.tombstones)):
+            if amount:
+                count(name, amount)
+        if not piece.records.num_rows and not letters:
+            return None
+        return Rows(split_id, piece.records, piece.timestamps, piece.dead_letters)

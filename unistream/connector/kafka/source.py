@@ -1,0 +1,256 @@
+"""Kafka as a source: exactly once by positions in checkpoints, columns by vectorised decoding.
+
+KafkaSource(
+    bootstrap_servers="localhost:9092",
+    topic="flights",
+    schema=pa.schema([("carrier", pa.string()), ("departed", pa.timestamp("ms")), ("delay", pa.float64())]),
+    on_bad_record="dead-letter",
+)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.secrets import Secret, redacted
+from unistream.connector.kafka.client import KafkaClient, Position
+from unistream.connector.kafka.config import Properties, check_properties
+from unistream.connector.kafka.decode import (
+    DEAD_LETTER_SCHEMA,
+    FORMATS,
+    ON_BAD_RECORD,
+    Format,
+    OnBadRecord,
+    RecordDecoder,
+)
+from unistream.connector.kafka.reader import KafkaReader
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+
+__all__ = ["DEAD_LETTER_SCHEMA", "KafkaDiscovery", "KafkaSource", "create_discovery"]
+
+StartingOffsets: TypeAlias = Literal["earliest", "latest"] | int | Mapping[int, int]
+_BYTES_SCHEMA: Final = pa.schema([("value", pa.binary())])
+
+
+class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the master needs to find the splits; travels in `SourceInfo.options`."""
+
+    bootstrap_servers: str
+    topic: str
+    starting_offsets: str | int | dict[str, int]
+    bounded: bool
+    properties: dict[str, str | Secret] = {}
+
+
+class KafkaSource:
+    """Reads one topic; one split per partition.
+
+    Args:
+        bootstrap_servers: ``host:port``, several separated by commas.
+        topic: An existing topic.
+        schema: Of the rows. For "json": fields by name; others in the data are ignored, missing ones
+            are null (or make the record a bad one, if declared not nullable). Timestamps, dates and
+            times are read from ISO-8601 text or from numbers. For "bytes": any of `value`, `key`
+            (binary), `partition` (int32), `offset` (int64), `timestamp` (ms); by default `value` alone.
+        starting_offsets: Where a fresh start begins: "earliest", "latest", a time (ms since 1970: the
+            first record of that time or later), or an offset for every partition. A restored job goes
+            on where it was.
+        bounded: Stop at the end that each partition has when the job starts. Otherwise the source
+            never ends.
+        format: "json" (one object per record) or "bytes".
+        on_bad_record: For "json", what happens to a record that is not of the schema: "fail" stops the
+            job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
+            side output "dead-letters" (columns: `DEAD_LETTER_SCHEMA`), which
+            `DataStream.dead_letters_to` writes to a sink.
+        properties: Further client settings, such as "security.protocol" or "fetch.max.bytes". Values
+            may be ``${env:NAME}`` or ``${file:PATH}``, and passwords should be, or else a `Secret`.
+            With "group.id", positions are committed to that group after each checkpoint, for
+            monitoring only. "isolation.level" is read_committed unless set.
+
+    Records without a value (tombstones) give no row in "json" and a null `value` in "bytes".
+
+    Raises:
+        ConfigError: a wrong argument, unknown property, or a type that cannot be read from JSON.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap_servers: str,
+        topic: str,
+        schema: pa.Schema | None = None,
+        starting_offsets: StartingOffsets = "earliest",
+        bounded: bool = False,
+        format: Format = "json",
+        on_bad_record: OnBadRecord = "fail",
+        properties: Properties | None = None,
+    ) -> None:
+        self._properties = {
+            key: value if isinstance(value, Secret) else str(value)
+            for key, value in (properties or {}).items()
+        }
+        self._schema = _checked_schema(schema, format)
+        self._options = KafkaOptions(
+            bootstrap_servers=_checked_servers(bootstrap_servers),
+            topic=_checked_topic(topic),
+            starting_offsets=_checked_start(starting_offsets),
+            bounded=bounded,
+            properties=self._properties,
+        )
+        if on_bad_record not in ON_BAD_RECORD:
+            raise ConfigError(f"on_bad_record is one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}")
+        self._format = format
+        self._on_bad_record = on_bad_record
+        if self._properties:
+            check_properties(self._properties)
+        self._decoder()
+
+    def __repr__(self) -> str:
+        return (
+            f"KafkaSource(bootstrap_servers={self._options.bootstrap_servers!r}, "
+            f"topic={self._options.topic!r}, starting_offsets={self._options.starting_offsets!r}, "
+            f"bounded={self._options.bounded}, format={self._format!r}, "
+            f"on_bad_record={self._on_bad_record!r}, properties={redacted(self._properties)})"
+        )
+
+    @property
+    def name(self) -> str:
+        return f"Kafka: {self._options.topic}"
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    @property
+    def dead_letter_schema(self) -> pa.Schema | None:
+        """Of the side output "dead-letters"; None: bad records go another way."""
+        return DEAD_LETTER_SCHEMA if self._on_bad_record == "dead-letter" else None
+
+    def info(self) -> SourceInfo:
+        options = msgspec.to_builtins(self._options)
+        return SourceInfo(connector="kafka", options=options, bounded=self._options.bounded, pull=False)
+
+    def create_reader(self) -> KafkaReader:
+        return KafkaReader(self._options.bootstrap_servers, self._properties, self._decoder())
+
+    def _decoder(self) -> RecordDecoder:
+        return RecordDecoder(self._schema, self._format, self._on_bad_record)
+
+
+class KafkaDiscovery:
+    """Lists a topic's partitions, each at its start position; see `unistream.port.source.SplitDiscovery`.
+
+    Start (and, if bounded, stop) offsets are numbers from the first call on. A partition that appears in a
+    later call has been added since, so it is read from its beginning, whatever the others started from.
+    """
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._found: dict[int, Position] = {}
+
+    def discover(self) -> Sequence[Split]:
+        """Raises ConfigError (no such topic, offsets that do not exist) or Unreachable, within about 10 s."""
+        topic = self._options.topic
+        client = KafkaClient(self._options.bootstrap_servers, self._options.properties)
+        try:
+            partitions = client.partitions(topic)
+            fresh = [p for p in partitions if p not in self._found]
+            bounds = client.bounds(topic, fresh) if fresh else {}
+            starts = self._starts(client, fresh, bounds)
+        finally:
+            client.close()
+        for p in fresh:
+            stop = bounds[p][1] if self._options.bounded else None
+            self._found[p] = Position(topic=topic, partition=p, offset=starts[p], stop=stop)
+        return [self._found[p].split() for p in sorted(self._found)]
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
+
+    def _starts(
+        self, client: KafkaClient, partitions: Sequence[int], bounds: Mapping[int, tuple[int, int]]
+    ) -> dict[int, int]:
+        start = self._options.starting_offsets
+        if start == "earliest" or self._found:
+            return {p: bounds[p][0] for p in partitions}
+        if start == "latest":
+            return {p: bounds[p][1] for p in partitions}
+        if isinstance(start, dict):
+            return self._given(start, partitions, bounds)
+        found = client.offsets_at(self._options.topic, partitions, int(start))
+        return {p: bounds[p][1] if (at := found.get(p)) is None else at for p in partitions}
+
+    def _given(
+        self, start: Mapping[str, int], partitions: Sequence[int], bounds: Mapping[int, tuple[int, int]]
+    ) -> dict[int, int]:
+        """One offset for each partition, each of which exists (or is the next to be written)."""
+        given = {int(partition): offset for partition, offset in start.items()}
+        if set(given) != set(partitions):
+            raise ConfigError(
+                f"starting_offsets names partitions {sorted(given)}, but topic {self._options.topic!r} has "
+                f"{list(partitions)}; give an offset for each"
+            )
+        for partition, offset in given.items():
+            first, end = bounds[partition]
+            if not first <= offset <= end:
+                raise ConfigError(
+                    f"starting_offsets: topic {self._options.topic!r} partition {partition} has no "
+                    f"offset {offset}; available are {first} to {end} (exclusive)"
+                )
+        return given
+
+
+def create_discovery(info: SourceInfo) -> KafkaDiscovery:
+    """Entry point of the connector registry.
+
+    Raises:
+        ConfigError: the options are not those of a Kafka source.
+    """
+    try:
+        return KafkaDiscovery(msgspec.convert(info.options, KafkaOptions))
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"options of a Kafka source: {error}") from None
+
+
+def _checked_schema(schema: pa.Schema | None, kind: str) -> pa.Schema:
+    if kind not in FORMATS:
+        raise ConfigError(f"format is one of {', '.join(FORMATS)}, not {kind!r}")
+    if schema is None and kind == "json":
+        raise ConfigError(
+            'a Kafka source with format="json" needs a schema: the columns to read and their types'
+        )
+    found = _BYTES_SCHEMA if schema is None else schema
+    if not isinstance(found, pa.Schema) or len(found) == 0 or len(set(found.names)) != len(found):
+        raise ConfigError("schema is a pyarrow.Schema with at least one column and no name twice")
+    return found
+
+
+def _checked_servers(servers: str) -> str:
+    for server in servers.split(","):
+        host, colon, port = server.strip().rpartition(":")
+        if not (colon and host and port.isdigit()):
+            raise ConfigError(f"bootstrap_servers: {server.strip()!r} is not host:port")
+    return servers
+
+
+def _checked_topic(topic: str) -> str:
+    if not topic or len(topic) > 249 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in topic):
+        raise ConfigError(f"{topic!r} is not the name of a Kafka topic (letters, digits, '.', '_', '-')")
+    return topic
+
+
+def _checked_start(start: StartingOffsets) -> str | int | dict[str, int]:
+    if isinstance(start, Mapping):
+        if start and all(type(p) is int and type(o) is int and p >= 0 and o >= 0 for p, o in start.items()):
+            return {str(partition): offset for partition, offset in start.items()}
+    elif start in ("earliest", "latest") or (type(start) is int and start >= 0):
+        return start
+    raise ConfigError(
+        f'starting_offsets is "earliest", "latest", a time in ms, or offsets by partition, not {start!r}'
+    )

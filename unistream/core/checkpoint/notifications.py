@@ -1,0 +1,97 @@
+"""What tasks, people and the catalogue are told of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId
+from unistream.core.checkpoint.pending import Pending, Request
+from unistream.core.contract import AnswerRequest, Outbox, RecordCheckpoint
+from unistream.core.execution import Execution, ExecutionState, JobRun
+from unistream.model.messages import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    SnapshotPlace,
+    TriggerCheckpoint,
+)
+from unistream.model.plan import Place
+
+
+class Notices:
+    """Speaks for the coordinator; decides nothing."""
+
+    def __init__(self, outbox: Outbox, run: JobRun, epoch: LeaderEpoch) -> None:
+        self._outbox = outbox
+        self._executions = run.executions
+        self._epoch = epoch
+
+    def trigger(self, pending: Pending, tasks: tuple[SubtaskId, ...]) -> None:
+        """Starts the barriers; the tokens are kept in `pending.triggers`."""
+        for subtask in tasks:
+            execution = self._executions[subtask]
+            half = pending.partner
+            message = TriggerCheckpoint(
+                attempt=execution.attempt,
+                checkpoint_id=pending.checkpoint_id,
+                timestamp_ms=pending.timestamp_ms,
+                kind=pending.kind,
+                directory=pending.directory or "",
+                before=None
+                if half is None
+                else SnapshotPlace(checkpoint_id=half.checkpoint_id, directory=half.directory or ""),
+                format=pending.format,
+                full=pending.full,
+                aligned=pending.aligned,
+            )
+            token = self._outbox.send_tracked(_place(execution).task_manager, message)
+            pending.triggers.add(token)
+
+    def completed(self, pending: Pending) -> None:
+        for execution in self._still_running(pending):
+            self.completed_to(execution, pending.checkpoint_id)
+
+    def completed_to(self, execution: Execution, checkpoint_id: CheckpointId) -> None:
+        """Tells one task; tracked, because a task may wait for it to end."""
+        message = CheckpointCompleted(
+            attempt=execution.attempt, checkpoint_id=checkpoint_id, epoch=self._epoch
+        )
+        self._outbox.send_tracked(_place(execution).task_manager, message)
+
+    def aborted(self, pending: Pending, latest_completed: CheckpointId | None) -> None:
+        for execution in self._still_running(pending):
+            message = CheckpointAborted(
+                attempt=execution.attempt,
+                checkpoint_id=pending.checkpoint_id,
+                latest_completed=latest_completed,
+            )
+            self._outbox.send(_place(execution).task_manager, message)
+
+    def _still_running(self, pending: Pending) -> Iterator[Execution]:
+        for execution in self._executions:
+            if execution.attempt in pending.participants and execution.state is ExecutionState.RUNNING:
+                yield execution
+
+    def record(self, pending: Pending, state: str, reason: str | None = None) -> None:
+        """What the catalogue is told of a checkpoint."""
+        self._outbox.add(
+            RecordCheckpoint(
+                checkpoint_id=pending.checkpoint_id,
+                kind=pending.kind,
+                state=state,
+                state_bytes=pending.state_bytes,
+                path=pending.directory,
+                reason=reason,
+            )
+        )
+
+    def answer(self, request: Request, *, path: str | None = None, error: str | None = None) -> None:
+        assert (path is None) != (error is None), "an answer is a path or an error"
+        if request.on_done is not None:
+            request.on_done(path, error)
+        else:
+            self._outbox.add(AnswerRequest(request=request.id, path=path, error=error))
+
+
+def _place(execution: Execution) -> Place:
+    assert execution.place is not None, "a running task has a place"
+    return execution.place

@@ -1,0 +1,143 @@
+"""Splits of all sources of a job, and the gate that holds assignments back while a snapshot is triggered.
+
+A snapshot is consistent only when each split is either in the coordinator's state or in a reader's: so it
+starts when all earlier `AssignSplits` were acknowledged, and none is sent until all triggers were
+(FLINK-21996).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from unistream.base.ids import CheckpointId, SubtaskId, VertexId
+from unistream.core.checkpoint.split_assignment import SplitAssigner
+from unistream.core.contract import DiscoverSplits, Outbox
+from unistream.core.execution import Executions, ExecutionState
+from unistream.model.graph import JobGraph, SourceInfo
+from unistream.model.messages import AssignSplits, Split
+
+
+class Sources:
+    """The split assigner of every source vertex, and what is on its way to the readers."""
+
+    def __init__(
+        self, graph: JobGraph, executions: Executions, outbox: Outbox, former: Sources | None = None
+    ) -> None:
+        """`former`: of the same job at another parallelism; what it found stays found."""
+        self._infos: dict[VertexId, tuple[SourceInfo, int]] = {
+            vertex.id: (vertex.source, vertex.parallelism)
+            for vertex in graph.vertices
+            if vertex.source is not None
+        }
+        self._executions = executions
+        self._outbox = outbox
+        self._assigners: dict[VertexId, SplitAssigner] = {}
+        self._found: dict[VertexId, tuple[Split, ...]] = {} if former is None else former._found
+        self._undelivered: dict[int, SubtaskId] = {}  # by token
+        self._held = False
+        self._stopped = False
+
+    def reset(self, states: Mapping[VertexId, bytes | None] | None, *, assign: bool) -> None:
+        """Before a start of all tasks: assigners as in the checkpoint.
+
+        `states`: of each source vertex of the snapshot (None: it had fully finished, nothing to give out);
+        None: no snapshot, then splits found by this job before keep their first positions.
+        `assign` False: nothing is given out, the job only has to come up once more.
+        """
+        self._undelivered.clear()
+        self._held = False
+        self._stopped = not assign
+        self._assigners = {}
+        for vertex, (info, parallelism) in self._infos.items():
+            state = states.get(vertex) if states is not None else None
+            if states is not None and vertex in states and state is None:
+                continue
+            if state is not None:
+                self._assigners[vertex] = SplitAssigner.restore(info, parallelism, state)
+            else:
+                self._assigners[vertex] = SplitAssigner(info, parallelism)
+                if vertex in self._found:
+                    self._assigners[vertex].discovered(self._found[vertex])
+        if assign:
+            self._discover()
+
+    def reset_readers(self, subtasks: Iterable[SubtaskId]) -> None:
+        """Some tasks start again, from the last completed checkpoint: what they were given since is free."""
+        again = frozenset(subtasks)
+        self._undelivered = {token: s for token, s in self._undelivered.items() if s not in again}
+        for subtask in sorted(again):
+            assigner = self._assigners.get(subtask.vertex)
+            if assigner is not None:
+                assigner.reader_reset(subtask.index)
+
+    def completed(self, checkpoint_id: CheckpointId) -> None:
+        """A restart begins at this snapshot from now on."""
+        for assigner in self._assigners.values():
+            assigner.completed(checkpoint_id)
+
+    def _discover(self) -> None:
+        for vertex, assigner in self._assigners.items():
+            if assigner.needs_discovery:
+                self._outbox.add(DiscoverSplits(vertex=vertex, source=self._infos[vertex][0]))
+
+    def discovered(self, vertex: VertexId, splits: tuple[Split, ...]) -> None:
+        self._found.setdefault(vertex, splits)
+        assigner = self._assigners.get(vertex)
+        if assigner is not None:
+            assigner.discovered(splits)
+            self._pump()
+
+    def ready(self, subtask: SubtaskId) -> None:
+        """A task runs; if it is a source's, it can take splits. Not if it had finished in the snapshot that
+        it starts from: then it ends by itself, perhaps before a message would reach it."""
+        assigner = self._assigners.get(subtask.vertex)
+        if assigner is not None and not self._executions[subtask].restored_finished:
+            assigner.ready(subtask.index)
+            self._pump()
+
+    def requested(self, subtask: SubtaskId) -> None:
+        assigner = self._assigners.get(subtask.vertex)
+        if assigner is not None:
+            assigner.request(subtask.index)
+            self._pump()
+
+    def delivered(self, token: int) -> None:
+        """An `AssignSplits` was acknowledged."""
+        self._undelivered.pop(token, None)
+
+    def hold(self) -> None:
+        """From now on nothing is given out; `quiet` says when nothing is on its way any more."""
+        self._held = True
+
+    def stop(self) -> None:
+        """Nothing more is given out until `reset`: the tasks are going to end."""
+        self._stopped = True
+
+    @property
+    def quiet(self) -> bool:
+        return self._held and not self._undelivered
+
+    def release(self) -> None:
+        """The snapshot is triggered everywhere (or given up)."""
+        self._held = False
+        self._pump()
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> dict[VertexId, bytes]:
+        """State of every assigner; only while `quiet`."""
+        assert self.quiet, "a split may be on its way"
+        return {vertex: assigner.snapshot(checkpoint_id) for vertex, assigner in self._assigners.items()}
+
+    def _pump(self) -> None:
+        if self._held or self._stopped:
+            return
+        for vertex, assigner in self._assigners.items():
+            for assignment in assigner.take():
+                subtask = SubtaskId(vertex, assignment.index)
+                execution = self._executions[subtask]
+                if execution.place is None or execution.state is not ExecutionState.RUNNING:
+                    continue  # it is being cancelled: its restart gives the splits back
+                message = AssignSplits(
+                    attempt=execution.attempt, splits=assignment.splits, no_more=assignment.no_more
+                )
+                token = self._outbox.send_tracked(execution.place.task_manager, message)
+                self._undelivered[token] = subtask

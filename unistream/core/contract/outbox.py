@@ -1,0 +1,44 @@
+"""Commands of one `handle` call, in order, and the sends whose fate is still open."""
+
+from __future__ import annotations
+
+from unistream.base.ids import TaskManagerId
+from unistream.core.contract.messages import Command, Delivered, Send, Undelivered
+from unistream.model.messages import ToTaskManager
+
+
+class Outbox:
+    """Collects commands; numbers the sends that must be accounted for."""
+
+    def __init__(self) -> None:
+        self._commands: list[Command] = []
+        self._open: dict[int, Send] = {}
+        self._last_token = 0
+
+    def add(self, command: Command) -> None:
+        self._commands.append(command)
+
+    def send(self, task_manager: TaskManagerId, message: ToTaskManager) -> None:
+        """Fire and forget: a loss is noticed in some other way."""
+        self.add(Send(task_manager=task_manager, message=message))
+
+    def send_tracked(self, task_manager: TaskManagerId, message: ToTaskManager) -> int:
+        """The fate comes back with the returned token."""
+        self._last_token += 1
+        send = Send(task_manager=task_manager, message=message, token=self._last_token)
+        self._open[self._last_token] = send
+        self.add(send)
+        return self._last_token
+
+    def settle(self, event: Delivered | Undelivered) -> Send | None:
+        """The send that `event` is about; None when it is repeated or unknown."""
+        return self._open.pop(event.token, None)
+
+    def forget_all(self) -> None:
+        """Nothing that is still open matters any more."""
+        self._open.clear()
+
+    def take(self) -> list[Command]:
+        """All commands since the last call."""
+        commands, self._commands = self._commands, []
+        return commands

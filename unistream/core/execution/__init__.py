@@ -1,0 +1,55 @@
+"""Which subtasks run, when, and what restarts with what. Pure.
+
+Decides: which bulks of regions are deployed (`region_scheduler` asks a `scheduling_strategy`), what a
+failure restarts (`failover`, `failure_handler`) and when (`restart_backoff`), which stored partitions are
+kept (`partition_tracker`). May import: `core.graph`, `core.resource`, `core.restore`, `core.contract`.
+Start with `job_run` (one graph at one parallelism), then `execution` (states of an attempt).
+"""
+
+from __future__ import annotations
+
+from unistream.core.execution.execution import (
+    EXECUTION_TRANSITIONS,
+    REPORTABLE,
+    ExecutionState,
+    parse_reported,
+)
+from unistream.core.execution.executions import Execution, Executions
+from unistream.core.execution.failover import create_failover
+from unistream.core.execution.failure_handler import FailureDecision, FailureHandler
+from unistream.core.execution.job_run import JobRun
+from unistream.core.execution.partition_tracker import PartitionTracker
+from unistream.core.execution.recoveries import Recoveries, Recovery
+from unistream.core.execution.region_scheduler import RegionScheduler
+from unistream.core.execution.restart_backoff import Draw, restart_backoff_from_config
+from unistream.core.execution.scheduling_strategy import (
+    Bulks,
+    HybridConstraint,
+    SchedulingStrategy,
+    VertexwiseStrategy,
+    create_strategy,
+)
+
+__all__ = [
+    "EXECUTION_TRANSITIONS",
+    "REPORTABLE",
+    "Bulks",
+    "Draw",
+    "Execution",
+    "ExecutionState",
+    "Executions",
+    "FailureDecision",
+    "FailureHandler",
+    "HybridConstraint",
+    "JobRun",
+    "PartitionTracker",
+    "Recoveries",
+    "Recovery",
+    "RegionScheduler",
+    "SchedulingStrategy",
+    "VertexwiseStrategy",
+    "create_failover",
+    "create_strategy",
+    "parse_reported",
+    "restart_backoff_from_config",
+]

@@ -1,0 +1,105 @@
+"""One job graph at one parallelism: its attempts, its regions, and who decides about them.
+
+Flink's ExecutionGraph. It is made anew when the parallelism of a job changes; attempt numbers go on growing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from unistream.base import config as options
+from unistream.base.errors import ConfigError
+from unistream.base.ids import PartitionId, SubtaskId
+from unistream.core.contract import JobSettings, Outbox
+from unistream.core.execution.execution import ExecutionState
+from unistream.core.execution.executions import Execution, Executions
+from unistream.core.execution.failover import FailoverStrategy, create_failover
+from unistream.core.execution.partition_tracker import PartitionTracker
+from unistream.core.execution.scheduling_strategy import SchedulingStrategy, create_strategy
+from unistream.core.execution.stored_exchanges import StoredExchanges
+from unistream.core.graph import Topology, build_regions
+from unistream.model.graph import JobGraph
+from unistream.model.plan import ExecutionPlan
+
+
+class JobRun:
+    """What runs, or could run, of one job.
+
+    Attributes:
+        scheduling: Says which bulks are to be scheduled.
+        failover: Says which subtasks restart after a failure.
+        tracker: Which blocking partitions exist, and where.
+        has_blocking: It has an exchange that is read when it is complete: regions run one after the other.
+        stored: What those exchanges mean for checkpoints.
+    """
+
+    def __init__(
+        self,
+        graph: JobGraph,
+        settings: JobSettings,
+        outbox: Outbox,
+        attempts: Mapping[SubtaskId, int] | None = None,
+    ) -> None:
+        _check_strategy(settings.scheduling_strategy, graph)
+        self.graph = graph
+        self.plan = ExecutionPlan(graph)
+        self.topology = Topology.of(graph)
+        self.regions = build_regions(self.topology)
+        self.executions = Executions(settings.job, self.plan, outbox, attempts)
+        self.tracker = PartitionTracker(settings.job, self.regions)
+        self.scheduling: SchedulingStrategy = create_strategy(
+            settings.scheduling_strategy, self.regions, self
+        )
+        self.failover: FailoverStrategy = create_failover(settings.failover_strategy, self.regions)
+        self.has_blocking = any(link.partition.is_blocking for link in self.topology.links)
+        self.stored = StoredExchanges(graph, self.tracker)
+
+    @property
+    def why_inactive(self) -> str:
+        """What a user is told who asks for what needs all tasks, when not all of them run."""
+        if self.has_blocking:
+            return (
+                "not all tasks are running: the job's stages run one after the other and store what they "
+                "exchange (execution.runtime-mode BATCH, or a blocking exchange); there may be no time when "
+                "all of them run"
+            )
+        return "not all tasks are running; try again when it is RUNNING"
+
+    # --- what the strategies ask ------------------------------------------------------------------
+
+    def state(self, subtask: SubtaskId) -> ExecutionState:
+        return self.executions[subtask].state
+
+    def is_produced(self, partition: PartitionId) -> bool:
+        """All of it has been written, and it is still there."""
+        return self.tracker.is_available(partition)
+
+    def is_available(self, partition: PartitionId) -> bool:
+        """It is not lost: it is there, or still being written."""
+        return self.state(partition.producer) is not ExecutionState.FINISHED or self.is_produced(partition)
+
+    # --- pictures ---------------------------------------------------------------------------------
+
+    def next_attempts(self) -> dict[SubtaskId, int]:
+        """Numbers that no attempt has had yet, for the graph that comes after this one."""
+        return {
+            execution.attempt.subtask: execution.attempt.attempt
+            + (execution.state is not ExecutionState.CREATED)
+            for execution in self.executions
+        }
+
+    def blocking_outputs(self, execution: Execution) -> bool:
+        """Its consumers do not run along with it."""
+        links = self.topology.outputs[execution.attempt.vertex]
+        return any(link.partition.is_blocking for link in links)
+
+
+def _check_strategy(strategy: str, graph: JobGraph) -> None:
+    """Eager deploys everything at once; a consumer of a stored result would find nothing to read."""
+    blocking = next((edge for edge in graph.edges if edge.partition.is_blocking), None)
+    if strategy == "eager" and blocking is not None:
+        source, target = graph.vertex(blocking.source).name, graph.vertex(blocking.target).name
+        raise ConfigError(
+            f"{options.SCHEDULING_STRATEGY.key}=eager: the exchange {source!r} -> {target!r} is read when it "
+            "is complete, so its ends cannot start together; use pipelined-region"
+        )

@@ -1,0 +1,77 @@
+"""Checkpoints of a streaming job some exchanges of which are stored (blocking). Pure.
+
+No barrier gets through a stored exchange, so a snapshot can only be taken on one side of it:
+
+    producers run ─► finished ─► consumers read what is stored ─► all of it is read ─► checkpoints begin
+    └────────────── no snapshot: BLOCKING_OUTPUT_EXIST ────────────────────────────┘
+
+- Tasks before a stored exchange end without a checkpoint, since there can be none while they run.
+- A snapshot knows the producers as finished and has all their rows in the consumers' state or behind it.
+  There is no position inside a stored partition, and none is needed.
+- So from the first completed checkpoint on nobody reads those partitions again: they are deleted, the loss
+  of their worker restarts nobody, and a consumer that restarts finds its stored inputs at their end.
+- Before the first checkpoint consumers start anew and read from the beginning, as in batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from unistream.base.ids import EdgeId, PartitionId, VertexId
+from unistream.core.execution.execution import ExecutionState
+from unistream.core.execution.executions import Execution
+from unistream.core.execution.partition_tracker import PartitionTracker
+from unistream.model.graph import JobGraph
+from unistream.model.messages import ChannelDescriptor, GateDescriptor
+
+
+class StoredExchanges:
+    """Those of one graph."""
+
+    def __init__(self, graph: JobGraph, tracker: PartitionTracker) -> None:
+        self._tracker = tracker
+        self._edges: frozenset[EdgeId] = frozenset(e.id for e in graph.edges if e.partition.is_blocking)
+        self._readers = frozenset(e.target for e in graph.edges if e.id in self._edges)
+        self._writers = frozenset(e.source for e in graph.edges if e.id in self._edges)
+        self._before = vertices_before(graph, self._writers)
+
+    def __bool__(self) -> bool:
+        return bool(self._edges)
+
+    def may_checkpoint(self, vertex: VertexId) -> bool:
+        """False: its tasks end before there can be a checkpoint, and must not wait for one."""
+        return vertex not in self._before
+
+    def is_in_the_way(self, execution: Execution) -> bool:
+        """No snapshot may be taken because of this task."""
+        if execution.state is not ExecutionState.RUNNING:
+            return False
+        vertex = execution.attempt.vertex
+        return vertex in self._writers or (vertex in self._readers and not execution.inputs_read)
+
+    def gates(self, gates: Sequence[GateDescriptor]) -> tuple[GateDescriptor, ...]:
+        """`gates`, with what the task has to know about stored inputs."""
+        return tuple(
+            structs.replace(gate, channels=tuple(self._channel(channel) for channel in gate.channels))
+            for gate in gates
+        )
+
+    def _channel(self, channel: ChannelDescriptor) -> ChannelDescriptor:
+        if channel.edge in self._edges:
+            partition = PartitionId(channel.producer.subtask, channel.edge)
+            channel = structs.replace(channel, stored=True, ended=self._tracker.has_passed(partition))
+        assert channel.address or channel.ended, f"{channel.producer} is read and has no place"
+        return channel
+
+
+def vertices_before(graph: JobGraph, vertices: frozenset[VertexId]) -> frozenset[VertexId]:
+    """`vertices` and all from which one of them is reached."""
+    found = set(vertices)
+    grown = True
+    while grown:
+        more = {edge.source for edge in graph.edges if edge.target in found} - found
+        found |= more
+        grown = bool(more)
+    return frozenset(found)

@@ -1,0 +1,55 @@
+"""What a pipeline becomes: chains, vertices, exchanges, regions, slot sharing groups. Pure.
+
+Decides: which operators chain (`chaining`), which graphs are refused (`check`, `placement_check`), what
+is pipelined and what is stored (`exchange_modes`), which subtasks restart together (`regions`); shows all
+of it (`explain`, `plan_json`). May import: `core.resource`. Start with `translate` (StreamGraph to
+JobGraph).
+"""
+
+from __future__ import annotations
+
+from unistream.core.graph.exchange_modes import why_no_checkpoints
+from unistream.core.graph.explanation import explain
+from unistream.core.graph.graph_check import check
+from unistream.core.graph.json_plan import job_plan, plan_json
+from unistream.core.graph.max_parallelism import adapt_max_parallelism
+from unistream.core.graph.placement_check import check_measures, check_profiles, endless_vertices
+from unistream.core.graph.regions import (
+    Region,
+    RegionInput,
+    Regions,
+    build_regions,
+    logical_regions,
+    singletons,
+    whole_graph_regions,
+)
+from unistream.core.graph.slot_sharing import check_group_name
+from unistream.core.graph.topology import ConsumedGroup, Link, Pattern, Topology
+from unistream.core.graph.translate import Resolved, resolve, translate_resolved
+
+__all__ = [
+    "ConsumedGroup",
+    "Link",
+    "Pattern",
+    "Region",
+    "RegionInput",
+    "Regions",
+    "Resolved",
+    "Topology",
+    "adapt_max_parallelism",
+    "build_regions",
+    "check",
+    "check_group_name",
+    "check_measures",
+    "check_profiles",
+    "endless_vertices",
+    "explain",
+    "job_plan",
+    "logical_regions",
+    "plan_json",
+    "resolve",
+    "singletons",
+    "translate_resolved",
+    "whole_graph_regions",
+    "why_no_checkpoints",
+]

@@ -1,0 +1,87 @@
+"""Streaming or batch: which exchanges of a job are pipelined or stored, and what that rules out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from unistream.base.config import BATCH_SHUFFLE_MODE, RUNTIME_MODE, Configuration
+from unistream.base.errors import ConfigError
+from unistream.model.graph import JobGraph, JobType, Ship
+from unistream.model.partition_type import PartitionType
+from unistream.model.stream_graph import GlobalStreamExchangeMode, StreamEdge, StreamGraph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangePlan:
+    """What the options make of a job.
+
+    Attributes:
+        job_type: STREAMING or BATCH; AUTOMATIC is decided.
+        mode: Of exchanges that say nothing themselves.
+    """
+
+    job_type: JobType
+    mode: GlobalStreamExchangeMode
+
+    def stored(self, edge: StreamEdge) -> StreamEdge:
+        """`edge` as this job has it: in a batch job what a sink has prepared is stored before its commit.
+        A committer that failed behind its commit would otherwise run again with its writer, and commit the
+        same rows under other names (Flink puts such an exchange there too)."""
+        if edge.committables and edge.partition is None and self.job_type is JobType.BATCH:
+            return replace(edge, partition=PartitionType.BLOCKING)
+        return edge
+
+    def partition(self, edge: StreamEdge, ship: Ship) -> PartitionType:
+        """The type of an exchange; it does not matter for edges inside a task."""
+        return edge.partition or self.mode.partition(ship)
+
+
+def exchange_plan(graph: StreamGraph, config: Configuration) -> ExchangePlan:
+    """Decides between streaming and batch.
+
+    Raises:
+        ConfigError: BATCH with a source that never ends, or an exchange mode that is not built.
+    """
+    job_type = _job_type(graph, config.get(RUNTIME_MODE))
+    mode = graph.exchange_mode
+    if mode is None:
+        mode = GlobalStreamExchangeMode.ALL_EDGES_PIPELINED
+        if job_type is JobType.BATCH:
+            mode = _batch_mode(config.get(BATCH_SHUFFLE_MODE))
+    if job_type is JobType.BATCH and any(not profile.is_unknown for profile in graph.profiles.values()):
+        # Slots of unlike sizes could leave one end of a pipelined exchange waiting for ever, as in Flink.
+        mode = GlobalStreamExchangeMode.ALL_EDGES_BLOCKING
+    return ExchangePlan(job_type=job_type, mode=mode)
+
+
+def _job_type(graph: StreamGraph, runtime_mode: str) -> JobType:
+    unbounded = [node.name for node in graph.nodes if node.source is not None and not node.source.bounded]
+    if runtime_mode == "AUTOMATIC":
+        return JobType.STREAMING if unbounded else JobType.BATCH
+    if runtime_mode == "BATCH" and unbounded:
+        raise ConfigError(
+            f"{RUNTIME_MODE.key}=BATCH: source {unbounded[0]!r} never ends; set {RUNTIME_MODE.key} to "
+            "STREAMING or AUTOMATIC, or use a bounded source"
+        )
+    return JobType(runtime_mode)
+
+
+def _batch_mode(shuffle_mode: str) -> GlobalStreamExchangeMode:
+    match shuffle_mode:
+        case "ALL_EXCHANGES_BLOCKING":
+            return GlobalStreamExchangeMode.ALL_EDGES_BLOCKING
+        case "ALL_EXCHANGES_PIPELINED":
+            return GlobalStreamExchangeMode.ALL_EDGES_PIPELINED
+    raise ConfigError(
+        f"{BATCH_SHUFFLE_MODE.key}={shuffle_mode}: hybrid exchanges are not built; use "
+        "ALL_EXCHANGES_BLOCKING or ALL_EXCHANGES_PIPELINED"
+    )
+
+
+def why_no_checkpoints(graph: JobGraph) -> str | None:
+    """Why a job cannot take checkpoints, for people; None: it can.
+
+    A batch job has none. A streaming job with a stored exchange has them as soon as what is stored is read;
+    see `unistream.core.execution.stored_exchanges`.
+    """
+    return "it is a BATCH job" if graph.job_type is JobType.BATCH else None

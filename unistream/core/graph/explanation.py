@@ -1,0 +1,184 @@
+"""The three graphs of a job as text: what was written, what shares a task, what runs.
+
+Lists have an end: of a large graph the first part is shown, and how much is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from unistream.base.ids import VertexId
+from unistream.core.graph.execution_graph import (
+    ExecutionEdge,
+    ExecutionGraph,
+    ExecutionRegion,
+    execution_graph,
+)
+from unistream.core.graph.topology import Pattern
+from unistream.core.graph.translate import Resolved
+from unistream.model.graph import JobEdge, JobGraph, JobVertex
+from unistream.model.stream_graph import ChainingStrategy, StreamEdge
+
+LISTED: Final = 100  # vertices, operators or edges of one list
+RUNS_LISTED: Final = 8  # runs of indices of one vertex in one region
+
+
+def explain(resolved: Resolved, job: JobGraph) -> str:
+    """All three, one after the other. `job` is what `resolved` was translated to."""
+    return "\n\n".join(
+        [explain_stream(resolved), explain_job(job), explain_execution(execution_graph(job), job)]
+    )
+
+
+def explain_stream(resolved: Resolved) -> str:
+    """What the user wrote: operators, and for each edge why it is an exchange."""
+    graph = resolved.graph
+    lines = [
+        f"stream graph {graph.name!r}: {_count(len(graph.nodes), 'operator')}, "
+        f"{_count(len(graph.edges), 'edge')}"
+    ]
+    lines += _first(_operators(resolved), len(graph.nodes), "operators")
+    edges = (
+        _stream_edge(edge.edge, edge.ship.value, why)
+        for edge, why in zip(resolved.edges, resolved.chains.obstacles, strict=True)
+    )
+    lines += _first(edges, len(graph.edges), "edges")
+    return "\n".join(lines)
+
+
+def _operators(resolved: Resolved) -> Iterator[str]:
+    for place in resolved.order:
+        found = resolved.nodes[place]
+        marks = [f"parallelism {found.parallelism}", f"slots {found.group}"]
+        if found.node.chaining is not ChainingStrategy.ALWAYS:
+            marks.append(f"chaining {found.node.chaining.value}")
+        if found.node.colocation_group is not None:
+            marks.append(f"co-located {found.node.colocation_group}")
+        yield f"  {place}: {found.node.name}  ({', '.join(marks)})"
+
+
+def _stream_edge(edge: StreamEdge, ship: str, why: str | None) -> str:
+    tag = f" of side output {edge.tag!r}" if edge.tag is not None else ""
+    keys = f" by {', '.join(edge.key_columns)}" if edge.key_columns else ""
+    return f"  {edge.source} -> {edge.target} {ship}{keys}{tag}: " + (
+        "chained" if why is None else f"exchange, {why}"
+    )
+
+
+def explain_job(graph: JobGraph) -> str:
+    """What shares a task: one vertex after the other, with its operators and inputs."""
+    numbers = _numbers(graph)
+    inputs: dict[VertexId, list[JobEdge]] = defaultdict(list)
+    for edge in graph.edges:
+        inputs[edge.target].append(edge)
+    lines = [
+        f"job graph {graph.name!r}: {_count(len(graph.vertices), 'vertex', 'vertices')}, "
+        f"{_count(len(graph.edges), 'exchange')}, {graph.job_type.value}"
+    ]
+    for vertex in graph.vertices[:LISTED]:
+        lines += _vertex(vertex, inputs[vertex.id], numbers)
+    return "\n".join(lines + _left_out(len(graph.vertices), "vertices"))
+
+
+def _vertex(vertex: JobVertex, inputs: Sequence[JobEdge], numbers: dict[VertexId, int]) -> Iterator[str]:
+    yield (
+        f"[{numbers[vertex.id]}] {vertex.name}  "
+        f"(parallelism {vertex.parallelism} of {vertex.max_parallelism}, slots {vertex.slot_sharing_group})"
+    )
+    if vertex.source is not None:
+        kind = "bounded" if vertex.source.bounded else "unbounded"
+        yield f"    source {vertex.source.connector}, {kind}"
+    for edge in inputs[:LISTED]:
+        keys = f" by {', '.join(edge.key_columns)}" if edge.key_columns else ""
+        stored = ", blocking" if edge.partition.is_blocking else ""
+        yield f"    input {edge.input_index} <- [{numbers[edge.source]}] {edge.ship.value}{keys}{stored}"
+    yield from (f"    {line}" for line in _left_out(len(inputs), "inputs"))
+    for operator in vertex.operators[:LISTED]:
+        marks = [mark for mark, on in (("stateful", operator.stateful),) if on]
+        marks += ["generated uid"] if operator.generated_uid else []
+        yield f"    {operator.uid}: {operator.name}" + (f"  ({', '.join(marks)})" if marks else "")
+    yield from (f"    {line}" for line in _left_out(len(vertex.operators), "operators"))
+
+
+def explain_execution(graph: ExecutionGraph, job: JobGraph) -> str:
+    """What runs: subtasks, partitions, regions."""
+    numbers = _numbers(job)
+    lines = [f"execution graph: {_count(graph.subtasks, 'subtask')}, {_count(graph.region_count, 'region')}"]
+    vertices = (
+        f"[{numbers[found.vertex.id]}] "
+        + ", ".join(f"subtasks {text(run.subtasks)} attempt {run.attempt}" for run in found.attempts[:LISTED])
+        for found in graph.vertices
+    )
+    lines += _first(vertices, len(graph.vertices), "vertices")
+    lines += _first((_partitions(edge, numbers) for edge in graph.edges), len(graph.edges), "edges")
+    lines += [_region(region, numbers) for region in graph.regions]
+    if graph.region_count > len(graph.regions):
+        least, most = graph.region_sizes
+        lines.append(
+            f"  ... and {graph.region_count - len(graph.regions):,} more regions; "
+            f"all have {_between(least, most, 'subtask')}"
+        )
+    return "\n".join(lines)
+
+
+def _partitions(edge: ExecutionEdge, numbers: dict[VertexId, int]) -> str:
+    what = (
+        f"[{numbers[edge.source]}] -> [{numbers[edge.target]}] {edge.pattern.value}: "
+        f"{_count(edge.partitions, 'partition')} {edge.partition.value} of "
+        f"{_between(*edge.subpartitions, 'subpartition')}"
+    )
+    if edge.pattern is Pattern.ALL_TO_ALL:
+        return what
+    if edge.groups is not None:
+        pairs = ", ".join(f"{text(producers)} -> {text(consumers)}" for producers, consumers in edge.groups)
+        return f"{what}: {pairs}"
+    sizes = edge.sizes
+    return (
+        f"{what}, in {_count(sizes.groups, 'group')} of {_between(*sizes.producers, 'producer')} and "
+        f"{_between(*sizes.consumers, 'consumer')}"
+    )
+
+
+def _region(region: ExecutionRegion, numbers: dict[VertexId, int]) -> str:
+    members = [
+        f"[{numbers[vertex]}] "
+        + ", ".join(text(run) for run in found[:RUNS_LISTED])
+        + (", ..." if len(found) > RUNS_LISTED else "")
+        for vertex, found in region.subtasks.items()
+    ]
+    more = f"; and {len(members) - LISTED:,} more vertices" if len(members) > LISTED else ""
+    return f"  region {region.number}: {'; '.join(members[:LISTED])}{more}"
+
+
+def text(indices: range) -> str:
+    """Indices of subtasks for people, both ends included.
+
+    >>> text(range(0, 4)), text(range(3, 4))
+    ('0-3', '3')
+    """
+    return str(indices.start) if len(indices) == 1 else f"{indices.start}-{indices.stop - 1}"
+
+
+def _numbers(graph: JobGraph) -> dict[VertexId, int]:
+    return {vertex.id: number for number, vertex in enumerate(graph.vertices, 1)}
+
+
+def _first(lines: Iterable[str], total: int, what: str) -> list[str]:
+    shown = [
+        line if line.startswith(" ") else f"  {line}" for line, _ in zip(lines, range(LISTED), strict=False)
+    ]
+    return shown + [f"  {line}" for line in _left_out(total, what)]
+
+
+def _left_out(total: int, what: str) -> list[str]:
+    return [f"... and {total - LISTED:,} more {what}"] if total > LISTED else []
+
+
+def _count(number: int, noun: str, plural: str | None = None) -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _between(least: int, most: int, noun: str) -> str:
+    return _count(most, noun) if least == most else f"{least:,} to {_count(most, noun)}"

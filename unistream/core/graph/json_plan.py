@@ -1,0 +1,163 @@
+"""The three graphs of a job as JSON values; stream graph and job graph have the shape of Flink's plans."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Final
+
+from unistream.base.ids import EdgeId, VertexId
+from unistream.core.graph.execution_graph import ExecutionEdge, ExecutionGraph, execution_graph
+from unistream.core.graph.explanation import text
+from unistream.core.graph.translate import Resolved, vertex_id
+from unistream.model.graph import JobEdge, JobGraph
+
+Json = dict[str, Any]
+
+REGIONS_LISTED: Final = 1_000  # a job of one region per subtask has up to 100,000
+
+
+def plan_json(resolved: Resolved, job: JobGraph) -> Json:
+    """All three. `job` is what `resolved` was translated to."""
+    return {
+        "name": job.name,
+        "type": job.job_type.value,
+        "streamGraph": stream_plan(resolved),
+        "jobGraph": job_plan(job),
+        "executionGraph": execution_plan(execution_graph(job, regions=REGIONS_LISTED)),
+    }
+
+
+def stream_plan(resolved: Resolved) -> Json:
+    """What the user wrote. Flink's execution plan; `vertex`, `uid`, `chained` and `obstacle` are added."""
+    predecessors: dict[int, list[Json]] = defaultdict(list)
+    consumed: set[int] = set()
+    for edge, why in zip(resolved.edges, resolved.chains.obstacles, strict=True):
+        consumed.add(edge.edge.source)
+        predecessor: Json = {
+            "id": edge.edge.source,
+            "ship_strategy": edge.ship.name,
+            "side": "first" if edge.edge.input_index == 0 else "second",
+            "input": edge.edge.input_index,
+            "chained": why is None,
+        }
+        if why is not None:
+            predecessor["obstacle"] = why
+            predecessor["exchange"] = resolved.exchanges.partition(edge.edge, edge.ship).value.lower()
+        if edge.edge.tag is not None:
+            predecessor["sideOutput"] = edge.edge.tag
+        if edge.edge.key_columns:
+            predecessor["keys"] = list(edge.edge.key_columns)
+        predecessors[edge.edge.target].append(predecessor)
+    nodes = []
+    for place in resolved.order:
+        found = resolved.nodes[place]
+        kind = "Operator" if place in consumed else "Data Sink"
+        node: Json = {
+            "id": place,
+            "type": found.node.name,
+            "pact": "Data Source" if found.node.source is not None else kind,
+            "contents": found.node.name,
+            "parallelism": found.parallelism,
+            "maxParallelism": found.max_parallelism,
+            "uid": found.uid,
+            "slotSharingGroup": found.group,
+            "chaining": found.node.chaining.value,
+            "vertex": vertex_id(resolved, place),
+        }
+        nodes.append({**node, "predecessors": predecessors[place]} if place in predecessors else node)
+    return {"nodes": nodes}
+
+
+def job_plan(graph: JobGraph, *, jid: str | None = None, name: str | None = None) -> Json:
+    """What shares a task: Flink's ``/jobs/:jobid/plan``, without its outer key.
+
+    Args:
+        graph: The job.
+        jid: Its id; None: it has none yet, and the field is left out.
+        name: If it is another one than the graph's.
+    """
+    inputs: dict[VertexId, list[JobEdge]] = defaultdict(list)
+    for edge in graph.edges:
+        inputs[edge.target].append(edge)
+    nodes = []
+    for vertex in graph.vertices:
+        node: Json = {
+            "id": vertex.id,
+            "operator": "",
+            "parallelism": vertex.parallelism,
+            "operator_strategy": "",
+            "description": "<br/>".join(operator.name for operator in vertex.operators) or vertex.name,
+            "optimizer_properties": {},
+        }
+        read = [
+            {
+                "num": number,
+                "id": edge.source,
+                "ship_strategy": edge.ship.name,
+                "exchange": edge.partition.value.lower(),
+            }
+            for number, edge in enumerate(inputs[vertex.id])
+        ]
+        nodes.append({**node, "inputs": read} if read else node)
+    head: Json = {} if jid is None else {"jid": jid}
+    return {**head, "name": name or graph.name, "type": graph.job_type.value, "nodes": nodes}
+
+
+def execution_plan(graph: ExecutionGraph) -> Json:
+    """What runs. Indices of subtasks are written ``first-last``; all-to-all pairs are not listed."""
+    produced: dict[VertexId, list[EdgeId]] = defaultdict(list)
+    for edge in graph.edges:
+        produced[edge.source].append(edge.id)
+    return {
+        "subtasks": graph.subtasks,
+        "vertices": [
+            {
+                "id": found.vertex.id,
+                "name": found.vertex.name,
+                "parallelism": found.vertex.parallelism,
+                "maxParallelism": found.vertex.max_parallelism,
+                "slotSharingGroup": found.vertex.slot_sharing_group,
+                "attempts": [
+                    {"subtasks": text(run.subtasks), "attempt": run.attempt} for run in found.attempts
+                ],
+                "produces": produced[found.vertex.id],
+            }
+            for found in graph.vertices
+        ],
+        "edges": [_edge(edge) for edge in graph.edges],
+        "regions": {
+            "count": graph.region_count,
+            "subtasksLeast": graph.region_sizes[0],
+            "subtasksMost": graph.region_sizes[1],
+            "listed": [
+                {
+                    "id": region.number,
+                    "size": region.size,
+                    "subtasks": {
+                        vertex: [text(run) for run in runs] for vertex, runs in region.subtasks.items()
+                    },
+                }
+                for region in graph.regions
+            ],
+        },
+    }
+
+
+def _edge(edge: ExecutionEdge) -> Json:
+    described: Json = {
+        "id": edge.id,
+        "source": edge.source,
+        "target": edge.target,
+        "shipStrategy": edge.ship.name,
+        "distributionPattern": edge.pattern.value,
+        "partitionType": edge.partition.value,
+        "partitions": edge.partitions,
+        "subpartitions": list(edge.subpartitions),
+        "groups": edge.sizes.groups,
+    }
+    if edge.groups is not None:
+        described["mapping"] = [
+            {"producers": text(producers), "consumers": text(consumers)}
+            for producers, consumers in edge.groups
+        ]
+    return described

@@ -1,0 +1,201 @@
+"""Where a job's subtasks may run and how results get there: exchanges, slot sharing, co-location, profiles.
+
+The second half of `core.graph_check`. `check_profiles` needs to know the cluster, so the Dispatcher calls it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from unistream.base.config import BATCH_SHUFFLE_MODE, RUNTIME_MODE, TASK_SLOTS, Configuration
+from unistream.base.errors import ConfigError
+from unistream.base.ids import VertexId
+from unistream.core.graph.regions import check_regions
+from unistream.core.graph.slot_sharing import REGION_MARK
+from unistream.core.graph.topology import Topology
+from unistream.core.resource import config_with, describe, memory_plan, profile_for, serves
+from unistream.model.graph import JobGraph, JobType, JobVertex
+from unistream.model.partition_type import PartitionType
+from unistream.model.resources import ResourceProfile
+from unistream.model.stream_graph import DEFAULT_SLOT_SHARING_GROUP
+
+PRODUCED: Final = frozenset(
+    {PartitionType.PIPELINED_BOUNDED, PartitionType.PIPELINED, PartitionType.BLOCKING}
+)
+"""Types of exchanges that workers can make."""
+
+
+def check_exchanges(graph: JobGraph) -> None:
+    """Stored exchanges have an end to wait for, and every type is one that workers make.
+
+    Raises:
+        ConfigError: names both ends, or the source that never ends.
+    """
+    unbounded = _unbounded(graph)
+    if graph.job_type is JobType.BATCH and unbounded:
+        name = next(iter(unbounded.values()))
+        raise ConfigError(f"{RUNTIME_MODE.key}=BATCH: source {name!r} never ends; use a bounded source")
+    names = {vertex.id: vertex.name for vertex in graph.vertices}
+    endless = endless_vertices(graph)
+    for edge in graph.edges:
+        where = f"exchange {names[edge.source]!r} -> {names[edge.target]!r}"
+        if edge.partition not in PRODUCED:
+            raise ConfigError(
+                f"{where}: partitions of type {edge.partition.value} are not built; make it "
+                "exchange_mode(StreamExchangeMode.PIPELINED) or BATCH, or change "
+                f"{BATCH_SHUFFLE_MODE.key}"
+            )
+        if edge.partition.is_blocking and edge.source in endless:
+            raise ConfigError(
+                f"{where}: it is blocking, so it is read when all of it was written, but source "
+                f"{endless[edge.source]!r} before it never ends; make it "
+                "exchange_mode(StreamExchangeMode.PIPELINED), or use a bounded source"
+            )
+
+
+def _unbounded(graph: JobGraph) -> dict[VertexId, str]:
+    """Sources that never end -> their names."""
+    return {v.id: v.name for v in graph.vertices if v.source is not None and not v.source.bounded}
+
+
+def endless_vertices(graph: JobGraph) -> dict[VertexId, str]:
+    """Vertices that never end -> name of an unbounded source before them."""
+    outputs: dict[VertexId, list[VertexId]] = {vertex.id: [] for vertex in graph.vertices}
+    for edge in graph.edges:
+        outputs[edge.source].append(edge.target)
+    endless = _unbounded(graph)
+    for vertex in graph.vertices:  # topological
+        if vertex.id in endless:
+            for target in outputs[vertex.id]:
+                endless.setdefault(target, endless[vertex.id])
+    return endless
+
+
+def check_groups(graph: JobGraph) -> None:
+    """Every profile is one of a group that an operator is in, and is a sensible amount.
+
+    Raises:
+        ConfigError: names the group.
+    """
+    groups = {vertex.slot_sharing_group for vertex in graph.vertices}
+    for vertex in graph.vertices:
+        if not vertex.slot_sharing_group:
+            raise ConfigError(
+                f"operator {vertex.name!r} has an empty slot sharing group; change slot_sharing_group(...)"
+            )
+    for name, profile in graph.profiles.items():
+        if name not in groups:
+            raise ConfigError(
+                f"slot sharing group {name!r} has a resource profile, but no operator is in it; the groups "
+                f"of the job are {', '.join(map(repr, sorted(groups)))}; change slot_sharing_group(...) or "
+                "register_slot_sharing_group(...)"
+            )
+        if not (math.isfinite(profile.cpu_cores) and profile.cpu_cores >= 0 and profile.memory_mb >= 0):
+            raise ConfigError(
+                f"slot sharing group {name!r}: {describe(profile)} is no amount; "
+                "change its SlotSharingGroup(...)"
+            )
+
+
+def check_regions_and_colocations(graph: JobGraph) -> None:
+    """Regions can be started one after the other, and members of a co-location group have equal parallelism,
+    subtask by subtask one region, and one slot sharing group.
+
+    Raises:
+        ConfigError: names the regions that wait for each other, or two members that cannot be in one slot.
+    """
+    known = {vertex.id: vertex for vertex in graph.vertices}
+    for members in graph.colocations:
+        for member in members:
+            if member not in known:
+                raise ConfigError(f"a co-location group refers to vertex {member!r}, which does not exist")
+    pairs = [(known[members[0]], known[member]) for members in graph.colocations for member in members[1:]]
+    for first, second in pairs:
+        if first.parallelism != second.parallelism:
+            raise ConfigError(
+                f"{_together(first, second)}: their parallelism is {first.parallelism} and "
+                f"{second.parallelism}; make it equal with set_parallelism(...), or change "
+                "co_location_group(...)"
+            )
+    check_regions(Topology.of(graph))
+    for first, second in pairs:
+        if first.slot_sharing_group != second.slot_sharing_group:
+            raise ConfigError(
+                f"{_together(first, second)}: their slot sharing groups are {first.slot_sharing_group!r} and "
+                f"{second.slot_sharing_group!r}; make them one with slot_sharing_group(...), or change "
+                "co_location_group(...)"
+            )
+
+
+def _together(first: JobVertex, second: JobVertex) -> str:
+    return f"co-location of {first.name!r} and {second.name!r}"
+
+
+def check_profiles(graph: JobGraph, share: ResourceProfile, largest: ResourceProfile, slots: int) -> None:
+    """Every slot that the job needs is one that some worker can have.
+
+    Args:
+        graph: A checked one.
+        share: What one slot of a worker has as it is configured (see `slot_share`); nothing can be taken
+            from a part that is not told.
+        largest: The most that a slot of a worker which is started to measure can have; a part that is not
+            told is no limit.
+        slots: Of a worker, for the message.
+
+    Raises:
+        ConfigError: names the group, one of its operators and the options.
+    """
+    for group, profile in graph.profiles.items():
+        if serves(share, profile, strict=True) or profile.fits_in(largest):
+            continue
+        there = [describe(offer) for offer in dict.fromkeys((share, largest)) if not offer.is_unknown]
+        raise ConfigError(
+            f"operator {_operator_of(graph, group)!r}: slot sharing group {_plain(group)!r} needs "
+            f"{describe(profile)} in one slot, and no worker can serve that: with {TASK_SLOTS.key}={slots} "
+            f"a slot has at most {' or '.join(there)}; lower what its SlotSharingGroup(...) asks for, lower "
+            f"{TASK_SLOTS.key}, or make workers larger"
+        )
+
+
+def check_measures(graph: JobGraph, config: Configuration, share: ResourceProfile) -> None:
+    """Workers that are started for a profile can be: what their options fix leaves room for the rest.
+
+    Args:
+        graph: A checked one.
+        config: Of the cluster's workers.
+        share: What one slot of a worker has as it is configured.
+
+    Raises:
+        ConfigError: names the group, one of its operators and the options.
+    """
+    for group, profile in graph.profiles.items():
+        if serves(share, profile, strict=True):
+            continue
+        values = config_with(profile_for(profile, share), 1, config.to_dict())
+        try:
+            memory_plan(Configuration(values), 1)
+        except ConfigError as error:
+            raise ConfigError(
+                f"operator {_operator_of(graph, group)!r}: slot sharing group {_plain(group)!r} needs "
+                f"{describe(profile)} in one slot, and no worker of that size can be made: {error}; raise "
+                "what its SlotSharingGroup(...) asks for, or lower what the cluster's options ask for"
+            ) from error
+
+
+def _operator_of(graph: JobGraph, group: str) -> str:
+    return next((vertex.name for vertex in graph.vertices if vertex.slot_sharing_group == group), "?")
+
+
+def slot_share(worker: ResourceProfile, slots: int) -> ResourceProfile:
+    """What one of `slots` equal slots of a worker has.
+
+    >>> slot_share(ResourceProfile(cpu_cores=4, memory_mb=1000), 3).memory_mb
+    333
+    """
+    return ResourceProfile(cpu_cores=worker.cpu_cores / slots, memory_mb=worker.memory_mb // slots)
+
+
+def _plain(group: str) -> str:
+    """As the user calls it: without the number of a part of the default group."""
+    return DEFAULT_SLOT_SHARING_GROUP if group.startswith(DEFAULT_SLOT_SHARING_GROUP + REGION_MARK) else group

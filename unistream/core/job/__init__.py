@@ -1,0 +1,46 @@
+"""How a job starts, restarts, rescales and ends. Pure; the top floor of `core`.
+
+Decides: the life of a job (`machine` takes events, `life` moves the `parts`), changes of parallelism
+(`rescaling`, `adaptive`), what is said of failures (`exception_history`), which workers may still run
+what nobody needs (`suspects`, `releases`). May import every other room of `core`. Start with `machine`.
+"""
+
+from __future__ import annotations
+
+from unistream.core.job.adaptive import Adaptive, why_not_adaptive
+from unistream.core.job.exception_history import (
+    SUPPRESSED_KIND,
+    AttemptsHistory,
+    ExceptionEntry,
+    ExceptionHistory,
+    PastAttempt,
+    RootException,
+    task_name,
+)
+from unistream.core.job.machine import JobMachine
+from unistream.core.job.releases import RELEASE_TRIES, Releases
+from unistream.core.job.scaling import fit, with_parallelism
+from unistream.core.job.settings import job_settings
+from unistream.core.job.suspects import LOSS_GRACE_MS
+from unistream.core.job.vertex_names import check_widths, vertices_named
+
+__all__ = [
+    "LOSS_GRACE_MS",
+    "RELEASE_TRIES",
+    "SUPPRESSED_KIND",
+    "Adaptive",
+    "AttemptsHistory",
+    "ExceptionEntry",
+    "ExceptionHistory",
+    "JobMachine",
+    "PastAttempt",
+    "Releases",
+    "RootException",
+    "check_widths",
+    "fit",
+    "job_settings",
+    "task_name",
+    "vertices_named",
+    "why_not_adaptive",
+    "with_parallelism",
+]

@@ -1,0 +1,400 @@
+"""One job: events in, commands out.
+
+    machine = JobMachine(graph, job_settings(config, job=..., ...), restore)
+    for event, now_ms in events:                       # the first one is Started()
+        for command in machine.handle(event, now_ms):  # performed in order, by `unistream.master.job_master`
+            ...
+        machine.validate()
+
+Here events find their way; the steps of a job's life are in `job_life`, snapshots in `checkpoint`, splits in
+`sources`. Messages of an attempt that is not the current one are ignored. After `JobEnded` every event is,
+save that requests are refused.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import AttemptId, CheckpointId
+from unistream.core.contract import (
+    AnswerRequest,
+    CancelRequested,
+    Command,
+    Delivered,
+    DirectoryFailed,
+    DirectoryReady,
+    DiscoveryFailed,
+    Event,
+    JobSettings,
+    JobView,
+    ManifestDurable,
+    ManifestFailed,
+    ReleaseSlots,
+    RescaleRequested,
+    RestorePoint,
+    SlotsGranted,
+    SlotsUnfulfillable,
+    SnapshotRequested,
+    SplitsDiscovered,
+    Started,
+    TaskManagerLost,
+    Timer,
+    TimerFired,
+    TimerKind,
+    Undelivered,
+)
+from unistream.core.execution import Execution, ExecutionState, parse_reported
+from unistream.core.graph import check
+from unistream.core.job.life import JobLife, Step
+from unistream.core.job.releases import Releases
+from unistream.core.job.suspects import Doubt, Doubts
+from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.graph import JobGraph
+from unistream.model.messages import (
+    AssignSplits,
+    CancelTask,
+    CheckpointAcked,
+    CheckpointCompleted,
+    CheckpointDeclined,
+    DeployTask,
+    EndOfDataReached,
+    ReleasePartitions,
+    SplitRequested,
+    StoredInputsRead,
+    TaskFailure,
+    TaskStateChanged,
+    TriggerCheckpoint,
+)
+
+__all__ = ["JobMachine", "JobSettings", "RestorePoint"]
+
+SEND_TRIES: Final = 3  # of a message that may be repeated; after that only the worker's heartbeat can tell
+
+_ALIVE: Final = (ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING)
+_ORDER: Final = {state: place for place, state in enumerate(_ALIVE)}
+
+_CheckpointEvent = (
+    SnapshotRequested
+    | DirectoryReady
+    | DirectoryFailed
+    | ManifestDurable
+    | ManifestFailed
+    | CheckpointAcked
+    | CheckpointDeclined
+)
+
+
+class JobMachine:
+    """One job, from its start to its end.
+
+    Args:
+        graph: Checked here again.
+        settings: Decided from the configuration.
+        restore: Snapshot to start from; None = a fresh start.
+
+    Raises:
+        ConfigError: the graph is not valid, or the state of `restore` does not fit it.
+    """
+
+    def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None = None) -> None:
+        check(graph)
+        if restore is not None and restore.manifest.lineage != settings.lineage:
+            raise ConfigError(
+                f"{restore.directory} belongs to lineage {restore.manifest.lineage}, but the job was given "
+                f"{settings.lineage}: a restored job carries on the lineage of its snapshot"
+            )
+        self._life = JobLife(graph, settings, restore)
+        self._parts = self._life.parts
+        self._coordinator = self._parts.coordinator
+        self._tries: dict[tuple[AttemptId, CheckpointId | None], int] = {}
+        self._doubts = Doubts(self._parts.outbox)
+        self._releases = Releases(self._parts.outbox)
+
+    def handle(self, event: Event, now_ms: int) -> list[Command]:
+        """What has to be done because of `event`, in order. `now_ms`: of any clock that never goes back.
+
+        Raises:
+            ProtocolError: a worker reported a state that it cannot report; nothing was changed.
+        """
+        if self._life.step is Step.ENDED:
+            return self._refuse_late(event)
+        self._life.now_ms = now_ms
+        self._coordinator.at(now_ms)
+        failure = self._dispatch(event)
+        if failure is not None:
+            self._life.fail(failure, None)
+        self._life.move_on()
+        return self._parts.outbox.take()
+
+    def view(self) -> JobView:
+        """A picture for people and REST."""
+        latest, running = self._coordinator.views()
+        return JobView(
+            graph=self._parts.run.graph,
+            state=self._parts.log.state.value,
+            restarts=self._parts.failures.number_of_restarts,
+            attempts=self._parts.executions.views(),
+            checkpoints_completed=self._coordinator.history.count_completed,
+            checkpoints_failed=self._coordinator.history.count_failed,
+            latest_checkpoint=latest,
+            in_progress=running,
+            failure=self._parts.failure,
+            wanted=self._parts.rescaling.wanted(self._parts.run.graph),
+        )
+
+    def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:
+        """What has become of snapshots. `now_ms`: as for `handle`; `wall_ms`: the wall clock meanwhile."""
+        names = {vertex.id: vertex.name for vertex in self._parts.run.graph.vertices}
+        return self._coordinator.figures(names, now_ms, wall_ms)
+
+    def validate(self) -> None:
+        """Invariants that hold between any two events; an AssertionError is a defect of ours.
+
+        I6: ids grow, and no manifest is written before every acknowledgement. I12: the job's state is
+        terminal exactly when the machine has ended, and then no attempt is alive. I14: what runs has a lease
+        that the job holds.
+        """
+        self._life.validate()
+
+    # --- finding the way --------------------------------------------------------------------------
+
+    def _dispatch(self, event: Event) -> TaskFailure | None:  # noqa: C901  one case for each event
+        match event:
+            case Started():
+                self._life.start()
+            case SlotsGranted(leases=leases):
+                self._life.granted(leases)
+            case SlotsUnfulfillable():
+                self._life.slots_unfulfillable(event)
+            case TaskManagerLost(task_manager=task_manager, reason=reason):
+                self._releases.lost(task_manager)
+                self._life.lost(task_manager, reason)
+            case Delivered():
+                return self._on_delivered(event)
+            case Undelivered():
+                return self._on_undelivered(event)
+            case SplitsDiscovered(vertex=vertex, splits=splits):
+                self._parts.sources.discovered(vertex, splits)
+            case DiscoveryFailed(failure=failure):
+                return failure
+            case TimerFired(timer):
+                return self._on_timer(timer)
+            case CancelRequested():
+                self._life.cancel()
+            case RescaleRequested():
+                return self._life.rescale(event)
+            case TaskStateChanged():
+                return self._on_task_state(event)
+            case EndOfDataReached():
+                return self._on_end_of_data(event)
+            case StoredInputsRead():
+                return self._on_inputs_read(event)
+            case SplitRequested(attempt=attempt):
+                if self._parts.executions.find(attempt) is not None:
+                    self._parts.sources.requested(attempt.subtask)
+            case _:
+                return self._on_checkpoint_event(event)
+        return None
+
+    def _on_checkpoint_event(self, event: _CheckpointEvent) -> TaskFailure | None:
+        match event:
+            case SnapshotRequested():
+                return self._coordinator.request(event)
+            case DirectoryReady():
+                return self._coordinator.directory_ready(event)
+            case DirectoryFailed(checkpoint_id=checkpoint_id, reason=reason):
+                return self._coordinator.directory_failed(checkpoint_id, reason)
+            case ManifestDurable(checkpoint_id=checkpoint_id):
+                failure = self._coordinator.manifest_durable(checkpoint_id)
+                self._parts.snapshot_completed()
+                return failure
+            case ManifestFailed():
+                return self._coordinator.manifest_failed(event)
+            case CheckpointAcked():
+                return self._coordinator.acked(event)
+            case CheckpointDeclined():
+                return self._coordinator.declined(event)
+            case _:
+                assert_never(event)
+
+    def _on_timer(self, timer: Timer) -> TaskFailure | None:
+        match timer.kind:
+            case TimerKind.RESTART_DELAY:
+                self._life.delay_elapsed(timer.id)
+            case TimerKind.SLOT_REQUEST:
+                self._life.slots_overdue(timer.id)
+            case TimerKind.SLOT_IDLE:
+                self._life.look_for_idle_slots()
+            case TimerKind.RESOURCES:
+                self._life.resources_timer(timer)
+            case TimerKind.CANCELLATION:
+                self._life.cancellation_overdue()
+            case TimerKind.UNDELIVERED:
+                self._on_doubt_over(timer.id)
+            case TimerKind.RELEASE:
+                self._releases.overdue(timer.id)
+            case TimerKind.CHECKPOINT_INTERVAL:
+                return self._coordinator.interval_elapsed(timer)
+            case TimerKind.CHECKPOINT_TIMEOUT:
+                return self._coordinator.expired(CheckpointId(timer.id))
+            case _:
+                assert_never(timer.kind)
+        return None
+
+    # --- what tasks report ------------------------------------------------------------------------
+
+    def _on_task_state(self, report: TaskStateChanged) -> TaskFailure | None:
+        state = parse_reported(report.state)
+        execution = self._parts.executions.find(report.attempt)
+        if execution is None or not execution.is_deployed:
+            return None
+        if state in _ORDER:
+            return self._on_progress(execution, state)
+        failure = report.failure
+        if execution.state is ExecutionState.CANCELING:
+            end = ExecutionState.FAILED if state is ExecutionState.FAILED else ExecutionState.CANCELED
+            self._parts.executions.move(execution, end, failure.message if failure else "it ended")
+            if state is ExecutionState.FINISHED:
+                self._parts.scheduler.finished_too_late(execution)
+            if failure is not None:
+                self._parts.note(failure, execution)
+            return None
+        if state is ExecutionState.FINISHED:
+            failure = self._doubts.ended(execution.attempt)
+        if state is ExecutionState.FINISHED and failure is None:
+            self._parts.executions.move(execution, state, "reported")
+            return self._first(self._life.task_finished(execution), self._life.tasks_changed())
+        if failure is None:
+            failure = TaskFailure(
+                kind="TaskEnded", message=f"{execution.vertex_name}: {state.value}, unasked"
+            )
+        self._parts.executions.move(execution, ExecutionState.FAILED, failure.message)
+        self._life.fail(failure, execution)
+        return None
+
+    def _on_progress(self, execution: Execution, state: ExecutionState) -> TaskFailure | None:
+        """INITIALIZING or RUNNING; a repeated or overtaken report changes nothing."""
+        now = _ORDER.get(execution.state)
+        if now is None or now >= _ORDER[state]:
+            return None
+        self._parts.executions.move(execution, state, "reported")
+        if state is not ExecutionState.RUNNING:
+            return None
+        self._parts.sources.ready(execution.attempt.subtask)
+        self._life.task_running(execution)
+        return self._life.tasks_changed()
+
+    def _on_end_of_data(self, report: EndOfDataReached) -> TaskFailure | None:
+        execution = self._parts.executions.find(report.attempt)
+        if execution is None or execution.end_of_data or not execution.is_deployed:
+            return None
+        execution.end_of_data = True
+        return self._coordinator.end_of_data() if self._parts.executions.all_end_of_data else None
+
+    def _on_inputs_read(self, report: StoredInputsRead) -> TaskFailure | None:
+        execution = self._parts.executions.find(report.attempt)
+        if execution is None or not execution.is_deployed:
+            return None
+        execution.inputs_read = True
+        return self._coordinator.obstacle_gone()
+
+    # --- what became of messages ------------------------------------------------------------------
+
+    def _on_delivered(self, event: Delivered) -> TaskFailure | None:
+        send = self._parts.outbox.settle(event)
+        match send.message if send is not None else None:
+            case TriggerCheckpoint():
+                return self._coordinator.trigger_settled(event.token, None)
+            case AssignSplits():
+                self._parts.sources.delivered(event.token)
+                return self._coordinator.splits_delivered()
+        return None
+
+    def _on_undelivered(self, event: Undelivered) -> TaskFailure | None:
+        send = self._parts.outbox.settle(event)
+        if send is None:
+            return None
+        match send.message:
+            case TriggerCheckpoint():
+                return self._coordinator.trigger_settled(event.token, event.reason, ended=event.refused)
+            case DeployTask(deployment=deployment):
+                self._on_lost_order(deployment.attempt, event, (ExecutionState.DEPLOYING,))
+            case AssignSplits(attempt=attempt):
+                execution = self._parts.executions.find(attempt)
+                if execution is not None and execution.state is ExecutionState.FINISHED:
+                    self._parts.sources.delivered(event.token)  # else no snapshot would ever begin
+                    return self._coordinator.splits_delivered()
+                self._on_lost_order(attempt, event, _ALIVE)
+            case CancelTask(attempt=attempt):
+                self._on_lost_cancel(attempt, event)
+            case CheckpointCompleted(attempt=attempt, checkpoint_id=checkpoint_id):
+                self._on_lost_completion(attempt, checkpoint_id, event)
+            case ReleasePartitions():
+                self._releases.undelivered(send, event)
+        return None
+
+    def _on_lost_order(
+        self, attempt: AttemptId, event: Undelivered, states: tuple[ExecutionState, ...]
+    ) -> None:
+        """Without it the task cannot go on. A refused deployment certainly does not run; what is refused
+        later is so because the task has ended there, and what it ended by is on its way."""
+        execution = self._parts.executions.find(attempt)
+        if execution is None or execution.state not in states:
+            return
+        text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
+        failure = TaskFailure(kind="Undelivered", message=text)
+        if event.refused and execution.state is ExecutionState.DEPLOYING:
+            self._parts.slots.distrust(attempt.subtask)
+            self._parts.executions.move(execution, ExecutionState.FAILED, event.reason)
+            self._life.fail(failure, execution)
+        else:
+            self._doubts.add(event.token, Doubt(attempt, failure, states, needed=states is _ALIVE))
+
+    def _on_lost_cancel(self, attempt: AttemptId, event: Undelivered) -> None:
+        """A worker that refuses does not have the task; one that is silent is asked again, a few times."""
+        execution = self._parts.executions.find(attempt)
+        if execution is None or execution.state is not ExecutionState.CANCELING:
+            return
+        if event.refused:
+            self._parts.executions.move(execution, ExecutionState.CANCELED, event.reason)
+        elif self._may_repeat(attempt, None):
+            self._parts.scheduler.send_cancel(execution)
+
+    def _on_lost_completion(
+        self, attempt: AttemptId, checkpoint_id: CheckpointId, event: Undelivered
+    ) -> None:
+        """A task may wait for this word to end, so it is said again; and then the task is given up."""
+        execution = self._parts.executions.find(attempt)
+        if execution is None or execution.state is not ExecutionState.RUNNING or event.refused:
+            return
+        if self._may_repeat(attempt, checkpoint_id):
+            self._coordinator.announce(execution, checkpoint_id)
+            return
+        text = f"{execution.vertex_name} #{attempt.index} could not be told of checkpoint {checkpoint_id}"
+        failure = TaskFailure(kind="Undelivered", message=f"{text}: {event.reason}")
+        self._doubts.add(event.token, Doubt(attempt, failure, (ExecutionState.RUNNING,)))
+
+    def _on_doubt_over(self, token: int) -> None:
+        if (failed := self._doubts.over(token, self._parts.executions)) is not None:
+            self._life.fail(*failed)
+
+    def _may_repeat(self, attempt: AttemptId, checkpoint_id: CheckpointId | None) -> bool:
+        key = (attempt, checkpoint_id)
+        self._tries[key] = self._tries.get(key, 1) + 1
+        return self._tries[key] <= SEND_TRIES
+
+    # --- small things -----------------------------------------------------------------------------
+
+    def _first(self, *failures: TaskFailure | None) -> TaskFailure | None:
+        return next((failure for failure in failures if failure is not None), None)
+
+    def _refuse_late(self, event: Event) -> list[Command]:
+        match event:
+            case SnapshotRequested(request=request) | RescaleRequested(request=request):
+                state = self._parts.log.state.value
+                return [AnswerRequest(request=request, error=f"the job has ended: {state}")]
+            case SlotsGranted():
+                return [ReleaseSlots()]
+            case _:
+                return []

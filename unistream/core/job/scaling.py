@@ -1,0 +1,120 @@
+"""How wide a job runs: the parallelism that is wanted, and what the slots that are there allow. Pure.
+
+Vertices that a forward edge joins, or that are co-located, always have the same parallelism.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from msgspec import structs
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import VertexId
+from unistream.base.limits import PARALLELISM_MAX
+from unistream.core.graph import check
+from unistream.core.resource import SlotKind, Unit, divide
+from unistream.model.graph import JobGraph, JobVertex, Ship
+
+
+def with_parallelism(graph: JobGraph, wanted: Mapping[VertexId, int]) -> JobGraph:
+    """`graph` with these vertices at another parallelism; vertices joined to them by forward edges follow.
+
+    Args:
+        graph: A checked one.
+        wanted: What somebody asks for; any number.
+
+    Raises:
+        ConfigError: an unknown vertex, a parallelism out of range, or two vertices that a forward edge (or a
+            co-location group) joins were given different ones; named.
+    """
+    names = {vertex.id: vertex.name for vertex in graph.vertices}
+    unknown = sorted(set(wanted) - set(names))
+    if unknown:
+        raise ConfigError(f"job {graph.name!r} has no vertex {unknown[0]!r}")
+    chosen: dict[VertexId, int] = {}
+    for component in _equal_parallelism(graph):
+        given = {vertex: wanted[vertex] for vertex in component if vertex in wanted}
+        if len(set(given.values())) > 1:
+            told = ", ".join(f"{names[vertex]!r}={width}" for vertex, width in given.items())
+            raise ConfigError(f"forward edges join {told}: they must have the same parallelism")
+        for vertex, width in given.items():
+            _check_width(graph.vertex(vertex), width, [graph.vertex(member) for member in component])
+            chosen |= dict.fromkeys(component, width)
+    scaled = _scaled(graph, chosen)
+    check(scaled)
+    return scaled
+
+
+def _check_width(vertex: JobVertex, width: int, joined: Sequence[JobVertex]) -> None:
+    """Says what may be given for a vertex of a job that runs; nothing else of it can be changed."""
+    narrowest = min((vertex, *joined), key=lambda member: member.max_parallelism)
+    most = min(narrowest.max_parallelism, PARALLELISM_MAX)
+    if width < 1:
+        raise ConfigError(
+            f"vertex {vertex.name!r}: parallelism {width} is less than 1; give a number from 1 to {most}"
+        )
+    if width > most:
+        whose = (
+            "" if narrowest is vertex else f" of {narrowest.name!r}, which always has the same parallelism"
+        )
+        limit = "the limit" if most < narrowest.max_parallelism else "max parallelism"
+        raise ConfigError(
+            f"vertex {vertex.name!r}: parallelism {width} is above {limit} {most}{whose}; give a number "
+            f"from 1 to {most}"
+        )
+
+
+def _scaled(graph: JobGraph, widths: Mapping[VertexId, int]) -> JobGraph:
+    vertices = tuple(
+        structs.replace(vertex, parallelism=widths.get(vertex.id, vertex.parallelism))
+        for vertex in graph.vertices
+    )
+    return structs.replace(graph, vertices=vertices)
+
+
+def _equal_parallelism(graph: JobGraph) -> list[tuple[VertexId, ...]]:
+    """Vertices that must be equally wide: joined by forward edges, or co-located."""
+    root = {vertex.id: vertex.id for vertex in graph.vertices}
+
+    def find(vertex: VertexId) -> VertexId:
+        while root[vertex] != vertex:
+            vertex = root[vertex]
+        return vertex
+
+    pairs = [(edge.source, edge.target) for edge in graph.edges if edge.ship is Ship.FORWARD]
+    pairs += [(group[0], other) for group in graph.colocations for other in group[1:]]
+    for first, second in pairs:
+        root[find(second)] = find(first)
+    components: dict[VertexId, list[VertexId]] = {}
+    for vertex in graph.vertices:
+        components.setdefault(find(vertex.id), []).append(vertex.id)
+    return [tuple(members) for members in components.values()]
+
+
+def slots_needed(graph: JobGraph) -> Counter[str]:
+    """Slots of each slot sharing group at the parallelism of `graph`."""
+    needed: Counter[str] = Counter()
+    for vertex in graph.vertices:
+        group = vertex.slot_sharing_group
+        needed[group] = max(needed[group], vertex.parallelism)
+    return needed
+
+
+def fit(graph: JobGraph, slots: Mapping[SlotKind, int]) -> JobGraph | None:
+    """The widest graph, up to `graph`, that runs in these slots; None: not even at 1."""
+    by_id = {vertex.id: vertex for vertex in graph.vertices}
+    components = [[by_id[member] for member in members] for members in _equal_parallelism(graph)]
+    units = [
+        Unit(frozenset(v.slot_sharing_group for v in members), min(v.parallelism for v in members))
+        for members in components
+    ]
+    widths = divide(units, slots)
+    if widths is None:
+        return None
+    fitted = _scaled(
+        graph, {v.id: width for members, width in zip(components, widths, strict=True) for v in members}
+    )
+    check(fitted)
+    return fitted

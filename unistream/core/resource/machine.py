@@ -1,0 +1,375 @@
+"""Slots of a cluster: who gets which, and how many workers there have to be. Pure; one for all jobs.
+
+A worker is *starting* from `StartWorker` until it registers, then *up* until it ends, falls silent or is idle
+for too long; its id is never used again. A worker that was up and is lost is replaced at once; one that never
+came up is tried again with growing pauses, so that a broken host is not hammered. Each event brings its own
+monotonic time; between two ticks time stands still.
+
+Requests are served oldest first; one that loses its lease with a worker keeps its age. A request that no
+free slot is big enough for holds no other one back. With a driver that is not active nothing is started or
+stopped here: workers register by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, assert_never
+
+from unistream.base.ids import AllocationId, JobId, TaskManagerId
+from unistream.core.contract import SlotLease, SlotRequest
+from unistream.core.resource.blocklist import Blocklist
+from unistream.core.resource.messages import (
+    AnnounceLoss,
+    GrantSlots,
+    JobResourceEvent,
+    ProbeWorker,
+    ResourceCommand,
+    ResourceEvent,
+    SlotsReturned,
+    SlotsUnfulfillable,
+    SlotsWanted,
+    StartWorker,
+    StopWorker,
+    Tick,
+    WorkerEnded,
+    WorkerHeartbeat,
+    WorkerProbed,
+    WorkerRegistered,
+    WorkerView,
+)
+from unistream.core.resource.slot_matching import (
+    FreeSlots,
+    certain_profile,
+    none_fits_text,
+    profile_for,
+    serves,
+    too_big_text,
+)
+from unistream.core.resource.slot_requests import OpenRequest, SlotRequests
+from unistream.core.resource.workers import ResourceRules, Worker
+from unistream.model.resources import ResourceProfile
+
+START_PAUSE_MS_MIN: Final = 500  # after the first start that failed
+START_PAUSE_MS_MAX: Final = 30_000
+
+
+class ResourceMachine:
+    """Events in, commands out.
+
+    Args:
+        slots_per_worker: Of workers that are started here.
+        heartbeat_timeout_ms: A worker that is silent for longer is given up.
+        idle_timeout_ms: A worker without a lease for longer is stopped.
+        start_timeout_ms: A worker that has not registered for longer is given up.
+        max_workers: Limit of workers, starting ones included; None = no limit.
+        new_id: Makes a new unique text that starts with the given prefix ("tm", "alloc").
+        rules: What the driver can do, probes, blocked hosts.
+    """
+
+    def __init__(
+        self,
+        *,
+        slots_per_worker: int,
+        heartbeat_timeout_ms: int,
+        idle_timeout_ms: int,
+        start_timeout_ms: int,
+        max_workers: int | None,
+        new_id: Callable[[str], str],
+        rules: ResourceRules | None = None,
+    ) -> None:
+        assert slots_per_worker >= 1, "a worker without slots is of no use"
+        self._slots_per_worker = slots_per_worker
+        self._heartbeat_timeout_ms = heartbeat_timeout_ms
+        self._idle_timeout_ms = idle_timeout_ms
+        self._start_timeout_ms = start_timeout_ms
+        self._max_workers = max_workers
+        self._new_id = new_id
+        self._rules = rules or ResourceRules()
+        self._blocklist = Blocklist(self._rules.block)
+        self._workers: dict[TaskManagerId, Worker] = {}
+        self._requests = SlotRequests()
+        self._now_ms: int = 0
+        self._began_ms: int | None = None  # None: no event has told the time yet
+        self._failed_starts = 0
+        self._no_start_before_ms = 0
+
+    def handle(self, event: ResourceEvent) -> list[ResourceCommand]:
+        """What has to be done because of `event`, in order."""
+        if not isinstance(event, JobResourceEvent):
+            self._advance_to(event.now_ms)
+        commands = list(self._react(event))
+        if isinstance(event, WorkerHeartbeat):
+            return commands  # nothing has become free
+        commands += self._grant()
+        commands += self._start_workers()
+        if not self._rules.active:
+            commands += self._refuse_what_none_can_serve()
+        return commands
+
+    def _react(self, event: ResourceEvent) -> Iterator[ResourceCommand]:
+        match event:
+            case SlotsWanted():
+                yield from self._want(event)
+            case SlotsReturned():
+                self._return(event)
+            case WorkerRegistered():
+                yield from self._register(event)
+            case WorkerHeartbeat() | WorkerProbed():
+                yield from self._hear(event)
+            case WorkerEnded(task_manager=task_manager, reason=reason, host=host):
+                yield from self._lose(task_manager, reason, host)
+            case Tick():
+                self._blocklist.expire(self._now_ms)
+                for worker in list(self._workers.values()):
+                    yield from self._look_at(worker)
+            case _:
+                assert_never(event)
+
+    def _hear(self, event: WorkerHeartbeat | WorkerProbed) -> Iterator[ResourceCommand]:
+        worker = self._workers.get(event.task_manager)
+        if worker is None:
+            return
+        if isinstance(event, WorkerHeartbeat):
+            worker.heard_ms = self._now_ms
+        else:
+            worker.probed(event, self._now_ms)
+            yield from self._look_at(worker)
+
+    def _advance_to(self, now_ms: int) -> None:
+        """Time never goes back; workers that were started before the first time was told start then."""
+        if self._began_ms is None:
+            self._began_ms = now_ms
+            for worker in self._workers.values():
+                worker.heard_ms = worker.idle_since_ms = now_ms
+            self._now_ms = now_ms
+        self._now_ms = max(self._now_ms, now_ms)
+
+    @property
+    def open_requests(self) -> int:
+        """Slots that are wanted and not there yet."""
+        return len(self._requests)
+
+    def view(self) -> tuple[WorkerView, ...]:
+        """All workers, starting ones too, in the order in which they came."""
+        shut = self._shut()
+        return tuple(
+            worker.view(self._blocklist.left_ms(worker.host, self._now_ms) if worker.host in shut else 0)
+            for worker in self._workers.values()
+        )
+
+    # --- jobs ---------------------------------------------------------------------------------------
+
+    def _want(self, event: SlotsWanted) -> Iterator[ResourceCommand]:
+        """New requests wait; for those that have a lease already it is told again."""
+        held = {request: lease for w in self._workers.values() for request, lease in w.leases.items()}
+        again, too_big = [], []
+        for wanted in event.requests:
+            request = (event.job, wanted.key)
+            if request in held:
+                again.append(held[request])
+            elif self._rules.active and not self._can_be_started(wanted.profile):
+                too_big.append(wanted)
+                self._requests.forget((request,))
+            else:
+                self._requests.open(request, wanted)
+        if again:
+            yield GrantSlots(job=event.job, leases=tuple(again))
+        if too_big:
+            reason = too_big_text(too_big, self._rules.largest)
+            yield SlotsUnfulfillable(job=event.job, requests=tuple(too_big), reason=reason, permanent=True)
+
+    def _return(self, event: SlotsReturned) -> None:
+        job = event.job
+        gone = {(job, key) for key in event.requests} if event.requests else self._requests.of(job)
+        self._requests.forget(gone)
+        for worker in self._workers.values():
+            held = [request for request in worker.leases if request in gone]
+            if held:
+                worker.drop(held, self._now_ms)
+
+    # --- workers ------------------------------------------------------------------------------------
+
+    def _register(self, event: WorkerRegistered) -> Iterator[ResourceCommand]:
+        """Of a worker that was started and is still wanted, or any if they come by themselves."""
+        worker = self._workers.get(event.task_manager)
+        if worker is None:
+            if self._rules.active:
+                return
+            worker = Worker(event.task_manager, event.slots, self._now_ms, self._now_ms)
+            self._workers[worker.id] = worker
+        worker.heard_ms = self._now_ms
+        if worker.is_up:
+            return
+        worker.slots, worker.host = event.slots, event.host
+        if not self._rules.active:  # else it has what its host was told
+            worker.profile = event.profile
+        if self._rules.active and worker.host in self._shut():
+            yield from self._give_up(worker, f"it came up on {worker.host}, which is blocked")
+            return
+        worker.came_up(event.address, self._now_ms)
+        self._failed_starts = 0
+        self._no_start_before_ms = 0
+
+    def _lose(self, task_manager: TaskManagerId, reason: str, host: str = "") -> Iterator[ResourceCommand]:
+        """`host`: where it was, if it has not told that itself."""
+        worker = self._workers.pop(task_manager, None)
+        if worker is None:
+            return
+        host = worker.host or host
+        others = (w for w in self._workers.values() if w.is_up and w.host != host)
+        blocked = self._blocklist.hosts(self._now_ms)
+        alternative = any(other.host not in blocked for other in others)
+        is_new_block = self._blocklist.failed(host, self._now_ms, alternative=alternative)
+        if is_new_block:
+            self._failed_starts = self._no_start_before_ms = 0  # what stood in the way is avoided from now on
+        elif not worker.is_up:
+            pause_ms = min(START_PAUSE_MS_MIN * 2**self._failed_starts, START_PAUSE_MS_MAX)
+            self._failed_starts = min(self._failed_starts + 1, 16)
+            self._no_start_before_ms = self._now_ms + pause_ms
+        jobs = worker.jobs if worker.is_up else self._requests.jobs  # those had waited for it
+        yield AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs)
+
+    def _look_at(self, worker: Worker) -> Iterator[ResourceCommand]:
+        """Is it alive, is it needed, is it time to ask it?"""
+        why = worker.reason_to_give_up(
+            self._rules,
+            now_ms=self._now_ms,
+            start_timeout_ms=self._start_timeout_ms,
+            heartbeat_timeout_ms=self._heartbeat_timeout_ms,
+        )
+        if why is not None:
+            yield from self._give_up(worker, why)
+        elif self._is_idle(worker):
+            yield self._stop(
+                worker, f"idle for {self._idle_timeout_ms} ms (resourcemanager.taskmanager-timeout)"
+            )
+        elif self._is_probe_due(worker):
+            worker.is_probed, worker.probed_ms = True, self._now_ms
+            yield ProbeWorker(worker.id)
+
+    def _give_up(self, worker: Worker, reason: str) -> Iterator[ResourceCommand]:
+        yield from self._lose(worker.id, reason)
+        yield StopWorker(task_manager=worker.id, reason=reason)
+
+    def _stop(self, worker: Worker, reason: str) -> StopWorker:
+        del self._workers[worker.id]
+        return StopWorker(task_manager=worker.id, reason=reason)
+
+    def _is_idle(self, worker: Worker) -> bool:
+        idle_ms = self._now_ms - worker.idle_since_ms
+        return self._rules.active and worker.is_unused and idle_ms > self._idle_timeout_ms
+
+    def _is_probe_due(self, worker: Worker) -> bool:
+        interval_ms = self._rules.probe_interval_ms
+        if not interval_ms or not worker.is_up or worker.is_probed:
+            return False
+        return self._now_ms - worker.probed_ms >= interval_ms
+
+    def _shut(self) -> frozenset[str]:
+        """Hosts whose slots are not given out."""
+        return self._blocklist.shut(self._now_ms, (w.host for w in self._workers.values() if w.is_up))
+
+    # --- slots --------------------------------------------------------------------------------------
+
+    def _grant(self) -> Iterator[ResourceCommand]:
+        """Free slots to open requests, oldest first; one command for each job."""
+        if not self._requests:
+            return
+        free: FreeSlots[Worker] = FreeSlots(strict=self._rules.active)
+        shut = self._shut()
+        for worker in self._workers.values():
+            if worker.is_up and worker.host not in shut:
+                free.add(worker.profile, worker, worker.free)
+        granted: dict[JobId, list[SlotLease]] = {}
+        for wanted in self._requests:
+            slot = free.take(wanted.request.profile)
+            if slot is not None:
+                granted.setdefault(wanted.job, []).append(self._lease(wanted, slot))
+        for job, leases in granted.items():
+            yield GrantSlots(job=job, leases=tuple(leases))
+
+    def _lease(self, wanted: OpenRequest, worker: Worker) -> SlotLease:
+        assert worker.address is not None, "only workers that are up give slots"
+        lease = SlotLease(
+            request=wanted.request.key,
+            allocation=AllocationId(self._new_id("alloc")),
+            task_manager=worker.id,
+            address=worker.address,
+            profile=certain_profile(worker.profile, wanted.request.profile),
+            strict=self._rules.active,
+        )
+        worker.leases[wanted.id] = lease
+        self._requests.served(wanted.id)
+        return lease
+
+    def _can_be_started(self, wanted: ResourceProfile) -> bool:
+        return serves(self._rules.slot, wanted, strict=True) or wanted.fits_in(self._rules.largest)
+
+    def _start_workers(self) -> Iterator[ResourceCommand]:
+        """As many as the open requests need beyond those that are starting (no free slot fits by now).
+        When there may be no more, workers that are of no use to anybody make room."""
+        if not self._rules.active or not self._requests or self._now_ms < self._no_start_before_ms:
+            return
+        coming: FreeSlots[TaskManagerId] = FreeSlots(strict=True)
+        for worker in self._workers.values():
+            if not worker.is_up:
+                coming.add(worker.profile, worker.id, worker.slots)
+        unused = iter([worker for worker in self._workers.values() if worker.is_unused])
+        for wanted in self._requests:
+            if coming.take(wanted.request.profile) is not None:
+                continue
+            if self._max_workers is not None and len(self._workers) >= self._max_workers:
+                in_the_way = next(unused, None)
+                if in_the_way is None:
+                    continue  # a later request may still be served by a worker that is coming
+                yield self._stop(in_the_way, "its place is needed for a worker that fits what is asked for")
+            started = self._start_for(wanted.request)
+            coming.add(started.profile, started.task_manager, started.slots - 1)
+            yield started
+
+    def _start_for(self, request: SlotRequest) -> StartWorker:
+        """A usual worker if its slots are enough, else one with a single slot of what is asked for."""
+        usual = serves(self._rules.slot, request.profile, strict=True)
+        worker = Worker(
+            id=TaskManagerId(self._new_id("tm")),
+            slots=self._slots_per_worker if usual else 1,
+            profile=self._rules.slot if usual else profile_for(request.profile, self._rules.slot),
+            heard_ms=self._now_ms,
+            idle_since_ms=self._now_ms,
+        )
+        self._workers[worker.id] = worker
+        return StartWorker(
+            task_manager=worker.id,
+            slots=worker.slots,
+            profile=worker.profile,
+            avoid=tuple(sorted(self._shut())),
+        )
+
+    def _refuse_what_none_can_serve(self) -> Iterator[ResourceCommand]:
+        """Passive, once the cluster had time to come together: requests that are too big for every
+        worker. Without any worker the requests wait on: the first one may be on its way."""
+        if self._began_ms is None or self._now_ms - self._began_ms < self._rules.startup_ms:
+            return
+        offers = [worker.profile for worker in self._workers.values()]
+        kinds = set(offers)
+        if not kinds:
+            return
+        refused = self._requests.take(
+            lambda wanted: not any(serves(offer, wanted.request.profile, strict=False) for offer in kinds)
+        )
+        for job, requests in refused.items():
+            reason = none_fits_text(requests, offers)
+            yield SlotsUnfulfillable(job=job, requests=tuple(requests), reason=reason, permanent=False)
+
+    def validate(self) -> None:
+        """I14: a lease is on a worker that is up, each slot has one, and nothing is both open and leased."""
+        allocations: set[AllocationId] = set()
+        for worker in self._workers.values():
+            assert worker.free >= 0, f"{worker.id} has {len(worker.leases)} leases on {worker.slots} slots"
+            assert worker.is_up or not worker.leases, f"{worker.id} has leases but is not up"
+            for request, lease in worker.leases.items():
+                assert lease.task_manager == worker.id, f"{lease} is booked on {worker.id}"
+                assert lease.allocation not in allocations, f"{lease.allocation} was given out twice"
+                assert request not in self._requests, f"{request} is open and leased"
+                assert self._requests.is_known(request), f"{request} is leased but was never asked for"
+                allocations.add(lease.allocation)

@@ -1,0 +1,141 @@
+"""Which slots a request may have, what worker to start for it, and how that is said to people. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Generic, TypeVar
+
+from unistream.core.contract import SlotRequest
+from unistream.model.resources import ResourceProfile
+
+SLOT_MEMORY_MB_MIN: Final = 128  # of a worker that is made to measure: its network memory alone is 64 MiB
+
+S = TypeVar("S")
+
+
+def serves(slot: ResourceProfile, wanted: ResourceProfile, *, strict: bool) -> bool:
+    """A slot of profile `slot` is enough for `wanted`; one that is not told is served by any.
+
+    `strict`: what is wanted must be told by the slot. Without it a part that the slot does not tell is no
+    limit: somebody who starts workers by hand need not say what they have.
+    """
+    if not wanted.fits_in(slot):
+        return False
+    told = (slot.cpu_cores or not wanted.cpu_cores) and (slot.memory_mb or not wanted.memory_mb)
+    return not strict or bool(told)
+
+
+def profile_for(wanted: ResourceProfile, default: ResourceProfile) -> ResourceProfile:
+    """Of the slot of a worker that is started for `wanted`: at least the default in every part."""
+    memory_mb = max(wanted.memory_mb, default.memory_mb)
+    return ResourceProfile(
+        cpu_cores=max(wanted.cpu_cores, default.cpu_cores),
+        memory_mb=max(memory_mb, SLOT_MEMORY_MB_MIN) if memory_mb else 0,
+    )
+
+
+def certain_profile(slot: ResourceProfile, served: ResourceProfile) -> ResourceProfile:
+    """What a slot has that was found to serve `served`: what it tells, and at least what was asked for."""
+    return ResourceProfile(
+        cpu_cores=max(slot.cpu_cores, served.cpu_cores), memory_mb=max(slot.memory_mb, served.memory_mb)
+    )
+
+
+class FreeSlots(Generic[S]):
+    """Slots to be given away, each at most once. The smallest that is enough goes first, so that the
+    big ones stay for those who need them; among equal ones the first added."""
+
+    def __init__(self, *, strict: bool) -> None:
+        self._strict = strict
+        self._slots: defaultdict[ResourceProfile, deque[S]] = defaultdict(deque)
+        self._sorted: list[ResourceProfile] = []
+
+    def add(self, profile: ResourceProfile, slot: S, count: int = 1) -> None:
+        if count > 0:
+            if profile not in self._slots:
+                self._sorted = sorted([*self._sorted, profile], key=size_of)
+            self._slots[profile].extend([slot] * count)
+
+    def take(self, wanted: ResourceProfile) -> S | None:
+        """None: there is no slot that is enough."""
+        for profile in self._sorted:
+            slots = self._slots[profile]
+            if slots and serves(profile, wanted, strict=self._strict):
+                return slots.popleft()
+        return None
+
+
+def size_of(profile: ResourceProfile) -> tuple[float, float]:
+    """Smallest first; what is not told could be anything, and comes last."""
+    return (profile.memory_mb or math.inf, profile.cpu_cores or math.inf)
+
+
+# --- texts ----------------------------------------------------------------------------------------
+
+
+def describe(profile: ResourceProfile) -> str:
+    """In words.
+
+    >>> describe(ResourceProfile(cpu_cores=2, memory_mb=512))
+    '2 cpu cores and 512 MiB of memory'
+    """
+    parts = []
+    if profile.cpu_cores:
+        parts.append(f"{profile.cpu_cores:g} cpu core{'' if profile.cpu_cores == 1 else 's'}")
+    if profile.memory_mb:
+        parts.append(f"{profile.memory_mb} MiB of memory")
+    return " and ".join(parts) or "no profile"
+
+
+def describe_requests(requests: Iterable[SlotRequest]) -> str:
+    """How many of which group and profile, e.g. ``2 slots of slot sharing group 'big' with 512 MiB of
+    memory each, 1 slot of slot sharing group 'default'``."""
+    counted = Counter((request.group, request.profile) for request in requests)
+    return ", ".join(_described(count, group, profile) for (group, profile), count in counted.items())
+
+
+def _described(count: int, group: str, profile: ResourceProfile) -> str:
+    text = f"{count} slot{'' if count == 1 else 's'} of slot sharing group {group!r}"
+    if profile.is_unknown:
+        return text
+    return f"{text} with {describe(profile)}{'' if count == 1 else ' each'}"
+
+
+def missing_slots_text(
+    missing: Sequence[SlotRequest], wanted: int, timeout_ms: int, not_started: str = ""
+) -> str:
+    """What to say when `slot.request.timeout` is over: how many slots of `wanted` are missing, of which
+    profile, and what to do. `not_started`: why a worker that was to bring some did not come up."""
+    said = (
+        f"{len(missing)} of {wanted} slots are missing after {timeout_ms} ms (slot.request.timeout): "
+        f"{describe_requests(missing)}; "
+    )
+    if not_started:
+        return f"{said}a worker was started for them and did not come up: {not_started}"
+    return (
+        f"{said}start more workers, give them more slots (taskmanager.numberOfTaskSlots) or lower the "
+        "parallelism"
+    )
+
+
+def too_big_text(requests: Iterable[SlotRequest], largest: ResourceProfile) -> str:
+    """No worker that can be started is big enough."""
+    return (
+        f"no worker can serve {describe_requests(requests)}: a worker here can have at most "
+        f"{describe(largest)}; lower the resources of that slot sharing group"
+    )
+
+
+def none_fits_text(requests: Iterable[SlotRequest], offers: Iterable[ResourceProfile]) -> str:
+    """No worker that has joined is big enough. `offers`: a slot of each worker."""
+    counted = Counter(offers)
+    there = ", ".join(
+        f"{describe(profile)} ({count} worker{'' if count == 1 else 's'})"
+        for profile, count in counted.items()
+    )
+    return (
+        f"no registered worker can serve {describe_requests(requests)}: their slots have {there}; start a "
+        "bigger worker or lower the resources of that slot sharing group"
+    )

@@ -1,0 +1,254 @@
+"""Slots that one job asks for and holds. Pure; one `SlotPool` per job.
+
+Slot sharing: slice i of a group holds subtask i of every vertex of the group, so a job needs, for each group,
+at most as many slots as its widest vertex has subtasks. Slices are asked for when a region is scheduled. Each
+request has an id of its own that is never used again, so that a late or repeated grant cannot be mistaken for
+another. A lease whose slice has nothing to run any more goes to a slice that still waits for one and that its
+slot is big enough for, or back to the cluster when it was idle for `slot.idle.timeout`.
+
+An adaptive job runs in the slots that come, whichever they are: before it starts it deals out all its leases
+anew, also to other groups, wherever a slot is big enough (`supply`, `deal`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
+from unistream.core.contract import SlotLease, SlotRequest
+from unistream.core.resource.slot_deal import Slice, dealt
+from unistream.core.resource.slot_division import SlotKind
+from unistream.core.resource.slot_matching import serves, size_of
+from unistream.model.graph import JobGraph
+from unistream.model.plan import Place
+from unistream.model.resources import ANY_PROFILE, ResourceProfile
+
+
+class SlotPool:
+    """The requests that are open and the leases that are held, by slice."""
+
+    def __init__(self, graph: JobGraph, idle_timeout_ms: int) -> None:
+        self._idle_timeout_ms = idle_timeout_ms
+        self._profiles = graph.profiles
+        self._groups = {vertex.id: vertex.slot_sharing_group for vertex in graph.vertices}
+        self._asked: dict[Slice, int] = {}  # how often
+        self._open: dict[Slice, SlotRequest] = {}
+        self._leases: dict[Slice, SlotLease] = {}
+        self._lost: dict[Slice, str] = {}  # the request whose lease was lost with its worker
+        self._idle_since_ms: dict[Slice, int] = {}
+        self._distrusted: set[AllocationId] = set()
+        self._served: dict[tuple[ResourceProfile, bool], frozenset[str]] = {}  # groups a slot is enough for
+
+    def slice_of(self, subtask: SubtaskId) -> Slice:
+        return (self._groups[subtask.vertex], subtask.index)
+
+    def require(self, subtasks: Iterable[SubtaskId]) -> tuple[SlotRequest, ...]:
+        """Requests for the slices of `subtasks` that have neither a lease nor an open request."""
+        requests = []
+        for piece in dict.fromkeys(self.slice_of(subtask) for subtask in subtasks):
+            if piece not in self._leases and piece not in self._open:
+                request = replace(self._request(piece), replaces=self._lost.pop(piece, ""))
+                self._open[piece] = request
+                requests.append(request)
+        return tuple(requests)
+
+    def _request(self, piece: Slice) -> SlotRequest:
+        self._asked[piece] = self._asked.get(piece, 0) + 1
+        return self.describe(piece)
+
+    def describe(self, piece: Slice) -> SlotRequest:
+        """The last request for that slice."""
+        group, index = piece
+        count = self._asked.get(piece, 1)
+        return SlotRequest(
+            key=f"{group}/{index}" if count == 1 else f"{group}/{index}:{count}",
+            group=group,
+            profile=self._profiles.get(group, ANY_PROFILE),
+        )
+
+    def refused(self, requests: tuple[str, ...]) -> frozenset[Slice]:
+        """These are not open any more; returns their slices."""
+        pieces = frozenset(piece for piece, request in self._open.items() if request.key in requests)
+        for piece in pieces:
+            del self._open[piece]
+        return pieces
+
+    def missing(self, subtasks: Iterable[SubtaskId]) -> tuple[Slice, ...]:
+        """Slices of `subtasks` without a lease, in their order."""
+        pieces = dict.fromkeys(self.slice_of(subtask) for subtask in subtasks)
+        return tuple(piece for piece in pieces if piece not in self._leases)
+
+    def withdraw(self, subtasks: Iterable[SubtaskId]) -> tuple[str, ...]:
+        """Only `subtasks` will need slots: requests that are open for others and not needed any more."""
+        needed = {self.slice_of(subtask) for subtask in subtasks}
+        unneeded = {piece: request for piece, request in self._open.items() if piece not in needed}
+        for piece in unneeded:
+            del self._open[piece]
+        return tuple(request.key for request in unneeded.values())
+
+    @property
+    def open(self) -> tuple[SlotRequest, ...]:
+        """What was asked for and did not come yet."""
+        return tuple(self._open.values())
+
+    def supply(self) -> Counter[SlotKind]:
+        """The leases, by the groups that may have them."""
+        return Counter(self._kind(piece, lease) for piece, lease in self._leases.items())
+
+    def _kind(self, piece: Slice, lease: SlotLease) -> SlotKind:
+        key = (lease.profile, lease.strict)
+        served = self._served.get(key)
+        if served is None:
+            served = self._served[key] = frozenset(
+                group for group in self._groups.values() if self._is_enough(lease, group)
+            )
+        return SlotKind(piece[0], served | {piece[0]})
+
+    def _is_enough(self, lease: SlotLease, group: str) -> bool:
+        return serves(lease.profile, self._profiles.get(group, ANY_PROFILE), strict=lease.strict)
+
+    def deal(self, shares: Mapping[str, int]) -> tuple[str, ...]:
+        """Gives the first slices of every group a lease, so many as its share, wherever the leases were; only
+        while nothing runs, and only shares that `supply` allows.
+
+        Returns:
+            Requests that are not needed any more; others may be needed instead (see `require`).
+        """
+        kinds = {piece: self._kind(piece, lease) for piece, lease in self._leases.items()}
+        places = dealt(kinds, shares)
+        bare = [piece for piece in self._leases if piece not in places]
+        self._leases = {piece: self._leases[source] for piece, source in places.items()}
+        cancelled = []
+        for piece in [piece for piece in self._open if piece in self._leases]:
+            request = self._open.pop(piece)
+            alike = (p for p in bare if self._profiles.get(p[0], ANY_PROFILE) == request.profile)
+            other = next(alike, None)
+            if other is None:
+                cancelled.append(request.key)
+            else:
+                bare.remove(other)
+                self._open[other] = request
+        return tuple(cancelled)
+
+    @property
+    def leases(self) -> tuple[SlotLease, ...]:
+        return tuple(self._leases.values())
+
+    def grant(self, leases: Iterable[SlotLease]) -> tuple[str, ...]:
+        """Takes over leases of open requests; returns the requests whose lease is not (or no more) wanted."""
+        wanted = {request.key: piece for piece, request in self._open.items()}
+        held = {lease.request: lease for lease in self._leases.values()}
+        unwanted = []
+        for lease in leases:
+            piece = wanted.get(lease.request)
+            if piece is not None:
+                self._leases[piece] = lease
+                del self._open[piece], wanted[lease.request]
+                held[lease.request] = lease
+            elif held.get(lease.request) != lease:
+                unwanted.append(lease.request)
+        return tuple(unwanted)
+
+    def distrust(self, subtask: SubtaskId) -> None:
+        """Its worker refused a deployment: it may know nothing of the lease any more."""
+        lease = self._leases.get(self.slice_of(subtask))
+        if lease is not None:
+            self._distrusted.add(lease.allocation)
+
+    def drop_distrusted(self, busy: frozenset[Slice]) -> tuple[str, ...]:
+        """Gives up leases that may be void, unless something runs there; returns their requests."""
+        void = sorted(piece for piece, lease in self._leases.items() if lease.allocation in self._distrusted)
+        self._distrusted = {self._leases[piece].allocation for piece in void if piece in busy}
+        return tuple(self._leases.pop(piece).request for piece in void if piece not in busy)
+
+    def lost(self, task_manager: TaskManagerId) -> None:
+        """All leases of that worker are void."""
+        lost = {p: lease for p, lease in self._leases.items() if lease.task_manager == task_manager}
+        self._lost |= {piece: lease.request for piece, lease in lost.items()}
+        self._leases = {p: lease for p, lease in self._leases.items() if p not in lost}
+
+    def is_on(self, task_manager: TaskManagerId) -> bool:
+        """It has a lease there."""
+        return any(lease.task_manager == task_manager for lease in self._leases.values())
+
+    def slices_on(self, task_managers: frozenset[TaskManagerId]) -> frozenset[Slice]:
+        """Slices whose lease is there."""
+        return frozenset(p for p, lease in self._leases.items() if lease.task_manager in task_managers)
+
+    def share(self, busy: frozenset[Slice]) -> tuple[str, ...]:
+        """Gives leases of slices that are not `busy` to slices that wait for a slot of at most that size.
+
+        Returns:
+            Requests that are not needed any more.
+        """
+        spare = [piece for piece in self._leases if piece not in busy]
+        cancelled = []
+        for piece, source in self._passed_on(spare, self._open):
+            self._leases[piece] = self._leases.pop(source)
+            cancelled.append(self._open.pop(piece).key)
+        return tuple(cancelled)
+
+    def can_pass_on(self, ending: Iterable[Slice], missing: Sequence[Slice]) -> bool:
+        """When all that runs in the slices `ending` has ended, their leases are enough for all `missing`."""
+        leased = [piece for piece in ending if piece in self._leases]
+        return len(self._passed_on(leased, missing)) == len(missing)
+
+    def _passed_on(self, sources: Iterable[Slice], waiting: Iterable[Slice]) -> list[tuple[Slice, Slice]]:
+        """Who can have whose lease: the smallest that is enough, each at most once."""
+        left = sorted(sources, key=lambda piece: size_of(self._leases[piece].profile))
+        found = []
+        for piece in waiting:
+            source = next((s for s in left if self._is_enough(self._leases[s], piece[0])), None)
+            if source is not None:
+                left.remove(source)
+                found.append((piece, source))
+        return found
+
+    def give_up(self, pieces: Iterable[Slice]) -> tuple[str, ...]:
+        """The leases of these slices go back to the cluster; returns their requests."""
+        return tuple(self._leases.pop(piece).request for piece in pieces if piece in self._leases)
+
+    def release_idle(self, busy: frozenset[Slice], now_ms: int) -> tuple[tuple[str, ...], int | None]:
+        """Gives back leases that were idle for the whole timeout.
+
+        Returns:
+            Their requests, and in how many ms to look again (None: nothing is idle).
+        """
+        idle = [piece for piece in self._leases if piece not in busy]
+        self._idle_since_ms = {piece: self._idle_since_ms.get(piece, now_ms) for piece in idle}
+        due = [p for p in idle if now_ms - self._idle_since_ms[p] >= self._idle_timeout_ms]
+        released = tuple(self._leases.pop(piece).request for piece in due)
+        for piece in due:
+            del self._idle_since_ms[piece]
+        if not self._idle_since_ms:
+            return released, None
+        return released, min(self._idle_since_ms.values()) + self._idle_timeout_ms - now_ms
+
+    def used(self, subtasks: Iterable[SubtaskId]) -> None:
+        """Their slots have something to do: they are not idle until that has ended."""
+        for subtask in subtasks:
+            self._idle_since_ms.pop(self.slice_of(subtask), None)
+
+    def place(self, subtask: SubtaskId) -> Place:
+        """Where `subtask` is to run; call only when nothing is missing for it."""
+        lease = self._leases[self.slice_of(subtask)]
+        return Place(lease.task_manager, lease.address)
+
+    def holds(self, subtask: SubtaskId, place: Place | None) -> bool:
+        """The job has the lease of `subtask`, and `place` is where that is."""
+        lease = self._leases.get(self.slice_of(subtask))
+        if lease is None or place is None:
+            return False
+        return lease.task_manager == place.task_manager and lease.address == place.address
+
+    def allocation(self, subtask: SubtaskId) -> AllocationId:
+        """The lease that it runs in; call only when nothing is missing for it."""
+        return self._leases[self.slice_of(subtask)].allocation
+
+    def validate(self) -> None:
+        """I14: a lease is held once, and nothing is both leased and open."""
+        allocations = [lease.allocation for lease in self._leases.values()]
+        assert len(allocations) == len(set(allocations)), "a slot was leased twice"
+        assert not self._leases.keys() & self._open.keys(), "a slice is leased and asked for"

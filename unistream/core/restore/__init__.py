@@ -1,0 +1,34 @@
+"""Which part of which snapshot each new subtask reads. Pure.
+
+Decides: who gets which key groups, lists and rows in flight after a change of parallelism or pipeline
+(`state_assignment`, `in_flight`), and what becomes of each state of a savepoint in a changed pipeline
+(`state_plan`). May import: `core.graph`. Start with `state_assignment`.
+"""
+
+from __future__ import annotations
+
+from unistream.core.restore.in_flight import may_overtake, with_in_flight
+from unistream.core.restore.state_assignment import assign_state, assigner_states
+from unistream.core.restore.state_plan import (
+    DeclaredList,
+    DeclaredState,
+    Fate,
+    RestorePlan,
+    StoredState,
+    key_columns,
+    plan_restore,
+)
+
+__all__ = [
+    "DeclaredList",
+    "DeclaredState",
+    "Fate",
+    "RestorePlan",
+    "StoredState",
+    "assign_state",
+    "assigner_states",
+    "key_columns",
+    "may_overtake",
+    "plan_restore",
+    "with_in_flight",
+]

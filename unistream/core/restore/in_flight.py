@@ -1,0 +1,248 @@
+"""Rows in flight of an unaligned checkpoint, dealt out to the subtasks that start from it. Pure.
+
+Rows are restored at the consumer, whichever side had stored them: first what it had been restored with
+before, then what had waited at inputs, then what had waited at outputs. All of it is processed before
+anything new, so that the order within a channel, and for a key, stays.
+
+Where the parallelism of the consumer has changed, what was on its way to an old subtask goes to
+(FLINK-17979):
+
+    hash        all new subtasks that own a part of its key groups; each takes the rows of its own
+    rebalance   one new subtask, in turn
+    global      the first
+    others      nobody: forward, rescale and broadcast bind rows to a subtask, so this is refused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from msgspec import structs
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import EdgeId, OperatorUid, SubtaskId
+from unistream.base.limits import KEY_GROUPS_MAX
+from unistream.model.file_ref import FileRef
+from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
+from unistream.model.in_flight import InFlightHandle, InFlightRun, InFlightShare, KeyFilter
+from unistream.model.key_groups import key_group_range, subtask_of_key_group
+from unistream.model.snapshot import Manifest, TaskRestore, VertexSnapshot
+
+
+class Redistribution(Enum):
+    """Which old subtasks' rows a new one reads (Flink's `SubtaskStateMapper`)."""
+
+    RANGE = "RANGE"  # those that share key groups with it
+    ROUND_ROBIN = "ROUND_ROBIN"  # every n-th
+    FULL = "FULL"  # all of them
+    FIRST = "FIRST"  # the first new one: all of them
+    ARBITRARY = "ARBITRARY"  # whoever; in turn
+    UNSUPPORTED = "UNSUPPORTED"
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Several new subtasks read the same old one's rows, and each must leave out the others'."""
+        return self in (Redistribution.RANGE, Redistribution.FULL)
+
+    def old_subtasks(self, index: int, *, old: int, new: int) -> tuple[int, ...]:
+        """Old subtasks (of `old`) whose rows new subtask `index` (of `new`) reads, ascending.
+
+        Raises:
+            ConfigError: rows of this kind stay where they were.
+
+        >>> [Redistribution.RANGE.old_subtasks(i, old=2, new=3) for i in range(3)]
+        [(0,), (0, 1), (1,)]
+        """
+        match self:
+            case Redistribution.RANGE:
+                # over all possible key groups: at most a neighbour too many, whose rows are filtered
+                first, last = key_group_range(KEY_GROUPS_MAX, new, index)
+                return tuple(
+                    range(
+                        subtask_of_key_group(KEY_GROUPS_MAX, old, first),
+                        subtask_of_key_group(KEY_GROUPS_MAX, old, last) + 1,
+                    )
+                )
+            case Redistribution.ROUND_ROBIN | Redistribution.ARBITRARY:
+                return tuple(range(index, old, new))
+            case Redistribution.FULL:
+                return tuple(range(old))
+            case Redistribution.FIRST:
+                return tuple(range(old)) if index == 0 else ()
+            case Redistribution.UNSUPPORTED:
+                raise ConfigError("rows of this kind of edge cannot be dealt out to another parallelism")
+
+
+OF_PRODUCERS: Final = Redistribution.ARBITRARY
+"""It does not matter which producer had sent a row."""
+
+_OF_CONSUMERS: Final[Mapping[Ship, Redistribution]] = {
+    Ship.HASH: Redistribution.RANGE,
+    Ship.REBALANCE: Redistribution.ROUND_ROBIN,
+    Ship.GLOBAL: Redistribution.FIRST,
+    Ship.BROADCAST: Redistribution.UNSUPPORTED,
+    Ship.FORWARD: Redistribution.UNSUPPORTED,
+    Ship.RESCALE: Redistribution.UNSUPPORTED,
+}
+
+
+def redistribution(ship: Ship) -> Redistribution:
+    """How rows on their way along such an edge reach the consumers of another parallelism."""
+    return _OF_CONSUMERS[ship]
+
+
+def may_overtake(ship: Ship) -> bool:
+    """A barrier may overtake rows of such an edge: they could be restored at any parallelism."""
+    return redistribution(ship) is not Redistribution.UNSUPPORTED
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """One stored run. `age`: 0 restored, 1 inputs, 2 outputs."""
+
+    age: int
+    file: FileRef
+    run: InFlightRun
+
+
+def with_in_flight(
+    restores: Mapping[SubtaskId, TaskRestore],
+    manifest: Manifest,
+    directory: str,
+    graph: JobGraph,
+    *,
+    allow_non_restored: bool,
+) -> dict[SubtaskId, TaskRestore]:
+    """`restores` (of `core.state_assignment`) with the rows in flight that each subtask begins with.
+
+    Raises:
+        ConfigError: an edge that had rows is gone (unless those may be dropped), sends by another key, or
+            binds them to subtasks whose number has changed.
+    """
+    result = dict(restores)
+    stored = _by_edge(manifest)
+    if not stored:
+        return result
+    edges = {edge.id: edge for edge in graph.edges}
+    old = {uid: vertex for vertex in manifest.vertices for uid in vertex.operators}
+    for edge_id, runs in stored.items():
+        edge = edges.get(edge_id)
+        if edge is None:
+            if allow_non_restored:
+                continue
+            raise ConfigError(
+                f"{directory} is an unaligned checkpoint with rows on their way along edge {edge_id!r}, "
+                "which the job does not have: start from a savepoint, which never has such rows, or allow "
+                "non-restored state, which drops them"
+            )
+        source, target = graph.vertex(edge.source), graph.vertex(edge.target)
+        _check_keys(
+            edge, manifest.in_flight_keys.get(edge_id), f"{source.name!r} -> {target.name!r}", directory
+        )
+        change = _Change.of(edge, source, target, _known(source, old), _known(target, old))
+        for index in range(target.parallelism):
+            shares = tuple(change.shares(index, runs, directory))
+            subtask = SubtaskId(target.id, index)
+            if shares and subtask in result:
+                restore = result[subtask]
+                result[subtask] = structs.replace(restore, in_flight=restore.in_flight + shares)
+    return result
+
+
+def _check_keys(edge: JobEdge, sent_by: tuple[str, ...] | None, name: str, directory: str) -> None:
+    """Rows wait where their key groups were; the state of another key would be elsewhere."""
+    if sent_by is None or edge.ship is not Ship.HASH or edge.key_columns == sent_by:
+        return
+    was = f"by key ({', '.join(sent_by)})" if sent_by else "not by key"
+    raise ConfigError(
+        f"{directory} is an unaligned checkpoint with rows on their way along {name}, which were sent {was}, "
+        f"and would be sent by key ({', '.join(edge.key_columns)}) now: start from a savepoint, or undo that"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What has become of the two ends of an edge."""
+
+    edge: JobEdge
+    target: JobVertex
+    name: str
+    old_consumers: int
+    moves: bool  # the number of consumers, or of their key groups, is another
+    changed: bool  # … or that of producers
+
+    @classmethod
+    def of(
+        cls,
+        edge: JobEdge,
+        source: JobVertex,
+        target: JobVertex,
+        old_source: VertexSnapshot | None,
+        old_target: VertexSnapshot | None,
+    ) -> _Change:
+        producers = source.parallelism if old_source is None else old_source.parallelism
+        consumers = target.parallelism if old_target is None else old_target.parallelism
+        groups = target.max_parallelism if old_target is None else old_target.max_parallelism
+        by_key = edge.ship is Ship.HASH
+        moves = consumers != target.parallelism or (by_key and groups != target.max_parallelism)
+        name = f"{source.name!r} -> {target.name!r} ({edge.ship.value})"
+        return cls(edge, target, name, consumers, moves, moves or producers != source.parallelism)
+
+    def shares(self, index: int, runs: Iterable[_Stored], directory: str) -> Iterable[InFlightShare]:
+        """What new consumer `index` reads of `runs`, oldest first."""
+        how = redistribution(self.edge.ship)
+        if self.changed and how is Redistribution.UNSUPPORTED:
+            raise ConfigError(
+                f"{directory} is an unaligned checkpoint with rows on their way along {self.name}, which "
+                "cannot be dealt out to another parallelism: keep the parallelism of both, start from a "
+                "savepoint, or put a rebalance or key_by between them"
+            )
+        consumers: tuple[int, ...] = (index,)
+        if self.moves:
+            consumers = how.old_subtasks(index, old=self.old_consumers, new=self.target.parallelism)
+        only = self._filter(index) if self.moves and how.is_ambiguous else None
+        for stored in runs:
+            if stored.run.consumer in consumers:
+                yield InFlightShare(
+                    file=stored.file,
+                    run=stored.run,
+                    input_index=self.edge.input_index,
+                    same_channel=not self.changed,
+                    only=only,
+                )
+
+    def _filter(self, index: int) -> KeyFilter:
+        target = self.target
+        first, last = key_group_range(target.max_parallelism, target.parallelism, index)
+        return KeyFilter(
+            columns=self.edge.key_columns,
+            max_parallelism=target.max_parallelism,
+            first=first,
+            last=last,
+        )
+
+
+def _by_edge(manifest: Manifest) -> dict[EdgeId, list[_Stored]]:
+    """All runs, oldest first."""
+    found: list[_Stored] = []
+    for vertex in manifest.vertices:
+        for task in vertex.subtasks:
+            if task is not None and task.in_flight is not None:
+                found += _of_task(task.in_flight)
+    found.sort(key=lambda s: (s.age, s.run.consumer, s.run.producer))
+    edges: dict[EdgeId, list[_Stored]] = {}
+    for stored in found:
+        edges.setdefault(stored.run.edge, []).append(stored)
+    return edges
+
+
+def _of_task(handle: InFlightHandle) -> Iterable[_Stored]:
+    for age, runs in enumerate((handle.restored, handle.inputs, handle.outputs)):
+        yield from (_Stored(age, handle.file, run) for run in runs)
+
+
+def _known(vertex: JobVertex, old: Mapping[OperatorUid, VertexSnapshot]) -> VertexSnapshot | None:
+    return next((old[op.uid] for op in vertex.operators if op.uid in old), None)

@@ -1,0 +1,219 @@
+"""From a manifest and a (maybe changed) graph to what each new subtask reads.
+
+State is matched by operator uid, never by position. Keyed state is cut by key group; lists are dealt out by
+their mode, as Flink does. What cannot fit is refused with names, before anything starts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from unistream.base import config as options
+from unistream.base.errors import ConfigError
+from unistream.base.ids import OperatorUid, SubtaskId, VertexId
+from unistream.core.restore.finished_state import check_finished
+from unistream.model.graph import JobGraph, JobVertex
+from unistream.model.key_groups import intersect, key_group_range
+from unistream.model.snapshot import (
+    KeyedShare,
+    ListHandle,
+    ListMode,
+    ListShare,
+    Manifest,
+    NativeHandle,
+    OperatorRestore,
+    OperatorStateHandle,
+    TaskRestore,
+    VertexSnapshot,
+)
+
+
+def assign_state(
+    manifest: Manifest, directory: str, graph: JobGraph, *, allow_non_restored: bool
+) -> dict[SubtaskId, TaskRestore]:
+    """Subtask -> what it restores from; subtasks of vertices that the snapshot does not know are left out.
+
+    Args:
+        manifest: Of the snapshot.
+        directory: fsspec URL where it lies now.
+        graph: The job that starts from it.
+        allow_non_restored: Drop state whose operator is gone.
+
+    Raises:
+        ConfigError: state without an operator, a changed number of key groups, or an operator before (or in)
+            a finished part; named.
+    """
+    known = {uid: vertex for vertex in manifest.vertices for uid in vertex.operators}
+    if not allow_non_restored:
+        _check_all_wanted(manifest, graph, directory)
+    check_finished(manifest, graph)
+    restores: dict[SubtaskId, TaskRestore] = {}
+    for vertex in graph.vertices:
+        olds = {op.uid: known[op.uid] for op in vertex.operators if op.uid in known}
+        if not olds:
+            continue
+        finished = len(olds) == len(vertex.operators) and all(old.fully_finished for old in olds.values())
+        shares = {uid: _shares(uid, old, vertex) for uid, old in olds.items()}
+        for index in range(vertex.parallelism):
+            restores[SubtaskId(vertex.id, index)] = TaskRestore(
+                root=directory,
+                checkpoint_id=manifest.restores_as,
+                operators={} if finished else {uid: shares[uid][index] for uid in shares},
+                finished=finished,
+            )
+    return restores
+
+
+def assigner_states(manifest: Manifest, graph: JobGraph) -> dict[VertexId, bytes | None]:
+    """State of the split assigner of every source that the snapshot knows; None: it had finished."""
+    old = {vertex.operators[0]: vertex for vertex in manifest.vertices if vertex.operators}
+    return {
+        vertex.id: old[vertex.operators[0].uid].coordinator
+        for vertex in graph.vertices
+        if vertex.source is not None
+        and vertex.operators[0].uid in old
+        and (
+            old[vertex.operators[0].uid].fully_finished
+            or old[vertex.operators[0].uid].coordinator is not None
+        )
+    }
+
+
+def _check_all_wanted(manifest: Manifest, graph: JobGraph, directory: str) -> None:
+    wanted = {operator.uid for vertex in graph.vertices for operator in vertex.operators}
+    for vertex in manifest.vertices:
+        for uid in vertex.operators:
+            if uid not in wanted and any(_is_stateful(handle) for handle in _handles(uid, vertex)):
+                raise ConfigError(
+                    f"{directory} has state of operator uid {uid!r} (in {vertex.name!r}), which the job "
+                    "does not have; give the operator that uid, or allow non-restored state"
+                )
+            if uid not in wanted and vertex.finished_subtasks:
+                raise ConfigError(
+                    f"in {directory} operator uid {uid!r} (in {vertex.name!r}) had finished, but the job "
+                    "does not have it: under another uid it would begin anew and read its input a second "
+                    "time; give the operator that uid, or allow non-restored state"
+                )
+
+
+def _handles(uid: OperatorUid, vertex: VertexSnapshot) -> list[OperatorStateHandle | None]:
+    """What each old subtask stored for one operator; None = nothing."""
+    return [None if task is None else task.operators.get(uid) for task in vertex.subtasks]
+
+
+def _is_stateful(handle: OperatorStateHandle | None) -> bool:
+    return handle is not None and bool(handle.keyed or handle.lists or handle.native)
+
+
+def _shares(uid: OperatorUid, old: VertexSnapshot, new: JobVertex) -> list[OperatorRestore]:
+    """What each new subtask reads of one operator."""
+    handles = _handles(uid, old)
+    keyed = _keyed_shares(uid, old, new, handles)
+    lists = list_shares([() if handle is None else handle.lists for handle in handles], new.parallelism)
+    native = _native_shares(new, handles)
+    return [OperatorRestore(keyed=keyed[i], lists=lists[i], native=native[i]) for i in range(new.parallelism)]
+
+
+def _keyed_shares(
+    uid: OperatorUid, old: VertexSnapshot, new: JobVertex, handles: list[OperatorStateHandle | None]
+) -> list[tuple[KeyedShare, ...]]:
+    tables = [handle for stored in handles if stored is not None for handle in stored.keyed]
+    native = any(stored.native for stored in handles if stored is not None)
+    if (tables or native) and old.max_parallelism != new.max_parallelism:
+        raise ConfigError(
+            f"operator uid {uid!r}: its keyed state has {old.max_parallelism} key groups, the job has "
+            f"{new.max_parallelism}; set {options.MAX_PARALLELISM.key} to {old.max_parallelism}"
+        )
+    result = []
+    for index in range(new.parallelism):
+        first, last = key_group_range(new.max_parallelism, new.parallelism, index)
+        cuts = (
+            KeyedShare(
+                handle=handle,
+                start=bisect_left(handle.key_groups, first),
+                stop=bisect_left(handle.key_groups, last + 1),
+            )
+            for handle in tables
+        )
+        result.append(tuple(cut for cut in cuts if cut.start < cut.stop))
+    return result
+
+
+def _native_shares(
+    new: JobVertex, handles: list[OperatorStateHandle | None]
+) -> list[tuple[NativeHandle, ...]]:
+    """A backend's own files, for whom some of their key groups are."""
+    stored = [handle for task in handles if task is not None for handle in task.native]
+    ranges = [key_group_range(new.max_parallelism, new.parallelism, i) for i in range(new.parallelism)]
+    cuts = ([native_share(handle, wanted) for handle in stored] for wanted in ranges)
+    return [tuple(cut for cut in found if cut is not None) for found in cuts]
+
+
+def native_share(handle: NativeHandle, wanted: tuple[int, int]) -> NativeHandle | None:
+    """What a subtask with the key groups `wanted` (first, last) reads of a backend's own files, or None.
+
+    Each file is read whole, and those without a shard by everyone.
+    """
+    if intersect(handle.key_groups, wanted) is None:
+        return None
+    files = tuple(
+        file for file in handle.files if file.shard is None or intersect(file.shard, wanted) is not None
+    )
+    return msgspec.structs.replace(handle, files=files)
+
+
+def list_shares(old: list[tuple[ListHandle, ...]], parallelism: int) -> list[tuple[ListShare, ...]]:
+    """Deals the named lists of one operator out to `parallelism` new subtasks.
+
+    `old[i]`: what old subtask i stored. SPLIT: unchanged parallelism changes nothing; otherwise one
+    contiguous run each, the first receivers get one more, the next name starts where the extra ones ended.
+    UNION: everybody everything. BROADCAST: the own copy, else copy i mod n.
+    """
+    by_name: dict[str, dict[int, ListHandle]] = {}
+    for subtask, handles in enumerate(old):
+        for handle in handles:
+            by_name.setdefault(handle.name, {})[subtask] = handle
+    shares: list[list[ListShare]] = [[] for _ in range(parallelism)]
+    start = 0
+    for name in sorted(by_name):
+        copies = by_name[name]
+        mode = next(iter(copies.values())).mode
+        if mode is ListMode.UNION:
+            for receiver in shares:
+                receiver.extend(_whole(handle) for handle in copies.values())
+        elif mode is ListMode.BROADCAST:
+            ordered = list(copies.values())
+            own: Mapping[int, ListHandle] = copies if len(old) == parallelism else {}
+            for index, receiver in enumerate(shares):
+                receiver.append(_whole(own.get(index, ordered[index % len(ordered)])))
+        elif len(old) == parallelism:
+            for subtask, handle in copies.items():
+                shares[subtask].append(_whole(handle))
+        else:
+            start = _deal(list(copies.values()), shares, start)
+    return [tuple(share for share in receiver if share.start < share.stop) for receiver in shares]
+
+
+def _whole(handle: ListHandle) -> ListShare:
+    return ListShare(handle=handle, start=0, stop=handle.count)
+
+
+def _deal(handles: Iterable[ListHandle], shares: list[list[ListShare]], start: int) -> int:
+    """Contiguous runs, beginning with receiver `start`; returns who starts next time."""
+    pieces = list(handles)
+    base, extra = divmod(sum(handle.count for handle in pieces), len(shares))
+    place, offset = 0, 0
+    for turn, receiver in enumerate(shares[start:] + shares[:start]):
+        wanted = base + (turn < extra)
+        while wanted:
+            taken = min(wanted, pieces[place].count - offset)
+            if taken:
+                receiver.append(ListShare(handle=pieces[place], start=offset, stop=offset + taken))
+            wanted -= taken
+            offset += taken
+            if offset == pieces[place].count:
+                place, offset = place + 1, 0
+    return (start + extra) % len(shares)

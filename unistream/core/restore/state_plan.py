@@ -1,0 +1,391 @@
+"""What would become of each stored state if a (maybe changed) pipeline started from a snapshot.
+
+    stored states (of the snapshot) ─┐
+    declared states (of operators) ──┼─► plan_restore ─► operator ─► state ─► kept, migrated, dropped, new,
+    graph, options ──────────────────┘                                        unknown, refused
+
+Nothing is started. It says what a restore would do: whether the snapshot fits the graph is asked of
+`core.state_assignment` and `core.in_flight` themselves, types are judged by `model.state_types`, as whoever
+restores judges them. Where an operator does not declare a state before it runs, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.config.state import ALLOW_PICKLED_STATE
+from unistream.base.errors import ConfigError
+from unistream.base.ids import OperatorUid
+from unistream.core.graph import adapt_max_parallelism
+from unistream.core.restore.in_flight import with_in_flight
+from unistream.core.restore.state_assignment import assign_state
+from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobGraph, OperatorInfo
+from unistream.model.keyed_snapshot import StateKind
+from unistream.model.own_state import OwnTable, other_setting, own_table_migration
+from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, Manifest, VertexSnapshot
+from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
+from unistream.model.state_types import Refused, Same, Widened, key_migration, table_migration
+
+_TIME_COLUMN: Final = "__timestamp"  # of timers
+_OWN_COLUMNS: Final = frozenset(
+    (KEY_GROUP_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, EXPIRES_COLUMN, _TIME_COLUMN)
+)
+
+
+class Fate(Enum):
+    """What becomes of a state."""
+
+    KEPT = "kept"
+    MIGRATED = "migrated"  # converted, or found under a former name
+    NEW = "new"  # nothing is stored of it
+    DROPPED = "dropped"
+    UNKNOWN = "unknown until it runs"
+    REFUSED = "refused"  # the job would not start, or fail at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """One state in a snapshot.
+
+    Attributes:
+        kind: None: a list of operator state, or a backend's own files.
+        mode: Of a list: how it is dealt out; None: it is none.
+        setting: Of a list that says how its operator was set up (`model.own_state`): how; None: of another.
+        schema: Of its table, or of the items of a list; None: it has none that can be read.
+        rows: None: not known.
+        is_native: A backend's own files, whatever states are in them.
+    """
+
+    name: str
+    kind: StateKind | None
+    schema: pa.Schema | None = None
+    pickled: bool = False
+    rows: int | None = None
+    is_native: bool = False
+    mode: ListMode | None = None
+    setting: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredList:
+    """Operator state with a type: a list, or a broadcast map.
+
+    Attributes:
+        schema: Of its items.
+        mode: How it is dealt out.
+    """
+
+    name: str
+    schema: pa.Schema
+    mode: ListMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredState:
+    """What an operator says of its state before it runs.
+
+    Attributes:
+        states: Keyed states.
+        keys: Its key columns; None: not known yet.
+        lists: Operator state that it reads, in a form of its own.
+        list_prefixes: The same, by the beginning of its name.
+        typed_lists: Operator state of users, and broadcast maps.
+        tables: Its own tables, and lists of rows, by name.
+        settings: How it is set up: name of the list that says so -> how. Its tables mean something only to
+            one that is set up alike.
+        is_whole: There is no other keyed state, and there are no timers. False: it may ask for more when it
+            runs.
+        has_all_lists: There is no other operator state. False: as above.
+    """
+
+    states: tuple[StateDescriptor, ...] = ()
+    keys: pa.Schema | None = None
+    lists: frozenset[str] = frozenset()
+    list_prefixes: tuple[str, ...] = ()
+    typed_lists: tuple[DeclaredList, ...] = ()
+    tables: Mapping[str, OwnTable] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    is_whole: bool = True
+    has_all_lists: bool = True
+
+
+class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """`why`: how, or for what reason; empty: nothing to say. `rows`: that are stored of it."""
+
+    state: str
+    fate: Fate
+    why: str = ""
+    rows: int | None = None
+
+
+class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """`fate`: of the operator; of its states each has its own. `why`: for what reason."""
+
+    uid: OperatorUid
+    name: str
+    fate: Fate
+    why: str = ""
+    states: tuple[StatePlan, ...] = ()
+
+    @property
+    def is_refused(self) -> bool:
+        return self.fate is Fate.REFUSED or any(state.fate is Fate.REFUSED for state in self.states)
+
+
+class RestorePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """`problems`: why the job as a whole would not start."""
+
+    operators: tuple[OperatorPlan, ...]
+    problems: tuple[str, ...] = ()
+
+    @property
+    def is_refused(self) -> bool:
+        return bool(self.problems) or any(operator.is_refused for operator in self.operators)
+
+
+def plan_restore(
+    manifest: Manifest,
+    directory: str,
+    graph: JobGraph,
+    stored: Mapping[OperatorUid, tuple[StoredState, ...]],
+    declared: Mapping[OperatorUid, DeclaredState],
+    *,
+    allow_non_restored: bool,
+    allow_pickled: bool,
+) -> RestorePlan:
+    """Of a job that starts from a snapshot.
+
+    Args:
+        manifest: Of the snapshot.
+        graph: The job.
+        directory: Where the snapshot lies, for messages.
+        stored: Operators with state -> their states.
+        declared: Operators that say what state they have; others are unknown until they run.
+        allow_non_restored: State whose operator is gone is dropped instead of refused.
+        allow_pickled: State with pickled values may be read.
+    """
+    known = {uid: vertex for vertex in manifest.vertices for uid in vertex.operators}
+    rules = _Rules(allow_pickled)
+    plans = []
+    wanted: set[OperatorUid] = set()
+    for vertex in graph.vertices:
+        for operator in vertex.operators:
+            wanted.add(operator.uid)
+            plans.append(
+                rules.operator(
+                    operator,
+                    known.get(operator.uid),
+                    stored.get(operator.uid, ()),
+                    declared.get(operator.uid),
+                )
+            )
+    gone = [uid for uid in known if uid not in wanted]
+    plans += [_gone(uid, known[uid], stored.get(uid, ()), allow_non_restored) for uid in gone]
+    problems = _problems(manifest, directory, graph, allow_non_restored=allow_non_restored)
+    return RestorePlan(operators=tuple(plans), problems=problems)
+
+
+def _problems(
+    manifest: Manifest, directory: str, graph: JobGraph, *, allow_non_restored: bool
+) -> tuple[str, ...]:
+    """What a submission would be refused with."""
+    if manifest.kind is SnapshotKind.TERMINATE:
+        beside = "" if manifest.resumable is None else f"; go on from {manifest.resumable}, beside it"
+        return (f"{directory} was taken behind the end of a drained job, nothing can go on from it{beside}",)
+    try:
+        fitted = adapt_max_parallelism(graph, manifest)
+        restores = assign_state(manifest, directory, fitted, allow_non_restored=allow_non_restored)
+        with_in_flight(restores, manifest, directory, fitted, allow_non_restored=allow_non_restored)
+    except ConfigError as error:
+        return (str(error),)
+    return ()
+
+
+def _gone(
+    uid: OperatorUid, vertex: VertexSnapshot, stored: tuple[StoredState, ...], allow_non_restored: bool
+) -> OperatorPlan:
+    """An operator that the job does not have."""
+    lost = bool(stored) or bool(vertex.finished_subtasks)
+    fate = Fate.REFUSED if lost and not allow_non_restored else Fate.DROPPED
+    why = "the job has no operator with this uid"
+    if fate is Fate.REFUSED:
+        why += "; give it to the operator, or allow non-restored state"
+    return OperatorPlan(
+        uid=uid,
+        name=vertex.name,
+        fate=fate,
+        why=why,
+        states=tuple(StatePlan(state=state.name, fate=fate, rows=state.rows) for state in stored),
+    )
+
+
+class _Rules:
+    """Of one restore."""
+
+    def __init__(self, allow_pickled: bool) -> None:
+        self._allow_pickled = allow_pickled
+
+    def operator(
+        self,
+        operator: OperatorInfo,
+        old: VertexSnapshot | None,
+        stored: tuple[StoredState, ...],
+        declared: DeclaredState | None,
+    ) -> OperatorPlan:
+        if old is not None and old.fully_finished:
+            why = "it had finished, and is not run again"
+            return OperatorPlan(uid=operator.uid, name=operator.name, fate=Fate.KEPT, why=why)
+        if declared is None:
+            states = tuple(_unknown(state, "the operator does not say what state it has") for state in stored)
+        else:
+            states = tuple(self._states(stored, declared))
+        fate = Fate.NEW if old is None else Fate.KEPT
+        return OperatorPlan(uid=operator.uid, name=operator.name, fate=fate, states=states)
+
+    def _states(self, stored: tuple[StoredState, ...], declared: DeclaredState) -> Iterator[StatePlan]:
+        left = {state.name: state for state in stored if state.mode is None}
+        lists = {state.name: state for state in stored if state.mode is not None}
+        for descriptor in declared.states:
+            names = (descriptor.name, *descriptor.options.renamed_from)
+            found = [
+                left.pop(name) for name in names if name in left
+            ]  # by several, if not all had asked for it
+            if not found:
+                fate = Fate.UNKNOWN if any(state.is_native for state in left.values()) else Fate.NEW
+                yield StatePlan(state=descriptor.name, fate=fate)
+            for one in found:
+                yield self._declared(one, descriptor, declared.keys)
+        for wanted in declared.typed_lists:
+            yield _declared_list(lists.pop(wanted.name, None), wanted)
+        misfit = _other_settings(stored, declared)
+        for state in (*left.values(), *lists.values()):
+            if misfit is not None and (state.name in declared.tables or state.name in declared.settings):
+                yield StatePlan(state=state.name, fate=Fate.REFUSED, why=misfit, rows=state.rows)
+            else:
+                yield self._other(state, declared)
+
+    def _declared(self, stored: StoredState, wanted: StateDescriptor, keys: pa.Schema | None) -> StatePlan:
+        reason = self._why_not(stored, wanted) or _other_keys(stored, keys)
+        if reason is not None:
+            return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=reason, rows=stored.rows)
+        changes = [] if stored.name == wanted.name else [f"renamed from {stored.name!r}"]
+        assert stored.schema is not None, "a keyed state has a table"
+        own = key_columns(stored.schema)
+        match table_migration(stored.schema, wanted.table_schema(own), tuple(own.names)):
+            case Refused(reason):
+                return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=reason, rows=stored.rows)
+            case Widened(what):
+                changes.append(what)
+            case Same():
+                pass
+        fate = Fate.MIGRATED if changes else Fate.KEPT
+        return StatePlan(state=wanted.name, fate=fate, why=", ".join(changes), rows=stored.rows)
+
+    def _why_not(self, stored: StoredState, wanted: StateDescriptor) -> str | None:
+        if stored.kind is not wanted.kind:
+            was = "operator state" if stored.kind is None else f"{stored.kind.value} state"
+            return f"it was stored as {was}, and is declared as {wanted.kind.value} state"
+        if stored.pickled != wanted.options.pickled:
+            forms = ("pickled", "typed") if stored.pickled else ("typed", "pickled")
+            return f"its values were stored {forms[0]}, and are declared {forms[1]}"
+        return self._pickled(stored)
+
+    def _pickled(self, stored: StoredState) -> str | None:
+        if stored.pickled and not self._allow_pickled:
+            return f"its values are pickled; {ALLOW_PICKLED_STATE.key} allows to read them"
+        return None
+
+    def _other(self, stored: StoredState, declared: DeclaredState) -> StatePlan:
+        """A state that no descriptor names."""
+        name, rows = stored.name, stored.rows
+        table = declared.tables.get(name)
+        if stored.is_native:
+            return _unknown(stored, "in files of a backend's own; a canonical savepoint tells")
+        reason = self._pickled(stored) or _other_keys(stored, declared.keys)
+        if reason is not None:
+            return StatePlan(state=name, fate=Fate.REFUSED, why=reason, rows=rows)
+        if table is not None and stored.schema is not None:
+            return _own_table(stored, stored.schema, table)
+        read = name in declared.lists or name in declared.settings or table is not None
+        if read or name.startswith(declared.list_prefixes):
+            return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
+        if stored.mode is not None and not declared.has_all_lists:
+            return _unknown(stored, "dropped unless the operator asks for it when it opens")
+        if stored.mode is None and not declared.is_whole:
+            if stored.kind is StateKind.TIMERS:
+                return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
+            return _unknown(stored, "kept until the operator asks for it")
+        return StatePlan(state=name, fate=Fate.DROPPED, why="the operator does not read it", rows=rows)
+
+
+def _other_settings(stored: tuple[StoredState, ...], declared: DeclaredState) -> str | None:
+    """Why the tables of an operator are of no use to one that is set up in another way."""
+    for state in stored:
+        wanted = declared.settings.get(state.name)
+        if wanted is not None and state.setting is not None and state.setting != wanted:
+            return other_setting(state.setting, wanted)
+    return None
+
+
+def _own_table(stored: StoredState, schema: pa.Schema, wanted: OwnTable) -> StatePlan:
+    match own_table_migration(schema, wanted):
+        case Refused(why):
+            text = f"{why}; give the operator another uid"
+            return StatePlan(state=stored.name, fate=Fate.REFUSED, why=text, rows=stored.rows)
+        case Widened(what):
+            return StatePlan(state=stored.name, fate=Fate.MIGRATED, why=what, rows=stored.rows)
+        case Same() if wanted.types is None:
+            return _unknown(stored, "kept if its rows come with the types that they had; returns= tells them")
+        case Same():
+            return StatePlan(state=stored.name, fate=Fate.KEPT, rows=stored.rows)
+
+
+def _declared_list(stored: StoredState | None, wanted: DeclaredList) -> StatePlan:
+    """Of operator state with a type."""
+    if stored is None:
+        return StatePlan(state=wanted.name, fate=Fate.NEW)
+    if stored.mode is not wanted.mode:
+        assert stored.mode is not None, "a list has a mode"
+        why = f"it was stored as {stored.mode.value} list, and is declared as {wanted.mode.value} list"
+        return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=why, rows=stored.rows)
+    change = Same() if stored.schema is None else table_migration(stored.schema, wanted.schema, ())
+    match change:
+        case Refused(why):
+            return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=why, rows=stored.rows)
+        case Widened(why):
+            return StatePlan(state=wanted.name, fate=Fate.MIGRATED, why=why, rows=stored.rows)
+        case Same():
+            return StatePlan(state=wanted.name, fate=Fate.KEPT, rows=stored.rows)
+
+
+def key_columns(table: pa.Schema) -> pa.Schema:
+    """Those of the key, of a table of keyed state or timers."""
+    return pa.schema([column for column in table if column.name not in _OWN_COLUMNS])
+
+
+def _other_keys(stored: StoredState, keys: pa.Schema | None) -> str | None:
+    """Why state that was kept by one key is of no use to another."""
+    is_backend = stored.kind not in {None, StateKind.TABLE}
+    if keys is None or stored.schema is None or not is_backend:
+        return None
+    own = key_columns(stored.schema)
+    if own.names == keys.names and not any(
+        isinstance(key_migration(old.type, new.type), Refused) for old, new in zip(own, keys, strict=True)
+    ):
+        return None
+    return f"it was kept by ({_described(own)}), and the key is now ({_described(keys)})"
+
+
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{column.name} {column.type}" for column in schema)
+
+
+def _unknown(stored: StoredState, why: str) -> StatePlan:
+    return StatePlan(state=stored.name, fate=Fate.UNKNOWN, why=why, rows=stored.rows)

@@ -1,0 +1,227 @@
+"""Exactly-once handling of barriers that may overtake rows: pure.
+
+    WAITING ──barrier──► COLLECTING ──all barriers──► (snapshot, aligned) WAITING
+       │ timeout             │ timeout
+       ▼                     ▼ snapshot, unaligned
+    OVERTAKING ─barrier─► PERSISTING ──all barriers──► WAITING
+                 snapshot, unaligned
+
+An aligned barrier with a timeout is waited for as `BarrierAligner` does; when the timeout, counted from the
+barrier's own timestamp, is over, announced barriers overtake the rows before them and the snapshot is
+taken at once. A barrier that has overtaken already (the producer did so, or unaligned checkpoints have no
+timeout) takes the same way without waiting. An aligned barrier without timeout (a savepoint's) never
+leaves the upper row. (Flink's `SingleCheckpointBarrierHandler` with its states; FLIP-76, FLIP-182.)
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from unistream.base.ids import CheckpointId
+from unistream.core.task.barriers import (
+    Abort,
+    AbortReason,
+    Action,
+    ChannelAlignment,
+    OpenInFlight,
+    Prioritize,
+    StartPersisting,
+    StopPersisting,
+    Trigger,
+)
+from unistream.model.elements import Alignment, CheckpointBarrier
+
+
+class _Phase(Enum):
+    WAITING = auto()
+    COLLECTING = auto()
+    OVERTAKING = auto()
+    PERSISTING = auto()
+
+
+class AlternatingAligner(ChannelAlignment):
+    """`core.barriers.BarrierHandler` for jobs with unaligned checkpoints.
+
+    Args:
+        alternating: False: never wait, whatever a barrier says.
+        after_tasks_finish: False: a channel that ends gives up the pending checkpoint.
+    """
+
+    def __init__(self, channels: int, *, alternating: bool = True, after_tasks_finish: bool = True) -> None:
+        super().__init__(channels)
+        self._alternating = alternating
+        self._after_tasks_finish = after_tasks_finish
+        self._rest = _Phase.WAITING if alternating else _Phase.OVERTAKING
+        self._phase = self._rest
+        self._announced: dict[int, None] = {}  # in the order of their announcements
+        self._target = 0
+        self._deadline_ms: int | None = None
+
+    @property
+    def deadline_ms(self) -> int | None:
+        """When the pending alignment becomes unaligned."""
+        return self._deadline_ms
+
+    def persists(self, channel: int) -> bool:
+        """The snapshot is triggered, and the barrier of `channel` has not come."""
+        waits = self._phase is _Phase.PERSISTING
+        return waits and channel in self._open and channel not in self._aligned
+
+    # --- events -----------------------------------------------------------------------------------
+
+    def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
+        """A barrier arrived on `channel`: in its place, or having overtaken."""
+        if channel not in self._open or self._is_obsolete(barrier.checkpoint_id):
+            return []
+        actions = self._begin_if_new(barrier)
+        self._aligned.add(channel)
+        actions += self._received(channel, barrier, now_ms)
+        self._end_if_all()
+        return actions
+
+    def on_announcement(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
+        """A barrier that may time out waits behind rows of `channel`."""
+        if channel not in self._open or self._is_obsolete(barrier.checkpoint_id):
+            return []
+        actions = self._begin_if_new(barrier)
+        if self._phase in (_Phase.OVERTAKING, _Phase.PERSISTING):
+            return [*actions, Prioritize(channel)]
+        self._announced[channel] = None
+        return actions
+
+    def on_cancel(self, channel: int, checkpoint_id: CheckpointId) -> list[Action]:
+        """The barrier of `checkpoint_id` will not come on `channel`. One that was only announced so far
+        stays: its first barrier begins it, and the master's abort ends it, as in Flink."""
+        if channel not in self._open:
+            return []
+        is_begun = checkpoint_id == self.pending and bool(self._aligned)
+        if is_begun or self._is_new(checkpoint_id):
+            return self._give_up(checkpoint_id, AbortReason.CANCELLED)
+        return []
+
+    def cancel(self, checkpoint_id: CheckpointId) -> list[Action]:
+        """`checkpoint_id` is given up, from wherever that is known; reported once."""
+        if checkpoint_id == self.pending or self._is_new(checkpoint_id):
+            return self._give_up(checkpoint_id, AbortReason.CANCELLED)
+        return []
+
+    def on_end_of_partition(self, channel: int, now_ms: int) -> list[Action]:
+        """Nothing follows on `channel`."""
+        self._open.discard(channel)
+        if self._barrier is None:
+            return []
+        if not self._after_tasks_finish:
+            return self._give_up(self._barrier.checkpoint_id, AbortReason.INPUT_ENDED)
+        self._aligned.add(channel)
+        self._blocked.discard(channel)
+        self._announced.pop(channel, None)
+        actions = self._ended(self._barrier, now_ms)
+        self._end_if_all()
+        return actions
+
+    def on_time(self, now_ms: int) -> list[Action]:
+        """The timeout of the pending alignment may be over."""
+        if self._deadline_ms is None or now_ms < self._deadline_ms:
+            return []
+        self._deadline_ms = None
+        assert self._barrier is not None, "only what is pending has a deadline"
+        return self._time_out(self._barrier)
+
+    # --- one checkpoint ---------------------------------------------------------------------------
+
+    def _is_new(self, checkpoint_id: CheckpointId) -> bool:
+        return self._latest is None or checkpoint_id > self._latest
+
+    def _is_obsolete(self, checkpoint_id: CheckpointId) -> bool:
+        return not self._is_new(checkpoint_id) and checkpoint_id != self.pending
+
+    def _begin_if_new(self, barrier: CheckpointBarrier) -> list[Action]:
+        if not self._is_new(barrier.checkpoint_id):
+            return []
+        actions: list[Action] = []
+        if self._barrier is not None:
+            actions = self._give_up(self._barrier.checkpoint_id, AbortReason.SUBSUMED)
+        self._latest, self._barrier = barrier.checkpoint_id, barrier
+        self._aligned.clear()
+        self._target = len(self._open)
+        if self._alternating and barrier.may_time_out:
+            self._deadline_ms = barrier.deadline_ms
+        return actions
+
+    def _received(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
+        overtook = barrier.alignment is Alignment.UNALIGNED
+        if self._phase in (_Phase.WAITING, _Phase.COLLECTING):
+            if overtook:
+                return self._time_out(barrier) + self._received(channel, barrier, now_ms)
+            self._announced.pop(channel, None)
+            self._blocked.add(channel)
+            if self._all_there:
+                return self._trigger_aligned(barrier)
+            if barrier.is_timed_out(now_ms):
+                return self._time_out(barrier) + self._received(channel, barrier.overtaking(), now_ms)
+            self._phase = _Phase.COLLECTING
+            return []
+        if not overtook:
+            self._blocked.add(channel)
+        actions = self._trigger_unaligned(barrier) if self._phase is _Phase.OVERTAKING else []
+        return actions + self._stop_if_all()
+
+    def _ended(self, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
+        """A channel has ended; what that means for the pending checkpoint."""
+        if self._phase is _Phase.COLLECTING:
+            if self._all_there:
+                return self._trigger_aligned(barrier)
+            if barrier.is_timed_out(now_ms):
+                return self._time_out(barrier)
+        return self._stop_if_all() if self._phase is _Phase.PERSISTING else []
+
+    def _time_out(self, barrier: CheckpointBarrier) -> list[Action]:
+        """From here on barriers overtake; a snapshot whose first barrier is there is taken at once."""
+        if self._phase in (_Phase.OVERTAKING, _Phase.PERSISTING):
+            return []
+        actions: list[Action] = [Prioritize(channel) for channel in self._announced]
+        self._announced.clear()
+        if self._phase is _Phase.WAITING:
+            self._phase = _Phase.OVERTAKING
+            return actions
+        return actions + self._trigger_unaligned(barrier)
+
+    def _trigger_aligned(self, barrier: CheckpointBarrier) -> list[Action]:
+        self._release()
+        return [OpenInFlight(barrier.checkpoint_id), Trigger(barrier)]
+
+    def _trigger_unaligned(self, barrier: CheckpointBarrier) -> list[Action]:
+        self._phase = _Phase.PERSISTING
+        checkpoint_id = barrier.checkpoint_id
+        return [OpenInFlight(checkpoint_id), StartPersisting(checkpoint_id), Trigger(barrier.overtaking())]
+
+    def _stop_if_all(self) -> list[Action]:
+        if not self._all_there:
+            return []
+        assert self._barrier is not None, "something is pending"
+        self._release()
+        return [StopPersisting(self._barrier.checkpoint_id)]
+
+    @property
+    def _all_there(self) -> bool:
+        return len(self._aligned) == self._target
+
+    def _end_if_all(self) -> None:
+        if self._all_there:
+            self._barrier = self._deadline_ms = None
+            self._aligned.clear()
+
+    def _give_up(self, checkpoint_id: CheckpointId, reason: AbortReason) -> list[Action]:
+        persisting = self._phase is _Phase.PERSISTING
+        if self._is_new(checkpoint_id):
+            self._latest = checkpoint_id
+        self._barrier = self._deadline_ms = None
+        self._aligned.clear()
+        self._release()
+        stop: list[Action] = [StopPersisting(checkpoint_id)] if persisting else []
+        return [*stop, Abort(checkpoint_id, reason)]
+
+    def _release(self) -> None:
+        self._blocked.clear()
+        self._announced.clear()
+        self._phase = self._rest

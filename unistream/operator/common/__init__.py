@@ -1,0 +1,63 @@
+"""What all operators share: their base, expressions, per-record wrappers, event time, Acero calls.
+
+May import: `port`, `model`, `base`. Start with `base`.
+"""
+
+from __future__ import annotations
+
+from unistream.operator.common.acero import group
+from unistream.operator.common.base import BaseOperator, function_name
+from unistream.operator.common.event_time import AssignTimestampsAndWatermarks, is_event_time, timestamps_of
+from unistream.operator.common.expressions import Projection, check_expressions, conform, describe, empty_rows
+from unistream.operator.common.functions import check_callable, check_methods, check_returned_nothing
+from unistream.operator.common.keyed_columns import (
+    GroupsOf,
+    KeyedAppendingColumn,
+    KeyedColumn,
+    KeyedListColumn,
+    KeyedMapColumn,
+    places_of,
+)
+from unistream.operator.common.rows import (
+    FilterFunction,
+    FilterRows,
+    FlatMapFunction,
+    FlatMapRows,
+    KeyRows,
+    MapFunction,
+    MapRows,
+    Row,
+    RowSchema,
+)
+
+__all__ = [
+    "AssignTimestampsAndWatermarks",
+    "BaseOperator",
+    "FilterFunction",
+    "FilterRows",
+    "FlatMapFunction",
+    "FlatMapRows",
+    "GroupsOf",
+    "KeyRows",
+    "KeyedAppendingColumn",
+    "KeyedColumn",
+    "KeyedListColumn",
+    "KeyedMapColumn",
+    "MapFunction",
+    "MapRows",
+    "Projection",
+    "Row",
+    "RowSchema",
+    "check_callable",
+    "check_expressions",
+    "check_methods",
+    "check_returned_nothing",
+    "conform",
+    "describe",
+    "empty_rows",
+    "function_name",
+    "group",
+    "is_event_time",
+    "places_of",
+    "timestamps_of",
+]

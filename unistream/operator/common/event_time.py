@@ -1,0 +1,82 @@
+"""Event times from a column, and watermarks assigned in the middle of a stream."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.base.config import AUTO_WATERMARK_INTERVAL, parse_duration_ms
+from unistream.base.errors import ConfigError
+from unistream.base.limits import MIN_WATERMARK
+from unistream.model.elements import Batch
+from unistream.model.watermarks import WatermarkStrategy
+from unistream.operator.common.base import BaseOperator
+
+
+def is_event_time(data_type: pa.DataType) -> bool:
+    """int64 milliseconds, or an Arrow timestamp or date."""
+    return bool(
+        pa.types.is_int64(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_date(data_type)
+    )
+
+
+def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) -> pa.Int64Array:
+    """Event times in ms of the rows of `records`; time zones are ignored, as Arrow stores UTC.
+
+    Raises:
+        UserCodeError: no such column, a type that is not a time, or a row without one.
+    """
+    index = records.schema.get_field_index(column)
+    if index < 0:
+        raise operator.user_error(
+            f"there is no timestamp column {column!r} among {', '.join(records.schema.names)}", None
+        )
+    values = records.column(index)
+    if not is_event_time(values.type):
+        raise operator.user_error(f"the timestamp column {column!r} is {values.type}, not a time", None)
+    if values.null_count:
+        row = pc.index(values.is_null(), pa.scalar(value=True)).as_py()
+        raise operator.user_error(f"the timestamp column {column!r} is null", None, row)
+    if pa.types.is_int64(values.type):
+        return values
+    return values.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+
+
+class AssignTimestampsAndWatermarks(BaseOperator):
+    """Sets event times from a column, and emits watermarks of its own every
+    `pipeline.auto-watermark-interval`. Its input must carry none but the last (checked by the API)."""
+
+    def __init__(self, strategy: WatermarkStrategy) -> None:
+        if strategy.timestamp_column is None:
+            raise ConfigError("assign_timestamps_and_watermarks needs a strategy with a timestamp column")
+        if strategy.idle_ms is not None:
+            raise ConfigError("idleness is known only at a source: give with_idleness to from_source")
+        self._strategy = strategy
+        self._column = strategy.timestamp_column
+        self._newest: int | None = None
+        self._emitted = MIN_WATERMARK
+        self._interval_ms = 0
+
+    def open(self) -> None:
+        if self._strategy.out_of_orderness_ms is None:
+            return
+        default = AUTO_WATERMARK_INTERVAL.default or "200 ms"
+        self._interval_ms = parse_duration_ms(self.context.config.get(AUTO_WATERMARK_INTERVAL.key, default))
+        self._schedule()
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        timestamps = timestamps_of(self, batch.records, self._column)
+        newest = pc.max(timestamps).as_py()
+        self._newest = newest if self._newest is None else max(self._newest, newest)
+        self.output.emit(Batch(batch.records, timestamps))
+
+    def _schedule(self) -> None:
+        timers = self.context.timers
+        timers.register(timers.now_ms() + max(1, self._interval_ms), self._on_interval)
+
+    def _on_interval(self, at_ms: int) -> None:
+        bound = self._strategy.out_of_orderness_ms
+        if self._newest is not None and bound is not None and self._newest - bound - 1 > self._emitted:
+            self._emitted = self._newest - bound - 1
+            self.output.emit_watermark(self._emitted)
+        self._schedule()

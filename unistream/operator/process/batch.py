@@ -1,0 +1,283 @@
+"""User functions per batch, with the rows grouped by key and state in columns.
+
+A function is called once for each batch, knows the distinct keys in it and for each row which of them it has,
+and reads and writes the state of these keys as Arrow arrays: no Python runs per row or per key. Timers are
+columns as well (`timer_columns`): registered for many keys at once, and due as a batch of (time, key).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import BATCH_ROWS_MAX
+from unistream.model.elements import Batch
+from unistream.model.key_groups import canonical_keys
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.operator.common import check_returned_nothing, conform, describe, function_name
+from unistream.operator.process.batch_context import BatchContext
+from unistream.operator.process.process import KeyedOperator
+from unistream.operator.process.timer_columns import Times, distinct
+from unistream.operator.process.timer_table import (
+    EVENT_TIMERS,
+    PROCESSING_TIMERS,
+    stored_timers,
+    table_of_columns,
+)
+
+__all__ = [
+    "BatchCollector",
+    "BatchContext",
+    "KeyedBatch",
+    "KeyedBatchFunction",
+    "KeyedBatchOperator",
+    "TimerBatch",
+]
+
+
+class KeyedBatch:
+    """Rows, and which key each of them has.
+
+    Attributes:
+        records: n rows.
+        timestamps: Event times of the rows, ms, or None.
+        keys: The key columns of the k distinct keys, in the order in which they first come.
+        groups: Row -> position in `keys`; n integers from 0 to k - 1.
+    """
+
+    def __init__(self, batch: Batch, key_names: Sequence[str]) -> None:
+        self.records = batch.records
+        self.timestamps = batch.timestamps
+        self.keys, self.groups = distinct(canonical_keys(batch.records.select(list(key_names)), key_names))
+
+
+class TimerBatch:
+    """Timers that are due, in the order of their times, and which key each of them has.
+
+    Attributes:
+        times: What they were registered for: n integers, ms.
+        time_domain: ``"event"`` or ``"processing"``: the clock that has reached them.
+        keys: The key columns of the k distinct keys, in the order in which they first come.
+        groups: Timer -> position in `keys`; n integers from 0 to k - 1.
+    """
+
+    def __init__(self, times: pa.Int64Array, keys: pa.RecordBatch, time_domain: str) -> None:
+        self.times = times
+        self.time_domain = time_domain
+        self.keys, self.groups = distinct(keys)
+
+
+class BatchCollector:
+    """Takes the batches that a function emits."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[str | None, Batch]] = []
+
+    def emit(self, records: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
+        """Rows on the main output; `timestamps` are their event times, int64 ms."""
+        self.emit_side(None, records, timestamps)
+
+    def emit_side(self, tag: str | None, records: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
+        """Rows on the side output `tag`."""
+        if not isinstance(records, pa.RecordBatch):
+            raise TypeError(f"emit takes a pyarrow.RecordBatch, not {type(records).__name__}")
+        if timestamps is not None and len(timestamps) != records.num_rows:
+            raise ValueError(f"{len(timestamps)} event times for {records.num_rows} rows")
+        self.batches.append((tag, Batch(records, timestamps)))
+
+
+class KeyedBatchFunction:
+    """Subclass it and override `process_batch` and, for timers, `on_timers`.
+
+    >>> import numpy as np, pyarrow as pa, pyarrow.compute as pc, unistream as us
+    >>> class Count(us.KeyedBatchFunction):
+    ...     seen = us.ValueStateDescriptor("seen", pa.int64())
+    ...     def process_batch(self, batch, context, out):
+    ...         seen = context.column(self.seen)
+    ...         new = np.bincount(batch.groups, minlength=batch.keys.num_rows)
+    ...         total = pc.add(seen.get().fill_null(0), pa.array(new))
+    ...         seen.put(total)
+    ...         out.emit(batch.keys.append_column("seen", total))
+
+    With timers, here rows per key once none has come for a second of event time:
+
+    >>> class Quiet(Count):
+    ...     until = us.ValueStateDescriptor("until", pa.int64())
+    ...     def process_batch(self, batch, context, out):
+    ...         seen, until = context.column(self.seen), context.column(self.until)
+    ...         new = np.bincount(batch.groups, minlength=batch.keys.num_rows)
+    ...         seen.put(pc.add(seen.get().fill_null(0), pa.array(new)))
+    ...         last = np.zeros(batch.keys.num_rows, np.int64)
+    ...         np.maximum.at(last, batch.groups, batch.timestamps.to_numpy())
+    ...         context.delete_event_time_timers(until.get())
+    ...         until.put(last + 1_000)
+    ...         context.register_event_time_timers(last + 1_000)
+    ...     def on_timers(self, timers, context, out):
+    ...         seen, until = context.column(self.seen), context.column(self.until)
+    ...         out.emit(timers.keys.append_column("seen", seen.get()), timers.times)
+    ...         nothing = pa.nulls(timers.keys.num_rows, pa.int64())
+    ...         seen.put(nothing)
+    ...         until.put(nothing)
+    >>> from unistream.operator.process.batch import KeyedBatchOperator
+    >>> from unistream.testing.harness.operators import OperatorHarness
+    >>> with OperatorHarness(KeyedBatchOperator(Quiet(), ["user"])) as quiet:
+    ...     quiet.process({"user": ["ann", "bob", "ann"]}, timestamps=[0, 100, 500])
+    ...     quiet.watermark(1_200)
+    ...     print(quiet.rows(), quiet.timestamps())
+    [{'user': 'bob', 'seen': 1}] [1100]
+    """
+
+    def open(self, context: BatchContext) -> None:
+        """Once, before the first batch."""
+
+    def process_batch(self, batch: KeyedBatch, context: BatchContext, out: BatchCollector) -> None:
+        """One batch of rows, with its keys."""
+        raise TypeError(f"{type(self).__name__} must define process_batch(batch, context, out)")
+
+    def on_timers(self, timers: TimerBatch, context: BatchContext, out: BatchCollector) -> None:
+        """Timers are due: all of one clock, of any keys, with columns of `timers.keys` as state. A key may be
+        there with several times; what is registered here, and is due, comes with the next call."""
+
+    def close(self) -> None:
+        """Once, at the end, always."""
+
+
+class KeyedBatchOperator(KeyedOperator):
+    """Runs a `KeyedBatchFunction` over rows that are partitioned by `keys`.
+
+    Args:
+        returns: Schema of the main output; None: whatever the function emits.
+        key_schema: Names and types of the key columns; None: those of the first batch.
+
+    Raises:
+        ConfigError: the function has pickled state.
+    """
+
+    def __init__(
+        self,
+        function: KeyedBatchFunction,
+        keys: Sequence[str],
+        *,
+        returns: pa.Schema | None = None,
+        key_schema: pa.Schema | None = None,
+    ) -> None:
+        super().__init__(function, keys, key_schema)
+        for descriptor in self.declared_states():
+            if descriptor.options.pickled:
+                raise ConfigError(
+                    f"state {descriptor.name!r} of {function_name(function)} is pickled; a function per "
+                    "batch has state of Arrow types: declare one, or use a function per row"
+                )
+        self._returns = returns
+        self._batch_context: BatchContext | None = None
+
+    def open(self) -> None:
+        context = self._known_context()
+        self._configured(self._open_states)
+        self._call("open", None, self._function.open, context)
+        self._arm()
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        context = self._context_now()
+        grouped = KeyedBatch(batch, self._keys)
+        context.enter(self.keys_of(grouped.keys), self._plain(grouped.keys))
+        self._run("process_batch", self._function.process_batch, grouped)
+        self._arm()
+
+    def process_watermark(self, timestamp: int) -> None:
+        context = self._context_now()
+        context.watermark = timestamp
+        self._fire(context.event.due(timestamp, BATCH_ROWS_MAX), "event")
+        self._arm()
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        context, timers = self._known_context(), []
+        for name, there in ((EVENT_TIMERS, context.event), (PROCESSING_TIMERS, context.processing)):
+            now = there.all()
+            if not now.is_empty:
+                assert self._key_schema is not None, "a timer has a key"
+                timers.append(table_of_columns(name, now, self._key_schema, self.context.max_parallelism))
+        return OperatorSnapshot(state=self.backend.snapshot(checkpoint_id), timers=tuple(timers))
+
+    def _restore(self, state: OperatorState) -> None:
+        super()._restore(state)
+        context = self._known_context()
+        for name, timers in ((EVENT_TIMERS, context.event), (PROCESSING_TIMERS, context.processing)):
+            for times, keys in stored_timers(state.keyed.get(name, []), self._keys):
+                if keys.num_rows:
+                    self.keys_of(keys.slice(0, 1))  # says if they are keys of other types
+                    timers.register(times.to_numpy(), self._plain(keys))
+
+    def _run(self, what: str, function: Any, given: KeyedBatch | TimerBatch) -> None:
+        """Of the keys that were entered."""
+        context, out = self._known_context(), BatchCollector()
+        try:
+            check_returned_nothing(function(given, context, out))
+        except (UserCodeError, ConfigError):
+            raise
+        except Exception as error:
+            raise self.user_error(self._what(what), error) from error
+        finally:
+            context.enter(None, None)
+        for tag, emitted in out.batches:
+            if tag is None:
+                self.output.emit(self._checked(emitted, what))
+            else:
+                self.output.emit_side(tag, emitted)
+
+    def _fire(self, due: Iterable[tuple[Times, pa.RecordBatch]], domain: str) -> None:
+        context = self._known_context()
+        for times, keys in due:
+            timers = TimerBatch(pa.array(times), keys, domain)
+            context.enter(self.keys_of(timers.keys), timers.keys)
+            self._run("on_timers", self._function.on_timers, timers)
+
+    def _fire_processing(self, at_ms: int) -> None:
+        self._fire(self._context_now().processing.due(at_ms, BATCH_ROWS_MAX), "processing")
+        self._arm()
+
+    def _arm(self) -> None:
+        self.fire_at(self._known_context().processing.earliest(), self._fire_processing)
+
+    def _plain(self, keys: pa.RecordBatch) -> pa.RecordBatch:
+        """Key columns in the types that all keys here have."""
+        schema = self._key_schema
+        assert schema is not None, "keys_of comes first"
+        return (
+            keys
+            if keys.schema.equals(schema)
+            else pa.RecordBatch.from_arrays(
+                [column.cast(field.type) for column, field in zip(keys.columns, schema, strict=True)],
+                schema=schema,
+            )
+        )
+
+    def _open_states(self) -> None:
+        for descriptor in self.declared_states():
+            self.backend.column(descriptor)
+
+    def _context_now(self) -> BatchContext:
+        context = self._known_context()
+        context.now_ms = self.context.timers.now_ms()
+        return context
+
+    def _known_context(self) -> BatchContext:
+        if self._batch_context is None:
+            self._batch_context = BatchContext(self.backend)
+        return self._batch_context
+
+    def _checked(self, emitted: Batch, what: str) -> Batch:
+        if self._returns is None:
+            self._returns = emitted.records.schema
+        conformed = conform(emitted.records, self._returns)
+        if conformed is None:
+            raise self.user_error(
+                f"{self._what(what)} emitted columns ({describe(emitted.records.schema)}), wanted "
+                f"({describe(self._returns)})",
+                None,
+            )
+        return Batch(conformed, emitted.timestamps)

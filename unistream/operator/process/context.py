@@ -1,0 +1,209 @@
+"""What a user's function per row is given: where it is in the stream, state of the current key, an output."""
+
+from __future__ import annotations
+
+import datetime
+import operator
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
+from unistream.operator.process.timers import KeyedTimers
+from unistream.port.state import KeyedStateBackend
+
+Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)
+
+
+class ProcessContext:
+    """What a function may ask about the current row or timer.
+
+    Attributes:
+        timestamp: Event time of the row (None if it has none), or the timer's time; ms.
+        time_domain: Inside `on_timer`: ``"event"`` or ``"processing"``; else None.
+    """
+
+    def __init__(self, backend: KeyedStateBackend, event: KeyedTimers, processing: KeyedTimers) -> None:
+        self.timestamp: int | None = None
+        self.time_domain: str | None = None
+        self.watermark = MIN_WATERMARK
+        self.now_ms = 0
+        self.current: Any = None
+        self.has_key = False
+        self._backend = backend
+        self._event = event
+        self._processing = processing
+        self._handles: dict[str, tuple[object, Any]] = {}
+
+    @property
+    def key_tuple(self) -> tuple[object, ...]:
+        """The current key, one value per key column."""
+        return self._backend.values_of(self._key())
+
+    @property
+    def key(self) -> Any:
+        """The current key: a value, or a tuple if it has several columns."""
+        values = self.key_tuple
+        return values[0] if len(values) == 1 else values
+
+    def state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None = None) -> Any:
+        """State of the current key: what `descriptor` declares; or by a name and a type, a value.
+
+        The same object each time, which goes with the current key: it may be asked for in `open` and kept.
+
+        >>> import pyarrow as pa, unistream as us
+        >>> class Count(us.KeyedProcessFunction):
+        ...     seen = us.ValueStateDescriptor("seen", pa.int64())
+        ...     def process_element(self, row, context, out):
+        ...         seen = context.state(self.seen)
+        ...         seen.update((seen.value() or 0) + 1)
+        ...         out.emit({"user": context.key, "seen": seen.value()})
+
+        Raises:
+            ConfigError: the name is declared twice, with different types; or what was stored under it has
+                a type that cannot be converted.
+        """
+        name = descriptor if isinstance(descriptor, str) else descriptor.name
+        found = self._handles.get(name)
+        if found is not None and found[0] is (value_type if value_type is not None else descriptor):
+            return found[1]
+        return self._open_state(descriptor, value_type)
+
+    def current_watermark(self) -> int:
+        """ms; the lowest int64 before the first one. In `on_timer` it is the watermark that has reached the
+        timer, the same for all that are due (as in Flink, whose InternalTimerServiceImpl moves it before any
+        timer fires), and never less than the timer's time."""
+        return self.watermark
+
+    def current_processing_time(self) -> int:
+        """Wall clock of the task, ms."""
+        return self.now_ms
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """`on_timer` for the current key once the watermark has reached `timestamp`.
+
+        Args:
+            timestamp: Whole ms since the epoch, as an int of Python or numpy; it must fit into 64 bits.
+
+        Raises:
+            TypeError: it is none, such as a float, a datetime or None.
+            ValueError: it does not fit.
+        """
+        self._event.register(timer_time("register_event_time_timer", timestamp), self._key())
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Argument as above. A timer that is not there stays so."""
+        self._event.delete(timer_time("delete_event_time_timer", timestamp), self._key())
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """`on_timer` for the current key once the task's clock has reached `timestamp`; as above."""
+        self._processing.register(timer_time("register_processing_time_timer", timestamp), self._key())
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Argument as above. A timer that is not there stays so."""
+        self._processing.delete(timer_time("delete_processing_time_timer", timestamp), self._key())
+
+    def _key(self) -> Any:
+        if not self.has_key:
+            raise RuntimeError("there is no current key here; there is one in process_element and on_timer")
+        return self.current
+
+    def _open_state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None) -> Any:
+        said: object = descriptor if value_type is None else value_type
+        if isinstance(descriptor, str):
+            if value_type is None:
+                raise ConfigError(f"state {descriptor!r} needs a type, such as pa.int64(), or a descriptor")
+            descriptor = ValueStateDescriptor(descriptor, value_type)
+        handle = self._backend.state(descriptor)
+        self._handles[descriptor.name] = (said, handle)
+        return handle
+
+
+def timer_time(call: str, timestamp: Any) -> int:
+    """The time of a timer that was given to `call`, ms.
+
+    >>> timer_time("delete_event_time_timer", 5.5)
+    Traceback (most recent call last):
+    TypeError: delete_event_time_timer(5.5): a timer's time is an int, ms since the epoch; make it one by int
+
+    Raises:
+        TypeError: it is no whole number.
+        ValueError: it does not fit into 64 bits.
+    """
+    if type(timestamp) is not int:
+        timestamp = _whole(call, timestamp)
+    if not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
+        raise ValueError(
+            f"{call}({timestamp}): a timer's time is an int, ms since the epoch, from -2**63 to 2**63 - 1; "
+            "give the last of them for a timer at the end of the input"
+        )
+    return int(timestamp)
+
+
+def _whole(call: str, timestamp: Any) -> int:
+    if hasattr(timestamp, "__index__") and not isinstance(timestamp, bool):
+        return operator.index(timestamp)
+    remedy = "make it one by int"
+    if timestamp is None:
+        remedy = "for none, leave the call out"
+    elif isinstance(timestamp, datetime.date):
+        remedy = "that of a datetime with a time zone is int(moment.timestamp() * 1000)"
+    raise TypeError(f"{call}({timestamp!r}): a timer's time is an int, ms since the epoch; {remedy}")
+
+
+class Collector:
+    """Takes the rows that a function emits; they carry the time of the row or timer they come from.
+
+    Attributes:
+        rows: Output (None: the main one) -> rows, in order.
+        parents: As `rows`: for each, the value of `position` when it was emitted.
+        position: Which row of the batch (or which of the timers that are due) is being worked on.
+        fired: Times of the timers that were due, ms.
+    """
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.fired: list[int] = []
+        self._main: list[Mapping[str, Any]] = []
+        self._main_parents: list[int] = []
+        self.rows: dict[str | None, list[Mapping[str, Any]]] = {None: self._main}
+        self.parents: dict[str | None, list[int]] = {None: self._main_parents}
+
+    def emit(self, row: Mapping[str, Any]) -> None:
+        """A row on the main output."""
+        self._main.append(row)
+        self._main_parents.append(self.position)
+
+    def emit_side(self, tag: str | None, row: Mapping[str, Any]) -> None:
+        """A row on the side output `tag`."""
+        self.rows.setdefault(tag, []).append(row)
+        self.parents.setdefault(tag, []).append(self.position)
+
+
+def declared_states(function: object) -> tuple[StateDescriptor, ...]:
+    """Descriptors that are attributes of the function or of its classes; of one name the innermost.
+
+    >>> class Counts:
+    ...     seen = ValueStateDescriptor("seen", pa.int64())
+    >>> [descriptor.name for descriptor in declared_states(Counts())]
+    ['seen']
+    """
+    return declared(function, StateDescriptor)
+
+
+def declared(function: object, kind: type[Declared]) -> tuple[Declared, ...]:
+    """The same for descriptors of one kind."""
+    return tuple({one.name: one for one in declarations(function, kind)}.values())
+
+
+def declarations(function: object, kind: type[Declared]) -> list[Declared]:
+    """Descriptors that the function has as attributes, some maybe of the same name. An attribute of a class
+    hides one that is called so in its bases."""
+    found: dict[str, object] = {}
+    spaces = [*(vars(cls) for cls in reversed(type(function).__mro__)), getattr(function, "__dict__", {})]
+    for space in spaces:
+        found.update(space)
+    return [value for value in found.values() if isinstance(value, kind)]

@@ -1,0 +1,227 @@
+"""User functions per row without keys; their state is lists (Flink's CheckpointedFunction)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import MIN_WATERMARK
+from unistream.model.column_values import column_values, row_values
+from unistream.model.elements import Batch
+from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
+from unistream.model.state import OperatorListDescriptor, check_declarations
+from unistream.operator.common import (
+    BaseOperator,
+    Row,
+    RowSchema,
+    check_methods,
+    check_returned_nothing,
+    function_name,
+)
+from unistream.operator.process.context import Collector, declarations, declared
+from unistream.operator.process.list_state import OperatorList
+
+
+class FunctionContext:
+    """What a function without keys may ask.
+
+    Attributes:
+        timestamp: Event time of the row (None if it has none); ms.
+        index, parallelism: Which subtask, of how many.
+    """
+
+    def __init__(self, index: int, parallelism: int, restored: OperatorState) -> None:
+        self.timestamp: int | None = None
+        self.watermark = MIN_WATERMARK
+        self.now_ms = 0
+        self.index = index
+        self.parallelism = parallelism
+        self.is_restored = restored.is_restored
+        self._restored = restored
+        self._lists: dict[str, OperatorList] = {}
+
+    @property
+    def lists(self) -> dict[str, OperatorList]:
+        """Lists that were asked for, by name."""
+        return self._lists
+
+    def operator_state(
+        self,
+        descriptor: OperatorListDescriptor | str,
+        element_type: pa.DataType | None = None,
+        mode: ListMode = ListMode.SPLIT,
+    ) -> OperatorList:
+        """A list of this subtask; the same object each time.
+
+        Args:
+            descriptor: Declares it. If it is an attribute of the function, the list is known before anything
+                runs. A name is short for one that is declared on the spot: ask for it in `open`, since what
+                was stored and is never asked for is dropped at the next checkpoint.
+            element_type: Arrow type of an element, with a name.
+            mode: How it is dealt out to another number of subtasks, with a name.
+
+        Raises:
+            ConfigError: declared twice with different types, or stored with another type or mode.
+        """
+        if isinstance(descriptor, str):
+            if element_type is None:
+                raise ConfigError(
+                    f"operator state {descriptor!r} needs a type, such as pa.int64(), or a descriptor"
+                )
+            descriptor = OperatorListDescriptor(descriptor, element_type, mode)
+        name = descriptor.name
+        found = self._lists.get(name)
+        if found is None:
+            stored: Sequence[bytes] = self._restored.lists.get(name, ())
+            found = OperatorList(descriptor, stored, self._restored.modes.get(name))
+            self._lists[name] = found
+        elif found.descriptor != descriptor:
+            raise ConfigError(
+                f"operator state {name!r} is declared twice, as {_told(found.descriptor)} and as "
+                f"{_told(descriptor)}"
+            )
+        return found
+
+    def current_watermark(self) -> int:
+        """ms; the lowest int64 before the first one."""
+        return self.watermark
+
+    def current_processing_time(self) -> int:
+        """Wall clock of the task, ms."""
+        return self.now_ms
+
+
+class ProcessFunction:
+    """Subclass it and override `process_element`.
+
+    >>> import pyarrow as pa, unistream as us
+    >>> class InPairs(us.ProcessFunction):
+    ...     held = us.OperatorListDescriptor("held", pa.int64())
+    ...     def open(self, context):
+    ...         self.waiting = context.operator_state(self.held)
+    ...     def process_element(self, row, context, out):
+    ...         self.waiting.add(row["n"])
+    ...         if len(self.waiting.get()) == 2:
+    ...             out.emit({"sum": sum(self.waiting.get())})
+    ...             self.waiting.clear()
+    """
+
+    def open(self, context: FunctionContext) -> None:
+        """Once, before the first row; restored state can be read."""
+
+    def process_element(self, row: Row, context: FunctionContext, out: Collector) -> None:
+        """One row, as a dict by column."""
+        raise TypeError(f"{type(self).__name__} must define process_element(row, context, out)")
+
+    def snapshot(self, context: FunctionContext) -> None:
+        """A checkpoint is about to be taken: bring the lists up to date, if they are not always."""
+
+    def finish(self, context: FunctionContext, out: Collector) -> None:
+        """All rows have come: emit what was held back."""
+
+    def close(self) -> None:
+        """Once, at the end, always."""
+
+
+class ProcessOperator(BaseOperator):
+    """Runs a `ProcessFunction`.
+
+    Args:
+        returns: Schema of the main output; None: inferred from the first rows, then fixed.
+
+    Raises:
+        ConfigError: what the function declares contradicts itself.
+    """
+
+    def __init__(self, function: ProcessFunction, *, returns: pa.Schema | None = None) -> None:
+        check_declarations(function_name(function), declarations(function, OperatorListDescriptor))
+        check_methods(function, "open", "process_element", "snapshot", "finish", "close")
+        self._function = function
+        self._schemas: dict[str | None, RowSchema] = {None: RowSchema(returns)}
+        self._process: FunctionContext | None = None
+
+    def initialize_state(self, state: OperatorState) -> None:
+        self._process = FunctionContext(self.context.index, self.context.parallelism, state)
+
+    def declared_lists(self) -> tuple[OperatorListDescriptor, ...]:
+        """Lists that are known before anything runs: attributes of the function."""
+        return declared(self._function, OperatorListDescriptor)
+
+    def open(self) -> None:
+        context = self._ready()
+        try:
+            for descriptor in self.declared_lists():
+                context.operator_state(descriptor)
+            self._function.open(context)
+        except ConfigError as error:
+            raise ConfigError(f"operator {self.context.name!r}: {error}") from error
+        except Exception as error:
+            raise self.user_error(self._what("open"), error) from error
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        context, out = self._ready(), Collector()
+        times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
+        process, position = self._function.process_element, 0
+        try:
+            for position, (row, timestamp) in enumerate(zip(row_values(batch.records), times, strict=False)):
+                context.timestamp, out.position = timestamp, position
+                if (returned := process(row, context, out)) is not None:
+                    check_returned_nothing(returned)
+        except Exception as error:
+            raise self.user_error(self._what("process_element"), error, position) from error
+        self._emit(out, batch.timestamps)
+
+    def process_watermark(self, timestamp: int) -> None:
+        self._ready().watermark = timestamp
+
+    def finish(self) -> None:
+        context, out = self._ready(), Collector()
+        context.timestamp = None
+        try:
+            self._function.finish(context, out)
+        except Exception as error:
+            raise self.user_error(self._what("finish"), error) from error
+        self._emit(out, None)
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        context = self._ready()
+        try:
+            self._function.snapshot(context)
+        except UserCodeError:
+            raise
+        except Exception as error:
+            raise self.user_error(self._what("snapshot"), error) from error
+        return OperatorSnapshot(lists={name: found.snapshot() for name, found in context.lists.items()})
+
+    def close(self) -> None:
+        self._function.close()
+
+    def _ready(self) -> FunctionContext:
+        assert self._process is not None, "initialize_state comes first"
+        self._process.now_ms = self.context.timers.now_ms()
+        return self._process
+
+    def _emit(self, out: Collector, times: pa.Int64Array | None) -> None:
+        for tag, rows in out.rows.items():
+            if not rows:
+                continue
+            parents = out.parents[tag]
+            schema = self._schemas.setdefault(tag, RowSchema(None))
+            records = schema.build(self, self._what("the output"), rows, parents)
+            timestamps = None if times is None else times.take(pa.array(np.asarray(parents, np.int64)))
+            if tag is None:
+                self.output.emit(Batch(records, timestamps))
+            else:
+                self.output.emit_side(tag, Batch(records, timestamps))
+
+    def _what(self, what: str) -> str:
+        return f"{function_name(self._function)}, {what}"
+
+
+def _told(descriptor: OperatorListDescriptor) -> str:
+    return f"{descriptor.mode.value} list of {descriptor.type}"

@@ -1,0 +1,92 @@
+"""Timers in a snapshot: a table for each of the two clocks, whichever face of a function made them.
+
+KEY_GROUP_COLUMN, key columns…, TIMESTAMP_COLUMN: int64, ms
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.model.key_groups import key_groups
+from unistream.model.keyed_snapshot import StateKind, StateTable
+from unistream.model.snapshot import KEY_GROUP_COLUMN
+from unistream.operator.process.timer_columns import TimersNow
+from unistream.operator.process.timers import KeyedTimers
+from unistream.port.state import KeyedStateBackend
+
+EVENT_TIMERS: Final = "__event_timers"
+PROCESSING_TIMERS: Final = "__processing_timers"
+TIMESTAMP_COLUMN: Final = "__timestamp"
+_PIECE_ROWS: Final = 65_536  # between two pieces other threads of Python get their turn
+
+_Piece = tuple[pa.Array, pa.RecordBatch]
+
+
+def table_of_timers(
+    name: str, timers: KeyedTimers, backend: KeyedStateBackend, key_schema: pa.Schema, max_parallelism: int
+) -> StateTable:
+    """The timers of now; their rows are made as they are read, in the background."""
+    times, keys = timers.all()
+
+    def pieces() -> Iterator[_Piece]:
+        for start in range(0, len(keys), _PIECE_ROWS):
+            stop = start + _PIECE_ROWS
+            columns = zip(*map(backend.values_of, keys[start:stop]), strict=True)
+            arrays = [pa.array(values, f.type) for values, f in zip(columns, key_schema, strict=True)]
+            records = pa.RecordBatch.from_arrays(arrays, schema=key_schema)
+            yield pa.array(times[start:stop], pa.int64()), records
+
+    return _table(name, key_schema, max_parallelism, pieces())
+
+
+def table_of_columns(name: str, timers: TimersNow, key_schema: pa.Schema, max_parallelism: int) -> StateTable:
+    """The same of timers that are columns."""
+
+    def pieces() -> Iterator[_Piece]:
+        times, keys = timers.read()
+        for start in range(0, len(times), _PIECE_ROWS):
+            yield pa.array(times[start : start + _PIECE_ROWS]), keys.slice(start, _PIECE_ROWS)
+
+    return _table(name, key_schema, max_parallelism, pieces())
+
+
+def stored_timers(tables: Iterable[pa.Table], keys: Sequence[str]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    """Times and keys of stored timers.
+
+    Raises:
+        ConfigError: they belong to other key columns than `keys`.
+    """
+    for table in tables:
+        for batch in table.to_batches():
+            columns = [c for c in batch.schema.names if c not in (KEY_GROUP_COLUMN, TIMESTAMP_COLUMN)]
+            if columns != list(keys):
+                raise ConfigError(
+                    f"timers were stored by ({', '.join(columns)}), and the key is now "
+                    f"({', '.join(keys)}); give the operator another uid"
+                )
+            yield batch.column(TIMESTAMP_COLUMN), batch.select(columns)
+
+
+def _table(name: str, key_schema: pa.Schema, max_parallelism: int, pieces: Iterable[_Piece]) -> StateTable:
+    schema = pa.schema(
+        [pa.field(KEY_GROUP_COLUMN, pa.uint16()), *key_schema, pa.field(TIMESTAMP_COLUMN, pa.int64())]
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        made = []
+        for times, keys in pieces:
+            groups = key_groups(keys, key_schema.names, max_parallelism).astype(np.uint16)
+            arrays = [pa.array(groups), *keys.columns, times]
+            made.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        table = pa.Table.from_batches(made, schema)
+        order = np.argsort(table.column(0).to_numpy(), kind="stable")
+        for start in range(0, len(order), _PIECE_ROWS):
+            piece = table.take(pa.array(order[start : start + _PIECE_ROWS])).combine_chunks()
+            yield from piece.to_batches()
+
+    return StateTable(name=name, kind=StateKind.TIMERS, pickled=False, schema=schema, batches=batches())

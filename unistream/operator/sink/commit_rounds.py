@@ -1,0 +1,142 @@
+"""One commit of everything that is due: checkpoint by checkpoint, or all in one call, with retries.
+
+Runs on any thread, one call at a time; `close` may come meanwhile, from another thread, and is done at
+the end of the call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from unistream.base.config import COMMITTER_RETRIES
+from unistream.base.errors import Transient
+from unistream.base.ids import CheckpointId
+from unistream.operator.sink.committables import Due
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResult,
+    Committer,
+    JointCommitter,
+    SinkContext,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """How one call went, its retries included.
+
+    Attributes:
+        checkpoint_id: The newest that it covered.
+        count: Committables that were given.
+        failed: Those that never will be committed.
+        retries: How often committables were tried again.
+    """
+
+    checkpoint_id: CheckpointId
+    count: int
+    result: CommitResult
+    failed: tuple[bytes, ...] = ()
+    reason: str = ""
+    retries: int = 0
+
+
+class CommitRounds:
+    """A committer with its retries.
+
+    Args:
+        retries: More rounds after the first; then the task fails.
+    """
+
+    def __init__(self, committer: Committer, sink: str, retries: int) -> None:
+        self._committer = committer
+        self._sink = sink
+        self._retries = retries
+        self._guard = threading.Lock()
+        self._running = False
+        self._closing = False
+
+    def open(self, context: SinkContext) -> None:
+        self._committer.open(context)
+
+    def close(self) -> None:
+        """At once, or at the end of the call that is going on."""
+        with self._guard:
+            if self._running:
+                self._closing = True
+                return
+        self._committer.close()
+
+    def run(self, permit: CommitPermit, due: Sequence[Due]) -> list[Committed]:
+        """Everything that is due, in order. What a committer raises leaves the rest uncommitted.
+
+        Raises:
+            Transient: some asked to be retried to the end.
+        """
+        requests = [CommitRequest(one.checkpoint_id, one.payloads) for one in due if one.payloads]
+        with self._guard:
+            if self._closing:
+                return []
+            self._running = True
+        try:
+            if isinstance(self._committer, JointCommitter):
+                joint = self._committer
+                return [self._all_rounds(lambda r: joint.commit_all(permit, r), requests)] if requests else []
+            commit = self._committer.commit
+            return [self._all_rounds(lambda r: commit(permit, r[0]), [request]) for request in requests]
+        finally:
+            with self._guard:
+                self._running = False
+                closing = self._closing
+            if closing:
+                self._committer.close()
+
+    def _all_rounds(
+        self, commit: Callable[[Sequence[CommitRequest]], CommitResult], requests: Sequence[CommitRequest]
+    ) -> Committed:
+        newest, count = requests[-1].checkpoint_id, sum(len(one.committables) for one in requests)
+        failed: list[bytes] = []
+        reason, rows, tried_again = "", 0, 0
+        for _ in range(self._retries + 1):
+            result = commit(requests)
+            if result.outcome is CommitOutcome.FAILED and not result.failed:
+                result = replace(result, failed=tuple(p for one in requests for p in one.committables))
+            failed += result.failed
+            reason = result.reason or reason
+            if result.outcome is not CommitOutcome.RETRY or result.again is not None:
+                rows += result.rows
+            left = _unfinished(requests, result) if result.outcome is CommitOutcome.RETRY else []
+            if not left or self._closing:
+                return Committed(
+                    checkpoint_id=newest,
+                    count=count,
+                    result=replace(result, rows=rows),
+                    failed=tuple(failed),
+                    reason=reason,
+                    retries=tried_again,
+                )
+            requests = left
+            tried_again += sum(len(one.committables) for one in requests)
+        unfinished = sum(len(one.committables) for one in requests)
+        raise Transient(
+            f"sink {self._sink!r}: failed to commit {unfinished} committables of "
+            f"checkpoint {newest} in {self._retries + 1} attempts ({COMMITTER_RETRIES.key})"
+        )
+
+
+def _unfinished(requests: Sequence[CommitRequest], result: CommitResult) -> list[CommitRequest]:
+    """What the next round gets: each committable that is asked for again stays with its checkpoint, one that
+    was changed goes with the newest."""
+    if result.again is None:
+        gone = set(result.failed)
+        kept = [replace(r, committables=tuple(p for p in r.committables if p not in gone)) for r in requests]
+        return [one for one in kept if one.committables]
+    known = {payload for one in requests for payload in one.committables}
+    changed = tuple(payload for payload in result.again if payload not in known)
+    again = set(result.again)
+    kept = [replace(r, committables=tuple(p for p in r.committables if p in again)) for r in requests]
+    kept[-1] = replace(kept[-1], committables=kept[-1].committables + changed)
+    return [one for one in kept if one.committables]

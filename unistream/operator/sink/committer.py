@@ -1,0 +1,307 @@
+"""The operators of a sink that commit, and those that act on what was committed.
+
+                        rows                            notice n, or a whole checkpoint
+    committables ──────────────► pending ──────────────────────► committing (one at a time, in the background)
+                                    ▲                                   │ done, on the task's thread
+                                    └── stay here, and in every ────────┤
+                                        snapshot, until they are done   ▼
+                                                            removed, reported, announced downstream
+
+A barrier never waits for a commit; a second notice waits for the first, and a task ends when both are done.
+What is committed while snapshot n + 1 is taken is in that snapshot too: a commit is safe to repeat.
+
+    CommitterOperator   commits on the notice of a checkpoint, restored committables at once, without
+                        checkpoints at the end of input
+    OnCommitOperator    behind it: post-commit stages and a global committer. What arrives is durable and
+                        committed, so it acts as soon as a checkpoint is whole
+
+Both tell those behind them of every notice, also when there is nothing, and last that nothing more will come.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from unistream.base.config import COMMITTER_RETRIES, Configuration
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ProtocolError
+from unistream.base.ids import CheckpointId, OperatorUid
+from unistream.model.elements import Batch
+from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.operator.sink.commit_rounds import CommitRounds, Committed
+from unistream.operator.sink.committables import NOTHING_MORE, Committables, Due
+from unistream.operator.sink.writer import SinkOperator
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResult,
+    CommittableStage,
+    Committer,
+    RecoverableCommitter,
+    Sink,
+    SinkContext,
+    WithGlobalCommitter,
+    WithPostCommitStages,
+)
+
+COMMITTER_STATE: Final = "committables"
+
+_log = logging.getLogger(__name__)
+
+
+class CommittingOperator(SinkOperator):
+    """Pending committables, and at most one commit in the background."""
+
+    def __init__(self, sink: Sink, sink_uid: OperatorUid | None = None) -> None:
+        super().__init__(sink, sink_uid)
+        self._committables = Committables(sink.name)
+        self._rounds: CommitRounds | None = None
+        self._waiting: deque[int] = deque()  # checkpoints whose notice came during a commit
+        self._busy = False
+        self._ended = False
+        self._connector = ""
+
+    def create(self) -> Committer:
+        """A new one, not open."""
+        raise ProtocolError(f"sink {self._sink.name!r}: {type(self).__name__} has no committer")
+
+    def _start(self, committer: Committer, state: OperatorState) -> None:
+        self._connector = _connector_of(committer, self._sink)
+        retries = Configuration(self.context.config).get(COMMITTER_RETRIES)
+        self._rounds = CommitRounds(committer, self._sink.name, retries)
+        self._rounds.open(self._sink_context(state))
+        self._committables.restore(state.lists.get(COMMITTER_STATE, []))
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        items = self._committables.encoded(self.sink_uid or self.context.uid, self._connector)
+        return OperatorSnapshot(lists={COMMITTER_STATE: ListState(ListMode.SPLIT, items)} if items else {})
+
+    def close(self) -> None:
+        if self._rounds is not None:
+            self._rounds.close()
+
+    def _permit(self, checkpoint_id: int) -> CommitPermit:
+        context = self.context
+        return CommitPermit(
+            lineage=context.lineage, checkpoint_id=CheckpointId(checkpoint_id), epoch=context.epoch
+        )
+
+    def _commit_now(self, permit: CommitPermit) -> None:
+        """On this thread; nothing else happens meanwhile."""
+        due = self._committables.due(permit.checkpoint_id)
+        self._done(permit, due, self._open_rounds().run(permit, due))
+
+    def _commit_soon(self, permit: CommitPermit) -> None:
+        """In the background; behind the commit that is going on, if there is one."""
+        if self._busy:
+            self._waiting.append(permit.checkpoint_id)
+            return
+        due = self._committables.due(permit.checkpoint_id)
+        if not any(one.payloads for one in due):
+            self._done(permit, due, [])
+            return
+        self._busy = True
+        rounds = self._open_rounds()
+        found: list[Committed] = []
+
+        def commit() -> None:
+            crash_point("committer.before_commit")
+            found.extend(rounds.run(permit, due))
+            crash_point("committer.committed")
+
+        try:
+            self.context.run_in_background(commit, lambda: self._after(permit, due, found))
+        except BaseException:  # it was done here and now, and failed
+            self._busy = False
+            raise
+
+    def _after(self, permit: CommitPermit, due: Sequence[Due], found: Sequence[Committed]) -> None:
+        self._busy = False
+        self._done(permit, due, found)
+        if self._waiting:
+            newest = max(self._waiting)
+            self._waiting.clear()
+            self._commit_soon(self._permit(newest))
+
+    def _done(self, permit: CommitPermit, due: Sequence[Due], found: Sequence[Committed]) -> None:
+        self._committables.remove(one.checkpoint_id for one in due)
+        for committed in found:
+            self._report(committed)
+        gone = {payload for committed in found for payload in committed.failed}
+        for one in due:
+            self._announce(one.checkpoint_id, self._passed_on(one, gone))
+        if permit.checkpoint_id not in {one.checkpoint_id for one in due}:
+            self._announce(permit.checkpoint_id, [])
+        self._announce_end()
+
+    def _passed_on(self, one: Due, gone: set[bytes]) -> list[bytes]:
+        """What those behind this operator get of a checkpoint that is done."""
+        return [payload for payload in one.payloads if payload not in gone]
+
+    def _announce_end(self) -> None:
+        if self._ended and not self._committables and not self._busy:
+            self._announce(NOTHING_MORE, [])
+
+    def _report(self, committed: Committed) -> None:
+        uid = self.sink_uid or self.context.uid
+        result, metrics = committed.result, self.context.metrics
+        self.context.report_commit(uid, committed.checkpoint_id, result.rows, result.table_version)
+        already = result.outcome is CommitOutcome.ALREADY_COMMITTED
+        succeeded = committed.count - len(committed.failed)
+        metrics.add("alreadyCommittedCommittables" if already else "committedCommittables", succeeded)
+        if committed.failed:
+            metrics.add("failedCommittables", len(committed.failed))
+            _log.error(
+                "event=committables_failed sink=%s checkpoint=%s count=%s reason=%s",
+                uid,
+                committed.checkpoint_id,
+                len(committed.failed),
+                committed.reason,
+            )
+        if committed.retries:
+            metrics.add("retriedCommittables", committed.retries)
+
+    def _open_rounds(self) -> CommitRounds:
+        assert self._rounds is not None, "initialize_state comes first"
+        return self._rounds
+
+
+class CommitterOperator(CommittingOperator):
+    """Committables in; commits them when a durable manifest lists them.
+
+    Args:
+        create: Makes the committer; None: as the sink says.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        sink_uid: OperatorUid | None = None,
+        create: Callable[[], Committer | None] | None = None,
+    ) -> None:
+        super().__init__(sink, sink_uid)
+        self._create = create or sink.create_committer
+
+    def create(self) -> Committer:
+        committer = self._create()
+        assert committer is not None, f"sink {self._sink.name!r} has no committer"
+        return committer
+
+    def initialize_state(self, state: OperatorState) -> None:
+        self._start(self.create(), state)
+        if state.checkpoint_id is not None:
+            self._commit_restored(self._permit(state.checkpoint_id))
+
+    def _commit_restored(self, permit: CommitPermit) -> None:
+        """What the restored snapshot lists, before anything new: its notice may never have come."""
+        if not any(one.payloads for one in self._committables.due(permit.checkpoint_id)):
+            self._commit_now(permit)
+            return
+        crash_point("restore.before_commit")
+        self._commit_now(permit)
+        crash_point("restore.committed")
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        self._committables.add(batch.records)
+
+    def end_input(self, input_index: int) -> None:
+        self._ended = True
+        if self.context.checkpointing:
+            return
+        if self._committables:
+            crash_point("sink.before_commit")
+            self._commit_now(self._permit(self._committables.newest))
+            crash_point("sink.committed")
+        else:
+            self._announce_end()
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        self._commit_soon(permit)
+
+
+class OnCommitOperator(CommittingOperator):
+    """Committables that are committed in; does what is to be done next, once for each checkpoint.
+
+    Args:
+        create: Makes the global committer, or a post-commit stage as one.
+        single_producer: It stands beside one producer and gets nothing from the others.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        create: Callable[[], Committer],
+        *,
+        single_producer: bool,
+        sink_uid: OperatorUid | None = None,
+    ) -> None:
+        super().__init__(sink, sink_uid)
+        self._create = create
+        self._expected = 1 if single_producer else None
+        self._stage: StageCommitter | None = None
+        self._restored = 0
+
+    def create(self) -> Committer:
+        return self._create()
+
+    def initialize_state(self, state: OperatorState) -> None:
+        committer = self.create()
+        self._stage = committer if isinstance(committer, StageCommitter) else None
+        self._restored = state.checkpoint_id or 0
+        self._start(committer, state)
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        self._committables.add(batch.records)
+        whole = self._committables.whole(self._expected)
+        if NOTHING_MORE in whole:
+            self._ended = True
+            self._committables.remove([whole.pop()])
+        if whole:
+            self._commit_soon(self._permit(whole[-1]))
+        else:
+            self._announce_end()
+
+    def end_input(self, input_index: int) -> None:
+        """Producers that had finished before the restored checkpoint do not say anything again."""
+        if self._committables.is_silent and self._committables:
+            self._ended = True
+            self._commit_soon(self._permit(self._restored))
+
+    def _passed_on(self, one: Due, gone: set[bytes]) -> list[bytes]:
+        if self._stage is not None:
+            return self._stage.made.pop(one.checkpoint_id, [])
+        return super()._passed_on(one, gone)
+
+    def _report(self, committed: Committed) -> None:
+        if self._stage is None:
+            super()._report(committed)
+
+
+class StageCommitter:
+    """A post-commit stage in the shape of a committer. `made`: what it returned, until that is passed on."""
+
+    def __init__(self, stage: CommittableStage) -> None:
+        self._function = stage.create()
+        self.made: dict[int, list[bytes]] = {}
+
+    def open(self, context: SinkContext) -> None:
+        self._function.open(context)
+
+    def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
+        made = self._function.process(request.checkpoint_id, request.committables)
+        self.made[request.checkpoint_id] = list(made)
+        return CommitResult(CommitOutcome.COMMITTED)
+
+    def close(self) -> None:
+        self._function.close()
+
+
+def _connector_of(committer: Committer, sink: Sink) -> str:
+    """Empty: the user's code is needed, also when more than the commit is to be done."""
+    if isinstance(sink, WithPostCommitStages | WithGlobalCommitter):
+        return ""
+    return committer.connector if isinstance(committer, RecoverableCommitter) else ""

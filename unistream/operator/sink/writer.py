@@ -1,0 +1,98 @@
+"""The writer of a sink, and what all operators of a sink share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from unistream.base.errors import ProtocolError
+from unistream.base.ids import CheckpointId, OperatorUid
+from unistream.model.elements import Batch
+from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.operator.common import BaseOperator
+from unistream.operator.sink.committables import announce
+from unistream.port.sink import Sink, SinkContext, SinkWriter, is_transactional
+
+WRITER_STATE: Final = "writer-state"
+
+
+class SinkOperator(BaseOperator):
+    """What the operators of a sink share: the sink, and the identity it commits under.
+
+    Args:
+        sink_uid: The same for writer and committer; None: the operator's own uid.
+
+    Attributes:
+        belongs_to: Uid of the sink whose operators stand together; None: it stands alone.
+    """
+
+    def __init__(self, sink: Sink, sink_uid: OperatorUid | None = None) -> None:
+        self._sink = sink
+        self.sink_uid = sink_uid
+        self.belongs_to: OperatorUid | None = None
+
+    def _sink_context(self, state: OperatorState) -> SinkContext:
+        context = self.context
+        return SinkContext(
+            job=context.job,
+            lineage=context.lineage,
+            sink_uid=self.sink_uid or context.uid,
+            attempt=context.attempt,
+            index=context.index,
+            parallelism=context.parallelism,
+            restored=state.checkpoint_id,
+            metrics=context.metrics,
+            checkpointing=context.checkpointing,
+        )
+
+    def _announce(self, checkpoint_id: int, payloads: list[bytes]) -> None:
+        self.output.emit(
+            Batch(announce(checkpoint_id, self.context.index, self.context.parallelism, payloads))
+        )
+
+
+class SinkWriterOperator(SinkOperator):
+    """Rows in, committables out; nothing out if the sink has no committer."""
+
+    _writer: SinkWriter | None = None
+    _transactional = False
+    _ended = False
+    _last_checkpoint = 0
+
+    def initialize_state(self, state: OperatorState) -> None:
+        self._last_checkpoint = state.checkpoint_id or 0
+        self._transactional = is_transactional(self._sink)
+        self._writer = self._sink.create_writer()
+        self._writer.open(self._sink_context(state), state.lists.get(WRITER_STATE, []))
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        if self._ended:
+            raise ProtocolError(f"sink {self._sink.name!r}: rows after the end of input")
+        self._open_writer().write(batch)
+
+    def end_input(self, input_index: int) -> None:
+        if not self._ended:
+            self._ended = True
+            self._prepare(CheckpointId(self._last_checkpoint + 1), end_of_input=True)
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
+        self._last_checkpoint = checkpoint_id
+        if not self._ended:
+            self._prepare(checkpoint_id, end_of_input=False)
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        items = tuple(self._open_writer().snapshot_state(checkpoint_id))
+        return OperatorSnapshot(lists={WRITER_STATE: ListState(ListMode.SPLIT, items)} if items else {})
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def _prepare(self, checkpoint_id: CheckpointId, *, end_of_input: bool) -> None:
+        writer = self._open_writer()
+        writer.flush(end_of_input)
+        if self._transactional:
+            self._announce(checkpoint_id, list(writer.prepare_commit(checkpoint_id)))
+
+    def _open_writer(self) -> SinkWriter:
+        assert self._writer is not None, "initialize_state comes first"
+        return self._writer

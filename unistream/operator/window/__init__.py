@@ -1,0 +1,43 @@
+"""Windows and aggregates over them, in columns.
+
+`windows` assigns rows to windows, `local` aggregates before the exchange, `operator` merges and fires at
+the watermark, `aggregates` are count, sum and the like. May import: `operator.common`. Start with
+`operator`.
+"""
+
+from __future__ import annotations
+
+from unistream.operator.window.aggregates import Aggregate, AggregatePlan, count, decoded, max, mean, min, sum
+from unistream.operator.window.local import LocalWindowAggregate
+from unistream.operator.window.operator import (
+    FIRED,
+    STATE,
+    WINDOW_END,
+    WINDOW_START,
+    WINDOWS,
+    WindowAggregate,
+    stored_window_setting,
+)
+from unistream.operator.window.windows import SlidingEventTimeWindows, TumblingEventTimeWindows, Windows
+
+__all__ = [
+    "FIRED",
+    "STATE",
+    "WINDOWS",
+    "WINDOW_END",
+    "WINDOW_START",
+    "Aggregate",
+    "AggregatePlan",
+    "LocalWindowAggregate",
+    "SlidingEventTimeWindows",
+    "TumblingEventTimeWindows",
+    "WindowAggregate",
+    "Windows",
+    "count",
+    "decoded",
+    "max",
+    "mean",
+    "min",
+    "stored_window_setting",
+    "sum",
+]

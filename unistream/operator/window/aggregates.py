@@ -1,0 +1,239 @@
+"""Aggregates that decompose: rows -> partials -> merged partials -> result.
+
+A partial is a row of key columns and partial columns. Partial columns are named after what they hold
+(``sum(delay)``), so that a savepoint can be read by people, and are shared between aggregates:
+`sum(delay)` and `mean(delay)` need `sum(delay)` once. Nulls are ignored as in SQL: the sum, mean, min
+and max of nothing is null, the count of nothing is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.base.errors import ConfigError
+from unistream.operator.common import group
+
+ROW_COUNT = "count(*)"
+"""Partial column (int64) that every plan has: how many rows a partial stands for."""
+
+_NULL_IF_EMPTY = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
+_VALID = pc.CountOptions(mode="only_valid")
+
+
+class Kind(Enum):
+    COUNT = "count"
+    SUM = "sum"
+    MEAN = "mean"
+    MIN = "min"
+    MAX = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """One aggregate of one column; `column` None only for the count of rows."""
+
+    kind: Kind
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}({self.column or '*'})"
+
+
+def count(column: str | None = None) -> Aggregate:
+    """Number of rows, or of rows where `column` is not null; int64.
+
+    >>> str(count()), str(count("delay"))
+    ('count(*)', 'count(delay)')
+    """
+    return Aggregate(Kind.COUNT, column)
+
+
+def sum(column: str) -> Aggregate:
+    """Sum of `column`: int64 or uint64 of integers (wraps around as in Flink), float64 of floats."""
+    return Aggregate(Kind.SUM, column)
+
+
+def mean(column: str) -> Aggregate:
+    """Arithmetic mean of `column`; float64. Integers are summed exactly before the division."""
+    return Aggregate(Kind.MEAN, column)
+
+
+def min(column: str) -> Aggregate:
+    """Smallest value of `column`, in its type."""
+    return Aggregate(Kind.MIN, column)
+
+
+def max(column: str) -> Aggregate:
+    """Largest value of `column`, in its type."""
+    return Aggregate(Kind.MAX, column)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partial:
+    """One partial column: `function` over `column` makes it, `merge` over itself merges it."""
+
+    name: str
+    function: str
+    column: str | None
+    merge: str
+
+
+def _partials(aggregate: Aggregate) -> tuple[_Partial, ...]:
+    column = aggregate.column
+    match aggregate.kind:
+        case Kind.COUNT if column is None:
+            return (_Partial(ROW_COUNT, "count_all", None, "sum"),)
+        case Kind.COUNT:
+            return (_Partial(f"count({column})", "count", column, "sum"),)
+        case Kind.SUM:
+            return (_Partial(f"sum({column})", "sum", column, "sum"),)
+        case Kind.MEAN:
+            return (
+                _Partial(f"sum({column})", "sum", column, "sum"),
+                _Partial(f"count({column})", "count", column, "sum"),
+            )
+        case Kind.MIN | Kind.MAX:
+            name = aggregate.kind.value
+            return (_Partial(f"{name}({column})", name, column, name),)
+
+
+class AggregatePlan:
+    """How rows with `keys` become the columns of `aggregates` (output name -> aggregate).
+
+    Raises:
+        ConfigError: nothing to aggregate, or an output named like a key.
+    """
+
+    def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
+        if not aggregates:
+            raise ConfigError("aggregate needs at least one aggregate, for example count=us.count()")
+        for name in aggregates:
+            if name in keys:
+                raise ConfigError(f"the aggregate {name!r} has the name of a key column; rename it")
+        self.keys = list(keys)
+        self.aggregates = dict(aggregates)
+        found = {ROW_COUNT: _partials(count())[0]}
+        for aggregate in aggregates.values():
+            found.update({partial.name: partial for partial in _partials(aggregate)})
+        self._partials = list(found.values())
+        self.partial_columns = [*self.keys, *found]
+        self._grouping: tuple[list[object], list[object]] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_grouping": None}
+
+    @property
+    def input_columns(self) -> list[str]:
+        """The columns that it reads, keys first."""
+        return list(dict.fromkeys([*self.keys, *(p.column for p in self._partials if p.column)]))
+
+    def check(self, schema: pa.Schema) -> pa.Schema:
+        """Schema of the result (keys and aggregates) over rows of `schema`.
+
+        Raises:
+            ConfigError: a column is missing, or of a type that the aggregate does not take.
+        """
+        names = ", ".join(schema.names)
+        for what, column in [*(("key", k) for k in self.keys), *self._reads()]:
+            if column not in schema.names:
+                raise ConfigError(f"{what}: there is no column {column!r} among {names}")
+        empty = pa.Table.from_batches([], schema=_decoded(schema))
+        for name, aggregate in self.aggregates.items():
+            try:
+                AggregatePlan(self.keys, {name: aggregate}).partial(empty)
+            except pa.ArrowException:
+                column_type = schema.field(aggregate.column or schema.names[0]).type
+                raise ConfigError(
+                    f"aggregate {name}={aggregate}: cannot take the {aggregate.kind.value} of a column "
+                    f"of type {column_type}"
+                ) from None
+        return self.final(self.partial(empty)).schema
+
+    def partial_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Names and types of the partial columns over rows of `schema`, which `check` has passed."""
+        partials = self.partial(pa.Table.from_batches([], schema=_decoded(schema))).schema
+        return pa.schema([(field.name, field.type) for field in partials])
+
+    def _reads(self) -> list[tuple[str, str]]:
+        return [(f"aggregate {n}={a}", a.column) for n, a in self.aggregates.items() if a.column is not None]
+
+    def partial(self, rows: pa.Table, extra_keys: Sequence[str] = ()) -> pa.Table:
+        """One partial per distinct key (and value of `extra_keys`); any order."""
+        return _group(rows, [*self.keys, *extra_keys], self._specs()[0], self.partial_columns, extra_keys)
+
+    def merge(self, partials: pa.Table, extra_keys: Sequence[str] = ()) -> pa.Table:
+        """Partials with equal keys become one."""
+        return _group(partials, [*self.keys, *extra_keys], self._specs()[1], self.partial_columns, extra_keys)
+
+    def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Every row as a partial of its own: what `partial` gives if all keys differ, without grouping."""
+        arrays = [decoded(rows.column(key)) for key in self.keys]
+        for part in self._partials:
+            if part.column is None:
+                arrays.append(pa.array(np.ones(rows.num_rows, dtype=np.int64)))
+            else:
+                arrays.append(_lift(part.function, rows.column(part.column)))
+        return pa.RecordBatch.from_arrays(arrays, names=self.partial_columns)
+
+    def final(self, partials: pa.Table) -> pa.Table:
+        """Keys and results of merged partials, in their order."""
+        columns = {key: partials.column(key) for key in self.keys}
+        for name, aggregate in self.aggregates.items():
+            parts = [partials.column(part.name) for part in _partials(aggregate)]
+            columns[name] = _quotient(*parts) if aggregate.kind is Kind.MEAN else parts[0]
+        return pa.table(columns)
+
+    def _specs(self) -> tuple[list[object], list[object]]:
+        if self._grouping is None:
+            self._grouping = (
+                [_spec(p.column, p.function, p.name) for p in self._partials],
+                [_spec(p.name, p.merge, p.name) for p in self._partials],
+            )
+        return self._grouping
+
+
+def decoded(column: pa.Array) -> pa.Array:
+    """Dictionary columns as plain ones: groups of several batches need one dictionary otherwise."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _decoded(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
+    )
+
+
+def _spec(column: str | None, function: str, name: str) -> tuple[list[str], str, object, str]:
+    options = {"sum": _NULL_IF_EMPTY, "min": _NULL_IF_EMPTY, "max": _NULL_IF_EMPTY, "count": _VALID}
+    return ([] if column is None else [column], f"hash_{function}", options.get(function), name)
+
+
+def _group(
+    table: pa.Table, keys: list[str], specs: list[object], columns: list[str], extra: Sequence[str]
+) -> pa.Table:
+    return group(table, keys, specs).select([*columns, *extra])
+
+
+def _lift(function: str, column: pa.Array) -> pa.Array:
+    column = decoded(column)
+    if function == "count":
+        return column.is_valid().cast(pa.int64())
+    if function == "sum":
+        return column.cast(_sum_type(column.type))
+    return column
+
+
+def _sum_type(data_type: pa.DataType) -> pa.DataType:
+    """What Arrow's sum of the type gives."""
+    return pc.sum(pa.array([], data_type)).type
+
+
+def _quotient(total: pa.ChunkedArray, number: pa.ChunkedArray) -> pa.ChunkedArray:
+    counted = pc.if_else(pc.greater(number, 0), number, pa.scalar(None, pa.int64()))
+    return pc.divide(total.cast(pa.float64()), counted.cast(pa.float64()))

@@ -1,0 +1,176 @@
+"""Pre-aggregation of windows before the exchange: fewer rows to hash, ship and merge.
+
+Rows are collected, by reference, until `ROWS_PER_GROUPING` of them can be grouped at once; their
+partials are merged as they grow. A partial row's event time is the last instant of its pane (end - 1),
+which is all that `WindowAggregate` needs to know its window. What a watermark, a barrier, idleness or
+the end of input passes is emitted before it, so the operator has no state in a checkpoint and makes no
+row late: a partial that stays behind a watermark belongs to a pane which that watermark does not close.
+
+Where grouping does not reduce (nearly every key is new), rows are passed on as partials of their own,
+which costs next to nothing; one grouping in `SAMPLE_EVERY` looks whether that is still so.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK
+from unistream.model.elements import Batch
+from unistream.operator.common import BaseOperator
+from unistream.operator.window.aggregates import AggregatePlan, decoded
+from unistream.operator.window.windows import Ends, Windows
+
+ROWS_PER_GROUPING: Final = 4 * BATCH_ROWS_MAX  # twice as fast per row as grouping single batches
+PARTIAL_ROWS_MAX: Final = 16 * BATCH_ROWS_MAX  # held back at most; a few tens of MB
+REDUCTION_MIN: Final = 0.6  # partials per row above which grouping here is not worth its cost
+SAMPLE_EVERY: Final = 32
+
+PANE = "__pane"
+"""Key column (int64): end of the pane, in ms; only where several panes are grouped together."""
+
+
+class LocalWindowAggregate(BaseOperator):
+    """Rows in, partials of (key, pane) out."""
+
+    def __init__(self, plan: AggregatePlan, windows: Windows) -> None:
+        self._plan = plan
+        self._windows = windows
+        self._columns = plan.input_columns
+        self._rows: list[Batch] = []
+        self._row_count = 0
+        self._partials: list[pa.Table] = []  # with PANE
+        self._partial_count = 0
+        self._merged_count = 0
+        self._lowest = MAX_WATERMARK  # end of the lowest pane among the partials
+        self._bypass = 0
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        if self._bypass:
+            self._pass_on(batch)
+            return
+        self._rows.append(batch)
+        self._row_count += batch.num_rows
+        if self._row_count >= ROWS_PER_GROUPING:
+            self._group()
+
+    def process_watermark(self, timestamp: int) -> None:
+        self._group()
+        if self._partials and self._lowest - 1 <= timestamp:
+            self._emit_closed(timestamp)
+
+    def process_watermark_status(self, idle: bool) -> None:
+        if idle:  # consumers no longer wait for this task: what stays here would come too late
+            self._emit_all()
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
+        self._emit_all()
+
+    def end_input(self, input_index: int) -> None:
+        self._emit_all()
+
+    def _group(self) -> None:
+        """Collected rows become partials."""
+        if not self._rows:
+            return
+        rows, count = self._rows, self._row_count
+        self._rows, self._row_count = [], 0
+        ends = [pane_ends_of(self, batch, self._windows) for batch in rows]
+        lowest, highest = min(low for _, low, _ in ends), max(high for _, _, high in ends)
+        batches = [_select(batch.records, self._columns) for batch in rows]
+        if lowest == highest:
+            partials = self._plan.partial(pa.Table.from_batches(batches))
+            partials = partials.append_column(PANE, _constant(lowest, partials.num_rows))
+        else:
+            keyed = [_append(b, PANE, panes) for b, (panes, _, _) in zip(batches, ends, strict=True)]
+            partials = self._plan.partial(pa.Table.from_batches(keyed), [PANE])
+        if count >= BATCH_ROWS_MAX and partials.num_rows > REDUCTION_MIN * count:
+            self._bypass = SAMPLE_EVERY * ROWS_PER_GROUPING
+        self._lowest = min(lowest, self._lowest)
+        self._keep(partials)
+
+    def _keep(self, partials: pa.Table) -> None:
+        self._partials.append(partials)
+        self._partial_count += partials.num_rows
+        if self._bypass:
+            self._emit_all()
+        elif self._partial_count > max(ROWS_PER_GROUPING, 2 * self._merged_count):
+            self._merge()
+            if self._partial_count > PARTIAL_ROWS_MAX:
+                self._emit_all()
+
+    def _merge(self) -> None:
+        if len(self._partials) < 2:
+            return
+        merged = self._plan.merge(pa.concat_tables(self._partials), [PANE])
+        self._partials = [merged]
+        self._partial_count = self._merged_count = merged.num_rows
+
+    def _emit_closed(self, watermark: int) -> None:
+        """Partials of the panes that `watermark` closes; the others may still grow."""
+        self._merge()
+        (table,) = self._partials
+        closed = table.column(PANE).to_numpy() - 1 <= watermark
+        self._hold(table.filter(pa.array(~closed)))
+        self._emit(table.filter(pa.array(closed)))
+
+    def _emit_all(self) -> None:
+        self._group()
+        if self._partials:
+            self._merge()
+            (table,) = self._partials
+            self._hold(table.slice(0, 0))
+            self._emit(table)
+
+    def _hold(self, table: pa.Table) -> None:
+        """`table` is all that is left."""
+        self._partials = [table] if table.num_rows else []
+        self._partial_count = self._merged_count = table.num_rows
+        self._lowest = int(table.column(PANE).to_numpy().min()) if table.num_rows else MAX_WATERMARK
+
+    def _emit(self, table: pa.Table) -> None:
+        for piece in table.combine_chunks().to_batches(max_chunksize=BATCH_ROWS_MAX):
+            last_instants = piece.column(PANE).to_numpy() - 1
+            self.output.emit(Batch(piece.select(self._plan.partial_columns), pa.array(last_instants)))
+
+    def _pass_on(self, batch: Batch) -> None:
+        self._bypass = max(0, self._bypass - batch.num_rows)
+        panes, low, high = pane_ends_of(self, batch, self._windows)
+        last_instants = _constant(low - 1, batch.num_rows) if low == high else pa.array(panes - 1)
+        self.output.emit(Batch(self._plan.lift(batch.records), last_instants))
+
+
+def pane_ends_of(operator: BaseOperator, batch: Batch, windows: Windows) -> tuple[Ends, int, int]:
+    """Pane end of every row, the lowest and the highest.
+
+    Raises:
+        ConfigError: the rows have no event times.
+    """
+    if batch.timestamps is None:
+        raise ConfigError(
+            f"operator {operator.context.name!r}: rows have no event time; give the source a "
+            "WatermarkStrategy with_timestamp_column"
+        )
+    timestamps = batch.timestamps.to_numpy()
+    low = windows.pane_end(int(timestamps.min()))
+    high = windows.pane_end(int(timestamps.max()))
+    if low == high:
+        return np.broadcast_to(np.int64(low), len(timestamps)), low, high
+    return windows.pane_ends(timestamps), low, high
+
+
+def _select(records: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([decoded(records.column(c)) for c in columns], names=columns)
+
+
+def _append(records: pa.RecordBatch, name: str, values: Ends) -> pa.RecordBatch:
+    column = pa.array(np.ascontiguousarray(values))
+    return pa.RecordBatch.from_arrays([*records.columns, column], names=[*records.schema.names, name])
+
+
+def _constant(value: int, length: int) -> pa.Int64Array:
+    return pa.array(np.full(length, value, dtype=np.int64))

@@ -1,0 +1,337 @@
+"""Event-time windows behind the hash exchange, on columnar keyed state.
+
+State of a pane is a few immutable Arrow tables of partials: one that is merged, and what has come
+since. They are merged when the new ones outnumber the merged one, so a row is regrouped about twice
+however many there are, and a snapshot takes references. A window fires once, when the watermark
+reaches end - 1, by one last merge. Rows whose last window has fired are late: counted, or sent to a
+side output.
+
+The watermark is not state, as in Flink: after a restore it starts anew, and rows that are replayed find
+the windows that had not fired. Windows that overlap share panes, so there the end of the last window that has
+fired is kept.
+
+A snapshot has
+
+    window-contents   keyed table: KEY_GROUP_COLUMN, PANE, key columns, partial columns
+    windows           broadcast: the windows that the panes are of; snapshots of older versions lack it
+    fired-until       broadcast, of windows that overlap
+
+and is restored by the same windows over the same keys only: the end of a pane says nothing to windows of
+another size, slide or offset (see `model.own_state`). Types are those of the declared rows, where these are
+known; else those of the first rows, or of the restored table, which give way to each other where nothing is
+lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import CheckpointId
+from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.elements import Batch
+from unistream.model.key_groups import key_groups
+from unistream.model.own_state import (
+    OwnTable,
+    columns_migration,
+    converted_table,
+    other_setting,
+    own_table_migration,
+)
+from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.state_types import Refused
+from unistream.operator.common import BaseOperator
+from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
+from unistream.operator.window.local import PANE, pane_ends_of
+from unistream.operator.window.windows import Ends, Windows
+
+WINDOW_START: Final = "window_start"
+WINDOW_END: Final = "window_end"
+LATE_METRIC: Final = "numLateRecordsDropped"
+STATE: Final = "window-contents"
+FIRED: Final = "fired-until"
+WINDOWS: Final = "windows"
+
+MERGE_ROWS_MIN: Final = 4 * BATCH_ROWS_MAX  # below it, merging early costs more than it saves
+PANES_BY_MASK: Final = 4
+_TIME: Final = pa.timestamp("ms", tz="UTC")
+
+
+class WindowAggregate(BaseOperator):
+    """Partials (or rows) of one key range in, results of windows out.
+
+    Result columns: keys, window_start, window_end (timestamp[ms, UTC]), aggregates. The event time of a
+    result is end - 1.
+
+    Args:
+        pre_aggregated: Input comes from `LocalWindowAggregate`; False: rows as the user has them.
+        late_tag: Side output for late rows, instead of counting them; needs `pre_aggregated=False`.
+        partials: Names and types of the partial columns (`AggregatePlan.partial_schema`); None: those of the
+            first rows.
+    """
+
+    def __init__(
+        self,
+        plan: AggregatePlan,
+        windows: Windows,
+        *,
+        pre_aggregated: bool = True,
+        late_tag: str | None = None,
+        partials: pa.Schema | None = None,
+    ) -> None:
+        if late_tag is not None and pre_aggregated:
+            raise ConfigError("late rows can be sent on only as they came: use pre_aggregated=False")
+        self._plan = plan
+        self._windows = windows
+        self._pre_aggregated = pre_aggregated
+        self._late_tag = late_tag
+        self._declared = partials
+        self._types = partials  # what all panes have; None: nothing has come yet
+        self._types_restored = False
+        self._panes: dict[int, PaneState] = {}
+        self._watermark = MIN_WATERMARK
+
+    @property
+    def state_table(self) -> OwnTable:
+        """Its table of windows that have not fired."""
+        types = None if self._declared is None else pa.schema([(PANE, pa.int64()), *self._declared])
+        columns = (PANE, *self._plan.partial_columns)
+        return OwnTable(keys=tuple(self._plan.keys), columns=columns, types=types)
+
+    @property
+    def state_setting(self) -> str:
+        """The windows that the rows of the table are of, in words."""
+        return str(self._windows.canonical)
+
+    def initialize_state(self, state: OperatorState) -> None:
+        for item in state.lists.get(WINDOWS, []):
+            setting = stored_window_setting(item)
+            if setting != self.state_setting:
+                raise self._misfit(other_setting(setting, self.state_setting))
+        for item in state.lists.get(FIRED, []):
+            self._watermark = max(self._watermark, msgspec.msgpack.decode(item, type=int))
+        for table in state.keyed.get(STATE, []):
+            self._restore(table)
+
+    def _restore(self, table: pa.Table) -> None:
+        change = own_table_migration(table.schema, self.state_table)
+        if isinstance(change, Refused):
+            raise self._misfit(f"{change.reason}; give it another uid")
+        self._types_restored = self._declared is None
+        for end, rows in _by_pane(table):
+            if self._windows.pane_end(end - 1) != end:  # of a snapshot that does not say its windows
+                raise self._misfit(other_setting(f"windows with a bound at {end} ms", self.state_setting))
+            self._pane(end).add(self._fitted(rows.select(self._plan.partial_columns)), self._plan.merge)
+
+    def _misfit(self, why: str) -> ConfigError:
+        return ConfigError(f"operator {self.context.name!r}: state {STATE!r}: {why}")
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        ends, low, high = pane_ends_of(self, batch, self._windows)
+        if self._windows.last_end(low) - 1 <= self._watermark:
+            late = _last_ends(self._windows, ends) - 1 <= self._watermark
+            self._drop_late(batch.filter(pa.array(late)))
+            batch = batch.filter(pa.array(~late))
+            if not batch.num_rows:
+                return
+            ends, low, high = pane_ends_of(self, batch, self._windows)
+        partials = batch.records if self._pre_aggregated else self._plan.lift(batch.records)
+        table = self._fitted(pa.Table.from_batches([partials]).select(self._plan.partial_columns))
+        self._types_restored = False
+        if low == high:
+            self._pane(low).add(table, self._plan.merge)
+        else:
+            for end, rows in _split(table, np.asarray(ends), range(low, high + 1, self._windows.pane_ms)):
+                self._pane(end).add(rows, self._plan.merge)
+
+    def process_watermark(self, timestamp: int) -> None:
+        while self._panes:
+            due = self._next_end()
+            if due - 1 > timestamp:
+                break
+            self._fire(due)
+            self._watermark = due - 1
+            self._forget_fired()
+        self._watermark = max(self._watermark, timestamp)
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        groups = self.context.max_parallelism
+        tables = [
+            table
+            for end, pane in self._panes.items()
+            for table in pane.snapshot(end, self._plan.keys, groups)
+        ]
+        windows = ListState(ListMode.BROADCAST, (msgspec.msgpack.encode(self._windows.canonical),))
+        return OperatorSnapshot(
+            keyed={STATE: pa.concat_tables(tables)} if tables else {},
+            lists={WINDOWS: windows, **self._fired()},
+        )
+
+    def _fired(self) -> dict[str, ListState]:
+        """How far overlapping windows have fired: one that has would fire again for the panes that it
+        shares with later ones.
+
+        At an aligned barrier it is the same in all subtasks, since every channel has delivered all that was
+        before the barrier; so any copy will do. Behind MAX_WATERMARK no pane is left.
+        """
+        if not self._windows.overlap or not MIN_WATERMARK < self._watermark < MAX_WATERMARK:
+            return {}
+        copy = msgspec.msgpack.encode(self._watermark)
+        return {FIRED: ListState(ListMode.BROADCAST, (copy,))}
+
+    def _fitted(self, rows: pa.Table) -> pa.Table:
+        """`rows` in the types of the panes, or the panes in theirs.
+
+        Raises:
+            ConfigError: they do not fit what was restored.
+            UserCodeError: they do not fit the rows before them, or the declared ones.
+        """
+        if self._types is None:
+            self._types = pa.schema(list(zip(rows.schema.names, rows.schema.types, strict=True)))
+        if rows.schema.equals(self._types):
+            return rows
+        keys = tuple(self._plan.keys)
+        change = columns_migration(rows.schema, self._types, keys)
+        if not isinstance(change, Refused):
+            return converted_table(rows, self._types)
+        if self._declared is not None:
+            raise self._other_rows(change)
+        wider = columns_migration(self._types, rows.schema, keys)
+        if isinstance(wider, Refused):
+            raise self._other_rows(wider)
+        self._types = pa.schema(list(zip(rows.schema.names, rows.schema.types, strict=True)))
+        for pane in self._panes.values():
+            pane.convert(self._types)
+        return converted_table(rows, self._types)
+
+    def _other_rows(self, change: Refused) -> Exception:
+        if self._types_restored:
+            return self._misfit(f"{change.reason}; give it another uid")
+        return self.user_error(
+            f"rows came whose types are not those of the rows before them, or not the declared ones: "
+            f"{change.reason}; let what makes them say its types (returns=)",
+            None,
+        )
+
+    def _pane(self, end: int) -> PaneState:
+        pane = self._panes.get(end)
+        if pane is None:
+            pane = self._panes[end] = PaneState()
+        return pane
+
+    def _next_end(self) -> int:
+        """End of the first window that has rows and has not fired."""
+        if not self._windows.overlap:
+            return min(self._panes)
+        return min(self._first_open_end(end) for end in self._panes)
+
+    def _first_open_end(self, pane_end: int) -> int:
+        return next(e for e in self._windows.ends_containing(pane_end) if e - 1 > self._watermark)
+
+    def _fire(self, end: int) -> None:
+        start = end - self._windows.size_ms
+        tables = [t for pane, state in self._panes.items() if start < pane <= end for t in state.tables]
+        result = self._plan.final(self._plan.merge(pa.concat_tables(tables)))
+        keys = len(self._plan.keys)
+        for number, name in enumerate((WINDOW_START, WINDOW_END)):
+            instant = pa.scalar((start, end)[number], pa.int64()).cast(_TIME)
+            result = result.add_column(keys + number, name, pa.repeat(instant, result.num_rows))
+        for piece in result.combine_chunks().to_batches(max_chunksize=BATCH_ROWS_MAX):
+            times = np.full(piece.num_rows, end - 1, dtype=np.int64)
+            self.output.emit(Batch(piece, pa.array(times)))
+            self.context.await_room()
+
+    def _forget_fired(self) -> None:
+        fired = [end for end in self._panes if self._windows.last_end(end) - 1 <= self._watermark]
+        for end in fired:
+            del self._panes[end]
+
+    def _drop_late(self, late: Batch) -> None:
+        if self._late_tag is not None:
+            self.output.emit_side(self._late_tag, late)
+            return
+        rows = pc.sum(late.records.column(ROW_COUNT)).as_py() if self._pre_aggregated else late.num_rows
+        self.context.metrics.add(LATE_METRIC, rows)
+
+
+class PaneState:
+    """Partials of one pane."""
+
+    def __init__(self) -> None:
+        self.tables: list[pa.Table] = []
+        self._merged_rows = 0
+        self._new_rows = 0
+        self._groups: dict[int, pa.Array] = {}  # position in `tables` -> key groups of its rows
+
+    def add(self, rows: pa.Table, merge: Callable[[pa.Table], pa.Table]) -> None:
+        """Takes `rows` over; merges everything when that halves the work of later merges."""
+        self.tables.append(rows)
+        self._new_rows += rows.num_rows
+        if self._new_rows > max(MERGE_ROWS_MIN, self._merged_rows):
+            self.tables = [merge(pa.concat_tables(self.tables))]
+            self._merged_rows, self._new_rows = self.tables[0].num_rows, 0
+            self._groups.clear()
+
+    def convert(self, types: pa.Schema) -> None:
+        """To types that they may become. Key groups stay."""
+        self.tables = [converted_table(table, types) for table in self.tables]
+
+    def snapshot(self, pane_end: int, keys: list[str], max_parallelism: int) -> Iterable[pa.Table]:
+        """Its tables with their key groups, which are computed once for each table."""
+        for position, table in enumerate(self.tables):
+            groups = self._groups.get(position)
+            if groups is None:
+                groups = self._groups[position] = _key_groups(table, keys, max_parallelism)
+            panes = pa.array(np.full(table.num_rows, pane_end, dtype=np.int64))
+            yield table.add_column(0, PANE, panes).add_column(0, KEY_GROUP_COLUMN, groups)
+
+
+def stored_window_setting(item: bytes) -> str:
+    """`state_setting` of the operator that stored `item` under WINDOWS.
+
+    Raises:
+        CorruptSnapshot: it is none.
+    """
+    try:
+        return str(msgspec.msgpack.decode(item, type=Windows))
+    except (msgspec.MsgspecError, ConfigError) as error:
+        raise CorruptSnapshot(f"the windows of state {STATE!r} cannot be read: {error}") from error
+
+
+def _key_groups(table: pa.Table, keys: list[str], max_parallelism: int) -> pa.Array:
+    batches = table.select(keys).combine_chunks().to_batches()
+    groups = [key_groups(batch, keys, max_parallelism) for batch in batches]
+    return pa.array(np.concatenate(groups).astype(np.uint16) if groups else [], pa.uint16())
+
+
+def _last_ends(windows: Windows, ends: Ends) -> Ends:
+    if not windows.overlap:
+        return ends
+    unique, inverse = np.unique(ends, return_inverse=True)
+    last = np.array([windows.last_end(int(end)) for end in unique], dtype=np.int64)
+    return last[inverse]
+
+
+def _by_pane(table: pa.Table) -> Iterable[tuple[int, pa.Table]]:
+    return _split(table, table.column(PANE).to_numpy(), None) if table.num_rows else []
+
+
+def _split(table: pa.Table, ends: Ends, candidates: range | None) -> Iterable[tuple[int, pa.Table]]:
+    """Rows of each pane: by masks when there are few panes, else by one sort and slices of it."""
+    if candidates is not None and len(candidates) <= PANES_BY_MASK:
+        masks = ((end, ends == end) for end in candidates)
+        yield from ((end, table.filter(pa.array(mask))) for end, mask in masks if mask.any())
+        return
+    order = np.argsort(ends, kind="stable")
+    ordered = ends[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    stops = np.r_[starts[1:], len(ordered)]
+    table = table.take(pa.array(order))
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield int(ordered[start]), table.slice(start, stop - start)

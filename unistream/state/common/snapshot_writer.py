@@ -1,0 +1,157 @@
+"""From an operator's snapshot in memory to stored files, in the background.
+
+A keyed table becomes one Arrow IPC file whose record batches belong to one key group each, ascending, so that
+a rescaled subtask reads a contiguous range of batches and nothing else (see `keyed_files`). A
+backend's own files are copied as they are; those that a completed checkpoint has stored already are only
+referred to. A list is inlined in the acknowledgement while it is small, else it is a msgpack array of byte
+strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import pyarrow as pa
+
+from unistream.base.errors import ProtocolError, UserCodeError
+from unistream.base.ids import OperatorUid
+from unistream.base.limits import STATE_INLINE_BYTES_MAX
+from unistream.model.file_ref import FileRef
+from unistream.model.keyed_snapshot import FileSet, Sharing, StateKind, StateTable
+from unistream.model.snapshot import (
+    KEY_GROUP_COLUMN,
+    ListHandle,
+    ListState,
+    NativeFile,
+    NativeHandle,
+    OperatorSnapshot,
+    OperatorStateHandle,
+    TaskSnapshot,
+)
+from unistream.port.storage import StateWriter
+from unistream.state.common.folder_writer import FolderWriter
+from unistream.state.common.keyed_files import batches_of, write_keyed_table
+
+
+class UnfitState(UserCodeError):
+    """A function has put into its state what does not fit its declaration; the message names the state.
+
+    Attributes:
+        uid: The operator.
+    """
+
+    def __init__(self, message: str, uid: OperatorUid) -> None:
+        super().__init__(message)
+        self.uid = uid
+
+
+def write_task_snapshot(
+    snapshots: Mapping[OperatorUid, OperatorSnapshot],
+    writer: StateWriter,
+    *,
+    finished: bool,
+    native: bool = False,
+    sharing: Sharing = Sharing.FORWARD_BACKWARD,
+) -> tuple[TaskSnapshot, int]:
+    """Stores the snapshots of all operators of a task: what to acknowledge, and its size in bytes.
+
+    The size is that of all that the snapshot refers to; what was stored for it is `writer.bytes_written`.
+
+    `native`: a backend that has files of its own stores those; otherwise its state is stored as tables.
+    `sharing`: such files with other checkpoints.
+
+    Raises:
+        UnfitState: the user's function is to blame.
+        UnistreamError, OSError: a file could not be stored; nothing refers to those that were.
+    """
+    operators: dict[OperatorUid, OperatorStateHandle] = {}
+    total = 0
+    try:
+        for uid, snapshot in snapshots.items():
+            if snapshot.is_empty:
+                continue
+            try:
+                handle = _write_operator(snapshot, FolderWriter(writer, uid), native=native, sharing=sharing)
+            except UserCodeError as error:
+                raise UnfitState(str(error), uid) from error
+            operators[uid] = handle
+            total += _size(handle)
+    finally:
+        for snapshot in snapshots.values():
+            if snapshot.state is not None:
+                snapshot.state.release()
+    watermarks = {uid: one.watermark for uid, one in snapshots.items() if one.watermark is not None}
+    return TaskSnapshot(operators=operators, finished=finished, watermarks=watermarks), total
+
+
+def _write_operator(
+    snapshot: OperatorSnapshot, writer: StateWriter, *, native: bool, sharing: Sharing
+) -> OperatorStateHandle:
+    files = snapshot.state.files() if native and snapshot.state is not None else None
+    written = (write_keyed_table(table, writer) for table in _tables(snapshot, with_state=files is None))
+    return OperatorStateHandle(
+        keyed=tuple(handle for handle in written if handle is not None),
+        lists=tuple(_write_list(name, state, writer) for name, state in snapshot.lists.items()),
+        native=() if files is None else (_write_native(files, writer, sharing),),
+    )
+
+
+def _tables(snapshot: OperatorSnapshot, *, with_state: bool) -> Iterator[StateTable]:
+    for name, table in snapshot.keyed.items():
+        if KEY_GROUP_COLUMN not in table.schema.names:
+            raise ProtocolError(f"keyed state {name!r} has no column {KEY_GROUP_COLUMN}")
+        yield _own_table(name, table)
+    yield from snapshot.timers
+    if with_state and snapshot.state is not None:
+        yield from snapshot.state.tables()
+
+
+def _own_table(name: str, table: pa.Table) -> StateTable:
+    return StateTable(
+        name=name, kind=StateKind.TABLE, pickled=False, schema=table.schema, batches=batches_of(table)
+    )
+
+
+def _write_native(files: FileSet, writer: StateWriter, sharing: Sharing) -> NativeHandle:
+    """Files with rows may be shared; the backend's own metadata belongs to this snapshot alone."""
+    refs: dict[str, FileRef] = {}
+    shared = sharing is not Sharing.NO_SHARING
+    for file in files.files:
+        stored = file.stored if sharing is Sharing.FORWARD_BACKWARD else None
+        with_rows = file.key_groups is not None
+        refs[file.name] = stored or writer.copy(file.name, file.path, shared=shared and with_rows)
+    if shared:
+        files.remember(refs)
+    return NativeHandle(
+        format=files.format,
+        key_groups=files.key_groups,
+        files=tuple(
+            NativeFile(name=file.name, ref=refs[file.name], key_groups=file.key_groups, shard=file.shard)
+            for file in files.files
+        ),
+        descriptors=files.descriptors,
+        pickled=files.pickled,
+    )
+
+
+def _write_list(name: str, state: ListState, writer: StateWriter) -> ListHandle:
+    items = tuple(state.items)  # once: they may be read from a disk
+    if sum(len(item) for item in items) <= STATE_INLINE_BYTES_MAX:
+        return ListHandle(name=name, mode=state.mode, count=len(items), inline=items)
+    file = writer.write(name, msgspec.msgpack.encode(items))
+    return ListHandle(name=name, mode=state.mode, count=len(items), file=file)
+
+
+def _size(handle: OperatorStateHandle) -> int:
+    return (
+        sum(keyed.file.size for keyed in handle.keyed)
+        + sum(_list_size(stored) for stored in handle.lists)
+        + sum(file.ref.size for native in handle.native for file in native.files)
+    )
+
+
+def _list_size(handle: ListHandle) -> int:
+    if handle.file is not None:
+        return handle.file.size
+    return sum(len(item) for item in handle.inline or ())

@@ -1,0 +1,272 @@
+"""State in a dict by key, and the handles of the current key over it.
+
+    Rows.rows       key -> value, list, dict or accumulator; changed by the task's thread alone
+    Rows.freeze()   a copy of the dict (not of what is in it), for a snapshot to read in the background
+
+Until a frozen copy is released, what is in both is shared. So a container (a list, a map's dict, a value of a
+nested type) is copied before it is changed, once: afterwards the live dict holds another object than the
+frozen one, which is how the two are told apart. A number or a text needs none of this.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from unistream.model.state import AggregateFunction, StateDescriptor
+from unistream.model.state_leaves import Conform
+from unistream.port.state import NO_KEY
+from unistream.state.common import elements
+
+
+class CurrentKey:
+    """The key that all handles of a backend refer to."""
+
+    __slots__ = ("key",)
+
+    def __init__(self) -> None:
+        self.key: Any = NO_KEY
+
+
+class Rows:
+    """One state's rows by key, and the copies that snapshots still read.
+
+    Args:
+        copies: Makes a copy of what lies under a key, deep enough for what is changed in place.
+        conform: What brings a value that is put into its form (`model.state_values`).
+        conform_key: The same of a map's keys; None: it has none.
+    """
+
+    __slots__ = ("_copies", "_frozen", "_tokens", "conform", "conform_key", "rows")
+
+    def __init__(
+        self, copies: Callable[[Any], Any], conform: Conform, conform_key: Conform | None = None
+    ) -> None:
+        self.rows: dict[Any, Any] = {}
+        self.conform = conform
+        self.conform_key = conform_key or conform
+        self._copies = copies
+        self._frozen: dict[int, dict[Any, Any]] = {}
+        self._tokens = itertools.count()
+
+    def freeze(self) -> tuple[int, dict[Any, Any]]:
+        """The rows of now, and what to give to `thaw` when they were read."""
+        token, frozen = next(self._tokens), self.rows.copy()
+        self._frozen[token] = frozen
+        return token, frozen
+
+    def thaw(self, token: int) -> None:
+        """By any thread, when nothing reads that copy any more. Twice is fine."""
+        self._frozen.pop(token, None)
+
+    def owned(self, key: Any) -> Any:
+        """What lies under `key`, or None; it may be changed in place."""
+        found = self.rows.get(key)
+        if found is None or not self._frozen:
+            return found
+        if any(frozen.get(key) is found for frozen in list(self._frozen.values())):
+            found = self.rows[key] = self._copies(found)
+        return found
+
+    def owned_all(self, keys: Sequence[Any]) -> list[Any]:
+        """The same of many keys."""
+        if self._frozen:
+            return [self.owned(key) for key in keys]
+        get = self.rows.get
+        return [get(key) for key in keys]
+
+
+def copier(descriptor: StateDescriptor, shallow: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """How what lies under a key is copied: deeply, if a user may change an element in place."""
+    return copy.deepcopy if is_nested(descriptor) else shallow
+
+
+def is_nested(descriptor: StateDescriptor) -> bool:
+    """Its values are Python objects that can be changed in place."""
+    return bool(descriptor.options.pickled or pa.types.is_nested(descriptor.type))
+
+
+class RowHandle:
+    """What is kept for the current key; what all handles share."""
+
+    __slots__ = ("_conform", "_current", "_rows", "_state")
+
+    def __init__(self, state: Rows, current: CurrentKey) -> None:
+        self._state = state
+        self._rows = state.rows
+        self._conform = state.conform
+        self._current = current
+
+    def clear(self) -> None:
+        self._rows.pop(self._current.key, None)
+
+
+class ValueHandle(RowHandle):
+    """`port.state.ValueState` of values that cannot be changed in place."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        return self._rows.get(self._current.key)
+
+    def update(self, value: Any) -> None:
+        if value is None:
+            self._rows.pop(self._current.key, None)
+        else:
+            self._rows[self._current.key] = self._conform(value)
+
+
+class NestedValueHandle(ValueHandle):
+    """The same of values that a user may change in place before `update`."""
+
+    __slots__ = ()
+
+    def value(self) -> Any:
+        return self._state.owned(self._current.key)
+
+
+class ListHandle(RowHandle):
+    """`port.state.ListState`."""
+
+    __slots__ = ("_nested",)
+
+    def __init__(self, state: Rows, current: CurrentKey, *, nested: bool) -> None:
+        super().__init__(state, current)
+        self._nested = nested
+
+    def get(self) -> Sequence[Any]:
+        key = self._current.key
+        found = self._state.owned(key) if self._nested else self._rows.get(key)
+        return () if found is None else tuple(found)
+
+    def add(self, value: Any) -> None:
+        if value is None:
+            raise ValueError("a list has no element None")
+        given, key = self._conform(value), self._current.key
+        found = self._state.owned(key)
+        if found is None:
+            self._rows[key] = [given]
+        else:
+            found.append(given)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        added = conformed(self._conform, values)
+        key = self._current.key
+        found = self._state.owned(key)
+        if found is not None:
+            found.extend(added)
+        elif added:
+            self._rows[key] = added
+
+    def update(self, values: Iterable[Any]) -> None:
+        replaced = conformed(self._conform, values)
+        if replaced:
+            self._rows[self._current.key] = replaced
+        else:
+            self.clear()
+
+
+def conformed(conform: Conform, values: Iterable[Any]) -> list[Any]:
+    """The same in their form."""
+    return [conform(value) for value in elements(values)]
+
+
+class MapHandle(RowHandle):
+    """`port.state.MapState`."""
+
+    __slots__ = ("_conform_key", "_nested")
+
+    def __init__(self, state: Rows, current: CurrentKey, *, nested: bool) -> None:
+        super().__init__(state, current)
+        self._conform_key = state.conform_key
+        self._nested = nested
+
+    def _read(self) -> Any:
+        key = self._current.key
+        return self._state.owned(key) if self._nested else self._rows.get(key)
+
+    def get(self, key: Any) -> Any:
+        given, found = self._conform_key(key), self._read()
+        return None if found is None else found.get(given)
+
+    def put(self, key: Any, value: Any) -> None:
+        if value is None:
+            self.remove(key)
+            return
+        if key is None:
+            raise ValueError("a map has no key None")
+        own, given = self._conform_key(key), self._conform(value)
+        found = self._state.owned(self._current.key)
+        if found is None:
+            self._rows[self._current.key] = {own: given}
+        else:
+            found[own] = given
+
+    def remove(self, key: Any) -> None:
+        given, found = self._conform_key(key), self._state.owned(self._current.key)
+        if found is not None:
+            found.pop(given, None)
+            if not found:
+                del self._rows[self._current.key]
+
+    def contains(self, key: Any) -> bool:
+        given, found = self._conform_key(key), self._rows.get(self._current.key)
+        return found is not None and given in found
+
+    def items(self) -> Iterator[tuple[Any, Any]]:
+        found = self._read()
+        return iter(()) if found is None else iter(list(found.items()))
+
+    def is_empty(self) -> bool:
+        return self._current.key not in self._rows
+
+
+class ReducingHandle(RowHandle):
+    """`port.state.AppendingState` of a reducing state."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(self, state: Rows, current: CurrentKey, reduce: Callable[[Any, Any], Any]) -> None:
+        super().__init__(state, current)
+        self._reduce = reduce
+
+    def get(self) -> Any:
+        return self._state.owned(self._current.key)
+
+    def add(self, value: Any) -> None:
+        key = self._current.key
+        found = self._state.owned(key)
+        made = value if found is None else self._reduce(found, value)
+        if made is None:
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = self._conform(made)
+
+
+class AggregatingHandle(RowHandle):
+    """`port.state.AppendingState` of an aggregating state."""
+
+    __slots__ = ("_aggregate",)
+
+    def __init__(self, state: Rows, current: CurrentKey, aggregate: AggregateFunction) -> None:
+        super().__init__(state, current)
+        self._aggregate = aggregate
+
+    def get(self) -> Any:
+        found = self._state.owned(self._current.key)
+        return None if found is None else self._aggregate.get_result(found)
+
+    def add(self, value: Any) -> None:
+        key = self._current.key
+        found = self._state.owned(key)
+        if found is None:
+            found = self._aggregate.create_accumulator()
+        made = self._aggregate.add(value, found)
+        if made is None:
+            self._rows.pop(key, None)
+        else:
+            self._rows[key] = self._conform(made)

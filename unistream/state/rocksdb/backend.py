@@ -1,0 +1,293 @@
+"""Keyed state in RocksDB: on the local disk, as much as fits there, in bounded memory.
+
+    a database per shard           a range of key groups (`rocksdb_shards`): a restore reads but what it needs
+    a column family per state      in each shard; rows as in `rocksdb_values`, keys as in `rocksdb_keys`
+    written through                what a handle wrote is in the database; nothing else holds state
+    keys_of, notify_complete       some rows are looked at, and deleted if they have expired (`rocksdb_sweep`)
+    snapshot()                     hard links (`rocksdb_store`, `rocksdb_snapshot`)
+    restore                        `rocksdb_restore`
+
+A column family per state, not one for all with a prefix: a scan of one state (a list, a savepoint's table, a
+migration) touches nothing of the others, and a state that is gone is dropped at once.
+
+The local folder is the backend's own and holds nothing that outlives it: what is durable lies in checkpoints.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from unistream.base.clock import Clock
+from unistream.base.config import (
+    ROCKSDB_BLOOM_FILTER,
+    ROCKSDB_SHARDS,
+    ROCKSDB_THREADS,
+    ROCKSDB_WRITE_BUFFER_RATIO,
+    Configuration,
+)
+from unistream.base.ids import CheckpointId
+from unistream.model.keyed_snapshot import RestoredFiles, StateTable
+from unistream.model.state import StateDescriptor, check_declarations
+from unistream.port.state import NO_KEY, KeyTuple
+from unistream.state.common import KeyCodec, Lifetime, check_column, check_fits, check_same
+from unistream.state.rocksdb.api import RocksDbTuning
+from unistream.state.rocksdb.columns import make_column
+from unistream.state.rocksdb.handles import CurrentBytes, make_handle
+from unistream.state.rocksdb.keys import KeyBytes
+from unistream.state.rocksdb.restore import Restorer
+from unistream.state.rocksdb.shards import Groups
+from unistream.state.rocksdb.snapshot import RocksDbSnapshot, Uploads, encode_descriptors
+from unistream.state.rocksdb.store import Store
+from unistream.state.rocksdb.sweep import Sweep
+from unistream.state.rocksdb.values import Layout, is_empty, live_rows, plain_batch, table_of
+
+
+@dataclass(slots=True)
+class _Open:
+    """A state that was asked for."""
+
+    descriptor: StateDescriptor
+    layout: Layout
+    handle: Any
+    column: Any = None
+
+
+class RocksDbStateBackend:
+    """`port.state.KeyedStateBackend` on RocksDB.
+
+    Args:
+        key_groups: (first, last) of this subtask; other rows are skipped on restore.
+        max_parallelism: Number of key groups of the operator.
+        folder: Local, and the backend's own: made when it is needed, removed by `close`.
+        clock: For times to live.
+        memory_bytes: For all states together.
+        allow_pickled: Whether pickled state may be restored.
+        tuning: From `rocksdb_tuning`; None: the defaults.
+        parallelism: Of the operator; None: the least for which a subtask has these key groups.
+    """
+
+    def __init__(
+        self,
+        *,
+        key_groups: tuple[int, int],
+        max_parallelism: int,
+        folder: Path,
+        clock: Clock,
+        memory_bytes: int,
+        allow_pickled: bool = False,
+        tuning: RocksDbTuning | None = None,
+        parallelism: int | None = None,
+    ) -> None:
+        self._key_groups = key_groups
+        self._max_parallelism = max_parallelism
+        self._folder = folder
+        self._clock = clock
+        self._allow_pickled = allow_pickled
+        self._store = Store(
+            key_groups=key_groups,
+            max_parallelism=max_parallelism,
+            folder=folder / "db",
+            memory_bytes=memory_bytes,
+            tuning=tuning,
+            parallelism=parallelism,
+        )
+        self._current = CurrentBytes()
+        self._accepted: KeyCodec | None = None
+        self._codec: KeyBytes | None = None
+        self._open: dict[str, _Open] = {}
+        self._uploads = Uploads()
+        self._sweep = Sweep(self._store, clock)
+
+    # --- keys ------------------------------------------------------------------------------------
+
+    def declare_keys(self, schema: pa.Schema) -> None:
+        if self._accepted is None:
+            self._accepted = KeyCodec(schema)
+            self._codec = KeyBytes(self._accepted.schema, self._max_parallelism)
+            for state in self._open.values():
+                self._store.layouts.remove(state.layout)
+                state.layout = self._layout_of(state.descriptor, state.layout.family)
+                self._store.layouts.append(state.layout)
+        else:
+            self._accepted.check(schema)
+
+    def keys_of(self, keys: pa.RecordBatch) -> Sequence[bytes]:
+        self.declare_keys(keys.schema)
+        self._sweep.after_batch()
+        return self._key_codec.encode(plain_batch(keys, self._key_codec.schema))
+
+    def values_of(self, key: Any) -> KeyTuple:
+        return tuple(column[0].as_py() for column in self._key_codec.decode([key]).columns)
+
+    def set_current(self, key: Any) -> None:
+        if key is NO_KEY:
+            vars(self._current).pop("key", None)
+        else:
+            self._current.key = key
+
+    def keys(self, name: str) -> Iterator[KeyTuple]:
+        """As of now: the state may be changed meanwhile."""
+        codec = self._codec
+        if codec is None:
+            return
+        for layout in self._store.named(name):
+            rows = live_rows(layout, self._store.families(layout), self._key_groups, self._clock.wall_ms())
+            for key, _ in itertools.groupby(rows, lambda row: row[0][: codec.end(row[0])]):
+                yield self.values_of(key)
+
+    def held(self, name: str) -> int:
+        """How many values, elements and entries of a state are in the database: also what has expired and was
+        not removed yet. Reads all of them."""
+        stored = (self._store.families(layout) for layout in self._store.named(name))
+        return sum(1 for families in stored for _ in families.rows(self._key_groups))
+
+    @property
+    def _key_codec(self) -> KeyBytes:
+        assert self._codec is not None, "a key comes from keys_of"
+        return self._codec
+
+    # --- states ----------------------------------------------------------------------------------
+
+    def state(self, descriptor: StateDescriptor) -> Any:
+        return self._opened(descriptor).handle
+
+    def column(self, descriptor: StateDescriptor) -> Any:
+        check_column(descriptor)
+        found = self._opened(descriptor)
+        if found.column is None:
+            found.column = make_column(
+                descriptor,
+                found.layout,
+                self._store.families(found.layout),
+                life=self._life(descriptor),
+                numbers=self._store.numbers,
+            )
+        return found.column
+
+    def _opened(self, descriptor: StateDescriptor) -> _Open:
+        found = self._open.get(descriptor.name)
+        if found is not None:
+            if found.descriptor is not descriptor:
+                check_same(found.descriptor, descriptor)
+            return found
+        check_declarations("this operator", [*(one.descriptor for one in self._open.values()), descriptor])
+        layout = self._take_over(descriptor)
+        self._store.layouts.append(layout)
+        handle = make_handle(
+            descriptor,
+            layout,
+            self._store.families(layout),
+            self._current,
+            life=self._life(descriptor),
+            numbers=self._store.numbers,
+        )
+        made = self._open[descriptor.name] = _Open(descriptor, layout, handle)
+        if descriptor.options.ttl is not None:
+            self._sweep.add(layout.family, descriptor.options.ttl.time_to_live_ms)
+        return made
+
+    def _take_over(self, descriptor: StateDescriptor) -> Layout:
+        """Where the state lies; what was stored otherwise is rewritten as it is declared now."""
+        store = self._store
+        names = (descriptor.name, *descriptor.options.renamed_from)
+        stored = [layout for name in names for layout in store.named(name)]
+        for one in stored:
+            check_fits(
+                descriptor, stored_name=one.name, kind=one.kind, pickled=one.pickled, schema=one.schema
+            )
+        latest = [one for one in stored if one.name == stored[0].name]
+        wanted = ((self._layout_of(descriptor, one.family), one) for one in latest)
+        made, kept = next(
+            (pair for pair in wanted if pair[0].schema.equals(pair[1].schema)),
+            (self._layout_of(descriptor, store.new_family(descriptor.name)), None),
+        )
+        for one in stored:
+            store.layouts.remove(one)
+        for one in stored:
+            if one is not kept:
+                self._move(one, made, descriptor, earlier=one not in latest)
+        return made
+
+    def _move(self, stored: Layout, to: Layout, descriptor: StateDescriptor, *, earlier: bool) -> None:
+        """`earlier`: under a former name, whose rows count where a key group has none under a later one."""
+        store, codec, first, last = self._store, self._key_codec, *self._key_groups
+        source, target = store.families(stored), store.families(to)
+        now, ttl = self._clock.wall_ms(), descriptor.options.ttl
+        expiry_ms = now + (0 if ttl is None else ttl.time_to_live_ms)
+        for groups in ((group, group) for group in range(first, last + 1)) if earlier else [(first, last)]:
+            if not earlier or is_empty(target, groups):
+                table = table_of(stored, source, codec, groups, now)
+                store.load(to, table.batches, codec, expiry_ms)
+        store.drop(stored)
+
+    def _layout_of(self, descriptor: StateDescriptor, family: str) -> Layout:
+        keys = self._codec.schema if self._codec is not None else pa.schema([])
+        return Layout(
+            descriptor.name,
+            descriptor.kind,
+            descriptor.options.pickled,
+            descriptor.table_schema(keys),
+            family,
+        )
+
+    def _life(self, descriptor: StateDescriptor) -> Lifetime | None:
+        ttl = descriptor.options.ttl
+        return None if ttl is None else Lifetime(ttl, self._clock)
+
+    # --- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> RocksDbSnapshot:
+        store, layouts = self._store, list(self._store.layouts)
+        folder, descriptors, shards = None, b"", list[Groups]()
+        if self._codec is not None and layouts:
+            folder = self._folder / f"snapshot-{checkpoint_id}"
+            shards = store.link(folder)
+            descriptors = encode_descriptors(
+                self._codec, layouts, self._max_parallelism, store.numbers.next, shards
+            )
+        return RocksDbSnapshot(
+            checkpoint_id=checkpoint_id,
+            folder=folder,
+            codec=self._codec,
+            layouts=layouts,
+            descriptors=descriptors,
+            key_groups=self._key_groups,
+            shards=shards,
+            file_keys=store.file_keys(),
+            uploads=self._uploads,
+            now_ms=self._clock.wall_ms(),
+        )
+
+    def notify_complete(self, checkpoint_id: CheckpointId) -> None:
+        self._uploads.complete(checkpoint_id)
+        self._sweep.turn()
+
+    def close(self) -> None:
+        self._store.close()
+        self._open.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def restore(self, parts: Sequence[StateTable | RestoredFiles]) -> None:
+        assert not self._open, "restore comes before the first state"
+        Restorer(self._store, self._declared, self._clock, allow_pickled=self._allow_pickled).restore(parts)
+
+    def _declared(self, schema: pa.Schema) -> KeyBytes:
+        self.declare_keys(schema)
+        return self._key_codec
+
+
+def rocksdb_tuning(config: Configuration) -> RocksDbTuning:
+    """What `state.backend.rocksdb.*` says."""
+    return RocksDbTuning(
+        write_buffer_ratio=config.get(ROCKSDB_WRITE_BUFFER_RATIO),
+        threads=config.get(ROCKSDB_THREADS),
+        shards=config.get(ROCKSDB_SHARDS),
+        bloom_bits=RocksDbTuning().bloom_bits if config.get(ROCKSDB_BLOOM_FILTER) else 0,
+    )

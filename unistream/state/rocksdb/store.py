@@ -1,0 +1,162 @@
+"""What lies where in the local databases of a backend: shards, states, and hard links of all of it.
+
+    layouts        how the rows of a state look, and which column family of every shard has them
+    families()     the rows of a state
+    load()         stored rows, as they are declared now
+    link()         hard links of all shards in a folder: one moment, for nothing is written meanwhile
+
+Column families are named by their state's name, so that what several subtasks stored fits together whatever
+order they asked for their states in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from unistream.state.rocksdb.api import Memory, RocksDbTuning
+from unistream.state.rocksdb.keys import KeyBytes
+from unistream.state.rocksdb.shards import Families, Groups, Shards, shard_ranges
+from unistream.state.rocksdb.values import Layout, Numbers, rows_of
+
+WRITE_ROWS: Final = 4096  # of a restore that are written at once
+TAKEN_OVER_MAX: Final = 2
+"""Times as many shards as usual has a subtask at most that takes over those of several: more are merged."""
+
+
+class Store:
+    """The rows of a backend.
+
+    Args:
+        key_groups: (first, last) of this subtask.
+        max_parallelism: Number of key groups of the operator.
+        folder: Made when the first row comes; the caller's to remove, after `close`.
+        memory_bytes: For all states together.
+    """
+
+    def __init__(
+        self,
+        *,
+        key_groups: Groups,
+        max_parallelism: int,
+        folder: Path,
+        memory_bytes: int,
+        tuning: RocksDbTuning | None,
+        parallelism: int | None,
+    ) -> None:
+        self.key_groups = key_groups
+        self.layouts: list[Layout] = []
+        self.numbers = Numbers()
+        tuning = tuning or RocksDbTuning()
+        self.shards_wanted = tuning.shards
+        self.shards_max = TAKEN_OVER_MAX * tuning.shards
+        self.shards = Shards(folder, Memory(memory_bytes, tuning, databases=self.shards_max))
+        self._ranges = shard_ranges(key_groups, max_parallelism, tuning.shards, parallelism)
+        self._file_keys: dict[str, tuple[bytes, bytes]] = {}
+        self._filled = False
+
+    def fill(self) -> None:
+        """All that was to be adopted is: the other key groups get shards too."""
+        if not self._filled:
+            self.shards.fill(self._ranges)
+            self._filled = True
+
+    def families(self, layout: Layout) -> Families:
+        self.fill()
+        return Families(self.shards, layout.family)
+
+    def new_family(self, state: str) -> str:
+        """A name that no column family has: the same in every subtask that has rewritten nothing."""
+        used = {layout.family for layout in self.layouts}
+        name = f"state-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
+        numbered = (f"{name}-{number}" for number in itertools.count(1))
+        return next(n for n in itertools.chain([name], numbered) if n not in used and not self.shards.has(n))
+
+    def target(self, layout: Layout, *, family: str | None = None) -> Layout:
+        """Where restored rows of a state go.
+
+        Parts of one name may have unlike columns: its declaration has changed, and some of the subtasks that
+        stored them had not asked for it since. Each form has a layout of its own until the state is asked
+        for, because only then it is known what they are to become.
+
+        `family`: the column family that it shall have, if it is free.
+        """
+        for other in self.named(layout.name):
+            same = (other.kind, other.pickled) == (layout.kind, layout.pickled)
+            if same and other.schema.equals(layout.schema):
+                return other
+        if family is None or any(other.family == family for other in self.layouts):
+            family = self.new_family(layout.name)
+        found = Layout(layout.name, layout.kind, layout.pickled, layout.schema, family)
+        self.layouts.append(found)
+        return found
+
+    def named(self, state: str) -> list[Layout]:
+        """Of one state: one, once it was asked for."""
+        return [layout for layout in self.layouts if layout.name == state]
+
+    def load(
+        self, layout: Layout, batches: Iterable[pa.RecordBatch], codec: KeyBytes, expiry_ms: int
+    ) -> None:
+        """Writes stored rows; those without a time to live get one that ends at `expiry_ms`."""
+        for batch in batches:
+            self.write(layout, rows_of(layout, batch, codec, expiry_ms, self.numbers))
+
+    def write(self, layout: Layout, rows: Iterator[tuple[bytes, bytes]]) -> None:
+        families = self.families(layout)
+        while piece := list(itertools.islice(rows, WRITE_ROWS)):
+            families.write(piece)
+
+    def written(self) -> int:
+        """How many rows were written or deleted in what is open, ever: only the difference says something."""
+        return sum(database.written() for _, database in self.shards.opened())
+
+    def drop(self, layout: Layout) -> None:
+        """Removes all rows of a state."""
+        self.shards.drop(layout.family)
+
+    def link(self, folder: Path) -> list[Groups]:
+        """All rows of now in a new folder, one below it for each shard that has any; which those are.
+
+        Raises:
+            Transient: it could not be made; nothing is left of it.
+        """
+        shutil.rmtree(folder, ignore_errors=True)
+        opened = self.shards.opened()
+        try:
+            folder.mkdir(parents=True)
+            for _, database in opened:
+                database.begin_flush()  # all at once, then wait for each
+            before = self._live_files()  # files may be merged while the links are made
+            for shard, database in opened:
+                database.checkpoint(folder / shard.label)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        now = self._live_files()
+        linked = {f"{path.parent.name}.{path.name}" for path in folder.glob("*/*")}
+        known = self._file_keys | before | now
+        self._file_keys = {name: keys for name, keys in known.items() if name in now or name in linked}
+        return [shard.groups for shard, _ in opened]
+
+    def file_keys(self) -> dict[str, tuple[bytes, bytes]]:
+        """First and last key of the files of the latest `link`, as far as they are known."""
+        return dict(self._file_keys)
+
+    def _live_files(self) -> dict[str, tuple[bytes, bytes]]:
+        return {
+            f"{shard.label}.{name}": keys
+            for shard, database in self.shards.opened()
+            for name, keys in database.file_ranges().items()
+        }
+
+    def close(self) -> None:
+        """Twice is fine."""
+        self.shards.close()
+        self.layouts.clear()

@@ -1,0 +1,194 @@
+"""What the local stack runs: a Kafka broker (KRaft, one node) and a ZooKeeper server, on loopback only."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import socket
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from unistream.base.errors import ConfigError
+from unistream.testing.devtools.jars import java, kafka_jars, zookeeper_jars
+
+KAFKA: Final = "kafka"
+ZOOKEEPER: Final = "zookeeper"
+HOST: Final = "127.0.0.1"
+FORMAT_TIMEOUT_S: Final = 60
+PROBE_TIMEOUT_S: Final = 2.0
+HEAP: Final = {KAFKA: "-Xmx768m", ZOOKEEPER: "-Xmx256m"}
+
+# Retention is off and timestamps may be of any time: replayed history keeps the years it is of.
+_KAFKA_PROPERTIES: Final = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{host}:{controller}
+listeners=PLAINTEXT://{host}:{broker},CONTROLLER://{host}:{controller}
+advertised.listeners=PLAINTEXT://{host}:{broker}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs={data}
+num.partitions=1
+num.network.threads=2
+num.io.threads=4
+log.cleaner.dedupe.buffer.size=16777216
+log.retention.ms=-1
+log.message.timestamp.before.max.ms=9223372036854775807
+log.message.timestamp.after.max.ms=9223372036854775807
+auto.create.topics.enable=false
+delete.topic.enable=true
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=2
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+_ZOOKEEPER_PROPERTIES: Final = """\
+dataDir={data}
+clientPort={client}
+clientPortAddress={host}
+tickTime=500
+minSessionTimeout=1000
+maxSessionTimeout=60000
+maxClientCnxns=0
+admin.enableServer=false
+4lw.commands.whitelist=ruok,srvr
+"""
+
+_LOG4J: Final = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="WARN">
+  <Appenders>
+    <Console name="out"><PatternLayout pattern="%d %p %c{1}: %m%n"/></Console>
+  </Appenders>
+  <Loggers>
+    <Logger name="org.apache.kafka.common.config" level="WARN"/>
+    <Logger name="kafka.server.KafkaConfig" level="WARN"/>
+    <Logger name="org.apache.zookeeper.server.ZooKeeperServer" level="WARN"/>
+    <Root level="INFO"><AppenderRef ref="out"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """How one kind of server is started and asked whether it serves.
+
+    Attributes:
+        ports: How many loopback ports it needs; clients use the first.
+        prepare: (folder, ports) -> command line. Writes the configuration; safe to repeat.
+        serves: (port) -> None when it answers a real request, else why not.
+        ready_timeout_s: Longest time from the start to the first answer.
+    """
+
+    name: str
+    ports: int
+    prepare: Callable[[Path, Sequence[int]], list[str]]
+    serves: Callable[[int], str | None]
+    ready_timeout_s: float
+
+
+def _kafka_command(folder: Path, ports: Sequence[int]) -> list[str]:
+    classpath = f"{kafka_jars()}/*"
+    properties, data = folder / "server.properties", folder / "data"
+    text = _KAFKA_PROPERTIES.format(host=HOST, broker=ports[0], controller=ports[1], data=data)
+    properties.write_text(text, encoding="utf-8")
+    _format_storage(classpath, properties, data)
+    return [*_java(folder, KAFKA), "-cp", classpath, "kafka.Kafka", str(properties)]
+
+
+def _format_storage(classpath: str, properties: Path, data: Path) -> None:
+    """A KRaft node starts only on storage that names its cluster; done once per data folder."""
+    if (data / "meta.properties").is_file():
+        return
+    # quick to start, since it lives for half a second
+    flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+    tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id(), "-c", str(properties)]
+    done = subprocess.run(
+        [java(), *flags, "-cp", classpath, *tool],
+        capture_output=True,
+        text=True,
+        timeout=FORMAT_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = "\n  ".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        raise ConfigError(f"Kafka's storage tool could not format {data}:\n  {said}")
+
+
+def cluster_id(draw: Callable[[int], bytes] = secrets.token_bytes) -> str:
+    """A new id as Kafka makes them: 16 bytes in base64. One in 64 would begin with a dash, which Kafka's
+    tools take for an option; those are drawn again."""
+    while True:
+        text = base64.urlsafe_b64encode(draw(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _zookeeper_command(folder: Path, ports: Sequence[int]) -> list[str]:
+    config = folder / "zoo.cfg"
+    text = _ZOOKEEPER_PROPERTIES.format(host=HOST, client=ports[0], data=folder / "data")
+    config.write_text(text, encoding="utf-8")
+    classpath = os.pathsep.join(str(jar) for jar in zookeeper_jars())
+    main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+    return [
+        *_java(folder, ZOOKEEPER),
+        "-cp",
+        classpath,
+        "-Dzookeeper.jmx.log4j.disable=true",
+        main,
+        str(config),
+    ]
+
+
+def _java(folder: Path, name: str) -> list[str]:
+    log4j = folder / "log4j2.xml"
+    log4j.write_text(_LOG4J, encoding="utf-8")
+    # small and few threads: it shares the machine with the tests
+    flags = [HEAP[name], "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true"]
+    return [java(), *flags, f"-Dlog4j2.configurationFile={log4j}"]
+
+
+def _kafka_serves(port: int) -> str | None:
+    """A real metadata request, answered by a broker that is registered and not fenced."""
+    from unistream.testing.devtools.kafka_tools import broker_ids
+
+    with socket.socket() as probe:  # cheap first: a client on a closed port logs and waits
+        probe.settimeout(PROBE_TIMEOUT_S)
+        if probe.connect_ex((HOST, port)) != 0:
+            return "it does not listen yet"
+    return None if broker_ids(f"{HOST}:{port}", timeout_s=PROBE_TIMEOUT_S) else "no broker is registered yet"
+
+
+def _zookeeper_serves(port: int) -> str | None:
+    try:
+        with socket.create_connection((HOST, port), timeout=PROBE_TIMEOUT_S) as connection:
+            connection.settimeout(PROBE_TIMEOUT_S)
+            connection.sendall(b"srvr")
+            answer = b""
+            while part := connection.recv(4096):
+                answer += part
+    except OSError as error:
+        return str(error)
+    return None if b"Mode: " in answer else "it does not serve requests yet"
+
+
+SERVERS: Final = {
+    spec.name: spec
+    for spec in (
+        ServerSpec(KAFKA, 2, _kafka_command, _kafka_serves, 60.0),
+        ServerSpec(ZOOKEEPER, 1, _zookeeper_command, _zookeeper_serves, 30.0),
+    )
+}
+"""Every server of the stack, in the order in which they are started."""

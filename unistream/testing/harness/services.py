@@ -1,0 +1,76 @@
+"""What a task needs around it, without threads, files or other processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, MutableMapping
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from unistream.base.errors import Unreachable
+from unistream.model.messages import ChannelDescriptor
+from unistream.port.transport import InputSink, RemoteInput
+from unistream.testing.harness.memory_files import MemoryFiles
+
+
+class InlineExecutor(Executor):
+    """Runs what is submitted at once, on the caller's thread."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class MemoryStateStore:
+    """State files of any number of directories. `fail_writes`: raised by every writer while it is set."""
+
+    def __init__(self) -> None:
+        self.files: dict[tuple[str, str], bytes] = {}
+        self.fail_writes: Exception | None = None
+
+    def writer(self, directory: str) -> MemoryFiles:
+        if self.fail_writes is not None:
+            raise self.fail_writes
+        return MemoryFiles(directory, _Below(self.files, directory))
+
+    def reader(self, directory: str) -> MemoryFiles:
+        return MemoryFiles(directory, _Below(self.files, directory))
+
+
+class _Below(MutableMapping[str, bytes]):
+    """The files of one directory; its length counts those of all, so that names are unique."""
+
+    def __init__(self, files: dict[tuple[str, str], bytes], directory: str) -> None:
+        self._files = files
+        self._directory = directory
+
+    def __getitem__(self, path: str) -> bytes:
+        return self._files[self._directory, path]
+
+    def __setitem__(self, path: str, content: bytes) -> None:
+        self._files[self._directory, path] = content
+
+    def __delitem__(self, path: str) -> None:
+        del self._files[self._directory, path]
+
+    def __iter__(self) -> Iterator[str]:
+        return (path for directory, path in self._files if directory == self._directory)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+class NoRemote:
+    """`port.transport.DataClient` of a process that knows no other."""
+
+    def gate(self) -> NoRemote:
+        return self
+
+    def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> RemoteInput:
+        raise Unreachable(f"{channel.address}: there is no other process here")
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -1,0 +1,17 @@
+"""`simulate`: a user's own pipeline in a simulated cluster, under faults.
+
+`seeds` runs many seeds and shrinks the first that fails, `run` is one of them, `truth` says what rows
+were right, `report` is what the user reads. May import: `testing.sim`. Start with `seeds`.
+"""
+
+from __future__ import annotations
+
+from unistream.testing.simulation.report import Difference, SeedFailure, SimulationReport
+from unistream.testing.simulation.seeds import simulate
+
+__all__ = [
+    "Difference",
+    "SeedFailure",
+    "SimulationReport",
+    "simulate",
+]

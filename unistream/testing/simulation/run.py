@@ -1,0 +1,358 @@
+"""One run of a user's job in the simulated cluster: a phase with faults, healing, and its end.
+
+It is `sim.run.Run` with another job: what the cluster itself must hold is judged as there, and what the job's
+sinks show in the end is handed to the caller, who knows what it should be.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any, Final
+
+import pyarrow as pa
+
+from unistream.base.ids import JobId, OperatorUid, VertexId
+from unistream.core.graph import why_no_checkpoints
+from unistream.master.job_setup import SubmitRequest
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+from unistream.model.snapshot import Manifest
+from unistream.port.operator import CommitPermit
+from unistream.port.source import SplitDiscovery
+from unistream.testing.sim.chaos import plan_faults
+from unistream.testing.sim.checkers import Outputs
+from unistream.testing.sim.faults import NONE, Faults
+from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, Run
+from unistream.testing.sim.scenario import Pipeline, Scenario, bundle_of
+from unistream.testing.sim.table import Row
+from unistream.testing.sim.users import Job, Users
+from unistream.testing.sim.world import EVENTS_MAX, Violation, World
+from unistream.testing.simulation.ends import Pace, PacedDiscovery, RecordingTable
+from unistream.testing.simulation.failures import Failures, reached, said
+from unistream.testing.simulation.job import UserJob
+
+REQUEST: Final = "simulated"
+RESTARTS: Final = "1000000"  # no number of faults ends a job; a job that never ends is found by its time
+
+CONFIG: Final[Mapping[str, str]] = {
+    "execution.checkpointing.timeout": "5 s",
+    "execution.checkpointing.min-pause": "0 ms",
+    "execution.checkpointing.tolerable-failed-checkpoints": "100",
+    "execution.checkpointing.num-retained": "1",
+    "restart-strategy.type": "fixed-delay",
+    "slot.request.timeout": "20 s",
+    "heartbeat.interval": "2 s",
+    "heartbeat.timeout": "7 s",
+    "task.cancellation.timeout": "5 s",
+    "taskmanager.network.partition-request-timeout": "3 s",
+    "sink.committer.retries": "2",
+    "state.backend.type": "hashmap",
+}
+"""What a simulation needs to end soon; stronger than what the pipeline says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """What a seed stands for."""
+
+    faults: Faults
+    config: Mapping[str, str]
+    slots: int
+    faulty_ms: float
+    pieces: int
+    pause_ms: float
+    rescales_ms: tuple[float, ...] = ()
+    bundle: int = 1
+
+
+def draw(seed: int, faults: Faults | None, *, rescale: bool) -> Draw:
+    """From the seed alone; `faults`: instead of those that are drawn."""
+    random = Random(seed)  # noqa: S311  repeatable, not secret
+    drawn = draw_faults(random)
+    return Draw(
+        faults=drawn if faults is None else faults,
+        config={
+            "execution.buffer-timeout.interval": random.choice(("0 ms", "20 ms")),
+            "execution.checkpointing.interval": random.choice(("200 ms", "400 ms", "800 ms")),
+            "restart-strategy.fixed-delay.delay": random.choice(("0 ms", "100 ms")),
+        },
+        slots=random.choice((1, 1, 2, 3)),
+        faulty_ms=random.choice((2_000, 4_000, 7_000)),
+        pieces=random.choice((6, 10, 16)),
+        pause_ms=random.choice((60, 150, 300)),
+        rescales_ms=(300 + 3_000 * random.random(),) if rescale else (),
+        bundle=bundle_of(seed),
+    )
+
+
+QUIET: Final = Draw(
+    faults=NONE,
+    config={
+        "execution.checkpointing.interval": "1 h",
+        "restart-strategy.type": "none",
+    },
+    slots=1,
+    faulty_ms=0,
+    pieces=0,
+    pause_ms=0,
+)
+"""The undisturbed run."""
+
+
+def draw_faults(random: Random) -> Faults:
+    """What a cluster does to a job, at the rates of a job that takes a few seconds; at least one thing of
+    those that make it restart."""
+
+    def some(low: float, high: float, share: float) -> float:
+        value = low + (high - low) * random.random()
+        return value if random.random() < share else 0.0
+
+    faults = Faults(
+        loss=some(0.01, 0.2, 0.25),
+        duplicate=some(0.01, 0.3, 0.4),
+        late=some(0.01, 0.05, 0.2),
+        kill_every_ms=some(300, 2_500, 0.7),
+        pause_every_ms=some(800, 4_000, 0.2),
+        pause_ms=random.choice((500, 3_000, 9_000)),
+        stream_break=some(0.002, 0.03, 0.3),
+        start_fail=some(0.05, 0.4, 0.15),
+        store_fail=some(0.02, 0.2, 0.25),
+        store_unknown=some(0.05, 0.4, 0.25),
+        store_slow_ms=some(50, 600, 0.25),
+        file_fail=some(0.01, 0.1, 0.2),
+        read_fail=some(0.01, 0.1, 0.2),
+        commit_unknown=some(0.05, 0.3, 0.25),
+        commit_retry=some(0.05, 0.5, 0.25),
+        master_every_ms=some(1_000, 5_000, 0.2),
+    )
+    if not (faults.kill_every_ms or faults.stream_break or faults.master_every_ms):
+        faults = replace(faults, kill_every_ms=800.0)
+    return replace(faults, pause_ms=faults.pause_ms if faults.pause_every_ms else 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What became of one run.
+
+    Attributes:
+        violation: It did not come to its end, or the cluster did what it must not; None: neither.
+        rows: Of each sink of the simulation, by uid.
+        counted: Rows of each source, in an undisturbed run.
+        job: Its id.
+    """
+
+    violation: str | None
+    job: str
+    rows: Mapping[str, Sequence[tuple[Any, ...]]]
+    schemas: Mapping[str, pa.Schema]
+    counted: Mapping[str, int]
+    story: Sequence[str]
+    events: int
+
+
+@dataclass(slots=True)
+class Prepared:
+    """What all runs of one job share. `rows`: of its sources, once they are known."""
+
+    job: UserJob
+    splits: dict[str, list[Split]] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+
+
+def run_job(prepared: Prepared, seed: int, drawn: Draw) -> RunResult:
+    """One run; whatever it raises is its result."""
+    logging.disable(logging.CRITICAL)
+    world = World(seed)
+    run = UserRun(world, prepared, drawn)
+    violation = None
+    trace: list[str] = []
+    try:
+        run.go()
+    except Exception as error:
+        violation = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
+        trace = [] if isinstance(error, Violation) else traceback.format_exc().splitlines()
+    finally:
+        logging.disable(logging.NOTSET)
+        run.close()
+    return RunResult(
+        violation=violation,
+        rows={str(uid): rows for uid, rows in run.table.visible.items()},
+        job=str(run.users.jobs[0].id) if run.users.jobs else "",
+        schemas={str(uid): schema for uid, schema in run.recorded.schemas.items()},
+        counted=dict(run.pace.rows),
+        story=[*world.story(), *trace],
+        events=world.events,
+    )
+
+
+def readable(prepared: Prepared, run: RunResult) -> tuple[str, ...]:
+    """The story, with the names of vertices (of their first operators) instead of ids."""
+    names = [(str(vertex.id), vertex.name.partition(" -> ")[0]) for vertex in prepared.job.graph.vertices]
+    lines = []
+    for line in run.story:
+        text = line.replace(f"{run.job}/", "").replace(run.job, "job") if run.job else line
+        for id_, name in names:
+            text = text.replace(id_, name)
+        lines.append(text)
+    return tuple(lines)
+
+
+class UserRun(Run):
+    """A cluster with one job, which is not the simulation's own."""
+
+    def __init__(self, world: World, prepared: Prepared, drawn: Draw) -> None:
+        self._prepared = prepared
+        self._drawn = drawn
+        self._failures = Failures()
+        self._looked: tuple[object, int] = (None, 0)
+        self.commit_lines: dict[OperatorUid, int] = {}
+        self.pace = Pace(drawn.pieces, drawn.pause_ms, dict(prepared.rows) if drawn.pieces else {})
+        super().__init__(world)
+        if any(edge.partition.is_blocking for edge in prepared.job.graph.edges):
+            world.scratch = tempfile.mkdtemp(prefix="unistream-sim-")
+        self.table = self.recorded = RecordingTable(world, self.outputs)
+
+    def _draw(self) -> Scenario:
+        drawn = self._drawn
+        return Scenario(
+            jobs=(),
+            slots=drawn.slots,
+            config={**CONFIG, "restart-strategy.fixed-delay.attempts": RESTARTS, **drawn.config},
+            faults=drawn.faults,
+            faulty_ms=drawn.faulty_ms,
+            wishes=(),
+            resubmits=0,
+            go_on=False,
+            bundle=drawn.bundle,
+        )
+
+    def _watch(self, pipelines: Mapping[OperatorUid, Pipeline]) -> Outputs:
+        return _UserOutputs(self.world, checkpointed=why_no_checkpoints(self._prepared.job.graph) is None)
+
+    def _invite(self) -> Users:
+        return _Owner(self, self._prepared.job)
+
+    def _discover(self, info: SourceInfo) -> SplitDiscovery:
+        return PacedDiscovery(info, self.world, self._prepared.splits)
+
+    def go(self) -> None:
+        """Safety phase, healing, liveness phase; it is over as soon as the job is."""
+        world, drawn = self.world, self._drawn
+        world.tell(f"slots {drawn.slots} | faults: {drawn.faults.text()}")
+        world.faults = drawn.faults
+        self.elect()
+        self.users.submit(REQUEST, (), None)
+        job = self.users.jobs[0]
+        for at_ms in drawn.rescales_ms:
+            world.at(at_ms, self._rescale)
+        plan_faults(self)
+        try:
+            self._to_the_end(job.id)
+        except Violation as violation:
+            if world.events <= EVENTS_MAX:
+                raise
+            raise Violation(f"{violation}{self._failures.most()}") from violation
+
+    def _to_the_end(self, job: JobId) -> None:
+        world = self.world
+        while job not in self.store.results and world.step(self._drawn.faulty_ms):
+            self._look(job, healed=False)
+        self._heal()
+        bound_ms = world.now + LIVENESS_MS
+        while job not in self.store.results:
+            if not world.step(bound_ms):
+                why = self._failures.most() or f": {self._reason(job)}"
+                raise Violation(f"not at its end {LIVENESS_MS / 1000:.0f} s after the last fault{why}")
+            self._look(job, healed=True)
+        result = self.store.results[job]
+        world.tell(f"{job} ended as {result}")
+        if result != "FINISHED":
+            raise Violation(f"the job ended as {result}: {self._reason(job)}")
+
+    def _look(self, job: JobId, *, healed: bool) -> None:
+        """Raises Violation when the job is stuck in one failure."""
+        if self.world.events % LOOK_EVERY:
+            return
+        master = None if self.leader is None else self.leader.masters().get(job)
+        if master is None or (master, master.journal.version) == self._looked:
+            return
+        self._looked = master, master.journal.version
+        newest = self.store.newest(job)
+        stuck = self._failures.look(
+            reversed(master.journal.exceptions),
+            0 if newest is None else newest.manifest.checkpoint_id,
+            healed=healed,
+            reached=None if newest is None else reached(newest.manifest),
+        )
+        if stuck is not None:
+            raise Violation(stuck)
+
+    def _reason(self, job: JobId) -> str:
+        master = None if self.leader is None else self.leader.masters().get(job)
+        newest = [] if master is None else list(master.journal.exceptions[:1])
+        return said(newest[0]) if newest else "nobody says why"
+
+    def _rescale(self) -> None:
+        """One vertex, if it can have more than one task."""
+        wide = [v for v in self._prepared.job.graph.vertices if v.max_parallelism > 1]
+        if wide:
+            vertex = self.world.random.choice(wide)
+            width = self.world.random.randrange(1, 1 + min(4, vertex.max_parallelism))
+            self.users.ask_widths(self.users.jobs[0], {vertex.id: width})
+
+
+class _Owner(Users):
+    """Submits the job, and waits."""
+
+    def __init__(self, site: UserRun, job: UserJob) -> None:
+        super().__init__(site)
+        self._run = site
+        self._job = job
+
+    def submit(self, name: str, pipelines: tuple[Pipeline, ...], savepoint: str | None) -> None:
+        """The one job."""
+        run = self._run
+        assert run.leader is not None, "users wait for a leader"
+        graph = self._job.graph
+        request = SubmitRequest(
+            graph=graph,
+            artifact=b"code",
+            request_id=name,
+            savepoint=savepoint,
+            config=dict(run.scenario.config),
+        )
+        id_ = run.leader._job_id(name)
+        chains: dict[VertexId, Any] = self._job.chains(run)
+        run.chains[id_] = chains
+        run.asked.submitted(id_, graph, adaptive=False)
+        job = Job(pipelines=pipelines, request=request, id=id_)
+        self.jobs.append(job)
+        assert run.leader.submit(request) == id_, "the same request is the same job"
+        job.lineage = run.leader.masters()[id_].identity.lineage
+
+
+class _UserOutputs(Outputs):
+    """Judges when rows become visible, not which."""
+
+    def __init__(self, world: World, *, checkpointed: bool) -> None:
+        super().__init__(world, {})
+        self._checkpointed = checkpointed
+
+    def on_manifest(self, manifest: Manifest) -> None:
+        self._durable.setdefault(manifest.lineage, set()).add(manifest.checkpoint_id)
+
+    def on_commit(
+        self, uid: OperatorUid, permit: CommitPermit, names: Sequence[bytes], rows: Sequence[Row]
+    ) -> None:
+        if self._checkpointed and permit.checkpoint_id not in self._durable.get(permit.lineage, ()):
+            raise self._world.violated(
+                f"I2: {uid} commits by checkpoint {permit.checkpoint_id}, which is not durable"
+            )
+
+
+__all__ = ["QUIET", "Draw", "Prepared", "RunResult", "draw", "draw_faults", "readable", "run_job"]

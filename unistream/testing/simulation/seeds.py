@@ -1,0 +1,297 @@
+"""Runs a user's pipeline under faults, seed by seed, and compares what it shows with an undisturbed run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+from itertools import chain, islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from unistream.api.environment import Environment
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.testing.sim.faults import Faults
+from unistream.testing.simulation.job import Inputs, Pipeline, UserJob, user_job
+from unistream.testing.simulation.report import Difference, SeedFailure, Shown, SimulationReport, difference
+from unistream.testing.simulation.run import QUIET, Draw, Prepared, RunResult, draw, readable, run_job
+from unistream.testing.simulation.truth import judged
+
+Output = Callable[[], "pa.Table | Iterable[object]"]
+Check = Callable[[Mapping[str, pa.Table]], object]
+
+SLOWER: Final = ("kill_every_ms", "pause_every_ms", "master_every_ms")  # twice the value is half of them
+
+
+def simulate(
+    pipeline: Pipeline | Environment,
+    seeds: Iterable[int] = range(100),
+    config: Configuration | Mapping[str, str] | None = None,
+    faults: Faults | None = None,
+    *,
+    inputs: Inputs | None = None,
+    check: Check | None = None,
+    keep_sinks: bool = False,
+    outputs: Mapping[str, Output] | None = None,
+    reset: Callable[[], object] | None = None,
+    rescale: bool = False,
+    story: bool = False,
+) -> SimulationReport:
+    """Looks for rows that a pipeline loses or doubles when workers die, messages are lost and jobs restart.
+
+    A whole cluster runs in this thread, on virtual time; a seed is a run. Every run has to show the same rows
+    in each sink as one without faults, in any order.
+
+    Args:
+        pipeline: A function that takes an `Environment`, or makes and returns one; or the environment itself.
+        seeds: Which runs.
+        config: Options of the pipeline's environment. Intervals, timeouts and restarts are the simulation's.
+        faults: The same in all runs, instead of those that each seed draws.
+        inputs: Rows of sources by uid (or name), as a table or dicts: for each source that never ends, as
+            Kafka; for others instead of what they read.
+        check: Gets the rows of each sink, by uid, in each run, also the undisturbed one; raises
+            AssertionError (or returns False) if they are wrong. For pipelines whose result is not always the
+            same; it replaces the comparison.
+        keep_sinks: The pipeline's own sinks write. What they show is read by `outputs`. One that has the
+            uid of a sink is read as its rows, and must show those that reach it: the run without faults is
+            compared with another, in which tables in memory stand in place of the sinks (not with `check`).
+        outputs: Name -> reads what there is outside of the simulated sinks, after a run: rows as a table,
+            dicts, or any values. Compared as sinks are.
+        reset: Called before each run, so that `outputs` begin empty.
+        rescale: Users ask for another parallelism of a vertex while it runs.
+        story: The report has the story of the last run, also if nothing failed.
+
+    Raises:
+        ConfigError: the pipeline cannot be simulated, or there is no seed: nothing would be tested.
+        UserCodeError: it fails without any fault.
+
+    >>> import unistream as us
+    >>> def pipeline(env):
+    ...     numbers = us.DatagenSource({"n": us.datagen.RandomInt(0, 3)}, rows=100)
+    ...     rows = env.from_source(numbers, us.WatermarkStrategy.no_watermarks(), "numbers")
+    ...     rows.sink_to(us.BlackholeSink()).uid("out")
+    >>> us.testing.simulate(pipeline, seeds=range(3)).ok
+    True
+    """
+    runs = _checked(seeds)
+    options = config.to_dict() if isinstance(config, Configuration) else dict(config or {})
+    if keep_sinks and not outputs:
+        raise ConfigError(
+            "simulate: with keep_sinks, say how their rows are read: outputs={'name': function}"
+        )
+    job = user_job(pipeline, options, inputs or {}, keep_sinks=keep_sinks)
+    truth = user_job(pipeline, options, inputs or {}, keep_sinks=False) if keep_sinks and not check else None
+    judge = _Judge(Prepared(job), dict(outputs or {}), reset, check, truth)
+    draws = ((seed, draw(seed, faults, rescale=rescale)) for seed in runs)
+    return _report(judge, draws, job.replaced, story=story)
+
+
+def _checked(seeds: object) -> Iterator[int]:
+    """At least one, or a test that uses them could not fail."""
+    if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
+        raise ConfigError(
+            f"simulate: seeds is {seeds!r}; it must be whole numbers, such as range(100) or [17]"
+        )
+    found = iter(seeds)
+    first = [_seed(seed) for seed in islice(found, 1)]
+    if not first:
+        raise ConfigError(
+            "simulate: seeds is empty, so that nothing would run; give some, such as range(100)"
+        )
+    return map(_seed, chain(first, found))
+
+
+def _seed(seed: object) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ConfigError(f"simulate: seed {seed!r} is no whole number")
+    return seed
+
+
+def _report(
+    judge: _Judge, draws: Iterable[tuple[int, Draw]], replaced: tuple[str, ...], *, story: bool
+) -> SimulationReport:
+    """Runs what was drawn; the first run that fails is shrunk."""
+    began = time.perf_counter()
+    wrong = judge.learn()
+    if wrong is not None:
+        return SimulationReport(
+            seeds=0,
+            failures=(wrong,),
+            replaced=replaced,
+            restarts=0,
+            seconds=time.perf_counter() - began,
+            compared=judge.compared,
+        )
+    count = restarts = 0
+    failures: list[SeedFailure] = []
+    last: tuple[str, ...] = ()
+    for seed, drawn in draws:
+        failure, run = judge.try_seed(seed, drawn)
+        count += 1
+        restarts += sum(1 for line in run.story if line.endswith(" begins")) - judge.tasks
+        if failure is not None:
+            failures.append(failure if failures else judge.shrunk(failure, seed, drawn))
+        last = readable(judge.prepared, run) if story else ()
+    return SimulationReport(
+        seeds=count,
+        failures=tuple(failures),
+        replaced=replaced,
+        restarts=max(0, restarts),
+        seconds=time.perf_counter() - began,
+        story=last,
+        compared=judge.compared,
+    )
+
+
+class _Judge:
+    """Compares runs with the undisturbed one."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        outputs: Mapping[str, Output],
+        reset: Callable[[], object] | None,
+        check: Check | None,
+        truth: UserJob | None,
+    ) -> None:
+        """`truth`: the same job with tables in place of its sinks, to be held against it."""
+        self.prepared = prepared
+        self._outputs = outputs
+        self._reset = reset
+        self._check = check
+        self._reference = truth
+        self._truth: dict[str, Shown] = {}
+        self.tasks = 0
+        self.compared: tuple[str, ...] = ()
+
+    def learn(self) -> SeedFailure | None:
+        """The undisturbed run. What its sinks show and should not.
+
+        Raises:
+            UserCodeError: it does not come to its end, or `check` refuses it.
+        """
+        reached = None if self._reference is None else self._reached(self._reference)
+        run, shown = self._run(0, QUIET)
+        _require_end(run)
+        self.prepared.rows.update(run.counted)
+        self._truth = shown
+        self.tasks = sum(1 for line in run.story if line.endswith(" begins"))
+        refused = self._refused(shown, run)
+        if refused is not None:
+            raise UserCodeError(f"simulate: check refuses the run without faults: {refused}")
+        if reached is None or self._reference is None:
+            return None
+        verdict = judged(self._reference.sinks, reached, shown)
+        self.compared = tuple(verdict.compared)
+        if not verdict.wrong:
+            return None
+        return SeedFailure(
+            seed=None,
+            reason="\n".join(verdict.wrong),
+            faults=QUIET.faults,
+            differences=tuple(verdict.differences),
+        )
+
+    def _reached(self, job: UserJob) -> dict[str, Shown]:
+        """Rows that reach each sink."""
+        if self._reset is not None:
+            self._reset()
+        run = run_job(Prepared(job), 0, QUIET)
+        _require_end(run)
+        return _rows_of(run)
+
+    def try_seed(self, seed: int, drawn: Draw) -> tuple[SeedFailure | None, RunResult]:
+        """One run under faults; what is wrong with it."""
+        run, shown = self._run(seed, drawn)
+        differences: tuple[Difference, ...] = ()
+        reason = run.violation
+        if reason is None and self._check is not None:
+            reason = self._refused(shown, run)
+        elif reason is None:
+            differences = self._compared(shown)
+            reason = "\n".join(map(str, differences)) or None
+        if reason is None:
+            return None, run
+        return SeedFailure(seed=seed, reason=reason, faults=drawn.faults, differences=differences), run
+
+    def shrunk(self, failure: SeedFailure, seed: int, drawn: Draw) -> SeedFailure:
+        """The same seed with as few kinds of faults, and as rare ones, as still make it fail."""
+        best, faults = failure, drawn.faults
+        for name in [field.name for field in fields(Faults)]:
+            value = getattr(faults, name)
+            if not value:
+                continue
+            smaller = [0.0, 4 * value, 2 * value] if name in SLOWER else [0.0]
+            for other in smaller:
+                fewer = replace(faults, **{name: other})
+                again, _ = self.try_seed(seed, replace(drawn, faults=fewer))
+                if again is not None and bool(again.differences) == bool(failure.differences):
+                    best, faults = again, fewer
+                    break
+        _, run = self.try_seed(seed, replace(drawn, faults=faults))
+        return replace(best, story=readable(self.prepared, run))
+
+    # --- one run ----------------------------------------------------------------------------------
+
+    def _run(self, seed: int, drawn: Draw) -> tuple[RunResult, dict[str, Shown]]:
+        if self._reset is not None:
+            self._reset()
+        run = run_job(self.prepared, seed, drawn)
+        shown = _rows_of(run)
+        for name, read in self._outputs.items():
+            if name in shown:
+                raise ConfigError(f"simulate: outputs name {name!r}, which is a sink")
+            shown[name] = _read(read())
+        return run, shown
+
+    def _compared(self, shown: Mapping[str, Shown]) -> tuple[Difference, ...]:
+        nothing = Shown((), ())
+        found = []
+        for name in {**self._truth, **shown}:
+            want, have = self._truth.get(name, nothing), shown.get(name, nothing)
+            differs = difference(name, want.columns or have.columns, want.rows, have.rows)
+            if differs is not None:
+                found.append(differs)
+        return tuple(found)
+
+    def _refused(self, shown: Mapping[str, Shown], run: RunResult) -> str | None:
+        """Why `check` does not take the rows."""
+        if self._check is None:
+            return None
+        tables = {name: _table(one, run.schemas.get(name)) for name, one in shown.items()}
+        try:
+            answer = self._check(tables)
+        except AssertionError as error:
+            return f"check: {error}"
+        return "check returned False" if answer is False else None
+
+
+def _require_end(run: RunResult) -> None:
+    if run.violation is not None:
+        raise UserCodeError(f"simulate: the pipeline fails without any fault: {run.violation}")
+
+
+def _rows_of(run: RunResult) -> dict[str, Shown]:
+    return {uid: Shown(tuple(run.schemas[uid].names), rows) for uid, rows in run.rows.items()}
+
+
+def _read(found: pa.Table | Iterable[object]) -> Shown:
+    if isinstance(found, pa.Table):
+        columns = [column.to_pylist() for column in found.columns]
+        return Shown(tuple(found.schema.names), list(zip(*columns, strict=True)))
+    values: list[Any] = list(found)
+    if values and all(isinstance(value, Mapping) for value in values):
+        names = tuple(values[0])
+        return Shown(names, [tuple(value.get(name) for name in names) for value in values])
+    return Shown((), [value if isinstance(value, tuple) else (value,) for value in values])
+
+
+def _table(shown: Shown, schema: pa.Schema | None) -> pa.Table:
+    names = shown.columns or tuple(f"f{place}" for place in range(len(shown.rows[0]) if shown.rows else 0))
+    columns = list(zip(*shown.rows, strict=True)) or [()] * len(names)
+    types = [None] * len(names) if schema is None else schema.types
+    return pa.table(
+        [pa.array(values, type_) for values, type_ in zip(columns, types, strict=True)], names=names
+    )

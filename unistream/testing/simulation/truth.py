@@ -1,0 +1,170 @@
+"""Do the rows that reach a sink of the user's own also show in it, when nothing fails?
+
+    reached   rows in the simulation's table, which stands in place of the sink in one run without faults
+    shown     rows that the user's `outputs` read behind the sink, in another run without faults
+
+So the truth is not the sink's own word: one that loses rows always, or writes none, would agree with itself
+in every run. An output that has the name of a sink is read as its rows. Columns that it does not have, and
+those whose values are of another kind there (times as text), are left out and named; where no column is
+left, rows are counted. Of a sink that no output is named after it is only asked that something shows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import numbers
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final
+
+from unistream.testing.simulation.report import Difference, Row, Shown, difference
+
+_KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (  # the first that fits
+    (Decimal, "a decimal"),
+    (numbers.Real, "a number"),
+    (str, "text"),
+    ((bytes, bytearray, memoryview), "bytes"),
+    (dt.datetime, "a time"),
+    (dt.date, "a date"),
+    (dt.time, "a time of day"),
+    (dt.timedelta, "a duration"),
+)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """On a run without faults.
+
+    Attributes:
+        compared: What was held against what; one sentence for each sink.
+        wrong: What is not as it should be, one text for each sink that is wrong.
+    """
+
+    compared: list[str] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+
+
+def judged(sinks: Mapping[str, str], reached: Mapping[str, Shown], shown: Mapping[str, Shown]) -> Verdict:
+    """`sinks`: uid -> name of the connector."""
+    verdict = Verdict()
+    something = any(one.rows for name, one in shown.items() if name not in sinks)
+    for uid, connector in sinks.items():
+        want = reached.get(uid, Shown((), ()))
+        sink = f"sink {uid!r} ({connector})"
+        if uid in shown:
+            _hold(verdict, sink, uid, want, shown[uid])
+            continue
+        if want.rows and not something:
+            verdict.wrong.append(
+                f"{len(want.rows)} row(s) reach {sink} without any fault, and no output shows any"
+            )
+        verdict.compared.append(
+            f"{sink} writes itself: {len(want.rows)} row(s) reach it without faults, and nobody looks "
+            f"whether it shows them; give its rows as outputs={{{uid!r}: ...}} to have that compared"
+        )
+    return verdict
+
+
+def _hold(verdict: Verdict, sink: str, uid: str, want: Shown, have: Shown) -> None:
+    """What reaches the sink `uid` against what its output shows."""
+    columns, left_out = _comparable(want, have)
+    names = tuple(column.name for column in columns)
+    hint = (
+        "(An output with the name of a sink is read as its rows. If it shows something else, such as totals, "
+        "name it otherwise.)"
+    )
+    if columns or not want.rows:
+        found = difference(
+            uid,
+            names or have.columns,
+            _picked(want.rows, [(column.there, column.is_float) for column in columns]),
+            _picked(have.rows, [(column.here, column.is_float) for column in columns])
+            if columns
+            else have.rows,
+        )
+        if found is not None:
+            verdict.differences.append(found)
+            verdict.wrong.append(f"{sink} shows other rows than reach it, without any fault\n{found}\n{hint}")
+    elif len(want.rows) != len(have.rows):
+        verdict.wrong.append(
+            f"{len(want.rows)} row(s) reach {sink} without any fault, and its output shows {len(have.rows)}\n"
+            f"{hint}"
+        )
+    by = f"by {', '.join(names)}" if columns else "by their number only"
+    but = f" ({'; '.join(left_out)})" if left_out else ""
+    verdict.compared.append(
+        f"{sink} writes itself: without faults, the {len(want.rows)} row(s) that reach it were compared with "
+        f"its output {by}{but}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One that both have: its place in the rows that reach the sink, and in those of the output."""
+
+    name: str
+    there: int
+    here: int
+    is_float: bool
+
+
+def _comparable(want: Shown, have: Shown) -> tuple[list[_Column], list[str]]:
+    """Columns that can be compared, and why others cannot."""
+    if have.columns:
+        places = {name: have.columns.index(name) for name in want.columns if name in have.columns}
+    elif all(len(row) == len(want.columns) for row in have.rows):
+        places = {name: place for place, name in enumerate(want.columns)}
+    else:
+        return [], [f"it shows values that are no rows of {', '.join(want.columns)}"] if want.columns else []
+    columns, left_out = [], []
+    for there, name in enumerate(want.columns):
+        if name not in places:
+            left_out.append(f"{name!r} is not in it")
+            continue
+        kinds = [_kinds(row[there] for row in want.rows), _kinds(row[places[name]] for row in have.rows)]
+        if kinds[0] and kinds[1] and kinds[0] != kinds[1]:
+            left_out.append(f"{name!r} is {_text(kinds[0])}, and {_text(kinds[1])} in it")
+            continue
+        is_float = any(isinstance(row[there], float) for row in want.rows) or any(
+            isinstance(row[places[name]], float) for row in have.rows
+        )
+        columns.append(_Column(name, there, places[name], is_float))
+    return columns, left_out
+
+
+def _picked(rows: Sequence[Row], columns: Sequence[tuple[int, bool]]) -> list[Row]:
+    """Some places of each row. A whole number among floats is one, too."""
+    return [
+        tuple(
+            float(row[place]) if is_float and isinstance(row[place], int) else row[place]
+            for place, is_float in columns
+        )
+        for row in rows
+    ]
+
+
+def _text(kinds: frozenset[str]) -> str:
+    return " or ".join(sorted(kinds))
+
+
+def _kinds(values: Iterable[Any]) -> frozenset[str]:
+    """Of all values, also inside of lists; nulls have none."""
+    return frozenset(kind for value in values for kind in _kinds_of(value))
+
+
+def _kinds_of(value: Any) -> Iterator[str]:
+    match value:
+        case None:
+            return
+        case dict():
+            for item in value.values():
+                yield from _kinds_of(item)
+        case list() | tuple() | set():
+            for item in value:
+                yield from _kinds_of(item)
+        case _:
+            kind = next((name for types, name in _KINDS if isinstance(value, types)), type(value).__name__)
+            zoned = isinstance(value, dt.datetime) and value.tzinfo is not None
+            yield f"{kind} with a zone" if zoned else kind

@@ -1,0 +1,165 @@
+"""User code on its way to a worker: the only place that packs and opens it.
+
+An artifact is the cloudpickle of a `JobCode`, named by its SHA-256. The client packs it, the master
+stores and forwards bytes, and only the worker process of that job opens it, after the content has been
+compared with the name that the deployment carries. `verify` is where a signature of the cluster
+is checked before anything is opened.
+
+Modules of the user's project go before the pickle, as sources (`user_modules`, `shipped_modules`):
+
+    b"unistream-modules" · length, 8 bytes, big endian · `ModuleSource`s as MessagePack · pickle
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, Final
+
+import cloudpickle
+import msgspec
+
+from unistream.base.errors import ConfigError, MissingCode, ProtocolError, UserCodeError
+from unistream.base.limits import ARTIFACT_BYTES_MAX
+from unistream.model.chain import JobCode
+from unistream.worker.code.shipped_modules import shipped
+from unistream.worker.code.unsendable import what_is_unsendable
+from unistream.worker.code.user_modules import ModuleSource, own_modules
+
+_MODULES: Final = b"unistream-modules"  # no pickle begins like this
+_LENGTH_BYTES: Final = 8
+_MAIN: Final = "__main__"
+
+
+def pack(code: JobCode, *, by_value: Iterable[ModuleType] = (), with_modules: bool = False) -> bytes:
+    """The bytes of an artifact.
+
+    Args:
+        code: The chains of the job; not yet set up.
+        by_value: Modules whose functions and classes travel inside the pickle. What is defined in
+            ``__main__`` always does.
+        with_modules: The sources of the user's own modules travel, too: for workers in other processes.
+
+    Raises:
+        ConfigError: something in a pipeline cannot be sent (an open file, a lock, a client …), or the
+            artifact is too large.
+    """
+    inside = {_MAIN}
+    target = io.BytesIO()
+    pickler = _NotingPickler(target)
+    with ExitStack() as registered:
+        for module in by_value:
+            if module.__name__ != _MAIN:
+                inside.add(module.__name__)
+                cloudpickle.register_pickle_by_value(module)
+                registered.callback(cloudpickle.unregister_pickle_by_value, module)
+        try:
+            pickler.dump(code)
+        except Exception as error:
+            what = what_is_unsendable(code, cloudpickle.dumps)
+            reasons = [what] * bool(what) + [type(error).__name__, str(error)]
+            raise ConfigError(
+                f"the pipeline cannot be sent to workers: {': '.join(reasons)}; "
+                "create such objects inside the function, or in open()"
+            ) from error
+    modules = own_modules(pickler.referred, by_value=inside) if with_modules else ()
+    content = _joined(modules, target.getvalue())
+    if len(content) > ARTIFACT_BYTES_MAX:
+        raise ConfigError(f"the pipeline's code has {len(content)} B, limit {ARTIFACT_BYTES_MAX} B")
+    return content
+
+
+def sha256(content: bytes) -> str:
+    """The name of an artifact, in hex."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def unsigned(content: bytes) -> None:
+    """`verify` of a cluster without a secret: the content address is all there is."""
+
+
+def load(content: bytes, expected_sha256: str, *, verify: Callable[[bytes], None] = unsigned) -> JobCode:
+    """New, unshared objects of every operator of the job.
+
+    Args:
+        content: As it came from the master.
+        expected_sha256: As the deployment named it.
+        verify: Raises ProtocolError unless the content comes from this cluster's clients.
+
+    Raises:
+        ProtocolError: the content is not what the deployment named; it was not opened.
+        MissingCode: it is, but needs a module, or a name of one, that this worker does not have.
+        UserCodeError: it cannot be opened here for another reason.
+    """
+    if len(content) > ARTIFACT_BYTES_MAX or sha256(content) != expected_sha256:
+        raise ProtocolError(f"the artifact is not {expected_sha256}; it was not opened")
+    verify(content)
+    modules, pickled = _parted(content)
+    try:
+        with shipped.lock:
+            shipped.activate(sha256(modules) if modules else "", _decoded(modules))
+            code = cloudpickle.loads(pickled)
+    except (ImportError, AttributeError) as error:
+        raise MissingCode(_what_is_missing(error)) from error
+    except (Exception, SystemExit) as error:  # a module may call sys.exit() where it is imported
+        raise UserCodeError(
+            f"the pipeline's code cannot be opened on Python {sys.version.split()[0]}: "
+            f"{type(error).__name__}: {error}; is everything that it imports installed on the workers?"
+        ) from error
+    if not isinstance(code, JobCode):
+        raise ProtocolError(f"the artifact {expected_sha256} holds no job")
+    return code
+
+
+class _NotingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Notes in `referred` the names of the modules of all functions and classes that it meets."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.referred: set[str] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ModuleType):
+            self.referred.add(obj.__name__)
+        elif isinstance(obj, type | FunctionType | BuiltinFunctionType):
+            module = getattr(obj, "__module__", None)
+            if isinstance(module, str):
+                self.referred.add(module)
+        return super().reducer_override(obj)
+
+
+def _joined(modules: tuple[ModuleSource, ...], pickled: bytes) -> bytes:
+    if not modules:
+        return pickled
+    encoded = msgspec.msgpack.encode(modules)
+    return b"".join((_MODULES, len(encoded).to_bytes(_LENGTH_BYTES), encoded, pickled))
+
+
+def _parted(content: bytes) -> tuple[bytes, bytes]:
+    """(modules as MessagePack, or nothing; pickle)."""
+    if not content.startswith(_MODULES):
+        return b"", content
+    begin = len(_MODULES) + _LENGTH_BYTES
+    end = begin + int.from_bytes(content[len(_MODULES) : begin])
+    return content[begin:end], content[end:]
+
+
+def _decoded(modules: bytes) -> tuple[ModuleSource, ...]:
+    return msgspec.msgpack.decode(modules, type=tuple[ModuleSource, ...]) if modules else ()
+
+
+def _what_is_missing(error: ImportError | AttributeError) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"the pipeline's code needs module {error.name!r}, which this worker does not have; install it "
+            "on the workers, or put it in the folder where the pipeline is submitted: what lies there and is "
+            "imported travels with the pipeline"
+        )
+    return (
+        f"the pipeline's code cannot be opened: {type(error).__name__}: {error}; install the same version of "
+        "it on the workers as where the pipeline is submitted"
+    )

@@ -1,0 +1,61 @@
+"""Rows between tasks: result partitions, channels, gates, spilled and stored files.
+
+A producer writes to a `partition` (pipelined) or a `blocking_partition` (stored); a consumer reads a gate
+(`gates`) of local and remote `channels`. Rows in flight of an unaligned checkpoint are kept here
+(`in_flight`). May import: `net`, `core.task`. Start with `output` (what a task sees), then `partition`,
+then `gates`.
+"""
+
+from __future__ import annotations
+
+from unistream.worker.exchange.alignment_meter import AlignmentFigures
+from unistream.worker.exchange.blocking_partition import BlockingPartition
+from unistream.worker.exchange.blocking_store import (
+    SPILL_FOLDER_PREFIX,
+    BlockingPartitions,
+    BlockingView,
+    PartitionKey,
+    spill_roots,
+)
+from unistream.worker.exchange.channels import InputChannel, LocalInputChannel
+from unistream.worker.exchange.gates import Gate, InputGates
+from unistream.worker.exchange.in_flight import Gathered, RestoredRows, Run, write_in_flight
+from unistream.worker.exchange.local_folder import STATE_FOLDER_PREFIX, LocalFolder
+from unistream.worker.exchange.network_memory import NetworkMemory, Shares, batch_cost
+from unistream.worker.exchange.output import OutputPartition, Outputs
+from unistream.worker.exchange.partition import ResultPartition
+from unistream.worker.exchange.partition_registry import PartitionRegistry
+from unistream.worker.exchange.remote_channel import RemoteInputChannel
+from unistream.worker.exchange.remote_queue import Announcement
+from unistream.worker.exchange.stored_inputs import EndedPartitions, StoredInputs
+
+__all__ = [
+    "SPILL_FOLDER_PREFIX",
+    "STATE_FOLDER_PREFIX",
+    "AlignmentFigures",
+    "Announcement",
+    "BlockingPartition",
+    "BlockingPartitions",
+    "BlockingView",
+    "EndedPartitions",
+    "Gate",
+    "Gathered",
+    "InputChannel",
+    "InputGates",
+    "LocalFolder",
+    "LocalInputChannel",
+    "NetworkMemory",
+    "OutputPartition",
+    "Outputs",
+    "PartitionKey",
+    "PartitionRegistry",
+    "RemoteInputChannel",
+    "RestoredRows",
+    "ResultPartition",
+    "Run",
+    "Shares",
+    "StoredInputs",
+    "batch_cost",
+    "spill_roots",
+    "write_in_flight",
+]

@@ -1,0 +1,203 @@
+"""The blocking partitions of one TaskManager: files of tasks that have ended, for consumers that come later.
+
+A partition is here from the moment it is sealed until the master releases it, its attempt is cancelled, its
+job is over, or this process ends. All lie in a private folder that holds a lock: what a killed process left
+behind is removed by the next worker that is given the same temporary folder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError, PartitionLost, ProtocolError
+from unistream.base.ids import AttemptId, EdgeId, JobId, PartitionId
+from unistream.model.elements import Element, EndOfPartition
+from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
+from unistream.net.folder import PrivateFolder, remove_stale_folders
+from unistream.worker.exchange.blocking_partition import BlockingPartition, SealedPartition
+from unistream.worker.exchange.local_folder import renewed_folder
+from unistream.worker.exchange.spill_file import SpillReader
+
+SPILL_FOLDER_PREFIX: Final = "unistream-spill-"
+
+PartitionKey = tuple[AttemptId, EdgeId]
+
+
+class BlockingPartitions:
+    """Thread-safe.
+
+    Args:
+        roots: Existing folders (io.tmp.dirs); partitions are spread over them.
+
+    Attributes:
+        on_sealed: Called when a partition can be read, by the producer's thread.
+    """
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        assert roots, "there is always a temporary folder"
+        self._roots = tuple(roots)
+        self._lock = threading.Lock()
+        self._folders: dict[Path, PrivateFolder] = {}
+        self._numbers = itertools.count()
+        self._sealed: dict[PartitionKey, SealedPartition] = {}
+        self._closed = False
+        self.on_sealed: Callable[[PartitionKey], None] | None = None
+
+    def remove_leftovers(self) -> None:
+        """Of processes that were killed. What cannot be removed is left to its owner."""
+        for root in self._roots:
+            remove_stale_folders(root, SPILL_FOLDER_PREFIX)
+
+    # --- producer ---------------------------------------------------------------------------------
+
+    def create(self, attempt: AttemptId, descriptor: PartitionDescriptor) -> BlockingPartition:
+        """An empty one to write to.
+
+        Raises:
+            ConfigError: nothing can be written to the temporary folder, or this TaskManager ends.
+            Transient: nothing can be written there now.
+        """
+        number = next(self._numbers)
+        folder = self._private(self._roots[number % len(self._roots)])
+        return BlockingPartition(attempt, descriptor, folder / str(number), self._add)
+
+    def _private(self, root: Path) -> Path:
+        with self._lock:
+            if self._closed:
+                raise ConfigError("this TaskManager ends and takes no output any more")
+            former = self._folders.get(root)
+            if former is None or not former.is_there:
+                self._folders[root] = renewed_folder(root, SPILL_FOLDER_PREFIX, former)
+            return self._folders[root].path
+
+    def _add(self, sealed: SealedPartition) -> None:
+        key = (sealed.attempt, sealed.edge)
+        with self._lock:
+            self._sealed[key] = sealed
+        if self.on_sealed is not None:
+            self.on_sealed(key)
+
+    # --- consumers --------------------------------------------------------------------------------
+
+    def open_subpartition(
+        self, channel: ChannelDescriptor, listener: Callable[[], None]
+    ) -> BlockingView | None:
+        """A new reader from the beginning; any number of them at a time. None: it is not here."""
+        with self._lock:
+            sealed = self._sealed.get((channel.producer, channel.edge))
+        if sealed is None or not 0 <= channel.subpartition < len(sealed.files):
+            return None
+        view = BlockingView(sealed, channel.subpartition)
+        listener()
+        return view
+
+    def __contains__(self, key: PartitionKey) -> bool:
+        with self._lock:
+            return key in self._sealed
+
+    @property
+    def held(self) -> tuple[PartitionKey, ...]:
+        """What can be read here."""
+        with self._lock:
+            return tuple(self._sealed)
+
+    @property
+    def jobs(self) -> tuple[JobId, ...]:
+        """Those that something lies here for, in order; without what outlives its job."""
+        with self._lock:
+            return tuple(
+                sorted({key[0].job for key, sealed in self._sealed.items() if not sealed.persistent})
+            )
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def detach(self, partitions: Iterable[PartitionKey]) -> list[SealedPartition]:
+        """Takes them out, so that no new reader finds them; unknown ones are fine. Their files are for the
+        caller to delete, on a thread that may take its time."""
+        with self._lock:
+            found = [self._sealed.pop(key, None) for key in partitions]
+        return [sealed for sealed in found if sealed is not None]
+
+    def detach_attempt(self, attempt: AttemptId) -> list[SealedPartition]:
+        """All of one attempt; see `detach`."""
+        return self.detach([key for key in self.held if key[0] == attempt])
+
+    def detach_job(self, job: JobId) -> list[SealedPartition]:
+        """All of one job, but what outlives it; see `detach`."""
+        with self._lock:
+            keys = [
+                key for key, sealed in self._sealed.items() if key[0].job == job and not sealed.persistent
+            ]
+        return self.detach(keys)
+
+    def close(self) -> None:
+        """Deletes everything. May be called again."""
+        with self._lock:
+            self._closed = True
+            self._sealed.clear()
+            folders = list(self._folders.values())
+            self._folders.clear()
+        for folder in folders:
+            folder.close()
+
+
+class BlockingView:
+    """One reading of one subpartition; implements `port.transport.SubpartitionView`."""
+
+    def __init__(self, sealed: SealedPartition, subpartition: int) -> None:
+        file = sealed.files[subpartition]
+        self._path = sealed.folder / str(file)
+        self._partition = PartitionId(sealed.attempt.subtask, sealed.edge)
+        self._reader: SpillReader | None = SpillReader(self._path, sealed.sizes[file])
+        self._head: Element | None = None
+
+    def peek(self) -> Element | None:
+        """What `poll` would return now. Raises like it."""
+        if self._head is None:
+            self._head = self._read()
+        return self._head
+
+    def poll_urgent(self) -> None:
+        """Nothing overtakes here."""
+
+    def poll(self) -> Element | None:
+        """The next element; None only after EndOfPartition.
+
+        Raises:
+            PartitionLost: the file is damaged or gone.
+        """
+        head, self._head = self._head, None
+        return self._read() if head is None else head
+
+    def _read(self) -> Element | None:
+        reader = self._reader
+        if reader is None:
+            return None
+        try:
+            element = reader.next()
+        except (OSError, pa.ArrowException, ProtocolError) as error:
+            self._reader = None
+            reason = (error.strerror or error) if isinstance(error, OSError) else error
+            raise PartitionLost(
+                f"the file {self._path} of partition {self._partition} cannot be read: {reason}",
+                self._partition,
+            ) from error
+        if isinstance(element, EndOfPartition):
+            self._reader = None
+        return element
+
+    def release(self, error: BaseException | None) -> None:
+        """The consumer is gone; the partition stays."""
+        self._reader = None
+
+
+def spill_roots(directories: str | None, default: str) -> list[Path]:
+    """The folders that io.tmp.dirs names, separated by commas or colons; `default` where it names none."""
+    names = [name.strip() for name in (directories or "").replace(":", ",").split(",")]
+    return [Path(name) for name in names if name] or [Path(default)]

@@ -1,0 +1,80 @@
+"""Finds the result partitions of this process, for its own tasks and for its server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from unistream.base.ids import AttemptId
+from unistream.model.messages import ChannelDescriptor
+from unistream.port.transport import SubpartitionView
+from unistream.worker.exchange.blocking_store import BlockingPartitions, PartitionKey
+from unistream.worker.exchange.partition import ResultPartition
+
+
+class PartitionRegistry:
+    """Implements `port.transport.PartitionSource`. A partition outlives its task until it is consumed; one
+    that lies in `blocking` until it is released."""
+
+    def __init__(self, blocking: BlockingPartitions | None = None) -> None:
+        self._blocking = blocking
+        if blocking is not None:
+            blocking.on_sealed = self._announce
+        self._lock = threading.Lock()
+        self._partitions: dict[PartitionKey, ResultPartition] = {}
+        self._waiting: dict[PartitionKey, list[Callable[[], None]]] = {}
+
+    def register(self, attempt: AttemptId, partition: ResultPartition) -> None:
+        """Consumers may read it from now on; it leaves by itself when all have."""
+        key = (attempt, partition.edge)
+        with self._lock:
+            self._partitions[key] = partition
+        partition.on_consumed = lambda: self._forget(key, partition)
+        self._announce(key)
+
+    def open_subpartition(
+        self, channel: ChannelDescriptor, listener: Callable[[], None]
+    ) -> SubpartitionView | None:
+        """None: not there (yet). `listener`: called when `poll` has something after it had nothing."""
+        with self._lock:
+            partition = self._partitions.get((channel.producer, channel.edge))
+        if partition is None and self._blocking is not None:
+            return self._blocking.open_subpartition(channel, listener)
+        subpartition = partition.subpartition(channel.subpartition) if partition else None
+        if subpartition is not None:
+            subpartition.attach(listener)
+        return subpartition
+
+    def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
+        """Calls `listener` once the partition is there; at once if it is."""
+        key = (channel.producer, channel.edge)
+        with self._lock:
+            present = key in self._partitions or (self._blocking is not None and key in self._blocking)
+            if not present:
+                self._waiting.setdefault(key, []).append(listener)
+        if present:
+            listener()
+
+    def release(self, attempt: AttemptId) -> None:
+        """Drops what `attempt` produced and nobody has read; forgets who waited for it."""
+        with self._lock:
+            keys = [key for key in self._partitions if key[0] == attempt]
+            partitions = [self._partitions.pop(key) for key in keys]
+            for key in [key for key in self._waiting if key[0] == attempt]:
+                del self._waiting[key]
+        for partition in partitions:
+            partition.abandon()
+        if self._blocking is not None:
+            for sealed in self._blocking.detach_attempt(attempt):
+                sealed.delete()
+
+    def _announce(self, key: PartitionKey) -> None:
+        with self._lock:
+            waiting = self._waiting.pop(key, [])
+        for listener in waiting:
+            listener()
+
+    def _forget(self, key: PartitionKey, partition: ResultPartition) -> None:
+        with self._lock:
+            if self._partitions.get(key) is partition:
+                del self._partitions[key]

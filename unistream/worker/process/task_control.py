@@ -1,0 +1,130 @@
+"""What the master says about tasks, and what a worker does and answers. Every message may come twice, and
+a cancellation before its deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from unistream.base.clock import Clock
+from unistream.base.ids import AttemptId, JobId
+from unistream.model.messages import (
+    Ack,
+    Answer,
+    AssignSplits,
+    CancelTask,
+    CheckpointAborted,
+    CheckpointCompleted,
+    DeployTask,
+    Refused,
+    ReleasePartitions,
+    TaskDeployment,
+    TriggerCheckpoint,
+)
+from unistream.worker.exchange import BlockingPartitions, PartitionKey, PartitionRegistry
+from unistream.worker.process.slot_table import SlotTable
+from unistream.worker.process.task_registry import TaskRegistry
+from unistream.worker.task import Mail, TaskThread
+
+ToTasks = (
+    DeployTask
+    | CancelTask
+    | ReleasePartitions
+    | TriggerCheckpoint
+    | AssignSplits
+    | CheckpointCompleted
+    | CheckpointAborted
+)
+
+
+class TaskControl:
+    """Answers at once, from any thread.
+
+    Args:
+        new_task: Makes a task that is not started yet.
+        background: For what takes longer than an answer may.
+    """
+
+    def __init__(
+        self,
+        new_task: Callable[[TaskDeployment], TaskThread],
+        *,
+        tasks: TaskRegistry,
+        slots: SlotTable,
+        partitions: PartitionRegistry,
+        blocking: BlockingPartitions,
+        background: Executor,
+        clock: Clock,
+    ) -> None:
+        self._new_task = new_task
+        self._tasks = tasks
+        self._slots = slots
+        self._partitions = partitions
+        self._blocking = blocking
+        self._background = background
+        self._clock = clock
+
+    def answer(self, message: ToTasks) -> Answer:
+        """Does what it says."""
+        match message:
+            case DeployTask(deployment=deployment):
+                return self._deploy(deployment)
+            case CancelTask(attempt=attempt):
+                return self._cancel(attempt)
+            case ReleasePartitions(partitions=partitions):
+                return self._release_partitions(partitions)
+            case TriggerCheckpoint() | AssignSplits():
+                return self._post(message, message.attempt, needed=True)
+            case CheckpointCompleted() | CheckpointAborted():
+                return self._post(message, message.attempt, needed=False)
+
+    def jobs_are_over(self, jobs: Sequence[JobId]) -> None:
+        """The master's answer to a heartbeat: what is stored for these was to be released, and it did not
+        come here."""
+        for job in jobs:
+            for sealed in self._blocking.detach_job(job):
+                self._background.submit(sealed.delete)
+
+    def _deploy(self, deployment: TaskDeployment) -> Answer:
+        attempt = deployment.attempt
+        if self._tasks.is_known(attempt):
+            return Ack()
+        refusal = self._slots.refusal(deployment.allocation, attempt.job)
+        if refusal is not None:
+            return Refused(reason=refusal)
+        task = self._new_task(deployment)
+        if not self._tasks.add(task):
+            known = self._tasks.is_known(attempt)
+            return Ack() if known else Refused(reason=f"a newer attempt than {attempt} is known")
+        for older in self._tasks.older(attempt):
+            self._cancel(older)
+        self._slots.begin(deployment.allocation, attempt, task.start, self._clock.monotonic_ms())
+        return Ack()
+
+    def _cancel(self, attempt: AttemptId) -> Answer:
+        """What ran here and has ended may still hold output that nobody will read."""
+        task = self._tasks.running(attempt)
+        if task is not None:
+            task.cancel()
+            self._slots.hurry(attempt)
+            return Ack()
+        self._partitions.release(attempt)
+        if self._tasks.is_known(attempt):
+            return Ack()
+        self._tasks.forbid(attempt)  # its deployment may be late
+        return Refused(reason=f"{attempt} is not known here")
+
+    def _release_partitions(self, partitions: Sequence[PartitionKey]) -> Answer:
+        """Deleting large files takes a while: the answer does not wait for it."""
+        for sealed in self._blocking.detach(partitions):
+            self._background.submit(sealed.delete)
+        return Ack()
+
+    def _post(self, mail: Mail, attempt: AttemptId, *, needed: bool) -> Answer:
+        task = self._tasks.running(attempt)
+        if task is not None:
+            task.mailbox.post(mail)
+            return Ack()
+        if not needed and self._tasks.is_known(attempt):
+            return Ack()  # it has ended, so there is nobody left to be told
+        return Refused(reason=f"{attempt} does not run here")

@@ -1,0 +1,34 @@
+"""One attempt of one subtask: a chain of operators that is stepped by one thread.
+
+`task` (`StreamTask.step`) takes a mailbox action or an input element; `chain` calls the operators;
+`barriers` and `snapshots` store state and acknowledge it; `thread` drives the task. Made by `builder`.
+May import: `worker.exchange`, `worker.code`, `core.task`. Start with `task`.
+"""
+
+from __future__ import annotations
+
+from unistream.worker.task.builder import TaskNetwork, build_task
+from unistream.worker.task.environment import TaskEnvironment
+from unistream.worker.task.failures import task_failure
+from unistream.worker.task.mailbox import Mail, Mailbox
+from unistream.worker.task.source_operator import SPLITS_STATE, SourceOperator
+from unistream.worker.task.state import Done, StepResult, TaskState, Waiting
+from unistream.worker.task.task import StreamTask
+from unistream.worker.task.thread import TaskThread
+
+__all__ = [
+    "SPLITS_STATE",
+    "Done",
+    "Mail",
+    "Mailbox",
+    "SourceOperator",
+    "StepResult",
+    "StreamTask",
+    "TaskEnvironment",
+    "TaskNetwork",
+    "TaskState",
+    "TaskThread",
+    "Waiting",
+    "build_task",
+    "task_failure",
+]

@@ -1,0 +1,293 @@
+"""The operators of one task, and the rows' way through them by plain calls.
+
+Nodes form a tree with the head at index 0 and consumers behind their producer, so "tail -> head" is
+from the last index to the first. Every call of an operator is fenced: what it raises becomes an error
+that names the operator and the subtask, with the user's exception as its cause.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import cast
+
+from unistream.base.errors import UnistreamError, UserCodeError
+from unistream.base.ids import CheckpointId, EdgeId, OperatorUid
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
+from unistream.model.elements import Batch, Event, Watermark, WatermarkStatus
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.port.operator import CommitPermit, Operator
+from unistream.worker.exchange import OutputPartition
+from unistream.worker.task.failures import fails_the_task
+from unistream.worker.task.finished_chain import ContextOf
+from unistream.worker.task.source_operator import SourceOperator
+
+_log = logging.getLogger(__name__)
+
+
+class OperatorFailed(UserCodeError):
+    """An operator raised; the message names it and its subtask, `__cause__` is what it raised."""
+
+
+class NodeOutput:
+    """`port.operator.Output` of one node: calls the next operators, feeds the exchanges."""
+
+    def __init__(self) -> None:
+        self._main: list[Callable[[Batch], None]] = []
+        self._side: dict[str, list[Callable[[Batch], None]]] = {}
+        self._nodes: list[_Node] = []
+        self._partitions: list[OutputPartition] = []
+        self._watermark = MIN_WATERMARK
+        self._idle = False
+
+    def to_node(self, tag: str | None, node: _Node) -> None:
+        self._rows_to(tag, node.process_main)
+        if node not in self._nodes:
+            self._nodes.append(node)
+
+    def to_partition(self, tag: str | None, partition: OutputPartition) -> None:
+        self._rows_to(tag, partition.emit)
+        if partition not in self._partitions:
+            self._partitions.append(partition)
+
+    def _rows_to(self, tag: str | None, consumer: Callable[[Batch], None]) -> None:
+        (self._main if tag is None else self._side.setdefault(tag, [])).append(consumer)
+
+    @property
+    def watermark(self) -> int:
+        """The last that was sent on; MIN_WATERMARK before the first."""
+        return self._watermark
+
+    def emit(self, batch: Batch) -> None:
+        if batch.num_rows:
+            for consumer in self._main:
+                consumer(batch)
+
+    def emit_side(self, tag: str, batch: Batch) -> None:
+        if batch.num_rows:
+            for consumer in self._side.get(tag, ()):
+                consumer(batch)
+
+    def emit_watermark(self, timestamp: int) -> None:
+        if timestamp <= self._watermark:
+            return
+        if timestamp == MAX_WATERMARK:  # an idle channel would ignore the end of time
+            self.emit_watermark_status(idle=False)
+        self._watermark = timestamp
+        for node in self._nodes:
+            node.process_watermark(timestamp)
+        self._broadcast(Watermark(timestamp))
+
+    def emit_watermark_status(self, idle: bool) -> None:
+        if idle == self._idle:
+            return
+        self._idle = idle
+        for node in self._nodes:
+            node.process_watermark_status(idle)
+        self._broadcast(WatermarkStatus(idle))
+
+    def _broadcast(self, event: Event) -> None:
+        for partition in self._partitions:
+            partition.broadcast(event)
+
+
+class _Node:
+    """One operator with its output and its fence."""
+
+    def __init__(self, node: ChainNode, operator: Operator, where: str) -> None:
+        self.uid = node.uid
+        self.name = node.name
+        self.operator = operator
+        self.output = NodeOutput()
+        self._where = f"operator {node.name!r} (uid {node.uid!r}), {where}"
+
+    def process_main(self, batch: Batch) -> None:
+        self.process_batch(batch, 0)
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        try:
+            self.operator.process_batch(batch, input_index)
+        except BaseException as error:
+            if not fails_the_task(error):
+                raise
+            located = self.located("processing rows", error)
+            if located is error:
+                raise
+            raise located from error
+
+    def call(self, action: Callable[[], None], doing: str = "firing a timer") -> None:
+        with self.fence(doing):
+            action()
+
+    def process_watermark(self, timestamp: int) -> None:
+        with self.fence("processing a watermark"):
+            self.operator.process_watermark(timestamp)
+        if self.operator.forwards_watermarks:
+            self.output.emit_watermark(timestamp)
+
+    def process_watermark_status(self, idle: bool) -> None:
+        with self.fence("processing a watermark status"):
+            self.operator.process_watermark_status(idle)
+        if self.operator.forwards_watermarks:
+            self.output.emit_watermark_status(idle)
+
+    @contextmanager
+    def fence(self, doing: str) -> Iterator[None]:
+        """What the operator raises inside is located; what is located already passes."""
+        try:
+            yield
+        except BaseException as error:
+            if not fails_the_task(error):
+                raise
+            located = self.located(doing, error)
+            if located is error:
+                raise
+            raise located from error
+
+    def located(self, doing: str, error: BaseException) -> Exception:
+        """`error` as an error that says where.
+
+        Errors of our own tree keep their class, because it says what the caller must do.
+        """
+        if isinstance(error, OperatorFailed):
+            return error
+        if isinstance(error, UserCodeError):
+            text = str(error)
+            return OperatorFailed(text if text.startswith("operator ") else f"{self._where}: {text}")
+        if isinstance(error, UnistreamError):
+            if not getattr(error, "__notes__", None):
+                error.add_note(f"in {self._where}, {doing}")
+            return error
+        return OperatorFailed(f"{self._where}, {doing}: {type(error).__name__}: {error}")
+
+
+class OperatorChain:
+    """Life cycle of all operators of one task, in Flink's order.
+
+    Args:
+        head: The operator of node 0 (for a source: made from its `SourceOperatorSpec`).
+        where: "subtask 1/4" and the like, for errors.
+    """
+
+    def __init__(
+        self, chain: Chain, head: Operator, partitions: Mapping[EdgeId, OutputPartition], where: str
+    ) -> None:
+        operators = [head, *(cast(Operator, node.operator) for node in chain.nodes[1:])]
+        self._nodes = [_Node(n, o, where) for n, o in zip(chain.nodes, operators, strict=True)]
+        for node, spec in zip(self._nodes, chain.nodes, strict=True):
+            for output in spec.outputs:
+                match output:
+                    case LocalOutput(target=target, tag=tag):
+                        node.output.to_node(tag, self._nodes[target])
+                    case EdgeOutput(edge=edge, tag=tag):
+                        node.output.to_partition(tag, partitions[edge])
+        self._closed = False
+
+    @property
+    def head_output(self) -> NodeOutput:
+        return self._nodes[0].output
+
+    @property
+    def uids(self) -> list[OperatorUid]:
+        return [node.uid for node in self._nodes]
+
+    def setup(self, context_of: ContextOf) -> None:
+        for node in reversed(self._nodes):
+            with node.fence("setting up"):
+                node.operator.setup(context_of(node.uid, node.name, node.call), node.output)
+
+    def open(self, state_of: Callable[[OperatorUid], OperatorState]) -> None:
+        """Tail -> head: initialize_state and open, one operator after the other."""
+        for node in reversed(self._nodes):
+            with node.fence("restoring its state"):
+                node.operator.initialize_state(state_of(node.uid))
+            with node.fence("opening"):
+                node.operator.open()
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        self._nodes[0].process_batch(batch, input_index)
+
+    def poll(self, source: SourceOperator) -> bool:
+        """One piece of work of the head of a source vertex; see `SourceOperator.poll`."""
+        with self._nodes[0].fence("reading"):
+            return source.poll()
+
+    def process_watermark(self, timestamp: int) -> None:
+        self._nodes[0].process_watermark(timestamp)
+
+    def process_watermark_status(self, idle: bool) -> None:
+        self._nodes[0].process_watermark_status(idle)
+
+    def end_input(self, input_index: int) -> None:
+        """One input of the head has ended."""
+        with self._nodes[0].fence("ending an input"):
+            self._nodes[0].operator.end_input(input_index)
+
+    def finish(self, quiesce: Callable[[OperatorUid], None]) -> None:
+        """Head -> tail: the head's inputs have all ended; of each behind it end_input, then its timers of
+        processing time come to rest (`quiesce`), then finish."""
+        for position, node in enumerate(self._nodes):
+            if position > 0:
+                with node.fence("ending an input"):
+                    node.operator.end_input(0)
+            quiesce(node.uid)
+            with node.fence("finishing"):
+                node.operator.finish()
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
+        for node in self._nodes:
+            with node.fence(f"preparing checkpoint {checkpoint_id}"):
+                node.operator.prepare_snapshot_pre_barrier(checkpoint_id)
+
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> dict[OperatorUid, OperatorSnapshot]:
+        """Tail -> head; by reference. With the watermark that each has sent on: its input's, or its own, of
+        sources and assigners of event times."""
+        snapshots: dict[OperatorUid, OperatorSnapshot] = {}
+        for node in reversed(self._nodes):
+            with node.fence(f"taking its part of checkpoint {checkpoint_id}"):
+                taken = node.operator.snapshot_state(checkpoint_id)
+            snapshots[node.uid] = replace(taken, watermark=node.output.watermark)
+        return snapshots
+
+    def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
+        """Tail -> head; all are told, then the first error is raised."""
+        doing = f"committing checkpoint {permit.checkpoint_id}"
+        self._tell_all(doing, lambda operator: operator.notify_checkpoint_complete(permit))
+
+    def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
+        doing = f"being told that checkpoint {checkpoint_id} was aborted"
+        self._tell_all(doing, lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
+
+    def close(self) -> None:
+        """Tail -> head, each once, also those that were never opened; then the first error is raised."""
+        if self._closed:
+            return
+        self._closed = True
+        self._tell_all("closing", lambda operator: operator.close())
+
+    def located(self, uid: OperatorUid, doing: str, error: BaseException) -> Exception:
+        """`error` of an operator, that came up elsewhere, as one that says where it belongs."""
+        node = next(node for node in self._nodes if node.uid == uid)
+        located = node.located(doing, error)
+        if located is not error:
+            located.__cause__ = error
+        return located
+
+    def _tell_all(self, doing: str, tell: Callable[[Operator], None]) -> None:
+        first: Exception | None = None
+        for node in reversed(self._nodes):
+            try:
+                with node.fence(doing):
+                    tell(node.operator)
+            except Exception as error:
+                if first is None:
+                    first = error
+                else:
+                    _log.warning(
+                        "event=operator_failed_too operator=%s doing=%s", node.name, doing, exc_info=error
+                    )
+        if first is not None:
+            raise first

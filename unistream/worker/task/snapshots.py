@@ -1,0 +1,368 @@
+"""A task's part of each checkpoint: snapshot, background write, acknowledgement, notices.
+
+    begin -> prepare (head -> tail) -> barrier out -> state by reference (tail -> head)
+          -> [pool thread] write files ────────┐
+          -> rows in flight are gathered        ├─> acknowledge   (or decline; the task goes on)
+          -> [pool thread] write them ─────────┘
+
+Everything but the writes, and the acknowledgement behind the last of them, happens on the task's thread.
+Rows in flight are whole when the inputs have all barriers (`on_inputs_gathered`; only of an unaligned
+snapshot) and when the task's own barrier has left all outputs, or has overtaken what was before it there:
+at once, or at its timeout (`check_outputs`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from unistream.base.config import INCREMENTAL_CHECKPOINTS, Configuration
+from unistream.base.errors import Transient
+from unistream.base.ids import AttemptId, CheckpointId, LeaderEpoch, LineageId, OperatorUid
+from unistream.core.contract import FailureReason
+from unistream.core.task import Notice, NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
+from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier, SavepointFormat
+from unistream.model.in_flight import InFlightHandle
+from unistream.model.keyed_snapshot import Sharing
+from unistream.model.messages import (
+    CheckpointAborted,
+    CheckpointAcked,
+    CheckpointCompleted,
+    CheckpointDeclined,
+    TaskDeployment,
+)
+from unistream.model.snapshot import OperatorSnapshot, TaskSnapshot
+from unistream.port.operator import CommitPermit
+from unistream.state.common import UnfitState, write_task_snapshot
+from unistream.worker.exchange import AlignmentFigures, Gathered, Outputs, Run, write_in_flight
+from unistream.worker.task.environment import TaskEnvironment
+from unistream.worker.task.finished_chain import TaskChain
+from unistream.worker.task.mailbox import Mailbox, SnapshotNotStored, SnapshotStored
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredState:
+    """`new_bytes`: what of it was written for this snapshot; `async_ms`: how long that took."""
+
+    snapshot: TaskSnapshot
+    state_bytes: int
+    new_bytes: int
+    async_ms: int
+
+
+@dataclass(slots=True)
+class _InProgress:
+    """A snapshot that was taken and is not acknowledged.
+
+    Attributes:
+        inputs_open, outputs_open: Rows may still be added to `gathered` on that side.
+        state, in_flight: What was stored, once it is; the second None also if nothing was in flight.
+        in_flight_ms: How long it took to store what was in flight.
+    """
+
+    barrier: CheckpointBarrier
+    sync_ms: int
+    figures: AlignmentFigures
+    inputs_open: bool
+    outputs_open: bool
+    gathered: Gathered = field(default_factory=Gathered)
+    state: _StoredState | None = None
+    in_flight: InFlightHandle | None = None
+    in_flight_done: bool = False
+    in_flight_ms: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self.inputs_open or self.outputs_open
+
+    @property
+    def is_unaligned(self) -> bool:
+        return self.barrier.alignment is Alignment.UNALIGNED or self.in_flight is not None
+
+
+class TaskSnapshots:
+    """Checkpoints of one attempt.
+
+    Args:
+        outputs: All that the task produces.
+    """
+
+    def __init__(
+        self,
+        deployment: TaskDeployment,
+        chain: TaskChain,
+        environment: TaskEnvironment,
+        mailbox: Mailbox,
+        outputs: Outputs,
+    ) -> None:
+        restored = deployment.restore.checkpoint_id if deployment.restore else None
+        self._attempt: AttemptId = deployment.attempt
+        self._lineage: LineageId = deployment.lineage
+        self._epoch: LeaderEpoch = deployment.epoch
+        self._chain = chain
+        self._environment = environment
+        self._mailbox = mailbox
+        self._outputs = outputs
+        self._machine = TaskCheckpoints(restored)
+        self._incremental = Configuration(deployment.config).get(INCREMENTAL_CHECKPOINTS)
+        self._storing: dict[CheckpointId, _InProgress] = {}
+        self._lock = threading.Lock()  # what is stored is acknowledged by the thread that has stored it
+
+    @property
+    def is_storing(self) -> bool:
+        """A background part has not come back yet."""
+        return bool(self._storing)
+
+    @property
+    def is_stopping(self) -> bool:
+        """A stop-with-savepoint has begun."""
+        return self._machine.stopping is not None
+
+    @property
+    def final_completed(self) -> bool:
+        """The checkpoint completed that the task waited for after its end of data."""
+        return self._machine.final_completed
+
+    def on_end_of_data(self) -> None:
+        self._machine.on_end_of_data()
+
+    def begin(self, barrier: CheckpointBarrier) -> bool:
+        """False: it is late, repeated or was aborted; in the last case consumers are told."""
+        aborted = self._machine.is_aborted(barrier.checkpoint_id)
+        if self._machine.begin(barrier.checkpoint_id, barrier.kind):
+            return True
+        if aborted:
+            self._outputs.broadcast(CancelCheckpointMarker(barrier.checkpoint_id))
+        return False
+
+    def take(
+        self, barrier: CheckpointBarrier, *, finished: bool, figures: AlignmentFigures, persists: bool
+    ) -> None:
+        """The synchronous part, after `begin`.
+
+        `finished`: EndOfData(drain) was sent before this barrier. `persists`: rows of the inputs are being
+        gathered for it; `on_inputs_gathered` follows.
+        """
+        started_ms = self._environment.clock.monotonic_ms()
+        checkpoint_id = barrier.checkpoint_id
+        self._chain.prepare_snapshot_pre_barrier(checkpoint_id)
+        overtaken = self._outputs.send_barrier(barrier)
+        snapshots = self._chain.snapshot_state(checkpoint_id)
+        self._environment.crash_point("snapshot.sync_done")
+        progress = _InProgress(
+            barrier,
+            self._environment.clock.monotonic_ms() - started_ms,
+            figures,
+            inputs_open=persists,
+            outputs_open=self._outputs.holds_barrier(checkpoint_id),
+        )
+        progress.gathered.outputs += overtaken
+        self._storing[checkpoint_id] = progress
+        self._environment.executor.submit(self._store, barrier, snapshots, finished)
+        self._write_if_whole(progress)
+
+    # --- rows in flight ---------------------------------------------------------------------------
+
+    def on_inputs_gathered(
+        self, checkpoint_id: CheckpointId, restored: list[Run], inputs: list[Run], figures: AlignmentFigures
+    ) -> None:
+        """All barriers of an unaligned snapshot are there."""
+        progress = self._storing.get(checkpoint_id)
+        if progress is None or not progress.inputs_open:
+            return
+        progress.inputs_open = False
+        progress.figures = figures
+        progress.gathered.restored += restored
+        progress.gathered.inputs += inputs
+        self._write_if_whole(progress)
+
+    def check_outputs(self) -> bool:
+        """Barriers that wait in outputs may have left, or have timed out and overtake. True: so it was."""
+        changed = False
+        for progress in list(self._storing.values()):
+            if not progress.outputs_open:
+                continue
+            checkpoint_id = progress.barrier.checkpoint_id
+            if self._environment.clock.wall_ms() >= progress.barrier.deadline_ms:
+                progress.gathered.outputs += self._outputs.overtake(checkpoint_id)
+            elif self._outputs.holds_barrier(checkpoint_id):
+                continue
+            changed, progress.outputs_open = True, False
+            self._write_if_whole(progress)
+        return changed
+
+    @property
+    def deadline_monotonic_ms(self) -> int | None:
+        """When a barrier in an output times out."""
+        waiting = [p.barrier.deadline_ms for p in list(self._storing.values()) if p.outputs_open]
+        if not waiting:
+            return None
+        clock = self._environment.clock
+        return clock.monotonic_ms() + max(0, min(waiting) - clock.wall_ms())
+
+    def _write_if_whole(self, progress: _InProgress) -> None:
+        if progress.is_open:
+            return
+        if progress.gathered.is_empty:
+            self._stored(progress.barrier.checkpoint_id, in_flight_done=True)
+            return
+        self._environment.executor.submit(self._store_in_flight, progress.barrier, progress.gathered)
+
+    def _store_in_flight(self, barrier: CheckpointBarrier, gathered: Gathered) -> None:
+        """On a pool thread."""
+        clock = self._environment.clock
+        started_ms = clock.monotonic_ms()
+        try:
+            handle = write_in_flight(gathered, self._environment.state_writer(barrier.directory))
+        except BaseException as error:  # whatever it is, the task hears of it and declines
+            self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
+            return
+        took_ms = clock.monotonic_ms() - started_ms
+        self._stored(barrier.checkpoint_id, in_flight=handle, in_flight_done=True, in_flight_ms=took_ms)
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def _store(
+        self, barrier: CheckpointBarrier, snapshots: dict[OperatorUid, OperatorSnapshot], finished: bool
+    ) -> None:
+        """On a pool thread."""
+        clock = self._environment.clock
+        started_ms = clock.monotonic_ms()
+        try:
+            writer = self._environment.state_writer(barrier.directory)
+            snapshot, state_bytes = write_task_snapshot(
+                snapshots,
+                writer,
+                finished=finished,
+                native=self._keeps_files(barrier),
+                sharing=_sharing(barrier),
+            )
+            self._environment.crash_point("snapshot.uploaded")
+        except BaseException as error:  # of values that users' classes write
+            self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
+            return
+        state = _StoredState(
+            snapshot=snapshot,
+            state_bytes=state_bytes,
+            new_bytes=writer.bytes_written,
+            async_ms=clock.monotonic_ms() - started_ms,
+        )
+        self._stored(barrier.checkpoint_id, state=state)
+
+    def _keeps_files(self, barrier: CheckpointBarrier) -> bool:
+        """A backend's own files are stored, if it has such, instead of tables."""
+        is_savepoint = barrier.kind.is_savepoint
+        return barrier.format is SavepointFormat.NATIVE if is_savepoint else self._incremental
+
+    def _stored(
+        self,
+        checkpoint_id: CheckpointId,
+        *,
+        state: _StoredState | None = None,
+        in_flight: InFlightHandle | None = None,
+        in_flight_done: bool = False,
+        in_flight_ms: int = 0,
+    ) -> None:
+        """A part is stored, unless the snapshot was aborted meanwhile. With the last part it is
+        acknowledged, at once: the task may be amid a long batch. (As Flink does.)"""
+        with self._lock:
+            progress = self._storing.get(checkpoint_id)
+            if progress is None:
+                return
+            progress.state = state or progress.state
+            if in_flight_done:
+                progress.in_flight, progress.in_flight_done = in_flight, True
+                progress.in_flight_ms = in_flight_ms
+            if progress.state is None or not progress.in_flight_done:
+                return
+            self._acknowledge(progress, progress.state)
+            del self._storing[checkpoint_id]
+        self._mailbox.post(SnapshotStored(checkpoint_id=checkpoint_id))
+
+    def _acknowledge(self, progress: _InProgress, state: _StoredState) -> None:
+        persisted = 0 if progress.in_flight is None else progress.in_flight.file.size
+        self._environment.report(
+            CheckpointAcked(
+                attempt=self._attempt,
+                checkpoint_id=progress.barrier.checkpoint_id,
+                snapshot=structs.replace(state.snapshot, in_flight=progress.in_flight),
+                sync_ms=progress.sync_ms,
+                async_ms=max(state.async_ms, progress.in_flight_ms),  # both at the same time
+                alignment_ms=progress.figures.alignment_ms,
+                state_bytes=state.state_bytes + persisted,
+                start_delay_ms=progress.figures.start_delay_ms,
+                processed_bytes=progress.figures.processed_bytes,
+                persisted_bytes=persisted,
+                new_bytes=state.new_bytes + persisted,
+                unaligned=progress.is_unaligned,
+            )
+        )
+        self._environment.crash_point("ack.sent")
+
+    def on_not_stored(self, mail: SnapshotNotStored) -> None:
+        """Declines; the task goes on, unless the job was to stop with this savepoint, or a user's function is
+        to blame, whose state will not be storable next time either."""
+        if isinstance(mail.error, UnfitState):
+            raise self._chain.located(mail.error.uid, f"storing checkpoint {mail.checkpoint_id}", mail.error)
+        if not self._forget(mail.checkpoint_id):
+            return
+        _log.warning(
+            "event=snapshot_not_stored attempt=%s checkpoint=%s",
+            self._attempt,
+            mail.checkpoint_id,
+            exc_info=mail.error,
+        )
+        why = f"{type(mail.error).__name__}: {mail.error}"
+        self.decline(mail.checkpoint_id, f"{FailureReason.CHECKPOINT_ASYNC_EXCEPTION.name}: {why}")
+
+    def decline(self, checkpoint_id: CheckpointId, reason: str) -> None:
+        """Tells the master that this task has no part in `checkpoint_id`, or cannot make it whole."""
+        self._forget(checkpoint_id)
+        for older in [c for c, p in list(self._storing.items()) if c < checkpoint_id and p.inputs_open]:
+            self._forget(older)  # its missing barriers would be ignored
+        self._environment.report(
+            CheckpointDeclined(attempt=self._attempt, checkpoint_id=checkpoint_id, reason=reason)
+        )
+        self._obey(self._machine.on_declined(checkpoint_id), self._epoch)
+
+    def _forget(self, checkpoint_id: CheckpointId) -> bool:
+        """It will not be acknowledged. False: it was already, or was not begun."""
+        with self._lock:
+            return self._storing.pop(checkpoint_id, None) is not None
+
+    def on_completed(self, mail: CheckpointCompleted) -> None:
+        """Commits what is durable now."""
+        self._obey(self._machine.on_completed(mail.checkpoint_id), mail.epoch)
+
+    def on_aborted(self, mail: CheckpointAborted) -> None:
+        """Forgets it, after a completion that was missed."""
+        self._forget(mail.checkpoint_id)
+        self._obey(self._machine.on_aborted(mail.checkpoint_id, mail.latest_completed), self._epoch)
+
+    def _obey(self, notices: list[Notice], epoch: LeaderEpoch) -> None:
+        for notice in notices:
+            match notice:
+                case NotifyComplete(checkpoint_id):
+                    self._environment.crash_point("sink.before_commit")
+                    self._chain.notify_checkpoint_complete(
+                        CommitPermit(lineage=self._lineage, checkpoint_id=checkpoint_id, epoch=epoch)
+                    )
+                    self._environment.crash_point("sink.committed")
+                case NotifyAborted(checkpoint_id):
+                    self._chain.notify_checkpoint_aborted(checkpoint_id)
+                case StopFailed(checkpoint_id):
+                    raise Transient(
+                        f"savepoint {checkpoint_id}, with which the job should have stopped, failed; "
+                        "the task has stopped reading and must be restored"
+                    )
+
+
+def _sharing(barrier: CheckpointBarrier) -> Sharing:
+    if barrier.kind.is_savepoint:
+        return Sharing.NO_SHARING
+    return Sharing.FORWARD if barrier.full else Sharing.FORWARD_BACKWARD

@@ -1,0 +1,390 @@
+"""StreamTask: one subtask of a vertex as a steppable machine.
+
+    CREATED ─► INITIALIZING ─► RUNNING ─────────────────────────────► FINISHED
+                   │              │  reading … data ended … final        │
+                   └──────────────┴───────────► FAILED, CANCELED ◄───────┘ (close raises)
+
+`step` does one bounded piece of work on the caller's thread: one mail, one timer, or one element of
+input. A thread drives it in production, a loop in tests. Mail comes first, then timers, then input;
+no input is taken while an output is full. All that touches the task's state happens inside `step`;
+`Mailbox` is the only way in from other threads.
+
+The end: after the last row the operators finish (drain) or just stop (suspend), EndOfData is sent, and
+the task stays RUNNING until the checkpoint that covers its last output has completed and all inputs
+have sent EndOfPartition; then it closes and sends EndOfPartition itself. Without checkpointing
+nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import msgspec
+
+from unistream.base.config import CHECKPOINTS_AFTER_TASKS_FINISH, Configuration
+from unistream.base.errors import ProtocolError
+from unistream.base.limits import MAX_WATERMARK
+from unistream.model.elements import (
+    Batch,
+    CancelCheckpointMarker,
+    CheckpointBarrier,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    Watermark,
+    WatermarkStatus,
+)
+from unistream.model.messages import (
+    AssignSplits,
+    CheckpointAborted,
+    CheckpointCompleted,
+    EndOfDataReached,
+    StoredInputsRead,
+    TaskDeployment,
+    TaskFailure,
+    TaskMetrics,
+    TaskStateChanged,
+    TriggerCheckpoint,
+)
+from unistream.port.storage import StateReader
+from unistream.worker.exchange import (
+    Announcement,
+    InputGates,
+    OutputPartition,
+    Outputs,
+    RestoredRows,
+    ResultPartition,
+    StoredInputs,
+)
+from unistream.worker.task.barriers import TaskBarriers
+from unistream.worker.task.environment import TaskEnvironment
+from unistream.worker.task.failures import fails_the_task, task_failure
+from unistream.worker.task.finished_chain import TaskChain
+from unistream.worker.task.mailbox import BackgroundDone, Mail, Mailbox, SnapshotNotStored, SnapshotStored
+from unistream.worker.task.operator_context import ContextFactory
+from unistream.worker.task.snapshots import TaskSnapshots
+from unistream.worker.task.source_operator import SourceOperator
+from unistream.worker.task.state import Done, Progressed, StepResult, TaskState, Waiting
+
+_log = logging.getLogger(__name__)
+
+_PROGRESSED = Progressed()
+_DONE = Done()
+
+
+class StreamTask:
+    """One attempt of one subtask. Made by `unistream.worker.task.builder.build_task`."""
+
+    def __init__(
+        self,
+        deployment: TaskDeployment,
+        *,
+        chain: TaskChain,
+        source: SourceOperator | None,
+        inputs: InputGates,
+        partitions: Sequence[OutputPartition],
+        contexts: ContextFactory,
+        environment: TaskEnvironment,
+        mailbox: Mailbox,
+    ) -> None:
+        self._deployment = deployment
+        self._chain = chain
+        self._source = source
+        self._inputs = inputs
+        self._stored = StoredInputs(deployment)
+        self._partitions = partitions
+        self._contexts = contexts
+        self._timers = contexts.timers
+        self.counters = contexts.counters
+        self._environment = environment
+        self._mailbox = mailbox
+        self._outputs = Outputs(partitions)
+        self._snapshots = TaskSnapshots(deployment, chain, environment, mailbox, self._outputs)
+        self._barriers = TaskBarriers(
+            deployment, inputs, self._outputs, self._snapshots, environment.clock, life=self
+        )
+        self._awaits_last_checkpoint = deployment.checkpointing and Configuration(deployment.config).get(
+            CHECKPOINTS_AFTER_TASKS_FINISH
+        )
+        self._state = TaskState.CREATED
+        self.data_ended = False
+        self.drained = False
+
+    @property
+    def deployment(self) -> TaskDeployment:
+        return self._deployment
+
+    @property
+    def state(self) -> TaskState:
+        return self._state
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """The way in from other threads."""
+        return self._mailbox
+
+    @property
+    def partitions(self) -> Sequence[OutputPartition]:
+        """What it produces, one for each edge."""
+        return self._partitions
+
+    def metrics(self) -> TaskMetrics:
+        """Counters since the start; may be called from any thread."""
+        now_ms = self._environment.clock.monotonic_ms()
+        counters = self.counters.to_metrics(sum(p.rows_out for p in self._partitions), now_ms)
+        outputs = [p for p in self._partitions if isinstance(p, ResultPartition)]
+        return msgspec.structs.replace(
+            counters,
+            in_queue_length=self._inputs.queued,
+            in_pool_used=self._inputs.pool_used,
+            in_pool_size=self._inputs.pool_size,
+            out_queue_length=sum(p.queued for p in outputs),
+            out_pool_used=sum(p.memory.used for p in outputs),
+            out_pool_size=sum(p.memory.size for p in outputs),
+        )
+
+    # --- one step ---------------------------------------------------------------------------------
+
+    def step(self) -> StepResult:
+        """Does one bounded piece of work. Never raises for what operators or channels do."""
+        if self._state.is_terminal:
+            return _DONE
+        try:
+            if self._mailbox.is_cancelled:
+                return self._end_cancelled()
+            return self._advance()
+        except BaseException as error:
+            if not fails_the_task(error):
+                raise
+            # what breaks behind a cancellation is its consequence, as in Flink
+            return self._end_cancelled() if self._mailbox.is_cancelled else self._end_failed(error)
+
+    def _advance(self) -> StepResult:
+        if self._state is TaskState.CREATED:
+            self._initialize()
+            return _PROGRESSED
+        mail = self._mailbox.take()
+        if mail is not None:
+            self._on_mail(mail)
+            return _PROGRESSED
+        if self._timers.fire_due():
+            return _PROGRESSED
+        if self._advance_barriers():
+            return _PROGRESSED
+        if self._may_close():
+            return self._end_finished()
+        flush_at_ms = self._flush_due()
+        deadline_ms = _earliest(
+            self._timers.next_monotonic_ms, flush_at_ms, self._barriers.deadline_monotonic_ms
+        )
+        if not all(p.has_room for p in self._partitions):
+            return Waiting(deadline_ms, backpressured=True)
+        if self._read():
+            return _PROGRESSED
+        resume_at_ms = self._source.resume_at_ms if self._source and not self.data_ended else None
+        return Waiting(_earliest(deadline_ms, resume_at_ms))
+
+    def _advance_barriers(self) -> bool:
+        """What does not wait for room in an output: barriers that overtake, and timeouts of those that wait.
+        True: something was done."""
+        urgent = self._inputs.poll_urgent()
+        if urgent is not None:
+            self._on_element(*urgent)
+            return True
+        return self._barriers.on_time()
+
+    def _flush_due(self) -> int | None:
+        """Sends gathered rows whose time has come; when the next are due."""
+        deadline: int | None = None
+        for partition in self._partitions:
+            if partition.flush_at_ms is None:
+                continue
+            if partition.flush_at_ms <= self._environment.clock.monotonic_ms():
+                partition.flush()
+            else:
+                deadline = _earliest(deadline, partition.flush_at_ms)
+        return deadline
+
+    def _initialize(self) -> None:
+        self._enter(TaskState.INITIALIZING)
+        self._chain.setup(self._contexts.context_of)
+        self._chain.open(self._contexts.state_of)
+        self._contexts.note_restored()
+        restore = self._deployment.restore
+        if restore is not None and restore.in_flight:
+            self._inputs.restore(RestoredRows(restore.in_flight, self._state_reader))
+        self._inputs.open()
+        self._contexts.watch_partition_requests(self._inputs)
+        self._enter(TaskState.RUNNING)
+
+    def _state_reader(self) -> StateReader:
+        restore = self._deployment.restore
+        assert restore is not None, "only a restored task reads state"
+        return self._environment.state_reader(restore.root)
+
+    def _enter(self, state: TaskState, failure: TaskFailure | None = None) -> None:
+        self._state = state
+        self._environment.report(
+            TaskStateChanged(
+                attempt=self._deployment.attempt,
+                state=state.value,
+                failure=failure,
+                metrics=self.metrics() if state.is_terminal else None,
+            )
+        )
+
+    # --- rows and events --------------------------------------------------------------------------
+
+    @property
+    def _is_source_vertex(self) -> bool:
+        return self._deployment.vertex.source is not None
+
+    def _read(self) -> bool:
+        """One element of input. False: there is none."""
+        if self._is_source_vertex:
+            return self._read_source()
+        polled = self._inputs.poll()
+        if polled is None:
+            return False
+        self._on_element(*polled)
+        return True
+
+    def _read_source(self) -> bool:
+        if self.data_ended:
+            return False
+        if self._source is None:  # restored as finished
+            self.end_of_data(drain=True)
+            return True
+        if self._chain.poll(self._source):
+            return True
+        if self._source.is_exhausted:
+            self.end_of_data(drain=True)
+            return True
+        return False
+
+    def _on_element(self, channel: int, element: Element | Announcement) -> None:
+        match element:
+            case Batch():
+                self.counters.records_in += element.num_rows
+                self._chain.process_batch(element, self._inputs.input_of(channel))
+                self._environment.crash_point("task.batch")
+            case Watermark() | WatermarkStatus():
+                self._on_watermark(channel, element)
+            case CheckpointBarrier() | CancelCheckpointMarker() | Announcement():
+                self._barriers.on_element(channel, element)
+            case EndOfData():
+                self._on_end_of_data(channel, element)
+            case EndOfPartition():
+                self._barriers.on_end_of_partition(channel)
+                if self._stored.on_end_of_partition(channel):
+                    self._environment.report(StoredInputsRead(attempt=self._deployment.attempt))
+
+    def _on_watermark(self, channel: int, element: Watermark | WatermarkStatus) -> None:
+        for signal in self._inputs.on_watermark(channel, element):
+            if isinstance(signal, Watermark):
+                self.counters.watermark = signal.timestamp
+                self._chain.process_watermark(signal.timestamp)
+            else:
+                self._chain.process_watermark_status(signal.idle)
+
+    def _on_end_of_data(self, channel: int, element: EndOfData) -> None:
+        if not self._inputs.on_end_of_data(channel, element):
+            return
+        input_index = self._inputs.input_of(channel)
+        if self._inputs.is_drained(input_index):
+            self._chain.end_input(input_index)
+        if self._inputs.data_ended:
+            self.end_of_data(drain=self._inputs.all_drained)
+
+    def end_of_data(self, *, drain: bool) -> None:
+        """No more rows: finishes the operators (or not), and says so."""
+        assert not self.data_ended, "data ends once"
+        if drain and self._is_source_vertex:
+            self._chain.process_watermark(MAX_WATERMARK)
+        if drain:
+            self._chain.finish(self._timers.quiesce)
+        self._timers.quiesce_all()
+        self.data_ended = True
+        self.drained = drain
+        self._outputs.broadcast(EndOfData(drain))
+        self._snapshots.on_end_of_data()
+        if drain:
+            self._environment.report(EndOfDataReached(attempt=self._deployment.attempt))
+
+    # --- mail -------------------------------------------------------------------------------------
+
+    def _on_mail(self, mail: Mail) -> None:
+        match mail:
+            case TriggerCheckpoint():
+                self._barriers.on_trigger(mail)
+            case CheckpointCompleted():
+                self._snapshots.on_completed(mail)
+            case CheckpointAborted():
+                self._barriers.on_aborted(mail)
+            case SnapshotStored():
+                pass  # it has woken the task, which may be able to end now
+            case SnapshotNotStored():
+                self._snapshots.on_not_stored(mail)
+            case AssignSplits():
+                self._on_splits(mail)
+            case BackgroundDone():
+                mail.finish()
+
+    def _on_splits(self, mail: AssignSplits) -> None:
+        if self._source is None or self.data_ended:
+            # splits given out behind the barrier of a stop are still the master's in that savepoint
+            if mail.splits and not self._snapshots.is_stopping:
+                raise ProtocolError(f"splits for {self._deployment.attempt}, which has stopped reading")
+            return
+        if mail.splits:
+            self._source.add_splits(list(mail.splits))
+        if mail.no_more:
+            self._source.no_more_splits()
+
+    # --- ends -------------------------------------------------------------------------------------
+
+    def _may_close(self) -> bool:
+        if not self.data_ended or self._snapshots.is_storing or self._contexts.background.is_busy:
+            return False
+        if not self._is_source_vertex and not self._inputs.all_ended:
+            return False
+        waits = self._awaits_last_checkpoint or self._snapshots.is_stopping
+        return self._snapshots.final_completed or not waits
+
+    def _end_finished(self) -> StepResult:
+        self._chain.close()
+        self._outputs.broadcast(EndOfPartition())
+        self._inputs.close()
+        self._enter(TaskState.FINISHED)
+        return _DONE
+
+    def _end_cancelled(self) -> StepResult:
+        self._release()
+        self._enter(TaskState.CANCELED)
+        self._abandon_partitions()
+        return _DONE
+
+    def _end_failed(self, error: BaseException) -> StepResult:
+        self._release()
+        failure = task_failure(error)
+        _log.error("event=task_failed attempt=%s", self._deployment.attempt, exc_info=error)
+        self._enter(TaskState.FAILED, failure)
+        self._abandon_partitions()
+        return _DONE
+
+    def _release(self) -> None:
+        """Close only: no finish, no end of data. What close raises is logged, everything is closed."""
+        for what, release in (("operators", self._chain.close), ("inputs", self._inputs.close)):
+            try:
+                release()
+            except Exception:  # user code: one close that fails must not keep the others from being closed
+                _log.exception("event=close_failed attempt=%s what=%s", self._deployment.attempt, what)
+
+    def _abandon_partitions(self) -> None:
+        for partition in self._partitions:
+            partition.abandon()
+
+
+def _earliest(*deadlines: int | None) -> int | None:
+    return min((d for d in deadlines if d is not None), default=None)
