@@ -32,7 +32,7 @@ OWNERS: dict[str, tuple[str, ...]] = {
     "kazoo": ("ha/",),
     "rocksdict": ("state/rocksdb/api.py",),
     "pyspark": ("host/",),
-    "kafka": ("connector/kafka", "testing/kafka"),
+    "kafka": ("connector/kafka", "testing/devtools/kafka"),
     "deltalake": ("connector/delta",),
     "pyiceberg": ("connector/iceberg",),
     "pyarrow.flight": ("net/",),

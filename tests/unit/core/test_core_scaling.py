@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-from core_cluster import grouped, job_graph, pipelines
+from core_cluster import grouped, job_graph, pipelines, settings
 from msgspec import structs
 
 from unistream.base.config import (
@@ -13,7 +13,6 @@ from unistream.base.config import (
     RESCALE_STABILIZATION_TIMEOUT,
     RESOURCE_STABILIZATION_TIMEOUT,
     RESOURCE_WAIT_TIMEOUT,
-    Configuration,
 )
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
@@ -261,8 +260,8 @@ class TestStarting:
     def test_the_options(self) -> None:
         names = (RESOURCE_WAIT_TIMEOUT, RESOURCE_STABILIZATION_TIMEOUT, RESCALE_COOLDOWN)
         keys = [option.key for option in (*names, RESCALE_STABILIZATION_TIMEOUT)]
-        config = Configuration({key: f"{place + 1} s" for place, key in enumerate(keys)})
-        assert AdaptiveSettings.from_config(config) == AdaptiveSettings(
+        options = {key: f"{place + 1} s" for place, key in enumerate(keys)}
+        assert settings({"jobmanager.scheduler": "adaptive", **options}).adaptive == AdaptiveSettings(
             wait_ms=1_000, stable_ms=2_000, cooldown_ms=3_000, running_stable_ms=4_000
         )
 
