@@ -64,7 +64,7 @@ conformance: setup  ## what Flink does, case by case
 	@$(RUN) python -m unistream.testing.conformance tests/conformance
 
 golden: setup  ## write the golden files anew; look at the difference before you commit it
-	@UNISTREAM_GOLDEN=write $(RUN) pytest -q -p no:randomly tests/unit/core/test_core_golden.py tests/unit/model/test_model_codec.py
+	@UNISTREAM_GOLDEN=write $(RUN) pytest -q -p no:randomly tests/unit/core/job/test_golden.py tests/unit/model/test_model_codec.py
 
 demo: setup  ## Kafka -> Spark -> Delta with a kill in the middle; TARGET=spark|local REPEAT=N KEEP=1
 	@$(RUN) python -m dagster_defs.demo --target $(TARGET) --repeat $(REPEAT) $(if $(KEEP),--keep)

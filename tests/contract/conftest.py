@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.contract.keyed_states import BACKENDS
+from tests.contract.transport_wire import Wire
 from unistream.testing.harness.state_bench import Bench
-
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share, such as transport_wire
-
-from keyed_states import BACKENDS
-from transport_wire import Wire
 
 
 @pytest.fixture(params=["unix", "tcp"])

@@ -12,8 +12,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
-from keyed_states import BACKENDS
 
+from tests.contract.keyed_states import BACKENDS
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.snapshot import KeyedShare, OperatorRestore, OperatorSnapshot
 from unistream.model.state import (

@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pyarrow as pa
-from transport_wire import COST, WAIT_S, Partition, Partitions, Sink, Wire, channel, rows, values
 
+from tests.contract.transport_wire import (
+    COST,
+    WAIT_S,
+    Partition,
+    Partitions,
+    Sink,
+    Wire,
+    channel,
+    rows,
+    values,
+)
 from unistream.base.errors import PartitionLost, ProtocolError, Unreachable
 from unistream.base.ids import (
     CheckpointId,

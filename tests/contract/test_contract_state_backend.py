@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from keyed_states import Kind, aggregating, all_kinds, listed, mapped, reducing, value
 
+from tests.contract.keyed_states import Kind, aggregating, all_kinds, listed, mapped, reducing, value
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups

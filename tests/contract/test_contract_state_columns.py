@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from keyed_states import (
+
+from tests.contract.keyed_states import (
     AB,
     ABC,
     BACKENDS,
@@ -28,7 +29,6 @@ from keyed_states import (
     reducing,
     summed,
 )
-
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups

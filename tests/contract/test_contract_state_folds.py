@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from keyed_states import AB, ABC
 
+from tests.contract.keyed_states import AB, ABC
 from unistream.base.errors import UserCodeError
 from unistream.model.state import ReducingStateDescriptor
 from unistream.testing.harness.state_bench import Bench

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from keyed_states import listed, mapped, value
 
+from tests.contract.keyed_states import listed, mapped, value
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import canonical_keys, key_groups

@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import pytest
-from given_states import (
+
+from tests.contract.given_states import (
     BERLIN,
     MILLIS,
     NAN,
@@ -31,8 +32,7 @@ from given_states import (
     look,
     put,
 )
-from keyed_states import BACKENDS
-
+from tests.contract.keyed_states import BACKENDS
 from unistream.model.state import MapStateDescriptor, StateDescriptor, StateOptions, ValueStateDescriptor
 from unistream.testing.harness.state_bench import Bench, Keyed
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from keyed_states import listed, mapped, value
 
+from tests.contract.keyed_states import listed, mapped, value
 from unistream.base.ids import CheckpointId
 from unistream.model.state import (
     EXPIRES_COLUMN,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from keyed_states import BACKENDS
 
+from tests.contract.keyed_states import BACKENDS
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups, subtask_of_key_group
 from unistream.model.keyed_snapshot import StateTable

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from given_states import (
+
+from tests.contract.given_states import (
     MILLIS,
     NOON,
     POINT,
@@ -24,8 +25,7 @@ from given_states import (
     look,
     put,
 )
-from keyed_states import ABC
-
+from tests.contract.keyed_states import ABC
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.state import (
     ListStateDescriptor,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from keyed_states import Kind, all_kinds, listed, mapped, value
 
+from tests.contract.keyed_states import Kind, all_kinds, listed, mapped, value
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateTable

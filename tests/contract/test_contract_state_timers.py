@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from keyed_states import BACKENDS
 
 import unistream as us
+from tests.contract.keyed_states import BACKENDS
 from unistream.base.limits import MAX_WATERMARK
 from unistream.model.key_groups import key_group_range
 from unistream.model.snapshot import OperatorSnapshot, OperatorState

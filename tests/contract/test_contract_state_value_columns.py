@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from keyed_states import ABC, listed, mapped, value
 
+from tests.contract.keyed_states import ABC, listed, mapped, value
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.state import (

@@ -7,8 +7,18 @@ import threading
 
 import pyarrow as pa
 import pytest
-from transport_wire import COST, WAIT_S, Partition, Partitions, Sink, Wire, channel, rows, values
 
+from tests.contract.transport_wire import (
+    COST,
+    WAIT_S,
+    Partition,
+    Partitions,
+    Sink,
+    Wire,
+    channel,
+    rows,
+    values,
+)
 from unistream.base.errors import PartitionLost, ProtocolError, Unreachable
 from unistream.base.ids import (
     CheckpointId,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -11,11 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.crash_runs import Crashes
 from unistream.testing.devtools.kafka_tools import create_topic
-
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share, such as kafka_rows
-
-from crash_runs import Crashes
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from crash_runs import submit
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.integration.crash_runs import submit
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 
 CONFIG = {"execution.checkpointing.incremental": "true", "state.backend.type": "rocksdb"}

@@ -330,7 +330,7 @@ class Lives:
     def start(self, snapshot: Path | None = None, *, parallelism: int = 1, **environment: str) -> Command:
         """The next life. `snapshot`: to begin with instead of the newest."""
         begin = snapshot or self.newest
-        path = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
+        path = (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))
         environment["PYTHONPATH"] = os.pathsep.join(path)
         words = (*self._words, "-p", str(parallelism), *(("-s", str(begin)) if begin else ()))
         return self._command(*words, env=environment)

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import crash_runs
-
 import unistream as us
+from tests.integration import crash_runs
 
 ROWS = 60_000
 RATE = 6_000  # rows/s

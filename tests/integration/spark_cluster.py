@@ -11,13 +11,14 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
 import pyspark
+
+from tests.eventually import eventually
 
 HOME = Path(pyspark.__file__).parent
 START_S = 60.0
@@ -83,10 +84,7 @@ class SparkCluster:
 
     def wait_for_workers(self, count: int) -> None:
         """Until so many are registered."""
-        deadline_s = time.monotonic() + START_S
-        while self._alive() != count:
-            assert time.monotonic() < deadline_s, f"not {count} Spark workers: see {self._folder}"
-            time.sleep(0.1)
+        eventually(lambda: self._alive() == count, f"{count} Spark workers: see {self._folder}", START_S, 0.1)
 
     def break_python(self, host: str) -> None:
         """No Python worker starts there any more; those that run are killed, and their daemon with them."""

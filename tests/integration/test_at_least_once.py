@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import slow_batches
-from crash_runs import RECOVERING, WAIT_S, submit
 from deltalake import DeltaTable
-from slow_batches import Slow
 
 import unistream as us
+from tests.integration import slow_batches
+from tests.integration.crash_runs import RECOVERING, WAIT_S, submit
+from tests.integration.slow_batches import Slow
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.connector.delta.table import CHECKPOINT_KEY

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -17,11 +16,12 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tapped_rows
 from deltalake import DeltaTable
-from tapped_rows import COLUMNS, Tap, rows, seen, windows
 
 import unistream as us
+from tests.eventually import eventually
+from tests.integration import tapped_rows
+from tests.integration.tapped_rows import COLUMNS, Tap, rows, seen, windows
 from unistream.base.config import Configuration
 from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -160,13 +160,6 @@ def run(cluster: Cluster, name: str, mode: str, files: Path, out: Path) -> list[
     assert job.wait(WAIT_S).state == "FINISHED", job.status().failure
     assert job.status().restarts == 0
     return collected(out)
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
 
 
 class TestSameRows:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from crash_runs import Command, await_info, commands_in, entry_of, job_of
 
+from tests.integration.crash_runs import Command, await_info, commands_in, entry_of, job_of
 from unistream.base.config import Configuration
 from unistream.base.crash_points import POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.client.embedded import EmbeddedCluster

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from cli_terminal import Terminal
+
+from tests.integration.cli_terminal import Terminal
 
 TARGETS = ["local", pytest.param("spark", marks=pytest.mark.spark)]
 

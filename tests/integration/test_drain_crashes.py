@@ -14,11 +14,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import side_input
-from crash_runs import RECOVERING, WAIT_S, Crashes, points_in_code, submit
-from side_input import ONLY_THE_DRAIN, Window, assert_exact, assert_resumed, pipeline, prepare, read_before
 
 import unistream as us
+from tests.integration import side_input
+from tests.integration.crash_runs import RECOVERING, WAIT_S, Crashes, points_in_code, submit
+from tests.integration.side_input import (
+    ONLY_THE_DRAIN,
+    Window,
+    assert_exact,
+    assert_resumed,
+    pipeline,
+    prepare,
+    read_before,
+)
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient

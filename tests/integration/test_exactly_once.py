@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crash_runs import Crashes, assert_exact, keyed_windows, run_to_end
 
 import unistream as us
+from tests.integration.crash_runs import Crashes, assert_exact, keyed_windows, run_to_end
 
 ROWS = 60_000
 RATE = 20_000  # rows/s: about 3 s, so that several checkpoints fall into the run

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cascaded_sinks import ONLY_THE_FINAL, check_cascade, commits_of
-from crash_runs import Command, Crashes, Lives, await_info, commands_in
-from side_input import ONLY_THE_DRAIN, assert_exact, assert_resumed, prepare, read_before
 
 import unistream as us
+from tests.integration.cascaded_sinks import ONLY_THE_FINAL, check_cascade, commits_of
+from tests.integration.crash_runs import Command, Crashes, Lives, await_info, commands_in
+from tests.integration.side_input import ONLY_THE_DRAIN, assert_exact, assert_resumed, prepare, read_before
 from unistream.base.errors import UnistreamError
 from unistream.model.elements import SnapshotKind
 
@@ -77,7 +77,7 @@ def test_a_bounded_job_that_has_cleaned_up_leaves_nothing_to_go_on_from(
 def drained(tmp_path: Path) -> Iterator[Lives]:
     prepare(tmp_path)
     with commands_in(tmp_path) as command:
-        yield Lives(tmp_path, command, "side_input:build", ONLY_THE_DRAIN)
+        yield Lives(tmp_path, command, "tests.integration.side_input:build", ONLY_THE_DRAIN)
 
 
 def die_draining(lives: Lives, life: Command) -> None:

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.eventually import eventually
 from unistream.base.ids import TaskManagerId
 from unistream.host.local import LocalProcessHost
 from unistream.host.logs import log_path
@@ -59,12 +59,12 @@ def await_log(spec: TaskManagerSpec, lines: int) -> list[str]:
     """The first lines of a worker's log, once it has written them."""
     path = log_path(spec)
     assert path is not None
-    deadline = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline:
-        if path.exists() and len(found := path.read_text().splitlines()) >= lines:
-            return found
-        time.sleep(0.01)
-    raise AssertionError(f"{path} did not get {lines} lines")
+    eventually(
+        lambda: path.exists() and len(path.read_text().splitlines()) >= lines,
+        f"{path} has {lines} lines",
+        WAIT_S,
+    )
+    return path.read_text().splitlines()
 
 
 def test_the_spec_arrives_as_json_on_stdin(run: RunModule, losses: Losses) -> None:

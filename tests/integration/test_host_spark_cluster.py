@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-import tapped_rows
-from spark_cluster import SparkCluster
-from tapped_rows import SliceSink, Tap, committed
 
 import unistream as us
+from tests.eventually import eventually
+from tests.integration import tapped_rows
+from tests.integration.spark_cluster import SparkCluster
+from tests.integration.tapped_rows import SliceSink, Tap, committed
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo, TaskManagerInfo
@@ -106,13 +107,6 @@ def host_of(info: JobInfo) -> str:
     (worker,) = workers_of(info)
     assert worker.host is not None
     return worker.host
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"{what}: not within {WAIT_S} s"
-        time.sleep(0.05)
 
 
 @pytest.mark.timeout(200)

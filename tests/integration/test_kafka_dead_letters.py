@@ -12,10 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from crash_runs import Crashes
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.integration.crash_runs import Crashes
 from unistream.client.rest_client import Poll
 from unistream.testing.devtools.kafka_tools import produce_values
 

@@ -7,8 +7,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from kafka_rows import DEADLINE_S, fill, offsets, source, splits, value
 
+from tests.integration.kafka_rows import DEADLINE_S, fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError, Unreachable, UserCodeError
 from unistream.connector.kafka import fetch as kafka_fetch
 from unistream.connector.kafka.client import KafkaClient, Position

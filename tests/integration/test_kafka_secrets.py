@@ -8,10 +8,10 @@ from typing import Any
 import dagster as dg
 import httpx
 import pytest
-from cli_terminal import Terminal
-from kafka_rows import fill
 
 import unistream as us
+from tests.integration.cli_terminal import Terminal
+from tests.integration.kafka_rows import fill
 from unistream.dagster import UnistreamResource, sink_asset, unistream_assets
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]

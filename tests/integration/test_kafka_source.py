@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka_rows import DEADLINE_S, SCHEMA, fill, offsets, source, splits, value
 
+from tests.eventually import eventually
+from tests.integration.kafka_rows import DEADLINE_S, SCHEMA, fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.connector.kafka import create_discovery
@@ -174,18 +174,14 @@ def test_positions_are_reported_to_the_group_after_a_checkpoint(kafka: str, topi
         task.rows_until(lambda rows: len(rows) >= 20)
         task.reader.snapshot()
         task.reader.notify_checkpoint_complete(CheckpointId(1))
-        assert _committed(kafka, group, topic, partition=0, expected=10) == 10
+        await_committed(kafka, group, topic, partition=0, expected=10)
 
 
-def _committed(kafka: str, group: str, topic: str, partition: int, expected: int) -> int | None:
+def await_committed(kafka: str, group: str, topic: str, partition: int, expected: int) -> None:
     consumer = KafkaConsumer(bootstrap_servers=kafka, group_id=group, enable_auto_commit=False)
     try:
-        deadline = time.monotonic() + DEADLINE_S
-        while (found := consumer.committed(TopicPartition(topic, partition))) != expected:
-            if time.monotonic() > deadline:
-                return found
-            time.sleep(0.05)
-        return found
+        place = TopicPartition(topic, partition)
+        eventually(lambda: consumer.committed(place) == expected, f"{place} is committed", DEADLINE_S, 0.05)
     finally:
         consumer.close()
 

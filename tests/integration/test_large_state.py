@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from crash_runs import MATRIX, assert_none_forgotten, points_in_code, runs
 
 from benchmarks.large_state import POINTS
+from tests.integration.crash_runs import MATRIX, assert_none_forgotten, points_in_code, runs
 
 ROOT = Path(__file__).parents[2]
 MEMORY_MB = 32

@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from counted_rows import assert_exact, counted, start
-from crash_runs import RECOVERING, Crashes
 
 import unistream as us
+from tests.integration.counted_rows import assert_exact, counted, start
+from tests.integration.crash_runs import RECOVERING, Crashes
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from counted_rows import assert_exact, counted, start
 
 import unistream as us
+from tests.integration.counted_rows import assert_exact, counted, start
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient

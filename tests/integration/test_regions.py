@@ -20,9 +20,11 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import tapped_rows
 from deltalake import DeltaTable
-from tapped_rows import (
+
+import unistream as us
+from tests.integration import tapped_rows
+from tests.integration.tapped_rows import (
     COLUMNS,
     SliceSink,
     Tap,
@@ -33,8 +35,6 @@ from tapped_rows import (
     times_seen,
     windows,
 )
-
-import unistream as us
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import checked

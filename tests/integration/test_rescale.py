@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rescaled_windows import RATE, ROWS, assert_exact, pipeline
 
+from tests.integration.rescaled_windows import RATE, ROWS, assert_exact, pipeline
 from unistream.base.config import Configuration
 from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.base.errors import ConfigError

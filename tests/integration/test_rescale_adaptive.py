@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from rescaled_windows import ROWS, assert_exact, pipeline
 
+from tests.integration.rescaled_windows import ROWS, assert_exact, pipeline
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.rest_client import Poll

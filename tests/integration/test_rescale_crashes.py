@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import side_input
-from crash_runs import (
+
+import unistream as us
+from tests.integration import side_input
+from tests.integration.crash_runs import (
     MATRIX,
     RECOVERING,
     WAIT_S,
@@ -31,7 +33,7 @@ from crash_runs import (
     commands_in,
     submit,
 )
-from side_input import (
+from tests.integration.side_input import (
     CONFIG,
     ONLY_THE_DRAIN,
     assert_exact,
@@ -43,15 +45,13 @@ from side_input import (
     side_input_ended,
     spoil,
 )
-from test_side_input_crashes import (
+from tests.integration.side_input_crashes import (
     OF_MASTERS,
     OF_WORKERS,
     await_recovery,
     checkpoint_without_side_input,
     finish,
 )
-
-import unistream as us
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
@@ -158,7 +158,7 @@ def test_workers_are_killed_after_a_savepoint_was_restored_with_another_parallel
 @pytest.fixture
 def lives(saved: Saved) -> Iterator[Lives]:
     with commands_in(saved.folder) as command:
-        yield Lives(saved.folder, command, "side_input:build", ONE_WORKER)
+        yield Lives(saved.folder, command, "tests.integration.side_input:build", ONE_WORKER)
 
 
 def chains() -> list[tuple[tuple[str, int], ...]]:

@@ -14,9 +14,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from counted_rows import assert_exact, counted, start
-from crash_runs import Crashes
 
+from tests.integration.counted_rows import assert_exact, counted, start
+from tests.integration.crash_runs import Crashes
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.master.job_info import JobInfo

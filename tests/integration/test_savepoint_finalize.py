@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from crash_runs import Crashes
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.integration.crash_runs import Crashes
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.cli.main import main

@@ -16,10 +16,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from crash_runs import Crashes
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.integration.crash_runs import Crashes
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient

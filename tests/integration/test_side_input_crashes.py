@@ -7,12 +7,14 @@ to each other, so several kills hit one job, one after the other, each in whatev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import side_input
-from crash_runs import (
+
+import unistream as us
+from tests.integration import side_input
+from tests.integration.crash_runs import (
     RECOVERING,
     WAIT_S,
     Command,
@@ -20,11 +22,10 @@ from crash_runs import (
     Lives,
     await_info,
     commands_in,
-    manifest_of,
     points_in_code,
     submit,
 )
-from side_input import (
+from tests.integration.side_input import (
     BOOTSTRAP,
     CONFIG,
     TOPIC,
@@ -36,38 +37,24 @@ from side_input import (
     published,
     read_before,
     rows_visible,
-    side_input_ended,
     spoil,
     values,
     watermark_passed,
     watermarks,
 )
-
-import unistream as us
+from tests.integration.side_input_crashes import (
+    OF_MASTERS,
+    OF_WORKERS,
+    await_recovery,
+    checkpoint_without_side_input,
+    finish,
+)
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.rest_client import Poll
-from unistream.master.job_info import JobInfo
 from unistream.port.source import Source
-from unistream.savepoint.inspection import resumable_path
 from unistream.testing.devtools.kafka_tools import produce_values
 
-OF_WORKERS = {
-    "a snapshot": (
-        *("task.batch", "snapshot.sync_done", "snapshot.half_written", "snapshot.unnamed"),
-        *("snapshot.uploaded", "ack.sent"),
-    ),
-    "notices and commits": (
-        *("sink.before_commit", "sink.committed", "committer.before_commit", "committer.committed"),
-        *("restore.before_commit", "restore.committed"),
-    ),
-    "a table": ("delta.staged", "delta.before_append", "delta.appended"),
-    "a folder": ("file.staged", "file.before_record", "file.recorded", "file.first_renamed"),
-}
-OF_MASTERS = (
-    *("trigger.sent", "ack.received", "manifest.before_create", "manifest.created", "notify.sent"),
-    *("commit.recorded", "retention.before_delete", "retention.deleted"),
-)
 NOT_REACHED = {
     "result.before_record": "the job has no end before it is stopped: see test_final_phase_crashes",
     "result.recorded": "the job has no end before it is stopped: see test_final_phase_crashes",
@@ -83,14 +70,6 @@ def test_every_named_place_has_a_row_here() -> None:
     assert {point for point in rows if "master" in places[point]} == {*OF_MASTERS, *NOT_REACHED}
 
 
-def checkpoint_without_side_input(info: JobInfo) -> bool:
-    """The newest checkpoint has the side input's tasks as finished."""
-    if not side_input_ended(info) or info.latest_checkpoint is None:
-        return False
-    vertices = manifest_of(info.latest_checkpoint).vertices
-    return any(vertex.fully_finished for vertex in vertices if "names" in vertex.operators)
-
-
 # --- workers ------------------------------------------------------------------------------------------
 
 
@@ -103,17 +82,6 @@ def start(cluster: EmbeddedCluster, folder: Path, facts: Source) -> EmbeddedJobC
     job.wait_for(checkpoint_without_side_input, WAIT_S)
     spoil(folder)
     return job
-
-
-def await_recovery(job: EmbeddedJobClient, crashes: Crashes) -> JobInfo:
-    """All kills have come, and since then two checkpoints were completed."""
-    killed = job.wait_for(lambda info: info.restarts >= 1 and crashes.all_happened, WAIT_S)
-    return job.wait_for(
-        lambda info: (
-            side_input_ended(info) and info.checkpoints_completed >= killed.checkpoints_completed + 2
-        ),
-        WAIT_S,
-    )
 
 
 @pytest.mark.parametrize("points", OF_WORKERS.values(), ids=OF_WORKERS)
@@ -177,7 +145,7 @@ def await_rows(folder: Path) -> None:
 def lives(tmp_path: Path) -> Iterator[Lives]:
     prepare(tmp_path)
     with commands_in(tmp_path) as command:
-        yield Lives(tmp_path, command, "side_input:build", CONFIG)
+        yield Lives(tmp_path, command, "tests.integration.side_input:build", CONFIG)
 
 
 def await_side_input(lives: Lives, life: Command) -> int:
@@ -187,17 +155,6 @@ def await_side_input(lives: Lives, life: Command) -> int:
         await_info(client, job, checkpoint_without_side_input)
     spoil(lives.folder)
     return names_read(lives.folder)
-
-
-def finish(lives: Lives, life: Command, ready: Callable[[JobInfo], bool]) -> str:
-    """Drains the job once it is `ready`. Its resumable savepoint."""
-    with lives.watch(life) as (client, job):
-        await_info(client, job, lambda info: side_input_ended(info) and ready(info))
-        terminal = client.stop(job, drain=True, target=str(lives.folder / "savepoints"))
-    assert life.wait() == 0, life.err  # it serves nobody when its job has ended
-    resumable = resumable_path(us.read_savepoint(terminal))
-    assert resumable is not None
-    return resumable
 
 
 @pytest.mark.timeout(300)

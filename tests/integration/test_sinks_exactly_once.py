@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from cascaded_sinks import (
+
+import unistream as us
+from tests.integration.cascaded_sinks import (
     ONLY_THE_FINAL,
     RECOVERING,
     ROWS,
@@ -17,9 +19,7 @@ from cascaded_sinks import (
     read_files,
     rows_of,
 )
-from crash_runs import Crashes, run_to_end
-
-import unistream as us
+from tests.integration.crash_runs import Crashes, run_to_end
 
 OFTEN = {"execution.checkpointing.interval": "400 ms", **RECOVERING}
 

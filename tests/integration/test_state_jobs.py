@@ -19,7 +19,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from stateful_rows import (
+
+import unistream as us
+from tests.integration.stateful_rows import (
     COLUMNS,
     ROWS,
     RULE_COLUMNS,
@@ -31,8 +33,6 @@ from stateful_rows import (
     pipeline,
     truth_of,
 )
-
-import unistream as us
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo

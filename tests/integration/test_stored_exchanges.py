@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-import tapped_rows
-from tapped_rows import SliceSink, Tap, committed, times_seen
 
 import unistream as us
+from tests.integration import tapped_rows
+from tests.integration.tapped_rows import SliceSink, Tap, committed, times_seen
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo

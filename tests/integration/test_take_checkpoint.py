@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from counted_rows import assert_exact, counted, start
-from crash_runs import manifest_of
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.integration.counted_rows import assert_exact, counted, start
+from tests.integration.crash_runs import manifest_of
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.model.manifest_files import referenced_files

@@ -8,12 +8,12 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import slow_batches
-from crash_runs import in_flight_bytes, snapshots_in, submit
 from deltalake import DeltaTable
-from slow_batches import Slow
 
 import unistream as us
+from tests.integration import slow_batches
+from tests.integration.crash_runs import in_flight_bytes, snapshots_in, submit
+from tests.integration.slow_batches import Slow
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo

@@ -10,7 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from crash_runs import (
+
+import unistream as us
+from tests.integration.crash_runs import (
     MATRIX,
     RECOVERING,
     WAIT_S,
@@ -22,10 +24,8 @@ from crash_runs import (
     points_in_code,
     submit,
 )
-from side_input import assert_exact, read_before
-from slow_rows import CONFIG, pipeline, queues_are_full, release
-
-import unistream as us
+from tests.integration.side_input import assert_exact, read_before
+from tests.integration.slow_rows import CONFIG, pipeline, queues_are_full, release
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 
@@ -85,7 +85,7 @@ def test_rows_are_exact_when_masters_are_killed_under_full_backpressure(
 ) -> None:
     """Each life begins with rows in flight, of which its own first checkpoint finds some still there."""
     with commands_in(tmp_path) as command:
-        lives = Lives(tmp_path, command, "slow_rows:build", CONFIG)
+        lives = Lives(tmp_path, command, "tests.integration.slow_rows:build", CONFIG)
         life = lives.start(**crashes.environment(OF_MASTERS[0], later=True))
         with lives.watch(life) as (client, job):
             await_info(client, job, queues_are_full)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_terminal import Terminal
+
+from tests.integration.cli_terminal import Terminal
 
 END_S = 60.0
 

@@ -18,6 +18,7 @@ import pytest
 from msgspec import structs
 
 import unistream as us
+from tests.eventually import eventually
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
@@ -37,15 +38,6 @@ FAST = {
     "restart-strategy.fixed-delay.attempts": "10",
     "restart-strategy.fixed-delay.delay": "100 ms",
 }
-
-
-def eventually(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> float:
-    """Seconds until `condition` holds."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() - began < timeout_s, f"{what}: not within {timeout_s} s"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 def endless(
@@ -251,7 +243,6 @@ class TestLocal:
 
     def test_a_worker_is_made_to_measure_and_held_to_it(self, tmp_path: Path) -> None:
         def eat(batch: pa.RecordBatch) -> pa.RecordBatch:
-            import time
 
             hoard = [bytearray(os.urandom(16)) * (1 << 20) for _ in range(100)]  # 1.6 GB
             time.sleep(60)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from crash_runs import assert_exact, keyed_windows
 
 import unistream as us
+from tests.integration.crash_runs import assert_exact, keyed_windows
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
 from unistream.client.embedded import EmbeddedCluster

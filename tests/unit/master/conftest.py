@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.unit.master.served_cluster import Api
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
@@ -25,10 +25,6 @@ from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Sh
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.testing.harness.scripted_workers import ScriptedWorkers
-
-sys.path.insert(0, str(Path(__file__).parent))  # for the module that tests share, served_cluster
-
-from served_cluster import Api
 
 
 def vertex(name: str, parallelism: int, **more: object) -> JobVertex:

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from served_cluster import WAIT_S, Api
 
+from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
 from unistream.client.embedded import EmbeddedJobClient

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
-from served_cluster import WAIT_S, Api
 
+from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient

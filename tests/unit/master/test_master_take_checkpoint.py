@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from served_cluster import WAIT_S, Api
 
+from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedJobClient

@@ -8,8 +8,8 @@ from uuid import uuid4
 import fsspec
 import pytest
 from fsspec import AbstractFileSystem
-from keyed_manifests import JOB, manifest
 
+from tests.unit.storage.keyed_manifests import JOB, manifest
 from unistream.base.errors import ConfigError, Transient
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import SnapshotKind

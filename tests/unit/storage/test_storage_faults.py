@@ -12,8 +12,8 @@ from uuid import uuid4
 import fsspec
 import msgspec
 import pytest
-from keyed_manifests import JOB, manifest
 
+from tests.unit.storage.keyed_manifests import JOB, manifest
 from unistream.base.errors import (
     ConfigError,
     CorruptSnapshot,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from keyed_manifests import JOB, manifest
 
+from tests.unit.storage.keyed_manifests import JOB, manifest
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import SnapshotKind

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from unistream.worker.exchange import BlockingPartitions
-
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share: blocking_files
 
 
 @pytest.fixture
