@@ -99,6 +99,8 @@ class CommitResult:
 
     Attributes:
         rows: Made visible by this call.
+        visible: Rows of each checkpoint of the call, whichever attempt has made them visible: so those of a
+            commit that nobody heard of are counted. Empty: `rows`, of the newest checkpoint.
         table_version: After it, where the sink has one.
         again: With RETRY: the committables that are still to be committed, maybe changed; None: all.
         failed: Committables that can never be committed, whatever the outcome of the others.
@@ -111,6 +113,7 @@ class CommitResult:
     again: tuple[bytes, ...] | None = None
     failed: tuple[bytes, ...] = ()
     reason: str = ""
+    visible: tuple[tuple[CheckpointId, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,19 @@ class JointCommitter(Protocol):
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
         """`requests`: by checkpoint, ascending, none empty. As `Committer.commit`; `again` and `failed` are
         looked up in all of them."""
+
+
+@runtime_checkable
+class StatefulCommitter(Protocol):
+    """A committer that remembers across restarts what it has committed, and where: so it notices that this was
+    removed, or put back to an earlier state, instead of beginning again in an empty place."""
+
+    def restore_state(self, items: Sequence[bytes]) -> None:
+        """Before `open`. States of one or several former committers; none: a fresh start, or a snapshot of a
+        version that kept none."""
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        """On the task's thread, maybe during a commit: what is certain to be committed by now."""
 
 
 @runtime_checkable

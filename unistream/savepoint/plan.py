@@ -26,7 +26,13 @@ from unistream.operator.process import (
     list_schema,
     map_schema,
 )
-from unistream.operator.sink import COMMITTER_STATE, WRITER_STATE, CommitterOperator, SinkWriterOperator
+from unistream.operator.sink import (
+    COMMITTER_STATE,
+    TARGET_STATE,
+    WRITER_STATE,
+    CommitterOperator,
+    SinkWriterOperator,
+)
 from unistream.operator.waiting_rows import decode_batch
 from unistream.operator.window import FIRED, STATE, WINDOWS, WindowAggregate, stored_window_setting
 from unistream.port.operator import SourceOperatorSpec
@@ -111,7 +117,7 @@ def declared_by(operator: object) -> DeclaredState | None:
         case SinkWriterOperator():
             return DeclaredState(lists=frozenset((WRITER_STATE,)))
         case CommitterOperator():
-            return DeclaredState(lists=frozenset((COMMITTER_STATE,)))
+            return DeclaredState(lists=frozenset((COMMITTER_STATE, TARGET_STATE)))
         case WindowAggregate():
             return DeclaredState(
                 lists=frozenset((FIRED,)),

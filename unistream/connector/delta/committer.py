@@ -6,7 +6,7 @@ table by the same commit that adds the files.
 Several checkpoints of one notice go into one transaction under the newest id, so that no reader sees the
 first without the rest.
 
-    look     newest snapshot, last version under our id
+    look     newest snapshot, last version under our id; refused if it is not the table that was committed to
     done?    checkpoints <= last version  ->  already committed
     check    the schema still fits, every file is there with its size
     commit   on exactly the snapshot that was looked at
@@ -39,6 +39,8 @@ from unistream.base.errors import (
     ProtocolError,
     Unreachable,
 )
+from unistream.base.ids import CheckpointId
+from unistream.connector.delta.branch import app_id, begun_id, last_of, newest_branch
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (
     DeltaCommittable,
@@ -53,15 +55,16 @@ from unistream.connector.delta.table import (
     SINK_KEY,
     Conflict,
     LakeTable,
+    Removed,
     TableCommit,
     Unknown,
 )
+from unistream.connector.delta.target import DeltaTarget, check_target, decode_targets, encode_target
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
 
 ATTEMPTS_MAX: Final = 20  # conflicts or unknown outcomes of one commit; each conflict is another's success
 BACKOFF_MAX_S: Final = 0.5
-BRANCHES_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +110,39 @@ class DeltaCommitter:
         self._context: SinkContext | None = None
         self._table: LakeTable | None = None
         self._branch = 0
+        self._target: DeltaTarget | None = None
         self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
 
     @property
     def connector(self) -> str:
         return "delta"
 
+    def restore_state(self, items: Sequence[bytes]) -> None:
+        self._target = decode_targets(items)
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        target = self._target
+        return (encode_target(target),) if target is not None and target.checkpoint_id else ()
+
     def open(self, context: SinkContext) -> None:
-        """Raises ConfigError for a rewind, and for a missing table that must not be created; Unreachable
-        when an allowed rewind could not be noted down."""
+        """Raises ConfigError for a rewind, for a missing table that must not be created, and for one that is
+        not the table that was committed to; Unreachable when an allowed rewind could not be noted down."""
         self._context = context
         self._table = self._tables.open(self._uri, self._options)
         if self._table is None:
+            self._check_target(None)
             if not self._create:
                 raise ConfigError(f"there is no table at {self._uri}, and the sink has create=False")
             return
-        self._branch = self._newest_branch(self._table)
+        self._branch = newest_branch(self._table, context, self._uri)
+        self._check_target(self._table)
         last = self._last(self._table, self._branch)
         if last is not None and last > context.committed_max:
             if not self._allow_rewind:
                 raise ConfigError(_rewind_text(self._uri, self._table, context, last))
             self._begin_branch(self._table, self._branch + 1)
+        if not self._is_target():
+            self._remember(self._table.table_id, self._table.version, 0)
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         return self.commit_all(permit, [request])
@@ -155,7 +170,7 @@ class DeltaCommitter:
             if attempt:
                 time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
             try:
-                table = self._look(schema)
+                table = self._look(schema, files)
             except Unreachable as error:
                 if not attempted:
                     raise
@@ -163,8 +178,10 @@ class DeltaCommitter:
                 continue
             todo = self._todo(table, parts)
             if not todo:
+                self._remember(table.table_id, table.version, newest)
                 outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
-                return CommitResult(outcome, _rows(files) if attempted else 0, table.version)
+                rows = _rows(files) if attempted else 0
+                return CommitResult(outcome, rows, table.version, visible=_visible(parts))
             files = _files(todo)
             self._check(table, schema, files)
             attempted, failure = True, None
@@ -178,7 +195,9 @@ class DeltaCommitter:
                 failure = error
                 self._table = None  # it may hold half of an answer: load it anew
                 continue
-            return CommitResult(CommitOutcome.COMMITTED, _rows(files), self._version_after(table))
+            self._remember(table.table_id, table.version + 1, newest)
+            version = self._version_after(table)
+            return CommitResult(CommitOutcome.COMMITTED, _rows(files), version, visible=_visible(parts))
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
         raise OutcomeUnknown(
@@ -186,18 +205,41 @@ class DeltaCommitter:
             f"after {self._attempts} attempts: {failure}"
         ) from failure
 
-    def _look(self, schema: pa.Schema) -> LakeTable:
-        """The newest snapshot; creates the table if there is none."""
-        if self._table is not None:
-            self._table.refresh()
-            return self._table
-        table = self._tables.open(self._uri, self._options)
-        if table is None:
+    def _look(self, schema: pa.Schema, files: Sequence[DeltaFile]) -> LakeTable:
+        """The newest snapshot; creates the table for `files` if there never was one."""
+        try:
+            if self._table is not None:
+                self._table.refresh()
+            else:
+                self._table = self._tables.open(self._uri, self._options)
+        except Removed:
+            self._table = None
+        self._check_target(self._table)
+        if self._table is None:
             if not self._create:
                 raise ConfigError(f"table {self._uri} does not exist any more")
-            table = self._tables.create(self._uri, self._options, schema, self._partition_by)
-        self._table = table
-        return table
+            self._check_staged(files)
+            self._table = self._tables.create(self._uri, self._options, schema, self._partition_by)
+        return self._table
+
+    def _is_target(self) -> bool:
+        """What is remembered is of this place; another path is another table, and meant to be."""
+        return self._target is not None and self._target.table_uri == self._uri
+
+    def _check_target(self, table: LakeTable | None) -> None:
+        """Raises ConfigError if it is not what was committed to."""
+        target = self._target
+        if target is None or target.table_uri != self._uri:
+            return
+        last = None if table is None else self._last(table, self._branch)
+        check_target(target, table, last, sink_uid=self._opened().sink_uid)
+
+    def _remember(self, table_id: str, version: int, checkpoint_id: int) -> None:
+        if self._target is not None and self._target.table_uri == self._uri:
+            checkpoint_id = max(checkpoint_id, self._target.checkpoint_id)
+        self._target = DeltaTarget(
+            table_uri=self._uri, table_id=table_id, version=version, checkpoint_id=checkpoint_id
+        )
 
     def _todo(self, table: LakeTable, parts: Sequence[_Part]) -> list[_Part]:
         """What the table does not hold yet. Raises Fenced if a newer branch has begun."""
@@ -206,7 +248,7 @@ class DeltaCommitter:
                 f"table {self._uri}: a job that was restored from an older checkpoint has taken over "
                 f"sink {self._opened().sink_uid!r}"
             )
-        last = table.transaction_version(self._app_id(self._branch))
+        last = table.transaction_version(app_id(self._opened(), self._branch))
         if last is not None:
             return [part for part in parts if part.checkpoint_id > last]
         restored = self._opened().restored or 0
@@ -223,6 +265,9 @@ class DeltaCommitter:
     def _check(self, table: LakeTable, schema: pa.Schema, files: Sequence[DeltaFile]) -> None:
         """Deltalake would accept any of this; readers would not."""
         check_fits(table.shape, schema, self._partition_by)
+        self._check_staged(files)
+
+    def _check_staged(self, files: Sequence[DeltaFile]) -> None:
         for file in files:
             size = self._stage.size(file.path)
             if size != file.size:
@@ -243,7 +288,7 @@ class DeltaCommitter:
         }
         return TableCommit(
             files=files,
-            app_id=self._app_id(self._branch),
+            app_id=app_id(self._opened(), self._branch),
             version=checkpoint_id,
             committed_ms=max(file.modification_ms for file in files),
             metadata=metadata,
@@ -258,30 +303,25 @@ class DeltaCommitter:
         }
 
     def _version_after(self, table: LakeTable) -> int | None:
-        """A commit does not move the loaded snapshot. It is done, whatever happens here."""
+        """A commit does not move the loaded snapshot. It is done, unless somebody has just removed the table."""
         try:
             table.refresh()
+        except Removed:
+            self._table = None
         except Unreachable:
             self._table = None
             return None
+        self._check_target(self._table)
         return table.version
 
-    def _newest_branch(self, table: LakeTable) -> int:
-        for branch in range(BRANCHES_MAX):
-            if self._last(table, branch + 1) is None:
-                return branch
-        raise ConfigError(f"table {self._uri}: more than {BRANCHES_MAX} rewinds of one sink")
-
     def _last(self, table: LakeTable, branch: int) -> int | None:
-        """Last checkpoint of a branch, or the one that it begins behind; None: there is no such branch."""
-        last = table.transaction_version(self._app_id(branch))
-        return table.transaction_version(self._begun_id(branch)) if last is None else last
+        return last_of(table, self._opened(), branch)
 
     def _begin_branch(self, table: LakeTable, branch: int) -> None:
         """Idempotent: after a conflict or an unknown outcome the table tells."""
         note = TableCommit(
             files=(),
-            app_id=self._begun_id(branch),
+            app_id=begun_id(self._opened(), branch),
             version=self._opened().restored or 0,
             committed_ms=time.time_ns() // 1_000_000,
             metadata=self._metadata(),
@@ -297,13 +337,6 @@ class DeltaCommitter:
                 self._branch = branch
                 return
         raise Unreachable(f"table {self._uri}: the rewind could not be noted down: {failure}") from failure
-
-    def _begun_id(self, branch: int) -> str:
-        return f"{self._app_id(branch)}/begun"
-
-    def _app_id(self, branch: int) -> str:
-        context = self._opened()
-        return f"unistream/{context.lineage}/{context.sink_uid}" + (f"~{branch}" if branch else "")
 
     def _decoded(self, content: bytes) -> DeltaCommittable:
         committable = decode_committable(content)
@@ -321,6 +354,10 @@ class DeltaCommitter:
 
 def _rows(files: Sequence[DeltaFile]) -> int:
     return sum(file.rows for file in files)
+
+
+def _visible(parts: Sequence[_Part]) -> tuple[tuple[CheckpointId, int], ...]:
+    return tuple((CheckpointId(part.checkpoint_id), _rows(_files([part]))) for part in parts)
 
 
 def _files(parts: Sequence[_Part]) -> list[DeltaFile]:

@@ -5,6 +5,10 @@ transaction version be committed, even a lower one, and any file, even one that 
 compares application ids only with commits newer than the loaded snapshot. So the caller looks at a
 snapshot and `append`s on exactly that snapshot: without retries, the put of the next log entry fails if
 anyone else was faster.
+
+It also never asks whether a loaded table is still there: of one that was removed `update_incremental` finds
+no newer version, and of one that was made again none until that has as many. So the entry of the loaded
+version is looked at first; if it is not the one that was loaded, the table is loaded as for the first time.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Any, Self
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
@@ -31,6 +36,10 @@ SINK_KEY = "unistream.sink-uid"
 
 class Conflict(UnistreamError):
     """Someone else wrote the next version; nothing of ours was written. Look again."""
+
+
+class Removed(UnistreamError):
+    """There is no table any more."""
 
 
 class Unknown(UnistreamError):
@@ -55,6 +64,8 @@ class LakeTable:
         self._uri = uri
         self._options = dict(options)
         self._table = table
+        self._log = DeltaStorageHandler(uri, self._options or None)
+        self._entry = self._find_entry()
 
     @classmethod
     def open(cls, uri: str, options: Mapping[str, str]) -> Self | None:
@@ -65,7 +76,7 @@ class LakeTable:
             Unreachable: it could not be read.
         """
         try:
-            return cls(uri, options, DeltaTable(uri, storage_options=dict(options) or None))
+            return cls(uri, options, _load(uri, options))
         except TableNotFoundError:
             return None
         except DeltaProtocolError as error:
@@ -105,11 +116,41 @@ class LakeTable:
         return table
 
     def refresh(self) -> None:
-        """The newest snapshot. Raises Unreachable."""
+        """The newest snapshot, of whatever table is there now.
+
+        Raises:
+            Removed: there is none.
+            ConfigError: it needs features that this version does not have.
+            Unreachable: it could not be read.
+        """
         try:
-            self._table.update_incremental()
+            if self._entry is not None and self._find_entry() == self._entry:
+                self._table.update_incremental()
+            else:
+                self._table = _load(self._uri, self._options)
+            self._entry = self._find_entry()
+        except TableNotFoundError as error:
+            raise Removed(f"table {self._uri} is not there any more") from error
+        except DeltaProtocolError as error:
+            raise ConfigError(f"table {self._uri} cannot be used: {error}") from error
         except (DeltaError, OSError) as error:
             raise Unreachable(f"table {self._uri} could not be read: {error}") from error
+
+    def _find_entry(self) -> tuple[int | None, int | None] | None:
+        """(bytes, time of modification) of the log entry of the loaded version; None: it is not there, as
+        when the log was cleaned up behind a checkpoint."""
+        [found] = self._log.get_file_info([f"_delta_log/{self.version:020d}.json"])
+        return (found.size, found.mtime_ns) if found.is_file else None
+
+    @property
+    def table_id(self) -> str:
+        """Given to it when it was made, and never changed."""
+        return str(self._table.metadata().id)
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """Its properties."""
+        return dict(self._table.metadata().configuration)
 
     @property
     def version(self) -> int:
@@ -182,6 +223,10 @@ class LakeTable:
                 durable_local.sync(path)
         except OSError as error:
             raise Unreachable(f"table {self._uri}: version {version} is not durable: {error}") from error
+
+
+def _load(uri: str, options: Mapping[str, str]) -> DeltaTable:
+    return DeltaTable(uri, storage_options=dict(options) or None)
 
 
 def _add_action(file: DeltaFile) -> Any:

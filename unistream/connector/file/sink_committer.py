@@ -11,7 +11,9 @@ files are renamed sees a part of them; a reader that must not has to use a table
 
 A finished file belongs to its readers: one that has been moved or removed since is not missed.
 
-A record newer than the restored checkpoint shows a rewind: refused, or forgotten where it is allowed.
+A record newer than the restored checkpoint shows a rewind: refused, or forgotten where it is allowed, behind
+a record of the restored checkpoint without files. So there always is a record of the newest commit or of a
+later checkpoint; a folder without it is not the one that was committed to, and is refused.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from unistream.connector.file.sink_stage import (
     PartFile,
     decode_committable,
 )
+from unistream.connector.file.sink_target import FileTarget, check_target, decode_targets, encode_target
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
 
@@ -42,15 +45,24 @@ class FileSinkCommitter:
         self._stage = stage
         self._allow_rewind = allow_rewind
         self._context: SinkContext | None = None
+        self._target: FileTarget | None = None
 
     @property
     def connector(self) -> str:
         return "files"
 
+    def restore_state(self, items: Sequence[bytes]) -> None:
+        self._target = decode_targets(items)
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        target = self._target
+        return () if target is None else (encode_target(target),)
+
     def open(self, context: SinkContext) -> None:
-        """Finishes what an earlier attempt has decided. Raises ConfigError for a rewind."""
+        """Finishes what an earlier attempt has decided. Raises ConfigError for a rewind, and for a folder that
+        does not know of the last commit."""
         self._context = context
-        records = self._stage.committed(context.lineage, context.sink_uid)
+        records = self._records()
         newer = [checkpoint_id for checkpoint_id in records if checkpoint_id > context.committed_max]
         if newer and not self._allow_rewind:
             raise ConfigError(
@@ -61,6 +73,9 @@ class FileSinkCommitter:
             )
         if records:
             self._finish(self._stage.record(context.lineage, context.sink_uid, records[-1]))
+        if newer and context.restored is not None:
+            begin = CommitRecord(checkpoint_id=context.restored, files=())
+            self._stage.decide(context.lineage, context.sink_uid, begin)
         self._stage.forget(context.lineage, context.sink_uid, newer)
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
@@ -74,12 +89,14 @@ class FileSinkCommitter:
         given = {request.checkpoint_id: self._files(request) for request in requests if request.committables}
         if not given:
             return CommitResult(CommitOutcome.COMMITTED)
-        records = self._stage.committed(context.lineage, context.sink_uid)
+        visible = tuple((number, sum(file.rows for file in part)) for number, part in sorted(given.items()))
+        records = self._records()
         last = records[-1] if records else 0
         files = tuple(file for number, part in sorted(given.items()) if number > last for file in part)
         if not files:
             self._finish(self._stage.record(context.lineage, context.sink_uid, last))
-            return CommitResult(CommitOutcome.ALREADY_COMMITTED)
+            self._remember(newest)
+            return CommitResult(CommitOutcome.ALREADY_COMMITTED, visible=visible)
         self._check(files)
         decided = CommitRecord(checkpoint_id=newest, files=files)
         crash_point("file.before_record")
@@ -88,13 +105,29 @@ class FileSinkCommitter:
             decided = self._stage.record(context.lineage, context.sink_uid, newest)
             outcome = CommitOutcome.ALREADY_COMMITTED
         crash_point("file.recorded")
+        self._remember(newest)
         self._finish(decided)
         self._stage.forget(context.lineage, context.sink_uid, records[: 1 - RECORDS_KEPT])
         rows = sum(file.rows for file in files) if outcome is CommitOutcome.COMMITTED else 0
-        return CommitResult(outcome, rows)
+        return CommitResult(outcome, rows, visible=visible)
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def _records(self) -> list[int]:
+        """Checkpoints that have one. Raises ConfigError if that of the last commit is gone."""
+        context = self._opened()
+        found = self._stage.committed(context.lineage, context.sink_uid)
+        if self._target is not None and self._target.root == self._root:
+            folder = self._stage.records_folder(context.lineage, context.sink_uid)
+            check_target(self._target, found, folder=folder, sink_uid=context.sink_uid)
+        return found
+
+    def _remember(self, checkpoint_id: int) -> None:
+        """Another root is another output, and meant to be."""
+        if self._target is not None and self._target.root == self._root:
+            checkpoint_id = max(checkpoint_id, self._target.checkpoint_id)
+        self._target = FileTarget(root=self._root, checkpoint_id=checkpoint_id)
 
     def _finish(self, record: CommitRecord) -> None:
         taken = 0

@@ -3,7 +3,8 @@
     <root>/<bucket>/part-<sink>-<writer>-<counter>-<random>.parquet     finished: readers see it
     <root>/<bucket>/.<the same name>                                     staged, on a local disk
     <root>/_staged/<bucket>/<the same name>                              staged, elsewhere
-    <root>/_unistream/<lineage>-<sink>/<checkpoint>.json                 what a checkpoint committed
+    <root>/_unistream/<lineage>-<sink>/<checkpoint>.json                 what a checkpoint committed; the newest
+                                                                         tells that this is still the folder
 
 Readers of such folders (Spark, Hive, DuckDB, pyarrow, `FileSource`) pass over names that begin with a dot or
 an underscore. A finished file is made by renaming a staged one (elsewhere by copying and removing).
@@ -201,7 +202,7 @@ class FileStage:
 
     def committed(self, lineage: LineageId, sink_uid: OperatorUid) -> list[int]:
         """Checkpoints that have a record, ascending. Raises Unreachable."""
-        folder = self._records(lineage, sink_uid)
+        folder = self.records_folder(lineage, sink_uid)
         try:
             self._system.invalidate_cache(folder)
             names = [path.rpartition("/")[2] for path in self._system.ls(folder, detail=False)]
@@ -213,7 +214,7 @@ class FileStage:
 
     def record(self, lineage: LineageId, sink_uid: OperatorUid, checkpoint_id: int) -> CommitRecord:
         """Raises CorruptSnapshot if it is unreadable, Unreachable if the storage is."""
-        path = f"{self._records(lineage, sink_uid)}/{checkpoint_id:012d}.json"
+        path = f"{self.records_folder(lineage, sink_uid)}/{checkpoint_id:012d}.json"
         try:
             return _RECORD.decode(self._system.cat_file(path))
         except msgspec.MsgspecError as error:
@@ -224,7 +225,7 @@ class FileStage:
     def decide(self, lineage: LineageId, sink_uid: OperatorUid, record: CommitRecord) -> bool:
         """Writes the record, durable and whole. False: there is one already. (Elsewhere than on a local
         disk two committers at once could both be told True; with checkpoints both name the same files.)"""
-        path = f"{self._records(lineage, sink_uid)}/{record.checkpoint_id:012d}.json"
+        path = f"{self.records_folder(lineage, sink_uid)}/{record.checkpoint_id:012d}.json"
         content = msgspec.json.encode(record)
         try:
             self._system.makedirs(_folder(path), exist_ok=True)
@@ -241,11 +242,12 @@ class FileStage:
         """Removes records. Best effort: an old one does no harm."""
         for checkpoint_id in checkpoint_ids:
             try:
-                self._system.rm_file(f"{self._records(lineage, sink_uid)}/{checkpoint_id:012d}.json")
+                self._system.rm_file(f"{self.records_folder(lineage, sink_uid)}/{checkpoint_id:012d}.json")
             except OSError:
                 continue
 
-    def _records(self, lineage: LineageId, sink_uid: OperatorUid) -> str:
+    def records_folder(self, lineage: LineageId, sink_uid: OperatorUid) -> str:
+        """Where the records of one sink are."""
         return f"{self._root}/_unistream/{_short(lineage)}-{_short(sink_uid)}"
 
     def _staged(self, bucket: str, name: str) -> str:

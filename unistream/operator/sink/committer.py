@@ -44,11 +44,13 @@ from unistream.port.sink import (
     RecoverableCommitter,
     Sink,
     SinkContext,
+    StatefulCommitter,
     WithGlobalCommitter,
     WithPostCommitStages,
 )
 
 COMMITTER_STATE: Final = "committables"
+TARGET_STATE: Final = "committed-into"  # what a `StatefulCommitter` remembers
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class CommittingOperator(SinkOperator):
         self._busy = False
         self._ended = False
         self._connector = ""
+        self._remembers: StatefulCommitter | None = None
 
     def create(self) -> Committer:
         """A new one, not open."""
@@ -71,14 +74,22 @@ class CommittingOperator(SinkOperator):
 
     def _start(self, committer: Committer, state: OperatorState) -> None:
         self._connector = _connector_of(committer, self._sink)
+        if isinstance(committer, StatefulCommitter):
+            self._remembers = committer
+            committer.restore_state(state.lists.get(TARGET_STATE, []))
         retries = Configuration(self.context.config).get(COMMITTER_RETRIES)
         self._rounds = CommitRounds(committer, self._sink.name, retries)
         self._rounds.open(self._sink_context(state))
         self._committables.restore(state.lists.get(COMMITTER_STATE, []))
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        items = self._committables.encoded(self.sink_uid or self.context.uid, self._connector)
-        return OperatorSnapshot(lists={COMMITTER_STATE: ListState(ListMode.SPLIT, items)} if items else {})
+        lists = {
+            COMMITTER_STATE: self._committables.encoded(self.sink_uid or self.context.uid, self._connector),
+            TARGET_STATE: () if self._remembers is None else tuple(self._remembers.snapshot_state()),
+        }
+        return OperatorSnapshot(
+            lists={name: ListState(ListMode.SPLIT, items) for name, items in lists.items() if items}
+        )
 
     def close(self) -> None:
         if self._rounds is not None:

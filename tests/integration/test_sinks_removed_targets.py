@@ -1,0 +1,377 @@
+"""The table or folder that a sink has committed to is removed, replaced or put back by somebody: the job fails
+with one sentence and writes nothing, in the running job and from every checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import unistream as us
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
+from unistream.model.elements import Batch
+from unistream.model.snapshot import OperatorSnapshot, OperatorState
+from unistream.operator.sink import CommitterOperator
+from unistream.operator.sink.committables import announce
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import Sink, SinkContext
+from unistream.testing.harness import OperatorHarness, restore_state
+
+UID = OperatorUid("sink")
+LINEAGE = LineageId("lineage")
+
+
+@dataclass
+class Case:
+    """A sink and where it writes. `log`: what tells that it is a table, or the folder of this sink."""
+
+    sink: Sink
+    folder: Path
+    log: Path
+
+    def ids(self) -> list[int]:
+        if isinstance(self.sink, us.DeltaSink):
+            if not DeltaTable.is_deltatable(str(self.folder)):
+                return []
+            return sorted(DeltaTable(str(self.folder)).to_pyarrow_table().column("id").to_pylist())
+        found = [pq.read_table(path)["id"].to_pylist() for path in self.folder.glob("part-*.parquet")]
+        return sorted(id for ids in found for id in ids)
+
+
+def delta(folder: Path) -> Case:
+    return Case(us.DeltaSink(str(folder)), folder, folder / "_delta_log")
+
+
+def files(folder: Path) -> Case:
+    return Case(us.FileSink(str(folder)), folder, folder / "_unistream")
+
+
+@pytest.fixture(params=[delta, files], ids=lambda make: make.__name__)
+def case(request: pytest.FixtureRequest, tmp_path: Path) -> Case:
+    made: Case = request.param(tmp_path / "out")
+    return made
+
+
+class Committing:
+    """The committer of a running job. `snapshot`: its newest."""
+
+    def __init__(self, case: Case, state: OperatorState | None = None) -> None:
+        self.case = case
+        self.harness = OperatorHarness(CommitterOperator(case.sink), name=UID, state=state).open()
+        self.snapshot = OperatorSnapshot()
+
+    def prepare(self, checkpoint: int, *ids: int) -> None:
+        payloads = staged(self.case.sink, checkpoint, *ids) if ids else []
+        self.harness.operator.process_batch(Batch(announce(checkpoint, 0, 1, payloads)), 0)
+        self.snapshot = self.harness.snapshot(checkpoint)
+
+    def complete(self, checkpoint: int) -> None:
+        context = self.harness.context
+        self.harness.operator.notify_checkpoint_complete(
+            CommitPermit(lineage=context.lineage, checkpoint_id=CheckpointId(checkpoint), epoch=context.epoch)
+        )
+
+    def checkpoint(self, number: int, *ids: int) -> OperatorState:
+        self.prepare(number, *ids)
+        self.complete(number)
+        return self.state(number)
+
+    def state(self, number: int) -> OperatorState:
+        return restore_state([self.snapshot], CheckpointId(number))
+
+
+def staged(sink: Sink, checkpoint: int, *ids: int) -> list[bytes]:
+    job = JobId("0" * 32)
+    writer = sink.create_writer()
+    writer.open(
+        SinkContext(
+            job=job,
+            lineage=LINEAGE,
+            sink_uid=UID,
+            attempt=AttemptId(job, VertexId("1" * 32), 0, 0),
+            index=0,
+            parallelism=1,
+            restored=None,
+            metrics=Counters(),
+        ),
+        (),
+    )
+    writer.write(Batch(pa.RecordBatch.from_arrays([pa.array(ids, pa.int64())], names=["id"])))
+    writer.flush(end_of_input=False)
+    return list(writer.prepare_commit(CheckpointId(checkpoint)))
+
+
+class Counters:
+    def add(self, name: str, amount: int) -> None:
+        """Not looked at here."""
+
+
+def everything(case: Case) -> None:
+    shutil.rmtree(case.folder)
+
+
+def the_log(case: Case) -> None:
+    shutil.rmtree(case.log)
+
+
+def replaced(case: Case) -> None:
+    """By one of the same kind that another job has filled."""
+    shutil.rmtree(case.folder)
+    fill_by_another(case)
+
+
+def fill_by_another(case: Case) -> None:
+    for number in range(1, 5):
+        if isinstance(case.sink, us.DeltaSink):
+            write_deltalake(str(case.folder), pa.table({"id": [1000 + number]}), mode="append")
+        else:
+            case.folder.mkdir(exist_ok=True)
+            pq.write_table(pa.table({"id": [1000 + number]}), case.folder / f"part-{number}.parquet")
+
+
+REMOVALS = [everything, the_log, replaced]
+
+
+@pytest.fixture(params=REMOVALS, ids=lambda how: how.__name__)
+def remove(request: pytest.FixtureRequest) -> Callable[[Case], None]:
+    how: Callable[[Case], None] = request.param
+    return how
+
+
+def refused(case: Case, attempt: Callable[[], object]) -> str:
+    """Nothing is there that was not there before."""
+    before = case.ids() if case.log.exists() else None
+    with pytest.raises(ConfigError) as error:
+        attempt()
+    text = str(error.value)
+    assert str(case.folder) in text
+    assert "checkpoint 2" in text
+    assert "nothing was written" in text
+    if before is None:
+        assert not case.log.exists()
+    else:
+        assert case.ids() == before
+    return text
+
+
+def test_removed_between_two_checkpoints_of_a_running_job(case: Case, remove: Callable[[Case], None]) -> None:
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    remove(case)
+    refused(case, lambda: job.checkpoint(3, 3))
+
+
+def test_removed_between_prepare_and_commit(case: Case, remove: Callable[[Case], None]) -> None:
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    job.prepare(3, 3)
+    remove(case)
+    refused(case, lambda: job.complete(3))
+
+
+def test_removed_while_the_job_is_stopped(case: Case, remove: Callable[[Case], None]) -> None:
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    stopped = job.checkpoint(3, 3)
+    remove(case)
+    refused(case, lambda: Committing(case, stopped))
+
+
+def test_removed_before_a_restart_and_nothing_to_commit(case: Case, remove: Callable[[Case], None]) -> None:
+    """What was committed is remembered by checkpoints without rows too, and over restarts."""
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    third = job.checkpoint(3)
+    restarted = Committing(case, third)
+    fourth = restarted.checkpoint(4)
+    remove(case)
+    refused(case, lambda: Committing(case, fourth))
+
+
+def test_put_back_to_an_earlier_state_of_the_same(case: Case, tmp_path: Path) -> None:
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    shutil.copytree(case.folder, tmp_path / "backup")
+    job.checkpoint(2, 2)
+    third = job.checkpoint(3)
+    shutil.rmtree(case.folder)
+    shutil.copytree(tmp_path / "backup", case.folder)
+    refused(case, lambda: job.checkpoint(4, 4))
+    refused(case, lambda: Committing(case, third))
+    assert case.ids() == [1]
+
+
+def test_put_back_together_with_the_job(case: Case, tmp_path: Path) -> None:
+    """The savepoint and the backup of one moment belong together."""
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    second = job.checkpoint(2)
+    shutil.copytree(case.folder, tmp_path / "backup")
+    job.checkpoint(3, 3)
+    shutil.rmtree(case.folder)
+    shutil.copytree(tmp_path / "backup", case.folder)
+    again = Committing(case, second)
+    again.checkpoint(3, 30)
+    assert case.ids() == [1, 30]
+
+
+def test_the_commit_that_a_backup_does_not_have_is_repeated_from_the_savepoint(
+    case: Case, tmp_path: Path
+) -> None:
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.prepare(2, 2)
+    shutil.copytree(case.folder, tmp_path / "backup")
+    job.complete(2)
+    shutil.rmtree(case.folder)
+    shutil.copytree(tmp_path / "backup", case.folder)
+    Committing(case, job.state(2))
+    assert case.ids() == [1, 2]
+
+
+def test_removed_before_the_first_commit_is_no_new_table(case: Case) -> None:
+    """The staged files went with it."""
+    job = Committing(case)
+    job.prepare(1, 1)
+    shutil.rmtree(case.folder)
+    with pytest.raises(CorruptSnapshot, match="is missing"):
+        job.complete(1)
+    assert not case.log.exists()
+
+
+def test_a_savepoint_that_does_not_know_restores(case: Case) -> None:
+    """Former versions kept no more than what is pending."""
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    second = job.checkpoint(2, 2)
+    former = OperatorState(
+        checkpoint_id=second.checkpoint_id,
+        lists={name: items for name, items in second.lists.items() if name == "committables"},
+    )
+    again = Committing(case, former)
+    again.checkpoint(3, 3)
+    assert case.ids() == [1, 2, 3]
+    everything(case)
+    with pytest.raises(ConfigError, match="checkpoint 3"):
+        again.checkpoint(4, 4)
+
+
+def test_an_allowed_rewind_is_no_removal(case: Case) -> None:
+    job = Committing(case)
+    states = [job.checkpoint(n, n) for n in range(1, 6)]
+    case.sink = type(case.sink)(str(case.folder), on_rewind="allow_duplicates")  # type: ignore[call-arg]
+    again = Committing(case, states[2])
+    again = Committing(case, states[2])  # and it was killed before its first checkpoint
+    fourth = again.checkpoint(4, 40)
+    fifth = Committing(case, fourth).checkpoint(5, 50)
+    Committing(case, fifth)
+    assert case.ids() == [1, 2, 3, 4, 5, 40, 50]
+
+
+def test_another_place_is_another_output(case: Case, tmp_path: Path) -> None:
+    """Its former one is committed, and removed since: a changed path says that this is meant."""
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    second = job.checkpoint(2)
+    shutil.rmtree(case.folder)
+    other = type(case.sink)(str(tmp_path / "other"))  # type: ignore[call-arg]
+    moved = Case(other, tmp_path / "other", tmp_path / "other" / case.log.name)
+    third = Committing(moved, second).checkpoint(3, 3)
+    Committing(moved, third).checkpoint(4, 4)
+    assert moved.ids() == [3, 4]
+
+
+# --- what others may do with a Delta table --------------------------------------------------------
+
+
+def optimize(table: DeltaTable) -> None:
+    table.optimize.compact()
+
+
+def vacuum(table: DeltaTable) -> None:
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+
+
+def log_cleanup(table: DeltaTable) -> None:
+    table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
+    table = DeltaTable(table.table_uri)
+    table.create_checkpoint()
+    table.cleanup_metadata()
+
+
+def delete_all(table: DeltaTable) -> None:
+    table.delete()
+
+
+def restore_first(table: DeltaTable) -> None:
+    table.restore(1)
+
+
+def overwrite(table: DeltaTable) -> None:
+    write_deltalake(table.table_uri, pa.table({"id": [7]}), mode="overwrite", schema_mode="overwrite")
+
+
+@pytest.mark.parametrize(
+    ("maintain", "left"),
+    [
+        (optimize, [1, 2]),
+        (vacuum, [1, 2]),
+        (log_cleanup, [1, 2]),
+        (delete_all, []),
+        (restore_first, [1]),
+        (overwrite, [7]),
+    ],
+)
+def test_a_new_version_by_others_is_the_same_table(
+    tmp_path: Path, maintain: Callable[[DeltaTable], None], left: list[int]
+) -> None:
+    case = delta(tmp_path / "out")
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    maintain(DeltaTable(str(case.folder)))
+    third = job.checkpoint(3, 3)
+    assert case.ids() == sorted([*left, 3])
+    maintain(DeltaTable(str(case.folder)))
+    Committing(case, third).checkpoint(4, 4)
+    assert 4 in case.ids()
+
+
+def test_a_table_that_another_job_had_filled_and_somebody_removes_is_not_made_again(tmp_path: Path) -> None:
+    case = delta(tmp_path / "out")
+    fill_by_another(case)
+    job = Committing(case)
+    the_log(case)
+    job.prepare(1, 1)
+    with pytest.raises(ConfigError, match="nothing was written"):
+        job.complete(1)
+    assert not case.log.exists()
+
+
+# --- what readers may do with a folder of files ---------------------------------------------------
+
+
+def test_committed_files_may_be_moved_away(tmp_path: Path) -> None:
+    case = files(tmp_path / "out")
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    for path in case.folder.glob("part-*"):
+        path.unlink()
+    third = job.checkpoint(3, 3)
+    for path in case.folder.glob("part-*"):
+        path.unlink()
+    Committing(case, third).checkpoint(4, 4)
+    assert case.ids() == [4]
