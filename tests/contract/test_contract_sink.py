@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cloudpickle
@@ -30,6 +30,7 @@ from unistream.port.sink import (
     Sink,
     SinkContext,
     SinkWriter,
+    VisibleRows,
 )
 
 LINEAGE = LineageId("lineage-1")
@@ -423,6 +424,26 @@ def test_a_notice_for_several_checkpoints_is_one_commit(case: Case) -> None:
     later = [*together, request(3, *case.stage(3, 4))]
     assert committer.commit_all(permit(3), later).outcome is CommitOutcome.COMMITTED
     assert case.read() == [1, 2, 3, 4]
+
+
+def test_visible_rows_are_reported_whichever_attempt_committed_them(case: Case) -> None:
+    """An attempt that has committed may die before it says so; the next one finds its commit."""
+    first = request(1, *case.stage(1, 1, 2))
+    visible = VisibleRows(CheckpointId(1), 2)
+    assert case.committer().commit(permit(1), first).visible == (visible,)
+    again = case.committer(restored=1).commit(permit(1), first)
+    assert again.visible == (replace(visible, already=True),)
+
+
+def test_rows_of_several_checkpoints_are_reported_by_checkpoint(case: Case) -> None:
+    first, second = request(1, *case.stage(1, 1, 2)), request(2, *case.stage(2, 3))
+    committer = case.committer()
+    committer.commit(permit(1), first)
+    if isinstance(committer, JointCommitter):
+        visible = committer.commit_all(permit(2), [first, second]).visible
+    else:
+        visible = tuple(one for each in (first, second) for one in committer.commit(permit(2), each).visible)
+    assert visible == (VisibleRows(CheckpointId(1), 2, already=True), VisibleRows(CheckpointId(2), 1))
 
 
 def test_what_a_killed_writer_has_left_is_removed_by_its_successor_alone(case: Case) -> None:

@@ -89,3 +89,29 @@ def test_a_kill_in_the_final_phase_loses_and_doubles_nothing(
     run_to_end(tmp_path, crashes, cascade, ONLY_THE_FINAL)
     check_cascade(tmp_path / "lake")
     assert {len(ids) for ids in commits_of(tmp_path / "lake").values()} == {1}
+
+
+# --- what is said of it -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("committer.before_commit:2", id="between checkpoint and commit"),
+        pytest.param("delta.appended:2", id="behind the commit to a table"),
+        pytest.param("file.first_renamed:2", id="in the middle of a commit to a folder"),
+        pytest.param("committer.committed:2", id="behind a commit, before anyone heard of it"),
+    ],
+)
+def test_the_rows_that_a_sink_reports_are_those_that_are_visible(
+    tmp_path: Path, crashes: Crashes, point: str
+) -> None:
+    def both(env: us.Environment, lake: Path) -> None:
+        rows = rows_of(env, 16_000)
+        rows.sink_to(us.DeltaSink(str(lake / "rows"))).uid("raw")
+        rows.sink_to(us.FileSink(str(lake / "files"))).uid("files")
+
+    crashes.arm(point)
+    result = run_to_end(tmp_path, crashes, both, OFTEN)
+    assert {uid: sink.rows for uid, sink in result.sinks.items()} == {"raw": ROWS, "files": ROWS}
+    assert result.metrics["rows_committed"] == 2 * ROWS

@@ -1,5 +1,5 @@
-"""The table or folder that a sink has committed to is removed, replaced or put back by somebody: the job fails
-with one sentence and writes nothing, in the running job and from every checkpoint."""
+"""The table or folder that a sink has committed to is removed, replaced or put back by somebody: the job
+fails with one sentence and writes nothing, in the running job and from every checkpoint."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import unistream as us
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import Batch
@@ -22,6 +24,7 @@ from unistream.operator.sink import CommitterOperator
 from unistream.operator.sink.committables import announce
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import Sink, SinkContext
+from unistream.savepoint.finalize import Outcome, finalize
 from unistream.testing.harness import OperatorHarness, restore_state
 
 UID = OperatorUid("sink")
@@ -285,11 +288,71 @@ def test_another_place_is_another_output(case: Case, tmp_path: Path) -> None:
     job.checkpoint(1, 1)
     second = job.checkpoint(2)
     shutil.rmtree(case.folder)
-    other = type(case.sink)(str(tmp_path / "other"))  # type: ignore[call-arg]
-    moved = Case(other, tmp_path / "other", tmp_path / "other" / case.log.name)
+    moved = elsewhere(case, tmp_path)
     third = Committing(moved, second).checkpoint(3, 3)
     Committing(moved, third).checkpoint(4, 4)
     assert moved.ids() == [3, 4]
+
+
+def elsewhere(case: Case, tmp_path: Path) -> Case:
+    other = type(case.sink)(str(tmp_path / "other"))  # type: ignore[call-arg]
+    return Case(other, tmp_path / "other", tmp_path / "other" / case.log.name)
+
+
+def test_a_stop_that_has_committed_can_go_on_elsewhere(case: Case, tmp_path: Path) -> None:
+    """Its savepoint lists what the stop committed afterwards; the former place says that it has."""
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    stopped = job.checkpoint(2, 2)
+    other = elsewhere(case, tmp_path)
+    resumed = Committing(other, stopped)
+    assert resumed.harness.commits == [(2, 0, None)]
+    resumed.checkpoint(3, 3)
+    assert (case.ids(), other.ids()) == ([1, 2], [3])
+
+
+def test_a_stop_whose_output_was_moved_can_go_on_there(case: Case, tmp_path: Path) -> None:
+    stopped = Committing(case).checkpoint(1, 1)
+    other = elsewhere(case, tmp_path)
+    case.folder.rename(other.folder)
+    Committing(other, stopped).checkpoint(2, 2)
+    assert other.ids() == [1, 2]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_what_is_not_committed_elsewhere_is_named(case: Case, tmp_path: Path, removed: bool) -> None:
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.prepare(2, 2)
+    if removed:
+        shutil.rmtree(case.folder)
+    other = elsewhere(case, tmp_path)
+    with pytest.raises(ConfigError, match="unistream savepoint finalize") as error:
+        Committing(other, job.state(2))
+    assert str(case.folder) in str(error.value)
+    assert not other.log.exists()
+
+
+def test_finalizing_a_savepoint_makes_no_new_table(case: Case, tmp_path: Path) -> None:
+    job = Committing(case)
+    job.checkpoint(1, 1)
+    job.checkpoint(2, 2)
+    job.prepare(3, 3)
+    everything(case)
+    writer = us.SavepointWriter()
+    lists = job.state(3).lists
+    [pending] = [msgspec.msgpack.decode(item) for item in lists["committables"]]
+    renumbered = msgspec.msgpack.encode(
+        [{**part, "checkpoint_id": 1} for part in pending]
+    )  # a savepoint's id
+    writer.with_list(UID, "committables", [renumbered])
+    writer.with_list(UID, "committed-into", lists["committed-into"])
+    path = str(tmp_path / "savepoint")
+    writer.write(path)
+    [found] = finalize(us.read_savepoint(path), Configuration({})).commits
+    assert found.outcome is Outcome.ERROR
+    assert "nothing was written" in found.reason
+    assert not case.log.exists()
 
 
 # --- what others may do with a Delta table --------------------------------------------------------

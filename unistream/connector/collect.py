@@ -9,6 +9,7 @@ tries. `read_collected` reads what commit files name.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import uuid
@@ -31,6 +32,7 @@ from unistream.port.sink import (
     Committer,
     SinkContext,
     SinkWriter,
+    VisibleRows,
 )
 
 
@@ -225,8 +227,12 @@ class _CollectCommitter:
             return CommitResult(CommitOutcome.COMMITTED)
         name = f"{_file_name(context.lineage)}-{_file_name(context.sink_uid)}-{request.checkpoint_id:012d}"
         final = os.path.join(self._folder, name + ".json")
+        visible = VisibleRows(request.checkpoint_id, sum(file.rows for file in files))
+        already = CommitResult(
+            CommitOutcome.ALREADY_COMMITTED, visible=(dataclasses.replace(visible, already=True),)
+        )
         if os.path.exists(final):
-            return CommitResult(CommitOutcome.ALREADY_COMMITTED)
+            return already
         self._check(files)
         commit = _Commit(
             sequence=len(_read_commits(self._root)),
@@ -238,8 +244,8 @@ class _CollectCommitter:
         with _writing(self._folder):
             is_new = durable_local.create(final, msgspec.json.encode(commit))
         if not is_new:
-            return CommitResult(CommitOutcome.ALREADY_COMMITTED)
-        return CommitResult(CommitOutcome.COMMITTED, sum(file.rows for file in files))
+            return already
+        return CommitResult(CommitOutcome.COMMITTED, visible.rows, visible=(visible,))
 
     def close(self) -> None:
         """Nothing is held."""

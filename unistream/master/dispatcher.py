@@ -310,7 +310,7 @@ class Dispatcher:
 
     def _start(self, setup: JobSetup) -> None:
         job, graph = setup.job, setup.graph
-        journal = Journal(job, graph, self._catalogue, self._clock)
+        journal = Journal(job, graph, self._catalogue, self._clock, restored=setup.restored)
         self._catalogue.add_job(
             JobRecord(
                 job=job,

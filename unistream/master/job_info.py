@@ -80,7 +80,12 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sink made visible: rows in total, and the newest commit."""
+    """What of one sink is visible: rows in total, and the newest commit.
+
+    Attributes:
+        rows: Of all commits of this job, whichever attempt made them.
+        commits: Checkpoints whose output is visible.
+    """
 
     rows: int = 0
     commits: int = 0

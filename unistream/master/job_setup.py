@@ -30,7 +30,7 @@ from unistream.base.config import (
     Configuration,
 )
 from unistream.base.errors import ConfigError
-from unistream.base.ids import JobId, LeaderEpoch, LineageId
+from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.base.secrets import redacted_repr
 from unistream.core.contract import RestorePoint
@@ -106,10 +106,11 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSetup:
-    """A checked job. `graph` carries the whole configuration of the job."""
+    """A checked job. `graph` carries the whole configuration of the job; `restored`: it starts from there."""
 
     job: JobId
     lineage: LineageId
+    restored: CheckpointId | None
     graph: JobGraph
     machine: JobMachine
     storage: CheckpointStorage
@@ -164,6 +165,7 @@ def prepare(
     return JobSetup(
         job=job,
         lineage=lineage,
+        restored=None if restore is None else restore.manifest.restores_as,
         graph=graph,
         machine=machine,
         storage=storage,

@@ -36,8 +36,16 @@ class _Known(NamedTuple):
 class Journal:
     """Facts of one job. Thread-safe: written by its master and the workers' reports, read by REST."""
 
-    def __init__(self, job: JobId, graph: JobGraph, catalogue: Catalogue, clock: Clock) -> None:
-        """`graph` carries the whole configuration of the job."""
+    def __init__(
+        self,
+        job: JobId,
+        graph: JobGraph,
+        catalogue: Catalogue,
+        clock: Clock,
+        *,
+        restored: CheckpointId | None = None,
+    ) -> None:
+        """`graph` carries the whole configuration of the job; `restored`: what it was started from."""
         self._job = job
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
         self._graph = graph
@@ -53,6 +61,7 @@ class Journal:
         self._exceptions = ExceptionHistory(config.get(EXCEPTION_HISTORY_SIZE))
         self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
         self._metrics: dict[SubtaskId, _Known] = {}
+        self._restored = restored
         self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
         self._sinks: dict[str, SinkInfo] = {}
         self._latest: str | None = None
@@ -204,12 +213,16 @@ class Journal:
         )
 
     def commit(self, report: CommitReported) -> None:
-        """A commit that is reported again (after a restart) counts once; its rows are the larger number,
-        for a repeated commit finds nothing left to do."""
+        """A commit that is reported again (after a restart) counts once; its rows are the larger number.
+
+        One that is found done counts too, for its attempt may have died before it reported; but not what the
+        snapshot that the job was started from had pending, which the former job has committed.
+        """
         key = (report.sink_uid, report.checkpoint_id)
+        former = report.already and self._restored is not None and report.checkpoint_id <= self._restored
         with self._lock:
             before = self._commits.get(key)
-            rows = max(report.rows, before or 0)
+            rows = max(0 if former else report.rows, before or 0)
             self._commits[key] = rows
             while len(self._commits) > COMMITS_KEPT_MAX:
                 self._commits.popitem(last=False)

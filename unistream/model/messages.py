@@ -330,13 +330,15 @@ class SplitRequested(_Message, frozen=True, kw_only=True):
 
 
 class CommitReported(_Message, frozen=True, kw_only=True):
-    """A sink made one checkpoint's output visible; for the catalogue, not for recovery."""
+    """A checkpoint's output of a sink is visible; for the catalogue, not for recovery. `already`: not by this
+    attempt."""
 
     attempt: AttemptId
     sink_uid: str
     checkpoint_id: CheckpointId
     rows: int
     table_version: int | None = None
+    already: bool = False
 
 
 class FetchArtifact(_Message, frozen=True, kw_only=True):

@@ -98,6 +98,22 @@ def _run_here(action: Callable[[], None], then: Callable[[], None]) -> None:
     then()
 
 
+class ReportCommit(Protocol):
+    """Tells the master what of a sink is visible."""
+
+    def __call__(
+        self,
+        sink_uid: OperatorUid,
+        checkpoint_id: CheckpointId,
+        rows: int,
+        table_version: int | None,
+        /,
+        *,
+        already: bool,
+    ) -> None:
+        """`rows` of one checkpoint; `already`: an earlier call had made them visible."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorContext:
     """Where an operator runs.
@@ -115,7 +131,7 @@ class OperatorContext:
         run_in_background: (action, then): calls `action` on another thread, holding up neither rows nor
             barriers, and `then` on the task's thread when it has returned. What either raises fails the
             task. The task does not end before; after a failure or a cancellation `then` is not called.
-        report_commit: (sink, checkpoint, rows, table version): tells the master what became visible.
+        report_commit: Tells the master what became visible.
     """
 
     job: JobId
@@ -135,7 +151,7 @@ class OperatorContext:
     timers: ProcessingTimers
     metrics: Metrics
     make_state: Callable[[], KeyedStateBackend]
-    report_commit: Callable[[OperatorUid, CheckpointId, int, int | None], None]
+    report_commit: ReportCommit
     config: dict[str, str] = field(default_factory=dict)
     managed_memory_bytes: int = 64 * MIB
     tmp_dir: str | None = None

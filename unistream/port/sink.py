@@ -94,13 +94,22 @@ class CommitOutcome(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class VisibleRows:
+    """Rows of one checkpoint that readers see. `already`: an earlier call had committed them."""
+
+    checkpoint_id: CheckpointId
+    rows: int
+    already: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CommitResult:
     """What a commit did.
 
     Attributes:
         rows: Made visible by this call.
-        visible: Rows of each checkpoint of the call, whichever attempt has made them visible: so those of a
-            commit that nobody heard of are counted. Empty: `rows`, of the newest checkpoint.
+        visible: Rows of each checkpoint of the call, also those that an earlier attempt had committed: it may
+            have died before anyone heard of it. Empty: `rows`, of the newest checkpoint.
         table_version: After it, where the sink has one.
         again: With RETRY: the committables that are still to be committed, maybe changed; None: all.
         failed: Committables that can never be committed, whatever the outcome of the others.
@@ -113,7 +122,7 @@ class CommitResult:
     again: tuple[bytes, ...] | None = None
     failed: tuple[bytes, ...] = ()
     reason: str = ""
-    visible: tuple[tuple[CheckpointId, int], ...] = ()
+    visible: tuple[VisibleRows, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +169,8 @@ class JointCommitter(Protocol):
 
 @runtime_checkable
 class StatefulCommitter(Protocol):
-    """A committer that remembers across restarts what it has committed, and where: so it notices that this was
-    removed, or put back to an earlier state, instead of beginning again in an empty place."""
+    """A committer that remembers across restarts what it has committed, and where. So it notices that this
+    was removed, or put back to an earlier state, instead of beginning again in an empty place."""
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         """Before `open`. States of one or several former committers; none: a fresh start, or a snapshot of a

@@ -21,6 +21,7 @@ T = TypeVar("T")
 
 SPLITS_STATE: Final = "splits"  # list of every source: what its readers have
 COMMITTER_STATE: Final = "committables"  # list of every committer: what waits to be made visible
+TARGET_STATE: Final = "committed-into"  # list of a committer that remembers where its output is
 
 
 class SplitPosition(msgspec.Struct, frozen=True, kw_only=True):

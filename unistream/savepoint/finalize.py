@@ -27,7 +27,7 @@ from unistream.model.chain import JobCode
 from unistream.model.snapshot import Manifest
 from unistream.operator.sink import CommitRounds, Committed, CommittingOperator, Due, StageCommitter
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitOutcome, Committer, SinkContext
+from unistream.port.sink import CommitOutcome, Committer, SinkContext, StatefulCommitter
 from unistream.savepoint.pending import Known, SinkPlan, Step, merged, pending, plan_commits
 from unistream.savepoint.reading import Savepoint
 
@@ -119,7 +119,8 @@ def finalize(
             _told(step, step.due, Outcome.PENDING) for plan in plans for step in plan.steps if step.due
         )
     else:
-        work = [(plan, _committers(plan, operators or {})) for plan in plans]
+        targets = savepoint.targets
+        work = [(plan, _committers(plan, operators or {}, targets)) for plan in plans]
         for plan, committers in work:
             commits += _Finalizing(manifest, plan, config.get(COMMITTER_RETRIES)).run(committers)
     found = Finalized(
@@ -150,15 +151,23 @@ def _known(uid: OperatorUid, operator: CommittingOperator) -> Known:
 
 
 def _committers(
-    plan: SinkPlan, operators: Mapping[OperatorUid, CommittingOperator]
+    plan: SinkPlan,
+    operators: Mapping[OperatorUid, CommittingOperator],
+    targets: Mapping[OperatorUid, Sequence[bytes]],
 ) -> dict[OperatorUid, Committer]:
     """All of them before anything is committed. Raises ConfigError, CorruptSnapshot."""
-    return {
-        step.uid: committer_of(step.connector, [payload for one in step.due for payload in one.payloads])
-        if step.connector
-        else operators[step.uid].create()
-        for step in plan.steps
-    }
+    made: dict[OperatorUid, Committer] = {}
+    for step in plan.steps:
+        if step.connector:
+            committer = committer_of(
+                step.connector, [payload for one in step.due for payload in one.payloads]
+            )
+        else:
+            committer = operators[step.uid].create()
+        if isinstance(committer, StatefulCommitter):
+            committer.restore_state(targets.get(step.uid, ()))
+        made[step.uid] = committer
+    return made
 
 
 class _Finalizing:

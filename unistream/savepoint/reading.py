@@ -32,6 +32,7 @@ from unistream.model.state_types import common_table, converted
 from unistream.savepoint.contents import (
     COMMITTER_STATE,
     SPLITS_STATE,
+    TARGET_STATE,
     PendingCommit,
     RowsInFlight,
     SplitPosition,
@@ -232,10 +233,18 @@ class Savepoint:
     @property
     def committables(self) -> list[tuple[OperatorUid, list[bytes]]]:
         """The same as stored, by committer, in the order of the job."""
+        return self._lists(COMMITTER_STATE)
+
+    @property
+    def targets(self) -> dict[OperatorUid, list[bytes]]:
+        """What committers remember of where they have committed to."""
+        return dict(self._lists(TARGET_STATE))
+
+    def _lists(self, name: str) -> list[tuple[OperatorUid, list[bytes]]]:
         return [
             (OperatorUid(uid), [item for _, item in self.items(uid, state)])
             for uid, state in self.table_names
-            if state == COMMITTER_STATE and self._stored(uid, state).lists
+            if state == name and self._stored(uid, state).lists
         ]
 
     @property

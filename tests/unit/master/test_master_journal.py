@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from unistream.base.ids import AttemptId, JobId, OperatorUid, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, JobId, OperatorUid, VertexId
 from unistream.core.contract import AttemptView, JobView
 from unistream.master.journal import Journal
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
-from unistream.model.messages import TaskMetrics
+from unistream.model.messages import CommitReported, TaskMetrics
+from unistream.port.metadata import CommitRecord
 from unistream.testing.harness.operators import ManualClock
 
 JOB = JobId("j")
@@ -53,3 +54,48 @@ def test_the_newest_counters_are_shown(told: list[Told], shown: int) -> None:
     )
     [subtask] = journal.subtasks(view)
     assert subtask.metrics.records_out == shown
+
+
+class Commits:
+    """A catalogue that keeps the rows of commits."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+
+    def record_commit(self, record: CommitRecord) -> None:
+        self.rows[record.checkpoint_id] = record.rows
+
+
+Report = tuple[int, int, int, bool]  # attempt, checkpoint, its rows, whether they were visible before
+
+
+@pytest.mark.parametrize(
+    ("reports", "restored", "rows"),
+    [
+        pytest.param([(0, 1, 5, False), (0, 2, 7, False)], None, 12, id="each checkpoint once"),
+        pytest.param([(0, 1, 5, False), (1, 1, 5, True)], None, 5, id="reported again behind a restart"),
+        pytest.param(
+            [(0, 1, 5, False), (1, 2, 7, True)], None, 12, id="committed by an attempt that died then"
+        ),
+        pytest.param([(0, 3, 9, True), (0, 4, 2, False)], 3, 2, id="a former job has committed its own"),
+        pytest.param([(1, 3, 9, True), (1, 4, 2, False)], 3, 2, id="… also where the first attempt died"),
+        pytest.param([(0, 3, 9, False)], 3, 9, id="what a former job had not committed is this one's"),
+    ],
+)
+def test_rows_of_a_sink_are_what_the_job_has_committed(
+    reports: list[Report], restored: int | None, rows: int
+) -> None:
+    catalogue: Any = Commits()
+    began = None if restored is None else CheckpointId(restored)
+    journal = Journal(JOB, GRAPH, catalogue, ManualClock(), restored=began)
+    for number, checkpoint, count, already in reports:
+        journal.commit(
+            CommitReported(
+                attempt=AttemptId(JOB, VERTEX.id, 0, number),
+                sink_uid="sink",
+                checkpoint_id=CheckpointId(checkpoint),
+                rows=count,
+                already=already,
+            )
+        )
+    assert journal.sinks["sink"].rows == sum(catalogue.rows.values()) == rows

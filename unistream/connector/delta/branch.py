@@ -21,6 +21,15 @@ class Transactions(Protocol):
     def transaction_version(self, app_id: str) -> int | None: ...
 
 
+class Versions(Protocol):
+    """A loaded table, as far as it tells which of its versions brought what."""
+
+    @property
+    def version(self) -> int: ...
+
+    def version_of(self, lineage: str, sink_uid: str, checkpoint_id: int) -> int | None: ...
+
+
 def app_id(context: SinkContext, branch: int) -> str:
     return f"unistream/{context.lineage}/{context.sink_uid}" + (f"~{branch}" if branch else "")
 
@@ -41,3 +50,16 @@ def newest_branch(table: Transactions, context: SinkContext, uri: str) -> int:
         if last_of(table, context, branch + 1) is None:
             return branch
     raise ConfigError(f"table {uri}: more than {BRANCHES_MAX} rewinds of one sink")
+
+
+def rewind_text(uri: str, table: Versions, context: SinkContext, last: int) -> str:
+    restored = context.restored or 0
+    at = table.version_of(context.lineage, context.sink_uid, restored) if restored else None
+    back = f" (version {at})" if at is not None else ""
+    return (
+        f"table {uri} (version {table.version}) holds the output of sink {context.sink_uid!r} up to "
+        f"checkpoint {last}, but the job was restored from checkpoint {restored}: going on would write what "
+        f"follows it a second time. Restore from checkpoint {last} or a later one; or bring the table back "
+        f"to checkpoint {restored}{back} and set on_rewind='allow_duplicates'; or set that alone and accept "
+        "duplicates"
+    )

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +40,7 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import CheckpointId
-from unistream.connector.delta.branch import app_id, begun_id, last_of, newest_branch
+from unistream.connector.delta.branch import app_id, begun_id, last_of, newest_branch, rewind_text
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (
     DeltaCommittable,
@@ -61,7 +61,7 @@ from unistream.connector.delta.table import (
 )
 from unistream.connector.delta.target import DeltaTarget, check_target, decode_targets, encode_target
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
 ATTEMPTS_MAX: Final = 20  # conflicts or unknown outcomes of one commit; each conflict is another's success
 BACKOFF_MAX_S: Final = 0.5
@@ -139,7 +139,7 @@ class DeltaCommitter:
         last = self._last(self._table, self._branch)
         if last is not None and last > context.committed_max:
             if not self._allow_rewind:
-                raise ConfigError(_rewind_text(self._uri, self._table, context, last))
+                raise ConfigError(rewind_text(self._uri, self._table, context, last))
             self._begin_branch(self._table, self._branch + 1)
         if not self._is_target():
             self._remember(self._table.table_id, self._table.version, 0)
@@ -151,12 +151,14 @@ class DeltaCommitter:
         """One transaction for all, with the newest checkpoint as its version."""
         context = self._opened()
         permit.require(context.lineage, max(request.checkpoint_id for request in requests))
-        parts = [
-            _Part(request.checkpoint_id, tuple(self._decoded(content) for content in request.committables))
-            for request in requests
-            if request.committables
-        ]
-        return self._commit(permit, parts) if parts else CommitResult(CommitOutcome.COMMITTED)
+        parts: list[_Part] = []
+        for request in requests:
+            staged = self._of_this_table(request)
+            parts += [_Part(request.checkpoint_id, staged)] if staged else []
+        if parts:
+            return self._commit(permit, parts)
+        is_done = any(request.committables for request in requests)
+        return CommitResult(CommitOutcome.ALREADY_COMMITTED if is_done else CommitOutcome.COMMITTED)
 
     def close(self) -> None:
         self._table = None
@@ -165,7 +167,7 @@ class DeltaCommitter:
         schema = _common_schema(self._uri, [one for part in parts for one in part.staged])
         newest, files = max(part.checkpoint_id for part in parts), _files(parts)
         failure: Exception | None = None  # of the last attempt, if its outcome is unknown
-        attempted = False
+        attempted: list[_Part] = []
         for attempt in range(self._attempts):
             if attempt:
                 time.sleep(self._jitter.uniform(0, min(BACKOFF_MAX_S, 0.01 * 2**attempt)))
@@ -181,10 +183,10 @@ class DeltaCommitter:
                 self._remember(table.table_id, table.version, newest)
                 outcome = CommitOutcome.COMMITTED if attempted else CommitOutcome.ALREADY_COMMITTED
                 rows = _rows(files) if attempted else 0
-                return CommitResult(outcome, rows, table.version, visible=_visible(parts))
+                return CommitResult(outcome, rows, table.version, visible=_visible(parts, attempted))
             files = _files(todo)
             self._check(table, schema, files)
-            attempted, failure = True, None
+            attempted, failure = todo, None
             try:
                 crash_point("delta.before_append")
                 table.append(self._table_commit(permit, newest, files))
@@ -197,7 +199,7 @@ class DeltaCommitter:
                 continue
             self._remember(table.table_id, table.version + 1, newest)
             version = self._version_after(table)
-            return CommitResult(CommitOutcome.COMMITTED, _rows(files), version, visible=_visible(parts))
+            return CommitResult(CommitOutcome.COMMITTED, _rows(files), version, visible=_visible(parts, todo))
         if failure is None:  # lost every race
             return CommitResult(CommitOutcome.RETRY)
         raise OutcomeUnknown(
@@ -303,7 +305,7 @@ class DeltaCommitter:
         }
 
     def _version_after(self, table: LakeTable) -> int | None:
-        """A commit does not move the loaded snapshot. It is done, unless somebody has just removed the table."""
+        """A commit does not move the loaded snapshot. It is done, unless the table was just removed."""
         try:
             table.refresh()
         except Removed:
@@ -338,14 +340,32 @@ class DeltaCommitter:
                 return
         raise Unreachable(f"table {self._uri}: the rewind could not be noted down: {failure}") from failure
 
-    def _decoded(self, content: bytes) -> DeltaCommittable:
-        committable = decode_committable(content)
-        if committable.table_uri != self._uri:
-            raise ConfigError(
-                f"sink {self._opened().sink_uid!r} writes to {self._uri} now, but the restored checkpoint "
-                f"holds output for {committable.table_uri}: commit it with the former settings first"
-            )
-        return committable
+    def _of_this_table(self, request: CommitRequest) -> tuple[DeltaCommittable, ...]:
+        """Without what a former table of the sink has. Raises ConfigError if that has not taken it yet."""
+        staged = [decode_committable(content) for content in request.committables]
+        for uri in {one.table_uri for one in staged} - {self._uri}:
+            missing = self._not_in_former(uri, request.checkpoint_id)
+            if missing is not None:
+                raise ConfigError(
+                    f"sink {self._opened().sink_uid!r} writes to {self._uri} now, but the restored "
+                    f"checkpoint holds output for {uri}: {missing}; commit it there first, with `unistream "
+                    "savepoint finalize` or the former settings"
+                )
+        return tuple(one for one in staged if one.table_uri == self._uri)
+
+    def _not_in_former(self, uri: str, checkpoint_id: int) -> str | None:
+        """Why a checkpoint is not known to be committed; None: it is, there or (the table was moved) here."""
+        context = self._opened()
+        if self._table is not None and (self._last(self._table, self._branch) or 0) >= checkpoint_id:
+            return None
+        try:
+            former = self._tables.open(uri, self._options)
+        except (ConfigError, Unreachable) as error:
+            return str(error)
+        if former is None:
+            return "there is no table"
+        last = last_of(former, context, newest_branch(former, context, uri)) or 0
+        return None if last >= checkpoint_id else f"it has this sink's output up to checkpoint {last} only"
 
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the committer is not open"
@@ -356,8 +376,12 @@ def _rows(files: Sequence[DeltaFile]) -> int:
     return sum(file.rows for file in files)
 
 
-def _visible(parts: Sequence[_Part]) -> tuple[tuple[CheckpointId, int], ...]:
-    return tuple((CheckpointId(part.checkpoint_id), _rows(_files([part]))) for part in parts)
+def _visible(parts: Sequence[_Part], done: Collection[_Part]) -> tuple[VisibleRows, ...]:
+    """`done`: by this call."""
+    return tuple(
+        VisibleRows(CheckpointId(part.checkpoint_id), _rows(_files([part])), already=part not in done)
+        for part in parts
+    )
 
 
 def _files(parts: Sequence[_Part]) -> list[DeltaFile]:
@@ -369,16 +393,3 @@ def _common_schema(uri: str, staged: Sequence[DeltaCommittable]) -> pa.Schema:
     if any(not schema_from_bytes(other.schema).equals(first) for other in staged[1:]):
         raise ProtocolError(f"table {uri}: writers of one checkpoint staged different schemas")
     return first
-
-
-def _rewind_text(uri: str, table: LakeTable, context: SinkContext, last: int) -> str:
-    restored = context.restored or 0
-    at = table.version_of(context.lineage, context.sink_uid, restored) if restored else None
-    back = f" (version {at})" if at is not None else ""
-    return (
-        f"table {uri} (version {table.version}) holds the output of sink {context.sink_uid!r} up to "
-        f"checkpoint {last}, but the job was restored from checkpoint {restored}: going on would write what "
-        f"follows it a second time. Restore from checkpoint {last} or a later one; or bring the table back "
-        f"to checkpoint {restored}{back} and set on_rewind='allow_duplicates'; or set that alone and accept "
-        "duplicates"
-    )

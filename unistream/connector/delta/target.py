@@ -79,8 +79,10 @@ def check_target(target: DeltaTarget, found: FoundTable | None, last: int | None
     """Is this the table that `target` speaks of, with all that was committed to it?
 
     Args:
+        target: What is remembered.
         found: What is at its address now; None: no table.
         last: The last checkpoint of this sink that it holds; None: it knows nothing of the sink.
+        sink_uid: For the message.
 
     Raises:
         ConfigError: it is not; nothing may be written.
@@ -88,9 +90,8 @@ def check_target(target: DeltaTarget, found: FoundTable | None, last: int | None
     now = _difference(target, found, last)
     if now is None:
         return
-    done = (
-        f"had committed up to checkpoint {target.checkpoint_id} to" if target.checkpoint_id else "began with"
-    )
+    number = target.checkpoint_id
+    done = f"had committed up to checkpoint {number} to" if number else "began with"
     raise ConfigError(
         f"table {target.table_uri}: sink {sink_uid!r} {done} the table with id {target.table_id} "
         f"(version {target.version}), but {now}; nothing was written. Bring that table back (or start from a "

@@ -32,7 +32,7 @@ from unistream.connector.file.sink_stage import (
 )
 from unistream.connector.file.sink_target import FileTarget, check_target, decode_targets, encode_target
 from unistream.port.operator import CommitPermit
-from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext
+from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
 _log = logging.getLogger(__name__)
 
@@ -59,8 +59,8 @@ class FileSinkCommitter:
         return () if target is None else (encode_target(target),)
 
     def open(self, context: SinkContext) -> None:
-        """Finishes what an earlier attempt has decided. Raises ConfigError for a rewind, and for a folder that
-        does not know of the last commit."""
+        """Finishes what an earlier attempt has decided. Raises ConfigError for a rewind, and for a folder
+        that does not know of the last commit."""
         self._context = context
         records = self._records()
         newer = [checkpoint_id for checkpoint_id in records if checkpoint_id > context.committed_max]
@@ -87,11 +87,15 @@ class FileSinkCommitter:
         newest = max(request.checkpoint_id for request in requests)
         permit.require(context.lineage, newest)
         given = {request.checkpoint_id: self._files(request) for request in requests if request.committables}
-        if not given:
-            return CommitResult(CommitOutcome.COMMITTED)
-        visible = tuple((number, sum(file.rows for file in part)) for number, part in sorted(given.items()))
+        if not any(given.values()):
+            outcome = CommitOutcome.ALREADY_COMMITTED if given else CommitOutcome.COMMITTED
+            return CommitResult(outcome)
         records = self._records()
         last = records[-1] if records else 0
+        visible = tuple(
+            VisibleRows(number, sum(file.rows for file in part), already=number <= last)
+            for number, part in sorted(given.items())
+        )
         files = tuple(file for number, part in sorted(given.items()) if number > last for file in part)
         if not files:
             self._finish(self._stage.record(context.lineage, context.sink_uid, last))
@@ -156,15 +160,25 @@ class FileSinkCommitter:
                 )
 
     def _files(self, request: CommitRequest) -> tuple[PartFile, ...]:
+        """Without what is in a former folder of the sink. Raises ConfigError if it is not committed."""
         staged = [decode_committable(content) for content in request.committables]
-        for committable in staged:
-            if committable.root != self._root:
+        for root in {one.root for one in staged} - {self._root}:
+            if not self._is_in_former(root, request.checkpoint_id):
                 raise ConfigError(
-                    f"file sink {self._opened().sink_uid!r} writes to {self._root} now, but the "
-                    f"restored checkpoint holds output for {committable.root}: commit it with "
-                    "the former settings first"
+                    f"file sink {self._opened().sink_uid!r} writes to {self._root} now, but the restored "
+                    f"checkpoint holds output for {root} that is not known to be committed there; commit it "
+                    "first, with `unistream savepoint finalize` or the former settings"
                 )
-        return tuple(file for committable in staged for file in committable.files)
+        return tuple(file for one in staged if one.root == self._root for file in one.files)
+
+    def _is_in_former(self, root: str, checkpoint_id: int) -> bool:
+        """A record there, or (the folder was moved) here, is of this checkpoint or a later one."""
+        context = self._opened()
+        for stage in (self._stage, self._stage.of(root)):
+            records = stage.committed(context.lineage, context.sink_uid)
+            if records and records[-1] >= checkpoint_id:
+                return True
+        return False
 
     def _opened(self) -> SinkContext:
         assert self._context is not None, "the committer is not open"

@@ -3,8 +3,8 @@
     <root>/<bucket>/part-<sink>-<writer>-<counter>-<random>.parquet     finished: readers see it
     <root>/<bucket>/.<the same name>                                     staged, on a local disk
     <root>/_staged/<bucket>/<the same name>                              staged, elsewhere
-    <root>/_unistream/<lineage>-<sink>/<checkpoint>.json                 what a checkpoint committed; the newest
-                                                                         tells that this is still the folder
+    <root>/_unistream/<lineage>-<sink>/<checkpoint>.json                 what a checkpoint committed; the
+                                                                         newest proves that it is the folder
 
 Readers of such folders (Spark, Hive, DuckDB, pyarrow, `FileSource`) pass over names that begin with a dot or
 an underscore. A finished file is made by renaming a staged one (elsewhere by copying and removing).
@@ -108,7 +108,12 @@ class FileStage:
             raise ConfigError(f"file sink: cannot use the file system of {root}: {error}") from error
         self._root = path.rstrip("/")
         self._uri = root
+        self._options = options
         self._local = isinstance(self._system, LocalFileSystem)
+
+    def of(self, root: str) -> FileStage:
+        """Another folder, with the same options. Raises ConfigError."""
+        return FileStage(root, self._options)
 
     def write(self, bucket: str, name: str, write: Callable[[Any], None]) -> int:
         """A durable staged file -> its bytes.

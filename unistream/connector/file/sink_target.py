@@ -54,8 +54,10 @@ def check_target(target: FileTarget, records: Sequence[int], *, folder: str, sin
     """Does the folder hold the record of the last commit, or a later one?
 
     Args:
+        target: What is remembered.
         records: Checkpoints that have one, ascending.
         folder: Where they are.
+        sink_uid: For the message.
 
     Raises:
         ConfigError: it does not; nothing may be written.
@@ -65,9 +67,9 @@ def check_target(target: FileTarget, records: Sequence[int], *, folder: str, sin
         return
     now = f"has the record of checkpoint {last} only" if records else "has no record of this sink now"
     raise ConfigError(
-        f"file sink: sink {sink_uid!r} had committed up to checkpoint {target.checkpoint_id} to {target.root}, "
-        f"but {folder} {now}: the folder was removed, emptied or put back to an earlier state; nothing was "
-        "written. Bring it back (or start from a savepoint that is as old as what is there); or, to go on "
-        "without what it held, let the sink write to another folder, or give it another uid and allow "
-        "non-restored state"
+        f"file sink: sink {sink_uid!r} had committed up to checkpoint {target.checkpoint_id} to "
+        f"{target.root}, but {folder} {now}: the folder was removed, emptied or put back to an earlier "
+        "state; nothing was written. Bring it back (or start from a savepoint that is as old as what is "
+        "there); or, to go on without what it held, let the sink write to another folder, or give it another "
+        "uid and allow non-restored state"
     )

@@ -22,6 +22,7 @@ from unistream.port.sink import (
     Committer,
     JointCommitter,
     SinkContext,
+    VisibleRows,
 )
 
 
@@ -99,6 +100,7 @@ class CommitRounds:
     ) -> Committed:
         newest, count = requests[-1].checkpoint_id, sum(len(one.committables) for one in requests)
         failed: list[bytes] = []
+        visible: dict[CheckpointId, VisibleRows] = {}
         reason, rows, tried_again = "", 0, 0
         for _ in range(self._retries + 1):
             result = commit(requests)
@@ -108,12 +110,13 @@ class CommitRounds:
             reason = result.reason or reason
             if result.outcome is not CommitOutcome.RETRY or result.again is not None:
                 rows += result.rows
+                visible |= {one.checkpoint_id: one for one in result.visible}
             left = _unfinished(requests, result) if result.outcome is CommitOutcome.RETRY else []
             if not left or self._closing:
                 return Committed(
                     checkpoint_id=newest,
                     count=count,
-                    result=replace(result, rows=rows),
+                    result=replace(result, rows=rows, visible=tuple(visible.values())),
                     failed=tuple(failed),
                     reason=reason,
                     retries=tried_again,

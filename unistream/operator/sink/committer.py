@@ -45,6 +45,7 @@ from unistream.port.sink import (
     Sink,
     SinkContext,
     StatefulCommitter,
+    VisibleRows,
     WithGlobalCommitter,
     WithPostCommitStages,
 )
@@ -160,8 +161,12 @@ class CommittingOperator(SinkOperator):
     def _report(self, committed: Committed) -> None:
         uid = self.sink_uid or self.context.uid
         result, metrics = committed.result, self.context.metrics
-        self.context.report_commit(uid, committed.checkpoint_id, result.rows, result.table_version)
         already = result.outcome is CommitOutcome.ALREADY_COMMITTED
+        newest = VisibleRows(committed.checkpoint_id, result.rows, already=already)
+        for one in result.visible or (newest,):
+            self.context.report_commit(
+                uid, one.checkpoint_id, one.rows, result.table_version, already=one.already
+            )
         succeeded = committed.count - len(committed.failed)
         metrics.add("alreadyCommittedCommittables" if already else "committedCommittables", succeeded)
         if committed.failed:

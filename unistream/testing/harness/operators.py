@@ -159,12 +159,17 @@ class OperatorHarness:
             timers=self.timers,
             metrics=self.metrics,
             make_state=self._make_state,
-            report_commit=lambda _sink, *commit: self.commits.append(commit),
+            report_commit=self._commit,
             config=dict(config or {}),
             managed_memory_bytes=managed_memory_bytes,
             tmp_dir=tmp_dir,
             await_room=await_room,
         )
+
+    def _commit(
+        self, _sink: OperatorUid, checkpoint_id: int, rows: int, version: int | None, /, *, already: bool
+    ) -> None:
+        self.commits.append((checkpoint_id, 0 if already else rows, version))
 
     def _make_state(self) -> KeyedStateBackend:
         if self._backend is None:

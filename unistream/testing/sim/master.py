@@ -224,6 +224,7 @@ class SimDispatcher(Dispatcher):
         setup = JobSetup(
             job=job,
             lineage=lineage,
+            restored=restore.manifest.restores_as if restore is not None and newest is None else None,
             graph=request.graph,
             machine=JobMachine(request.graph, settings, restore),
             storage=self._storage,
@@ -256,7 +257,7 @@ class SimDispatcher(Dispatcher):
                 resources=self._resources.post,
                 on_ended=self._on_ended,
             ),
-            journal=Journal(setup.job, setup.graph, self._catalogue, self._clock),
+            journal=Journal(setup.job, setup.graph, self._catalogue, self._clock, restored=setup.restored),
         )
         self._jobs[setup.job] = master
         self._artifacts[setup.job] = setup.artifact

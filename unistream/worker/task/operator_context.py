@@ -168,7 +168,14 @@ class ContextFactory:
         self.timers.register(self.timers.now_ms() + timeout_ms, check)
 
     def _report_commit(
-        self, sink_uid: OperatorUid, checkpoint_id: CheckpointId, rows: int, table_version: int | None
+        self,
+        sink_uid: OperatorUid,
+        checkpoint_id: CheckpointId,
+        rows: int,
+        table_version: int | None,
+        /,
+        *,
+        already: bool,
     ) -> None:
         self._environment.report(
             CommitReported(
@@ -177,6 +184,7 @@ class ContextFactory:
                 checkpoint_id=checkpoint_id,
                 rows=rows,
                 table_version=table_version,
+                already=already,
             )
         )
 
