@@ -17,6 +17,14 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.limits import MIB
+from unistream.connector.file.folders import (
+    TableSearch,
+    below,
+    check_no_table_below,
+    fixed_part,
+    is_hidden,
+    lost_columns,
+)
 from unistream.connector.file.format import FORMATS, FileFormat, FileSpec, infer_schema
 from unistream.connector.file.reader import FileReader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
@@ -37,10 +45,12 @@ class FileSource:
 
     Args:
         path: A file, a folder (all files below it, save names that begin with ``.`` or ``_``), a glob
-            pattern, or a list of these; local or an fsspec URL.
+            pattern, or a list of these; local or an fsspec URL. Not the folder of a Delta, Iceberg or Hudi
+            table, whose files are not its rows.
         format: ``"parquet"``, ``"csv"`` (first line = column names) or ``"json"`` (one object a line).
         schema: Of the rows; None: derived from the first file when it is first asked for.
-        columns: Only these, in this order; the others are not decoded.
+        columns: Only these, in this order; the others are not decoded. Columns that are only in the names of
+            folders (``year=2013/``) cannot be read: where there are any, give the columns that are wanted.
         delimiter: Of CSV.
         quoted_newlines: CSV values may hold line breaks; then one subtask reads a file from end to end.
             False lets several subtasks share a CSV file.
@@ -52,7 +62,7 @@ class FileSource:
 
     Raises:
         ConfigError: at `schema` or when the job starts: a path does not exist or matches nothing, a
-            file's columns do not fit.
+            file's columns do not fit, a folder is a table, or a column is only in the names of folders.
 
     >>> FileSource("flights/*.parquet", columns=["origin", "carrier"]).name
     'file'
@@ -98,8 +108,11 @@ class FileSource:
     @property
     def schema(self) -> pa.Schema:
         if self._full_schema is None:
-            first = list_files(self._paths, self._options)[0][0]
-            self._full_schema = infer_schema(first, self._format, self._delimiter, self._options)
+            found = [path for path, _ in list_files(self._paths, self._options)]
+            schema = infer_schema(found[0], self._format, self._delimiter, self._options)
+            if self._columns is None:
+                self._check_partitions(found, schema)
+            self._full_schema = schema
         if self._columns is None:
             return self._full_schema
         for column in self._columns:
@@ -109,6 +122,20 @@ class FileSource:
                     f"there are {', '.join(self._full_schema.names)}"
                 )
         return pa.schema([self._full_schema.field(column) for column in self._columns])
+
+    def _check_partitions(self, found: Sequence[str], schema: pa.Schema) -> None:
+        lost = [
+            column
+            for column in lost_columns(found, [fixed_part(path) for path in self._paths])
+            if column not in schema.names
+        ]
+        if lost:
+            raise ConfigError(
+                f"file source {self._paths[0]}: columns of its rows are only in the names of folders "
+                f"({', '.join(f'{column}=…' for column in lost)}), and would be lost: {found[0]} has "
+                f"{', '.join(schema.names)}. To read without them, name the columns that are wanted "
+                "(columns=[…]); or read each folder by a source of its own; or write the files with them"
+            )
 
     def info(self) -> SourceInfo:
         listing = _Listing(
@@ -195,8 +222,15 @@ def _list_path(path: str, options: Mapping[str, Any]) -> dict[str, int]:
     try:
         if any(char in inner for char in "*?[") and not system.exists(inner):
             names = [name for name in system.glob(inner) if system.isfile(name)]
+            names = [name for name in names if not is_hidden(below(name, fixed_part(inner)))]
+            tables = TableSearch(system)
+            for name in names:
+                tables.check(name.rpartition("/")[0])
         elif system.isdir(inner):
-            names = [name for name in system.find(inner) if not _hidden(name, inner)]
+            TableSearch(system).check(inner.rstrip("/"))
+            every = system.find(inner)
+            check_no_table_below(every, inner)
+            names = [name for name in every if not is_hidden(below(name, inner))]
         elif system.exists(inner):
             names = [inner]
         else:
@@ -204,11 +238,6 @@ def _list_path(path: str, options: Mapping[str, Any]) -> dict[str, int]:
         return {_url(system, path, name): int(system.size(name)) for name in names}
     except OSError as error:
         raise Unreachable(f"path {path!r} could not be listed: {error}") from error
-
-
-def _hidden(name: str, folder: str) -> bool:
-    below = name[len(folder) :].strip("/").split("/")
-    return any(part.startswith((".", "_")) for part in below)
 
 
 def _url(system: Any, path: str, name: str) -> str:

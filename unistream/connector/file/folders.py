@@ -1,0 +1,129 @@
+"""What the names in a folder mean to a file source: what is passed over, what is a table, what is a column.
+
+As in Spark, names that begin with a dot or an underscore are passed over (`_SUCCESS`, `_staged/`, `.x.crc`),
+but not a folder `_column=value`. The files of a table are not its rows: they include those that were removed
+from it, so only its log tells which to read. A folder `column=value` stands for a column of its files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from unistream.base.errors import ConfigError
+
+_COPYING: Final = "._COPYING_"  # Hadoop's, until a copy is complete
+_PARTITION: Final = re.compile(r"([^=/]+)=([^/]*)")
+_DELTA_LOG: Final = "_delta_log"
+_HUDI_LOG: Final = ".hoodie"
+_ICEBERG_LOG: Final = re.compile(r"metadata/[^/]+\.metadata\.json")
+
+
+def below(name: str, folder: str) -> str:
+    return name[len(folder) :].strip("/")
+
+
+def fixed_part(pattern: str) -> str:
+    """The folder of a glob pattern that is named without wildcards; a path that has none, as it is.
+
+    >>> fixed_part("/flights/2013-*/*.parquet"), fixed_part("/flights/2013-01")
+    ('/flights', '/flights/2013-01')
+    """
+    if not any(char in pattern for char in "*?["):
+        return pattern
+    return re.split(r"[*?\[]", pattern, maxsplit=1)[0].rpartition("/")[0]
+
+
+def is_hidden(inner: str) -> bool:
+    """
+    >>> [is_hidden(name) for name in ("a.csv", "_SUCCESS", "_tmp/a.csv", ".a.csv.crc", "_day=1/a.csv")]
+    [False, True, True, True, False]
+    """
+    return inner.endswith(_COPYING) or any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part) for part in inner.split("/")
+    )
+
+
+def partition_of(inner: str) -> tuple[tuple[str, str], ...]:
+    """Columns and values in the names of the folders.
+
+    >>> partition_of("year=2013/month=1/part-0.parquet")
+    (('year', '2013'), ('month', '1'))
+    """
+    folders = inner.split("/")[:-1]
+    return tuple((m[1], m[2]) for part in folders if (m := _PARTITION.fullmatch(part)))
+
+
+def lost_columns(found: Iterable[str], folders: Iterable[str]) -> list[str]:
+    """Columns that are in the names of folders. Those of a folder that is itself named by the user are known to
+    be the same for all rows, unless there are several such.
+
+    Args:
+        found: Files.
+        folders: The paths by which they were found, as far as these have no wildcards.
+    """
+    roots = sorted((_without_scheme(folder) for folder in folders), key=len, reverse=True)
+    lost: dict[str, None] = {}
+    named: set[tuple[tuple[str, str], ...]] = set()
+    for name in map(_without_scheme, found):
+        root = next((root for root in roots if name == root or name.startswith(f"{root}/")), "")
+        lost |= {column: None for column, _ in partition_of(below(name, root))}
+        named.add(partition_of(name))
+    if len(named) > 1:
+        lost |= {column: None for values in named for column, _ in values}
+    return list(lost)
+
+
+def _without_scheme(path: str) -> str:
+    return (path.partition("://")[2] or path).strip("/")
+
+
+def check_no_table_below(names: Iterable[str], folder: str) -> None:
+    """Raises ConfigError if there is a table below `folder`, of which all files are given."""
+    for name in names:
+        inner = "/" + below(name, folder)
+        for log, kind in ((_DELTA_LOG, "a Delta table"), (_HUDI_LOG, "a Hudi table")):
+            at = inner.find(f"/{log}/")
+            if at >= 0:
+                raise _refused(folder.rstrip("/") + inner[:at], kind)
+        found = _ICEBERG_LOG.search(inner)
+        if found is not None and found.end() == len(inner):
+            raise _refused((folder.rstrip("/") + inner[: found.start()]).rstrip("/"), "an Iceberg table")
+
+
+class TableSearch:
+    """Looks whether folders are in a table; each folder once."""
+
+    def __init__(self, system: Any) -> None:
+        self._system = system
+        self._searched: set[str] = set()
+
+    def check(self, folder: str) -> None:
+        """Raises ConfigError if `folder`, or one that it is in, is a table."""
+        while folder.strip("/") and folder not in self._searched:
+            self._searched.add(folder)
+            if self._system.isdir(f"{folder}/{_DELTA_LOG}"):
+                raise _refused(folder, "a Delta table")
+            if self._system.isdir(f"{folder}/{_HUDI_LOG}"):
+                raise _refused(folder, "a Hudi table")
+            if self._system.isdir(f"{folder}/metadata") and any(
+                _ICEBERG_LOG.fullmatch(f"metadata/{str(name).rpartition('/')[2]}")
+                for name in self._system.ls(f"{folder}/metadata", detail=False)
+            ):
+                raise _refused(folder, "an Iceberg table")
+            folder = folder.rpartition("/")[0]
+
+
+def _refused(folder: str, kind: str) -> ConfigError:
+    how = "write its current rows to files of their own and read these"
+    if kind == "a Delta table":
+        how += (
+            f" (pyarrow.parquet.write_table(deltalake.DeltaTable({folder!r}).to_pyarrow_table(), …)), or, if it "
+            "has neither partitions nor deletion vectors, give the files that it consists of now: "
+            f"FileSource(deltalake.DeltaTable({folder!r}).file_uris())"
+        )
+    return ConfigError(
+        f"{folder} is {kind}: its folder holds files that were removed from it too, and not all its columns, "
+        f"so a file source would read other rows than the table has; {how}"
+    )
