@@ -349,7 +349,8 @@ class DeltaCommitter:
                 raise ConfigError(
                     f"sink {self._opened().sink_uid!r} writes to {self._uri} now, but the restored "
                     f"checkpoint holds output for {uri}: {missing}; commit it there first, with `unistream "
-                    "savepoint finalize` or the former settings"
+                    "savepoint finalize` or the former settings; or, to go on without it, give the sink "
+                    "another uid and allow non-restored state"
                 )
         return tuple(one for one in staged if one.table_uri == self._uri)
 

@@ -95,8 +95,8 @@ def check_target(target: DeltaTarget, found: FoundTable | None, last: int | None
     raise ConfigError(
         f"table {target.table_uri}: sink {sink_uid!r} {done} the table with id {target.table_id} "
         f"(version {target.version}), but {now}; nothing was written. Bring that table back (or start from a "
-        "savepoint that is as old as what is there); or, to go on without its rows, let the sink write to "
-        "another path, or give it another uid and allow non-restored state"
+        "savepoint that is as old as what is there); or, to go on without its rows, give the sink another "
+        "uid and allow non-restored state"
     )
 
 

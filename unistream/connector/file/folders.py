@@ -56,8 +56,8 @@ def partition_of(inner: str) -> tuple[tuple[str, str], ...]:
 
 
 def lost_columns(found: Iterable[str], folders: Iterable[str]) -> list[str]:
-    """Columns that are in the names of folders. Those of a folder that is itself named by the user are known to
-    be the same for all rows, unless there are several such.
+    """Columns that are in the names of folders. Those of a folder that the user has named are known to be
+    the same for all rows, unless there are several such folders.
 
     Args:
         found: Files.
@@ -119,8 +119,8 @@ def _refused(folder: str, kind: str) -> ConfigError:
     how = "write its current rows to files of their own and read these"
     if kind == "a Delta table":
         how += (
-            f" (pyarrow.parquet.write_table(deltalake.DeltaTable({folder!r}).to_pyarrow_table(), …)), or, if it "
-            "has neither partitions nor deletion vectors, give the files that it consists of now: "
+            f" (pyarrow.parquet.write_table(deltalake.DeltaTable({folder!r}).to_pyarrow_table(), …)), or, if "
+            "it has neither partitions nor deletion vectors, give the files that it consists of now: "
             f"FileSource(deltalake.DeltaTable({folder!r}).file_uris())"
         )
     return ConfigError(

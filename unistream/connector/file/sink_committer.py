@@ -167,7 +167,8 @@ class FileSinkCommitter:
                 raise ConfigError(
                     f"file sink {self._opened().sink_uid!r} writes to {self._root} now, but the restored "
                     f"checkpoint holds output for {root} that is not known to be committed there; commit it "
-                    "first, with `unistream savepoint finalize` or the former settings"
+                    "first, with `unistream savepoint finalize` or the former settings; or, to go on "
+                    "without it, give the sink another uid and allow non-restored state"
                 )
         return tuple(file for one in staged if one.root == self._root for file in one.files)
 

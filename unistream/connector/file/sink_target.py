@@ -70,6 +70,5 @@ def check_target(target: FileTarget, records: Sequence[int], *, folder: str, sin
         f"file sink: sink {sink_uid!r} had committed up to checkpoint {target.checkpoint_id} to "
         f"{target.root}, but {folder} {now}: the folder was removed, emptied or put back to an earlier "
         "state; nothing was written. Bring it back (or start from a savepoint that is as old as what is "
-        "there); or, to go on without what it held, let the sink write to another folder, or give it another "
-        "uid and allow non-restored state"
+        "there); or, to go on without what it held, give the sink another uid and allow non-restored state"
     )
