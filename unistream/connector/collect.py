@@ -20,9 +20,9 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
+from unistream.base import durable_files
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import CheckpointId
-from unistream.connector.common import durable_local
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import (
@@ -139,7 +139,7 @@ class _CollectWriter:
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         self._context = context
         with _writing(self._folder):
-            os.makedirs(self._folder, exist_ok=True)
+            durable_files.make_folders(self._folder)
 
     def write(self, batch: Batch) -> None:
         with _writing(self._folder):
@@ -155,8 +155,8 @@ class _CollectWriter:
         with _writing(self._folder):
             self._stream.close()
             self._file.close()
-            durable_local.sync(os.path.join(self._folder, self._name))
-            durable_local.sync(self._folder)
+            durable_files.sync(os.path.join(self._folder, self._name))
+            durable_files.sync(self._folder)
         self._closed.append(_Committable(file=self._name, rows=self._rows))
         self._stream = self._file = None
         self._rows = 0
@@ -206,7 +206,7 @@ class _CollectCommitter:
         what follows would be taken for committed already."""
         self._context = context
         with _writing(self._folder):
-            os.makedirs(self._folder, exist_ok=True)
+            durable_files.make_folders(self._folder)
         restored = context.restored or 0
         for commit in _read_commits(self._root):
             ours = (commit.lineage, commit.sink_uid) == (context.lineage, context.sink_uid)
@@ -242,7 +242,7 @@ class _CollectCommitter:
             files=files,
         )
         with _writing(self._folder):
-            is_new = durable_local.create(final, msgspec.json.encode(commit))
+            is_new = durable_files.create(final, msgspec.json.encode(commit))
         if not is_new:
             return already
         return CommitResult(CommitOutcome.COMMITTED, visible.rows, visible=(visible,))

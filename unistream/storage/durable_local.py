@@ -1,22 +1,20 @@
 """The local file system with the two guarantees that snapshots need: durable, and never half there.
 
 fsspec's own local file system neither syncs nor creates exclusively: its `pipe_file(mode="create")` asks
-and then writes, and a power cut leaves an empty file. Here a new file is written under a temporary name,
-synced, and given its name by `link`, which fails when the name is taken; then the directory is synced.
-`rename` would replace an existing manifest, and `O_EXCL` on the final name would show readers half of it.
+and then writes, and a power cut leaves an empty file. How it is done is in `unistream.base.durable_files`.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any
 
 from fsspec.implementations.local import LocalFileSystem
 
-WRITE_BYTES_MAX: Final = 8 * 1024 * 1024  # one system call; Linux ends at 2 GiB anyway
+from unistream.base import durable_files
+from unistream.base.durable_files import WRITE_BYTES_MAX, temporary_of
 
 
 class NotWritten(OSError):
@@ -45,7 +43,7 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
             OSError: it failed later; the file may or may not be there after a power cut.
         """
         target = Path(self._strip_protocol(path))
-        temporary = _temporary_of(target)
+        temporary = temporary_of(target)
         try:
             self._write_temporary(temporary, value)
             self._give_name(temporary, target, mode)
@@ -56,7 +54,7 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
     def temporary_for(self, path: str) -> IO[bytes]:
         """A new hidden file beside `path`, for `name_temporary`; the caller closes and removes it."""
         target = Path(self._strip_protocol(path))
-        return _temporary_of(target).open("xb", buffering=WRITE_BYTES_MAX // 8)
+        return temporary_of(target).open("xb", buffering=WRITE_BYTES_MAX // 8)
 
     def name_temporary(self, file: IO[bytes], path: str) -> None:
         """Gives the content of a `temporary_for` its name. It keeps its temporary one too.
@@ -72,12 +70,7 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
 
     def _write_temporary(self, temporary: Path, value: bytes | memoryview) -> None:
         try:
-            handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
-            try:
-                _write_all(handle, memoryview(value).cast("B"))
-                self._fsync(handle)
-            finally:
-                os.close(handle)
+            durable_files.write(temporary, value, self._fsync)
         except OSError as error:
             raise NotWritten(error.errno, error.strerror or str(error), str(temporary)) from error
 
@@ -95,11 +88,7 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Creates a directory and its parents, each of them durable."""
-        target = Path(self._strip_protocol(path))
-        missing = [p for p in (target, *target.parents) if not p.exists()]
-        os.makedirs(target, exist_ok=exist_ok)
-        for created in missing:
-            self._sync_path(created.parent)
+        durable_files.make_folders(self._strip_protocol(path), self._fsync, exist_ok=exist_ok)
 
     def make_folders(self, root: str, folders: str) -> None:
         """Creates ``folders`` (``a/b``) in `root`, each of them durable; those that exist are fine.
@@ -119,7 +108,7 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
     def set_aside(self, path: str) -> str:
         """Gives a directory a hidden name beside its own, which it returns: nobody adds to it any more."""
         target = Path(self._strip_protocol(path))
-        aside = _temporary_of(target)
+        aside = temporary_of(target)
         target.rename(aside)
         return str(aside)
 
@@ -130,18 +119,4 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
         self._sync_path(target.parent)
 
     def _sync_path(self, path: Path) -> None:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self._fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def _temporary_of(target: Path) -> Path:
-    return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-
-
-def _write_all(handle: int, content: memoryview) -> None:
-    start = 0
-    while start < len(content):
-        start += os.write(handle, content[start : start + WRITE_BYTES_MAX])
+        durable_files.sync(path, self._fsync)

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
+from unistream.base import durable_files
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
-from unistream.connector.common import decode_formatted, durable_local
+from unistream.connector.common import decode_formatted
 
 COMMITTABLE_FORMAT: Final = 1
 STATS_COLUMNS_MAX: Final = 32  # delta.dataSkippingNumIndexedCols
@@ -126,13 +127,13 @@ class Stage:
 
 def _write_local(full: str, table: pa.Table, root: str) -> tuple[int, int]:
     folder = os.path.dirname(full)
-    os.makedirs(folder, exist_ok=True)
+    durable_files.make_folders(folder)
     with open(full, "xb") as file:
         _write_parquet(file, table)
         file.flush()
         os.fsync(file.fileno())
         status = os.fstat(file.fileno())
-    durable_local.sync_folders(folder, root)
+    durable_files.sync_folders(folder, root)
     return status.st_size, status.st_mtime_ns // 1_000_000
 
 

@@ -24,8 +24,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolErr
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 
+from unistream.base import durable_files
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
-from unistream.connector.common import durable_local
 from unistream.connector.delta.schema import TableShape
 from unistream.connector.delta.stage import DeltaFile
 
@@ -220,7 +220,7 @@ class LakeTable:
         folder = os.path.join(self._uri, "_delta_log")
         try:
             for path in (os.path.join(folder, f"{version:020d}.json"), folder, self._uri):
-                durable_local.sync(path)
+                durable_files.sync(path)
         except OSError as error:
             raise Unreachable(f"table {self._uri}: version {version} is not durable: {error}") from error
 

@@ -22,9 +22,10 @@ import fsspec
 import msgspec
 from fsspec.implementations.local import LocalFileSystem
 
+from unistream.base import durable_files
 from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.base.ids import JobId, LineageId, OperatorUid
-from unistream.connector.common import decode_formatted, durable_local
+from unistream.connector.common import decode_formatted
 
 COMMITTABLE_FORMAT: Final = 1
 RECORDS_KEPT: Final = 2  # of committed checkpoints; the newest tells what is done
@@ -124,14 +125,14 @@ class FileStage:
         """
         path = self._staged(bucket, name)
         try:
-            self._system.makedirs(_folder(path), exist_ok=True)
+            self._make_folders(_folder(path))
             with open(path, "xb") if self._local else self._system.open(path, "wb") as file:
                 write(file)
                 if self._local:
                     file.flush()
                     os.fsync(file.fileno())
             if self._local:
-                durable_local.sync_folders(_folder(path), self._root)
+                durable_files.sync_folders(_folder(path), self._root)
             return int(self._system.size(path))
         except PermissionError as error:
             raise ConfigError(
@@ -140,6 +141,12 @@ class FileStage:
         except OSError as error:
             self.discard(bucket, name)
             raise Unreachable(f"file sink: could not write {bucket}{name} in {self._uri}: {error}") from error
+
+    def _make_folders(self, folder: str) -> None:
+        if self._local:
+            durable_files.make_folders(folder)
+        else:
+            self._system.makedirs(folder, exist_ok=True)
 
     def discard(self, bucket: str, name: str) -> None:
         """Removes a staged file. Best effort: what stays is never seen."""
@@ -195,7 +202,7 @@ class FileStage:
         try:
             if self._local:
                 os.rename(source, target)
-                durable_local.sync_folders(_folder(target), self._root)
+                durable_files.sync_folders(_folder(target), self._root)
             else:
                 self._system.mv(source, target)
         except OSError as error:
@@ -233,9 +240,9 @@ class FileStage:
         path = f"{self.records_folder(lineage, sink_uid)}/{record.checkpoint_id:012d}.json"
         content = msgspec.json.encode(record)
         try:
-            self._system.makedirs(_folder(path), exist_ok=True)
+            self._make_folders(_folder(path))
             if self._local:
-                return durable_local.create(path, content, self._root)
+                return durable_files.create(path, content, self._root)
             if self._system.exists(path):
                 return False
             self._system.pipe_file(path, content)
