@@ -53,6 +53,7 @@ def newest_branch(table: Transactions, context: SinkContext, uri: str) -> int:
 
 
 def rewind_text(uri: str, table: Versions, context: SinkContext, last: int) -> str:
+    """Why a job that was restored from before checkpoint `last` is refused, and what to do."""
     restored = context.restored or 0
     at = table.version_of(context.lineage, context.sink_uid, restored) if restored else None
     back = f" (version {at})" if at is not None else ""
