@@ -15,6 +15,7 @@ from unistream.operator.sink.commit_rounds import CommitRounds, Committed
 from unistream.operator.sink.committables import Committables, Due
 from unistream.operator.sink.committer import (
     COMMITTER_STATE,
+    TARGET_STATE,
     CommitterOperator,
     CommittingOperator,
     OnCommitOperator,
@@ -25,6 +26,7 @@ from unistream.operator.sink.writer import WRITER_STATE, SinkOperator, SinkWrite
 
 __all__ = [
     "COMMITTER_STATE",
+    "TARGET_STATE",
     "WRITER_STATE",
     "CommitRounds",
     "CommittableStageOperator",
