@@ -185,11 +185,17 @@ def submit(
 
 
 class Command:
-    """`unistream …` in a process of its own."""
+    """`unistream …` in a process of its own. `program`: a Python program instead."""
 
-    def __init__(self, folder: Path, *words: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *words: str,
+        env: dict[str, str] | None = None,
+        program: tuple[str, ...] = ("-m", "unistream.cli.main"),
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "unistream.cli.main", *words],
+            [sys.executable, *program, *words],
             cwd=folder,
             env={**os.environ, "UNISTREAM_HOME": str(folder / "home"), **(env or {})},
             stdout=subprocess.PIPE,
@@ -228,8 +234,8 @@ def commands_in(folder: Path) -> Iterator[Callable[..., Command]]:
     """Starts commands there; what they leave is killed at the end."""
     commands: list[Command] = []
 
-    def start(*words: str, env: dict[str, str] | None = None) -> Command:
-        commands.append(Command(folder, *words, env=env))
+    def start(*words: str, **more: Any) -> Command:
+        commands.append(Command(folder, *words, **more))
         return commands[-1]
 
     yield start

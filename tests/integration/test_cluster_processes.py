@@ -49,9 +49,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
         yield start
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_an_interrupted_run_cancels_its_job(
-    start: Callable[..., Command], tmp_path: Path, number: int
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(signal.SIGINT, "cancelling"), (signal.SIGTERM, "suspending")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_an_interrupted_run_ends_its_job(
+    start: Callable[..., Command], tmp_path: Path, number: int, told: str
 ) -> None:
     run = start("run", "process_pipelines:endless", "-t", "local", "-p", "2")
     job = job_of(run.line())
@@ -59,7 +63,7 @@ def test_an_interrupted_run_cancels_its_job(
         info = await_info(client, job, lambda info: info.state == "RUNNING")
         assert len({worker.pid for worker in info.task_managers} - {run.process.pid}) == 2
     assert run.end(number) == 130
-    assert f"cancelling job {job}" in run.err
+    assert f"{told} job {job}" in run.err
     run.assert_nothing_is_left()
     assert not list((tmp_path / "home" / "clusters").iterdir())
 

@@ -75,7 +75,7 @@ def serve(application: Application, answer_fd: int) -> int:
         answers.say(Refused(message=str(error), code=exit_code(error)))
         return exit_code(error)
     if result is None:
-        complain("the cluster was asked to end; its job was cancelled")
+        complain("the cluster was asked to end; its job was suspended")
         return JOB_FAILED
     print_result(result)
     if result.failure is not None:

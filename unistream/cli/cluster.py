@@ -34,7 +34,10 @@ def start(
     as_json: AsJson = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
 ) -> None:
-    """Start a cluster, print its REST address, run until SIGINT, SIGTERM or DELETE /cluster."""
+    """Start a cluster, print its REST address, run until SIGINT, SIGTERM or DELETE /cluster.
+
+    Jobs that run then are suspended: their checkpoints stay, and stderr says from which one each goes on.
+    """
     from unistream.client.embedded import EmbeddedCluster
 
     config = configuration(defines)
@@ -59,7 +62,7 @@ def start(
                 out.print(f"its folder is {cluster.workdir}; end it with Ctrl-C")
             over.wait()
             if not as_json:
-                console().print("ending: jobs that still run are cancelled")
+                console().print("ending: jobs that still run are suspended, and keep their checkpoints")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -18,7 +18,13 @@ from unistream.master.job_info import TERMINAL_STATES, JobInfo
 WIDTH_OF_FILES: Final = 200  # columns of tables that go to a file or another program
 WHOLE_ID_COLUMNS: Final = 120  # a narrower terminal is shown the beginning of a job's id, which commands take
 ID_CHARS: Final = 8
-STATE_STYLES = {"RUNNING": "green", "FINISHED": "green", "FAILED": "red", "CANCELED": "yellow"}
+STATE_STYLES = {
+    "RUNNING": "green",
+    "FINISHED": "green",
+    "FAILED": "red",
+    "CANCELED": "yellow",
+    "SUSPENDED": "yellow",
+}
 
 
 def console() -> Console:

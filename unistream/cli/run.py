@@ -79,7 +79,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
         if detached:
             _print_accepted(client, as_json)
         else:
-            _attach(client, as_json)
+            _attach(client, as_json, owns_cluster=target != "remote")
 
 
 def _check_target(target: str) -> None:
@@ -124,13 +124,18 @@ def _print_accepted(client: JobClient, as_json: bool) -> None:
         console().print(f"job {client.job_id} was accepted")
 
 
-def _attach(client: JobClient, as_json: bool) -> None:
-    """Waits for the end. Ctrl-C and SIGTERM cancel the job; the exit code tells what became of it."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+def _attach(client: JobClient, as_json: bool, *, owns_cluster: bool) -> None:
+    """Waits for the end; the exit code tells how the job ended. Ctrl-C and SIGTERM cancel it; `owns_cluster`:
+    SIGTERM (of a machine or container that is shut down) ends the cluster, which suspends it."""
+    before = signal.signal(signal.SIGTERM, _terminate if owns_cluster else _interrupt)
     try:
         if not as_json:
             _print_accepted(client, as_json=False)
         result = _wait(client, shows=sys.stdout.isatty() and not as_json)
+    except _Terminated:
+        complain(f"terminated; suspending job {client.job_id}")
+        client.close()  # before a second SIGTERM ends this process as it would any other
+        raise typer.Exit(INTERRUPTED) from None
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _cancel(client)
@@ -190,3 +195,12 @@ def _cancel(client: JobClient) -> None:
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Terminated

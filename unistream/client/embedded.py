@@ -165,7 +165,8 @@ class EmbeddedCluster(Closing):
         return EmbeddedJobClient(self.dispatcher, job)
 
     def close(self) -> None:
-        """Cancels what runs, ends all workers and servers, removes the entry; safe to repeat."""
+        """Suspends what runs, ends all workers and servers, removes the entry; safe to repeat. Checkpoints of
+        suspended jobs stay, and the log (a warning) says from which one each goes on."""
         with contextlib.suppress(Exception):  # whoever called `ready` has been told
             self.ready()
         with self._close_lock:

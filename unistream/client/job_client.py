@@ -24,7 +24,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a job has ended.
 
     Attributes:
-        state: FINISHED, CANCELED or FAILED.
+        state: FINISHED, CANCELED, FAILED, or SUSPENDED: its cluster was shut down, and `failure` says how it
+            goes on.
         metrics: See `JobInfo.metrics`; `rows_committed` is what became visible in sinks.
         savepoint: Directory of the last savepoint, if any. After a drain it is the terminal one, which proves
             that all was committed.

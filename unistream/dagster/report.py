@@ -110,6 +110,7 @@ def retained(info: JobInfo, retention: str) -> str | None:
     kept_after = {
         "CANCELED": retention == "RETAIN_ON_CANCELLATION",
         "FAILED": retention != "NO_EXTERNALIZED_CHECKPOINTS",
+        "SUSPENDED": True,
     }
     return info.latest_checkpoint if kept_after.get(info.state) else None
 

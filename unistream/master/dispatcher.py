@@ -260,7 +260,8 @@ class Dispatcher:
             master.journal.await_change(version, min(left_ms / 1000, WAIT_FOR_S))
 
     def close(self) -> None:
-        """Cancels what runs, ends all workers, leaves nothing behind; bounded. Safe to repeat."""
+        """Suspends what runs, ends all workers; bounded. Snapshots of jobs that were running stay. Safe to
+        repeat."""
         with self._submit_lock:
             if self._closed:
                 return
@@ -276,16 +277,19 @@ class Dispatcher:
             masters = list(self._jobs.values())
         running = [master for master in masters if not master.wait(0)]
         for master in running:
-            master.cancel()
+            master.suspend("its cluster was shut down")
         deadline_ms = self._clock.monotonic_ms() + CANCEL_TIMEOUT_S * 1000
         for master in running:
             master.wait(max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000))
         for master in running:
             if not master.wait(0):
                 logger.error("event=job_abandoned job=%s", master.identity.job)
-                master.abandon("the cluster was shut down before its tasks had ended", ABANDON_TIMEOUT_S)
+                master.abandon("its cluster was shut down before its tasks had ended", ABANDON_TIMEOUT_S)
         for master in masters:
             master.join(ABANDON_TIMEOUT_S)
+        for master in running:
+            if master.state == "SUSPENDED" and master.failure is not None:
+                logger.warning("event=job_suspended: %s", master.failure.message)
 
     # --- starting a job ---------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
-TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
-"""Job states that never change again."""
+TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
+"""Job states that never change again in the cluster that has the job."""
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):

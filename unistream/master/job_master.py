@@ -33,6 +33,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.ids import JobId, LineageId, VertexId
 from unistream.core import contract
 from unistream.core.contract import JobView
+from unistream.core.job import SUSPENDED_KIND
 from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
@@ -177,12 +178,16 @@ class JobMaster:
     def cancel(self) -> None:
         self.post(contract.CancelRequested())
 
+    def suspend(self, reason: str) -> None:
+        """Ends its tasks and keeps its snapshots: the cluster ends."""
+        self.post(contract.SuspendRequested(reason=reason))
+
     def wait(self, timeout_s: float | None) -> bool:
         """True once the job has ended and its result is recorded."""
         return self._ended.wait(timeout_s)
 
     def abandon(self, reason: str, timeout_s: float) -> bool:
-        """Ends the job as FAILED without asking its tasks; the last resort of a shutdown."""
+        """Suspends the job without waiting for its tasks; the last resort of a shutdown."""
         self._mailbox.post(_Abandon(reason))
         return self._ended.wait(timeout_s)
 
@@ -196,6 +201,11 @@ class JobMaster:
     def state(self) -> str:
         """As last seen; exact once the job has ended."""
         return self._view.state if self._end is None or self._ended_ms is None else self._end.state
+
+    @property
+    def failure(self) -> TaskFailure | None:
+        """Why it has ended, if it has ended as FAILED or SUSPENDED."""
+        return None if self._end is None else self._end.failure
 
     @property
     def graph(self) -> JobGraph:
@@ -296,8 +306,7 @@ class JobMaster:
             event.take()
             event.taken.set()
         elif isinstance(event, _Abandon) and self._end is None:
-            failure = TaskFailure(kind="ClusterShutdown", message=event.reason, recoverable=False)
-            return self._give_up(failure)
+            return self._give_up(self._suspended(event.reason), "SUSPENDED")
         return final
 
     def _feed(self, events: Iterable[contract.Event]) -> Sequence[contract.Command]:
@@ -376,7 +385,13 @@ class JobMaster:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _give_up(self, failure: TaskFailure) -> Sequence[contract.Command]:
+    def _suspended(self, reason: str) -> TaskFailure:
+        latest = self.journal.latest_checkpoint
+        how = "no checkpoint is known" if latest is None else f"the latest checkpoint known is {latest}"
+        text = f"job {self.identity.graph.name!r} ({self.identity.job}) was suspended, since {reason}; {how}"
+        return TaskFailure(kind=SUSPENDED_KIND, message=text, recoverable=False)
+
+    def _give_up(self, failure: TaskFailure, state: str = "FAILED") -> Sequence[contract.Command]:
         """The machine cannot go on: cancel what runs, give back all slots. Nothing is deleted."""
         with contextlib.suppress(Exception):  # it is the machine's defect that brought us here
             self._take_view()
@@ -384,7 +399,7 @@ class JobMaster:
         self._outgoing.cancel(self._view.attempts)
         self._services.resources(SlotsReturned(job=self.identity.job))
         self.journal.failure(failure)
-        self._end = contract.JobEnded(state="FAILED", failure=failure)
+        self._end = contract.JobEnded(state=state, failure=failure)
         return ()
 
     def _conclude(self, final: Sequence[contract.Command]) -> None:

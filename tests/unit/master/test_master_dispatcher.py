@@ -305,12 +305,12 @@ class TestFailures:
         assert cluster.dispatcher.job(job).state == "FINISHED"
         assert cluster.dispatcher._catalogue.failures > 0
 
-    def test_close_cancels_what_runs(self, make_cluster: Make, submission: Make) -> None:
+    def test_close_suspends_what_runs(self, make_cluster: Make, submission: Make) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
         cluster.workers.await_message(mm.AssignSplits, 2)
         cluster.dispatcher.close()
-        assert cluster.dispatcher.job(job).state == "CANCELED"
+        assert cluster.dispatcher.job(job).state == "SUSPENDED"
         assert cluster.workers.closed
 
 

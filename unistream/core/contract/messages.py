@@ -204,6 +204,13 @@ class CancelRequested:
     """End the job without a snapshot."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuspendRequested:
+    """The cluster ends, and the tasks of the job with it; its snapshots stay. `reason`: for people."""
+
+    reason: str
+
+
 Event = (
     Started
     | SlotsGranted
@@ -221,6 +228,7 @@ Event = (
     | SnapshotRequested
     | RescaleRequested
     | CancelRequested
+    | SuspendRequested
     | TaskStateChanged
     | CheckpointAcked
     | CheckpointDeclined
@@ -383,7 +391,7 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnded:
-    """Last command: FINISHED, CANCELED or FAILED."""
+    """Last command: FINISHED, CANCELED, FAILED or SUSPENDED (its `failure` says how the job goes on)."""
 
     state: str
     failure: TaskFailure | None = None

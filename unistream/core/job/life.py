@@ -24,6 +24,7 @@ from unistream.core.contract import (
     JobEnded,
     JobSettings,
     JobStatus,
+    RecordException,
     ReleaseSlots,
     RescaleRequested,
     RestorePoint,
@@ -37,6 +38,7 @@ from unistream.core.execution import Execution, ExecutionState, Recovery
 from unistream.core.job.adaptive import Adaptive
 from unistream.core.job.parts import CANCELLATION, JobParts
 from unistream.core.job.scaling import slots_needed
+from unistream.core.job.suspension import suspension
 from unistream.core.resource import missing_slots_text
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -70,6 +72,7 @@ class JobLife:
         self.now_ms = 0
         self.step = Step.IDLE
         self._target: JobStatus | None = None  # while ENDING
+        self._suspended_because = ""
         self.parts.restores()  # a snapshot that does not fit is refused before anything starts
 
     # --- starting ---------------------------------------------------------------------------------
@@ -371,6 +374,14 @@ class JobLife:
         self.parts.become(JobStatus.CANCELLING, "cancel requested")
         self._end_tasks(JobStatus.CANCELED, "the job was cancelled")
 
+    def suspend(self, reason: str) -> None:
+        """The cluster ends: so do the tasks, and what the job can restart from stays. One that is ending
+        already goes its own way."""
+        if self.step is Step.ENDED or self._target is not None:
+            return
+        self._suspended_because = reason
+        self._end_tasks(JobStatus.SUSPENDED, reason)
+
     def _end_tasks(self, target: JobStatus, why: str) -> None:
         """Ends all tasks, and then the job as `target`."""
         self.step, self._target = Step.ENDING, target
@@ -404,9 +415,25 @@ class JobLife:
         coordinator.discard_at_end(status, self._settings.retention)
         self.parts.scheduler.give_up_partitions()
         self.parts.outbox.add(ReleaseSlots())
-        self.parts.outbox.add(
-            JobEnded(state=status.value, failure=self.parts.failure if status is JobStatus.FAILED else None)
-        )
+        self.parts.outbox.add(JobEnded(state=status.value, failure=self._why_ended(status)))
+
+    def _why_ended(self, status: JobStatus) -> TaskFailure | None:
+        match status:
+            case JobStatus.FAILED:
+                return self.parts.failure
+            case JobStatus.SUSPENDED:
+                latest = self.parts.coordinator.completed.latest
+                why = suspension(
+                    self._settings.job,
+                    self.parts.run.graph.name,
+                    self._suspended_because,
+                    None if latest is None else (latest.directory, latest.manifest),
+                    has_checkpoints=self._settings.checkpointing,
+                )
+                self.parts.outbox.add(RecordException(failure=why, attempt=None, task_manager=None))
+                return why
+            case _:
+                return None
 
     def validate(self) -> None:
         """See `JobMachine.validate`."""

@@ -38,6 +38,7 @@ from unistream.core.contract import (
     SnapshotRequested,
     SplitsDiscovered,
     Started,
+    SuspendRequested,
     TaskManagerLost,
     Timer,
     TimerFired,
@@ -182,6 +183,8 @@ class JobMachine:
                 return self._on_timer(timer)
             case CancelRequested():
                 self._life.cancel()
+            case SuspendRequested(reason=reason):
+                self._life.suspend(reason)
             case RescaleRequested():
                 return self._life.rescale(event)
             case TaskStateChanged():

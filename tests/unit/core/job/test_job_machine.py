@@ -473,3 +473,48 @@ def test_an_invalid_graph_is_refused_before_anything_starts() -> None:
     broken = msgspec.structs.replace(graph, vertices=())
     with pytest.raises(ConfigError, match="no operators"):
         JobMachine(broken, settings())
+
+
+@pytest.mark.parametrize("retention", ["NO_EXTERNALIZED_CHECKPOINTS", "DELETE_ON_CANCELLATION"])
+def test_a_suspended_job_ends_its_tasks_and_keeps_its_checkpoints(retention: str) -> None:
+    config = EVERY_2_S | {"execution.checkpointing.externalized-checkpoint-retention": retention}
+    cluster = running(config, **STREAM)
+    cluster.handle(contract.SuspendRequested(reason="its cluster was shut down"))
+    cluster.settle()
+    assert cluster.tasks == {}
+    assert cluster.ended is not None
+    assert cluster.ended.state == "SUSPENDED"
+    assert cluster.ended.failure is not None
+    assert "-s chk-1'" in cluster.ended.failure.message
+    assert cluster.discarded == []
+    assert not [c for c in cluster.of(contract.DiscardSnapshot) if c.sweep], (
+        "the next leader may store files there"
+    )
+
+
+def test_a_job_without_a_checkpoint_says_so_when_it_is_suspended() -> None:
+    cluster = Cluster()
+    cluster.handle(contract.Started())
+    cluster.handle(contract.SuspendRequested(reason="its cluster was shut down"))
+    assert cluster.ended is not None
+    assert cluster.ended.failure is not None
+    assert "no checkpoint to go on from" in cluster.ended.failure.message
+
+
+def test_a_cancelled_job_stays_one_when_its_cluster_ends_meanwhile() -> None:
+    cluster = running(**STREAM)
+    cluster.handle(contract.CancelRequested())
+    cluster.handle(contract.SuspendRequested(reason="its cluster was shut down"))
+    cluster.settle()
+    assert cluster.ended == contract.JobEnded(state="CANCELED")
+    assert cluster.discarded == ["chk-1"]
+
+
+def test_a_stop_that_a_shutdown_interrupts_is_answered() -> None:
+    cluster = running(**STREAM)
+    cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND))
+    cluster.handle(contract.SuspendRequested(reason="its cluster was shut down"))
+    cluster.settle()
+    assert cluster.answers["stop"].error is not None
+    assert cluster.ended is not None
+    assert cluster.ended.state == "SUSPENDED"
