@@ -69,12 +69,24 @@ def take(
 
 
 @app.command("inspect")
-def inspect(path: Path, as_json: AsJson = False) -> None:
-    """Show what a savepoint holds: operators, states, sizes, watermarks, positions, pending commits."""
+def inspect(
+    path: Path,
+    as_json: AsJson = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify/--no-verify", help="Read all files and compare checksums, or look at sizes alone."
+        ),
+    ] = True,
+) -> None:
+    """Show what a savepoint holds: operators, states, sizes, watermarks, positions, pending commits.
+
+    A damaged file is an error (exit code 2) that names it.
+    """
     from unistream.savepoint.inspection import inspection
     from unistream.savepoint.reading import read_savepoint
 
-    found = inspection(read_savepoint(_absolute(path)), SystemClock().wall_ms())
+    found = inspection(read_savepoint(_absolute(path)), SystemClock().wall_ms(), verify=verify)
     if as_json:
         print_json(found)
         return
@@ -261,6 +273,7 @@ def _facts(found: Any) -> list[tuple[str, str]]:
         ("checkpoint", f"{found.checkpoint_id}, format {found.format}"),
         ("taken", f"{moment(found.taken_ms)}, {duration(found.age_ms)} ago"),
         ("size", describe_bytes(found.size)),
+        ("checksums", "right" if found.verified else "not compared (--no-verify)"),
         *([("format", NATIVE_TEXT)] if found.savepoint_format == "native" else []),
         *([("in flight", _in_flight(found.in_flight))] if found.in_flight else []),
         ("resume", escape(_how_to_resume(found))),

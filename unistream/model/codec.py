@@ -183,11 +183,15 @@ class _Format(msgspec.Struct, frozen=True):
 def encode_manifest(manifest: Manifest) -> bytes:
     """JSON, so that a person and another program can read a savepoint; bytes are base64.
 
-    The manifest is the one thing that no other checksum covers, so it carries its own.
+    The manifest is the one thing that no other checksum covers, so it carries its own. What stands around
+    manifest and checksum never changes, so that no byte of the file can be another, missing or one too many.
     """
     content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
-    digest = hashlib.sha256(content).hexdigest()
-    return b'{"sha256": "%b",\n"manifest": %b}\n' % (digest.encode(), content)
+    return _sealed(content)
+
+
+def _sealed(content: bytes) -> bytes:
+    return b'{"sha256": "%b",\n"manifest": %b}\n' % (hashlib.sha256(content).hexdigest().encode(), content)
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -201,6 +205,15 @@ def decode_manifest(data: bytes) -> Manifest:
         )
     if hashlib.sha256(content).hexdigest() != sealed.sha256:
         raise CorruptSnapshot("the manifest does not match its checksum: it was changed after it was written")
+    whole = _sealed(content)
+    if len(data) < len(whole):
+        raise CorruptSnapshot(
+            f"not a manifest, or a truncated one: it has {len(data)} B instead of {len(whole)} B"
+        )
+    if data != whole:
+        raise CorruptSnapshot(
+            f"the manifest was changed after it was written: it has {len(data)} B, written were {len(whole)} B"
+        )
     return _read_json(content, Manifest)
 
 

@@ -105,6 +105,7 @@ class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
     `offsets` and `checksums` let a part be read, and checked, without the rest: record batch i is the bytes
     [offsets[i], offsets[i + 1]) with the CRC-32C checksums[i + 1]; what lies before offsets[0] (schema and
     dictionaries) has checksums[0]. Empty: only the file as a whole has a checksum.
+    `footer_checksum`: CRC-32C of what lies behind the last record batch; None: not recorded.
     """
 
     name: str
@@ -115,6 +116,7 @@ class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
     pickled: bool = False
     offsets: tuple[int, ...] = ()
     checksums: tuple[int, ...] = ()
+    footer_checksum: int | None = None
 
 
 class NativeFile(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
         savepoint_format: "canonical" (tables) or "native" (files of its backend); None: it is a checkpoint.
         age_ms: Since it was taken, by the clock of whoever asks.
         size: Of all that its states hold.
+        verified: Every byte of its files matches its checksum; False: only presence and sizes were checked.
         can_resume: A job can go on from it.
         resumes_after: Of the resumable savepoint of a drain: checkpoint id of the terminal one, beside it.
         resumable: Of the terminal savepoint of a drain: path of the resumable one, beside it.
@@ -49,6 +50,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     taken_ms: int
     age_ms: int
     size: int
+    verified: bool
     can_resume: bool
     resumes_after: CheckpointId | None
     resumable: str | None
@@ -59,12 +61,14 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: tuple[RowsInFlight, ...] = ()
 
 
-def inspection(savepoint: Savepoint, now_ms: int) -> Inspection:
-    """Reads the manifest and long lists, no tables.
+def inspection(savepoint: Savepoint, now_ms: int, *, verify: bool = False) -> Inspection:
+    """Reads the manifest and long lists; with `verify` all files.
 
     Raises:
-        CorruptSnapshot: a list is damaged.
+        CorruptSnapshot: a list is damaged; with `verify`, any file is.
     """
+    if verify:
+        savepoint.verify()
     operators = savepoint.operators
     return Inspection(
         path=savepoint.path,
@@ -78,6 +82,7 @@ def inspection(savepoint: Savepoint, now_ms: int) -> Inspection:
         taken_ms=savepoint.taken_ms,
         age_ms=max(0, now_ms - savepoint.taken_ms),
         size=sum(state.size for operator in operators for state in operator.states),
+        verified=verify,
         can_resume=savepoint.can_resume,
         resumes_after=savepoint.manifest.resumes_after,
         resumable=resumable_path(savepoint),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -276,13 +276,23 @@ class FsStateReader:
 
     def fetch(self, ref: FileRef, path: Path) -> None:
         """See the port. A part of a file that failed stays at `path`: its folder is the caller's."""
+        with path.open("xb") as copy:
+            for content in self._pieces(ref):
+                copy.write(content)
+
+    def verify(self, ref: FileRef) -> None:
+        """Reads the whole file, a piece at a time. Raises CorruptSnapshot (missing, size, checksum)."""
+        for _ in self._pieces(ref):
+            pass
+
+    def _pieces(self, ref: FileRef) -> Iterator[bytes]:
+        """All of it. Raises CorruptSnapshot behind the last piece if the checksum of the whole differs."""
         target = state_file(self._location, ref)
         digest = hashlib.sha256()
-        with path.open("xb") as copy:
-            for start in range(0, ref.size, SPOOL_BYTES_MAX):
-                content = self.read_range(ref, start, min(start + SPOOL_BYTES_MAX, ref.size))
-                digest.update(content)
-                copy.write(content)
+        for start in range(0, ref.size, SPOOL_BYTES_MAX):
+            content = self.read_range(ref, start, min(start + SPOOL_BYTES_MAX, ref.size))
+            digest.update(content)
+            yield content
         if digest.hexdigest() != ref.sha256:
             raise _wrong_checksum(target)
 

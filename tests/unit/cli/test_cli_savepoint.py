@@ -339,9 +339,9 @@ def _cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def _flip(path: Path) -> None:
+def _flip(path: Path, place: int | None = None) -> None:
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
+    content[len(content) // 2 if place is None else place] ^= 1
     path.write_bytes(content)
 
 
@@ -397,6 +397,59 @@ def test_damage_names_the_file(  # noqa: PLR0917
     assert text in err
     assert err.count("\n") == 1
     assert ("choose another snapshot by hand (run -s DIR)" in err) == (text not in UNFINISHED)
+
+
+def _longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("damage", "file"),
+    [
+        pytest.param(
+            lambda: MANIFEST.write_bytes(MANIFEST.read_bytes()[:-1]), "_metadata", id="cut by a byte"
+        ),
+        pytest.param(lambda: _longer(MANIFEST), "_metadata", id="a byte more"),
+        pytest.param(lambda: _flip(_state_file()), "counts/count/part-", id="a flipped bit in the rows"),
+        pytest.param(
+            lambda: _flip(_state_file(), -12), "counts/count/part-", id="a flipped bit in the footer"
+        ),
+    ],
+)
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["for people", "json"])
+def test_inspect_finds_all_damage(
+    capsys: pytest.CaptureFixture[str],
+    users: str,
+    damage: Callable[[], object],
+    file: str,
+    form: tuple[str, ...],
+) -> None:
+    damage()
+    assert main(["savepoint", "inspect", users, *form]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert file in err
+    assert err.count("\n") == 1
+
+
+def test_inspect_names_every_damaged_file(capsys: pytest.CaptureFixture[str], users: str) -> None:
+    more = pa.table({"user": [1, 2], "value": [3, 4]})
+    two = us.SavepointWriter.change(users).with_state("more", "sum", more, keys=["user"]).write("two")
+    files = sorted(path for path in Path("two").glob("*/*/*") if path.is_file())
+    assert len(files) == 2
+    for path in files:
+        _flip(path)
+    assert main(["savepoint", "inspect", two]) == 2
+    err = capsys.readouterr().err
+    assert all(str(path) in err for path in files)
+
+
+def test_inspect_can_leave_checksums_alone(capsys: pytest.CaptureFixture[str], users: str) -> None:
+    assert main(["savepoint", "inspect", users, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verified"] is True
+    _flip(_state_file())
+    assert main(["savepoint", "inspect", users, "--no-verify", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verified"] is False
 
 
 def test_a_flipped_bit_of_a_state_is_found_where_it_is_read(

@@ -3,7 +3,8 @@
 The file is an ordinary one that any Arrow reader opens. What makes it readable in parts is in its handle:
 where each record batch lies and its CRC-32C. A reader takes the bytes before the first batch (the schema) and
 those of its own key groups, which lie together, and nothing else; a bit that changed in them is noticed
-although the rest of the file was never looked at. (A CRC finds every error of up to 32 bits in a row; the
+although the rest of the file was never looked at. Who reads the last batch reads the footer behind it, too,
+so that all readers together have checked every byte. (A CRC finds every error of up to 32 bits in a row; the
 SHA-256 of the whole file, which those check who read all of it, is what content is addressed by.)
 
 Memory: a batch at a time on both sides.
@@ -68,6 +69,7 @@ def write_keyed_table(table: StateTable, writer: StateWriter) -> KeyedHandle | N
         pickled=table.pickled,
         offsets=tuple(written.offsets),
         checksums=tuple(written.checksums),
+        footer_checksum=written.footer_checksum,
     )
 
 
@@ -90,6 +92,7 @@ class _Pieces:
         self.rows = 0
         self.offsets: list[int] = []
         self.checksums: list[int] = []
+        self.footer_checksum: int | None = None
         self._position = 0
 
     def add(self, group: int, batch: pa.RecordBatch) -> None:
@@ -107,7 +110,9 @@ class _Pieces:
 
     def finish(self) -> None:
         self._ipc.close()
-        self._file.write(self._sink.take())
+        footer = self._sink.take()
+        self._file.write(footer)
+        self.footer_checksum = crc32c(footer)
 
     def _split(self, last: int) -> tuple[bytes, bytes]:
         """What was written: all but the last bytes (the schema), and those (the first batch)."""
@@ -183,7 +188,7 @@ def read_keyed_share(share: KeyedShare, reader: StateReader) -> StateTable:
             batches raise it where they are read.
     """
     handle = share.handle
-    source = _Ranges(handle, reader) if handle.offsets else _Whole(handle, reader)
+    source = _Ranges(share, reader) if handle.offsets else _Whole(handle, reader)
     return StateTable(
         name=handle.name,
         kind=handle.kind,
@@ -196,7 +201,8 @@ def read_keyed_share(share: KeyedShare, reader: StateReader) -> StateTable:
 class _Ranges:
     """Reads what is asked for."""
 
-    def __init__(self, handle: KeyedHandle, reader: StateReader) -> None:
+    def __init__(self, share: KeyedShare, reader: StateReader) -> None:
+        handle = share.handle
         count = len(handle.key_groups)
         spans = (0, *handle.offsets, handle.file.size)
         fits = len(handle.offsets) == count + 1 == len(handle.checksums)
@@ -204,10 +210,13 @@ class _Ranges:
             raise damaged(handle, reader, "its handle contradicts itself")
         self._handle = handle
         self._reader = reader
-        if reader.read_range(handle.file, max(0, spans[-1] - len(_END)), spans[-1]) != _END:
+        if handle.footer_checksum is not None and share.stop == count:
+            footer = reader.read_range(handle.file, handle.offsets[-1], handle.file.size)
+            self._check(footer, handle.footer_checksum)
+        elif reader.read_range(handle.file, max(0, spans[-1] - len(_END)), spans[-1]) != _END:
             raise damaged(handle, reader, "it does not end as it should: it is truncated")
         head = reader.read_range(handle.file, 0, handle.offsets[0])
-        self._check(head, 0)
+        self._check(head, handle.checksums[0])
         self._stream = head[_MAGIC_BYTES:]
         try:
             self.schema = pa.ipc.read_schema(pa.py_buffer(self._stream))
@@ -230,7 +239,7 @@ class _Ranges:
     def _batch(self, rest: memoryview, number: int) -> pa.RecordBatch:
         offsets = self._handle.offsets
         message = rest[: offsets[number + 1] - offsets[number]]
-        self._check(message, number + 1)
+        self._check(message, self._handle.checksums[number + 1])
         try:
             if self._plain:
                 return pa.ipc.read_record_batch(pa.py_buffer(message), self.schema)
@@ -239,8 +248,8 @@ class _Ranges:
         except (pa.ArrowException, OSError, StopIteration) as error:
             raise damaged(self._handle, self._reader, str(error)) from error
 
-    def _check(self, content: bytes | memoryview, number: int) -> None:
-        if crc32c(content) != self._handle.checksums[number]:
+    def _check(self, content: bytes | memoryview, checksum: int) -> None:
+        if crc32c(content) != checksum:
             raise damaged(
                 self._handle,
                 self._reader,

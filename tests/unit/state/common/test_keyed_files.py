@@ -149,10 +149,30 @@ def test_damage_in_rows_of_others_is_theirs_to_notice() -> None:
     assert groups_in(read_keyed_share(share(handle, 2, 3), files)) == [9]
 
 
-def test_the_footer_is_not_trusted() -> None:
-    """It is for other readers: whatever is in it, each row read is one that was written."""
+def test_every_byte_of_a_file_is_covered_by_a_checksum_of_some_share() -> None:
     files = MemoryFiles("d", {})
     handle = written(files, rows([1, 1, 4, 9]))
+    whole = files.stored[handle.file.path]
+    for place in range(len(whole)):
+        files.stored[handle.file.path] = _flip(whole, place)
+        with pytest.raises(CorruptSnapshot, match=handle.file.path):
+            groups_in(read_keyed_share(share(handle), files))
+
+
+def test_a_damaged_footer_is_noticed_by_who_reads_the_last_rows() -> None:
+    files = MemoryFiles("d", {})
+    handle = written(files, rows([1, 1, 4, 9]))
+    whole = files.stored[handle.file.path]
+    files.stored[handle.file.path] = _flip(whole, handle.offsets[-1] + 20)
+    with pytest.raises(CorruptSnapshot, match="does not match its checksum"):
+        groups_in(read_keyed_share(share(handle, 2, 3), files))
+    assert groups_in(read_keyed_share(share(handle, 0, 2), files)) == [1, 1, 4]
+
+
+def test_the_footer_of_an_older_file_is_not_trusted() -> None:
+    """Its handle has no checksum of it: whatever is in it, each row read is one that was written."""
+    files = MemoryFiles("d", {})
+    handle = msgspec.structs.replace(written(files, rows([1, 1, 4, 9])), footer_checksum=None)
     whole = files.stored[handle.file.path]
     footer = slice(handle.offsets[-1], len(whole) - len(b"ARROW1"))
     nonsense = b"\xff" * (footer.stop - footer.start)
