@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+from crc32c import crc32c
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError, UnsupportedCodecError
 from kafka.protocol.consumer import IsolationLevel
 from kafka.record.default_records import DefaultRecordBatch
 
-from unistream.connector.kafka.records import RawBatch, crc32c
+from unistream.connector.kafka.records import RawBatch
 
 _HEADER_BYTES: Final = DefaultRecordBatch.HEADER_STRUCT.size
 _CODECS: Final = {

@@ -164,15 +164,8 @@ def binary_column(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array:
     )
 
 
-def crc32c(data: memoryview) -> int:
-    """Castagnoli checksum, as record batches carry it."""
-    loops = kernels()
-    return int(loops.crc32c(np.frombuffer(data, dtype=np.uint8), loops.CRC_TABLES))
-
-
 def warm_up() -> None:
     """Compiles the kernels, or loads them from numba's cache: once per process, before data flows."""
     empty = frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])
     json_lines(empty)
     binary_column(empty.data, empty.value_starts, empty.value_lengths)
-    crc32c(memoryview(b"123456789"))
