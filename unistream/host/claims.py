@@ -31,6 +31,7 @@ class Claims:
     def offer(self, task_manager: TaskManagerId) -> str:
         """The folder to claim."""
         folder = self._root / task_manager
+        self._folder.restore()  # a cleaner of temporary files may have removed it
         folder.mkdir()
         return str(folder)
 

@@ -33,7 +33,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.ids import JobId, LineageId, VertexId
 from unistream.core import contract
 from unistream.core.contract import JobView
-from unistream.core.job import SUSPENDED_KIND
+from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
@@ -306,7 +306,9 @@ class JobMaster:
             event.take()
             event.taken.set()
         elif isinstance(event, _Abandon) and self._end is None:
-            return self._give_up(self._suspended(event.reason), "SUSPENDED")
+            latest = self.journal.latest_checkpoint
+            why = abandonment(self.identity.job, self.identity.graph.name, event.reason, latest)
+            return self._give_up(why, "SUSPENDED")
         return final
 
     def _feed(self, events: Iterable[contract.Event]) -> Sequence[contract.Command]:
@@ -384,12 +386,6 @@ class JobMaster:
                 pass  # kept by `_feed`, acted on by `_conclude`
 
     # --- the end ----------------------------------------------------------------------------------
-
-    def _suspended(self, reason: str) -> TaskFailure:
-        latest = self.journal.latest_checkpoint
-        how = "no checkpoint is known" if latest is None else f"the latest checkpoint known is {latest}"
-        text = f"job {self.identity.graph.name!r} ({self.identity.job}) was suspended, since {reason}; {how}"
-        return TaskFailure(kind=SUSPENDED_KIND, message=text, recoverable=False)
 
     def _give_up(self, failure: TaskFailure, state: str = "FAILED") -> Sequence[contract.Command]:
         """The machine cannot go on: cancel what runs, give back all slots. Nothing is deleted."""

@@ -212,7 +212,7 @@ def decode_manifest(data: bytes) -> Manifest:
         )
     if data != whole:
         raise CorruptSnapshot(
-            f"the manifest was changed after it was written: it has {len(data)} B, written were {len(whole)} B"
+            f"the manifest was changed after it was written: it has {len(data)} B, not {len(whole)} B"
         )
     return _read_json(content, Manifest)
 

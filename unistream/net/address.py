@@ -68,6 +68,15 @@ class SocketFolder:
     def socket_path(self) -> str:
         return str(self._folder.path / _SOCKET_NAME)
 
+    @property
+    def has_socket(self) -> bool:
+        """Nobody has removed the socket: cleaners of temporary files do, however much it is used."""
+        return os.path.exists(self.socket_path)
+
+    def restore(self) -> None:
+        """Makes the folder again if somebody has removed it. Raises ConfigError: it cannot be made."""
+        self._folder.restore()
+
     def close(self) -> None:
         """May be called again."""
         self._folder.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from pyarrow import flight
@@ -20,10 +21,13 @@ from unistream.net.address import (
     is_loopback,
 )
 from unistream.net.outgoing import OutgoingStream
+from unistream.net.watch import Watch
 from unistream.port.transport import ControlHandler, PartitionSource
 
 CLOSE_GRACE_S: Final = 1.0  # for calls in progress to end by themselves
 CLOSE_BREAK_S: Final = 2.0  # for calls whose connection was cut
+SOCKET_WATCH_S: Final = 1.0  # a worker that comes meanwhile tries to register for longer
+LISTENERS_MAX: Final = 100  # each removal leaves one service with its threads; cleaners come once a day
 CLOSE_JOIN_S: Final = 1.0  # for threads whose call is over: they have nothing left to do
 
 _LOG: Final = logging.getLogger("unistream.net")
@@ -33,8 +37,8 @@ class FlightServer:
     """Listens from construction until `close`.
 
     Args:
-        bind_host: A loopback address: a unix socket (unless `unix` is False). Any other: TCP, which
-            carries neither TLS nor authentication yet and runs code for whoever can connect;
+        bind_host: A loopback address: a unix socket (unless `unix` is False), made again when somebody removes
+            it or its folder. Any other: TCP, which carries neither TLS nor authentication yet and runs code for whoever can connect;
             therefore it needs `allow_plaintext`.
         control: Called on a server thread for each control message; its errors go to the caller.
         partitions: What this process produces; None: it produces nothing.
@@ -67,17 +71,23 @@ class FlightServer:
         tcp = f"{TCP_SCHEME}{bind_host}:{port}"
         listen = UNIX_SCHEME + self._folder.socket_path if self._folder else tcp
         self._streams = _Streams()
+
+        def service() -> _Service:
+            return _Service(listen, control, partitions, self._streams)
+
+        self._listen: Callable[[], _Service] = service
         try:
-            self._service = _Service(listen, control, partitions, self._streams)
+            self._services = [self._listen()]
         except wire.WIRE_ERRORS as error:
             if self._folder:
                 self._folder.close()
             raise ConfigError(f"cannot listen on {listen}: {wire.from_peer(error, 'gRPC')}") from error
         self._address = (
-            listen if self._folder else f"{TCP_SCHEME}{advertised_host(bind_host)}:{self._service.port}"
+            listen if self._folder else f"{TCP_SCHEME}{advertised_host(bind_host)}:{self._services[0].port}"
         )
         self._closing = threading.Lock()
         self._closed = False
+        self._watch = Watch("socket-watch", SOCKET_WATCH_S, self._listen_again) if self._folder else None
 
     @property
     def address(self) -> str:
@@ -89,13 +99,15 @@ class FlightServer:
 
         May be called again, but not from a control handler: that call would wait for itself.
         """
+        if self._watch:
+            self._watch.close()
         with self._closing:
             if self._closed:
                 return
             self._closed = True
             self._streams.close()
             # gRPC's shutdown waits for every call without a limit, so it must not be this thread.
-            ending = threading.Thread(target=self._service.shutdown, name="flight-shutdown", daemon=True)
+            ending = threading.Thread(target=self._shut_down, name="flight-shutdown", daemon=True)
             ending.start()
             ending.join(CLOSE_GRACE_S)
             if ending.is_alive():
@@ -105,6 +117,23 @@ class FlightServer:
                 _LOG.error("event=server_close_timeout address=%s", self._address)
             if self._folder:
                 self._folder.close()
+
+    def _shut_down(self) -> None:
+        for service in self._services:
+            service.shutdown()
+
+    def _listen_again(self) -> None:
+        """Who comes now finds the socket again that somebody has removed; whoever is connected stays with the
+        former service, which nobody else can reach."""
+        assert self._folder is not None, "only unix sockets are watched"
+        with self._closing:
+            if self._closed or self._folder.has_socket:
+                return
+            if len(self._services) == LISTENERS_MAX:
+                raise ConfigError(f"{self._address} was removed {LISTENERS_MAX} times; it is not made again")
+            self._folder.restore()
+            self._services.append(self._listen())
+        _LOG.warning("event=socket_made_again address=%s reason='somebody has removed it'", self._address)
 
 
 class _Streams:

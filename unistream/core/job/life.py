@@ -24,7 +24,6 @@ from unistream.core.contract import (
     JobEnded,
     JobSettings,
     JobStatus,
-    RecordException,
     ReleaseSlots,
     RescaleRequested,
     RestorePoint,
@@ -38,7 +37,6 @@ from unistream.core.execution import Execution, ExecutionState, Recovery
 from unistream.core.job.adaptive import Adaptive
 from unistream.core.job.parts import CANCELLATION, JobParts
 from unistream.core.job.scaling import slots_needed
-from unistream.core.job.suspension import suspension
 from unistream.core.resource import missing_slots_text
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -72,7 +70,6 @@ class JobLife:
         self.now_ms = 0
         self.step = Step.IDLE
         self._target: JobStatus | None = None  # while ENDING
-        self._suspended_because = ""
         self.parts.restores()  # a snapshot that does not fit is refused before anything starts
 
     # --- starting ---------------------------------------------------------------------------------
@@ -164,6 +161,7 @@ class JobLife:
             self.parts.rescaling.adaptive.fired(timer)
 
     def granted(self, leases: tuple[SlotLease, ...]) -> None:
+        self.parts.failed_starts = 0
         self.parts.scheduler.granted(leases)
 
     def slots_overdue(self, bulk: int) -> None:
@@ -285,6 +283,8 @@ class JobLife:
 
     def lost(self, task_manager: TaskManagerId, reason: str) -> None:
         """A worker is gone with all that ran there and all that was kept there."""
+        if not self.parts.slots.is_on(task_manager):
+            self.parts.not_come_up(task_manager, reason)
         victims = self.parts.scheduler.lost(task_manager, reason)
         failure = TaskFailure(
             kind="TaskManagerLost",
@@ -379,7 +379,7 @@ class JobLife:
         already goes its own way."""
         if self.step is Step.ENDED or self._target is not None:
             return
-        self._suspended_because = reason
+        self.parts.suspend(reason)
         self._end_tasks(JobStatus.SUSPENDED, reason)
 
     def _end_tasks(self, target: JobStatus, why: str) -> None:
@@ -415,25 +415,7 @@ class JobLife:
         coordinator.discard_at_end(status, self._settings.retention)
         self.parts.scheduler.give_up_partitions()
         self.parts.outbox.add(ReleaseSlots())
-        self.parts.outbox.add(JobEnded(state=status.value, failure=self._why_ended(status)))
-
-    def _why_ended(self, status: JobStatus) -> TaskFailure | None:
-        match status:
-            case JobStatus.FAILED:
-                return self.parts.failure
-            case JobStatus.SUSPENDED:
-                latest = self.parts.coordinator.completed.latest
-                why = suspension(
-                    self._settings.job,
-                    self.parts.run.graph.name,
-                    self._suspended_because,
-                    None if latest is None else (latest.directory, latest.manifest),
-                    has_checkpoints=self._settings.checkpointing,
-                )
-                self.parts.outbox.add(RecordException(failure=why, attempt=None, task_manager=None))
-                return why
-            case _:
-                return None
+        self.parts.outbox.add(JobEnded(state=status.value, failure=self.parts.why_ended(status)))
 
     def validate(self) -> None:
         """See `JobMachine.validate`."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from unistream.base.errors import UnistreamError
-from unistream.base.ids import SubtaskId
+from unistream.base.ids import SubtaskId, TaskManagerId
 from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots, Sources
 from unistream.core.contract import (
     JobSettings,
@@ -37,6 +37,7 @@ from unistream.core.execution import (
 from unistream.core.graph import why_no_checkpoints
 from unistream.core.job.adaptive import Adaptive, why_not_adaptive
 from unistream.core.job.rescaling import Rescaling
+from unistream.core.job.suspension import suspension
 from unistream.core.resource import SlotPool
 from unistream.core.restore import assign_state, assigner_states, with_in_flight
 from unistream.model.graph import JobGraph
@@ -44,6 +45,7 @@ from unistream.model.messages import TaskFailure
 from unistream.model.plan import ExecutionPlan
 from unistream.model.snapshot import TaskRestore
 
+NOT_STARTED_KIND: Final = "TaskManagerNotStarted"
 CANCEL_GRACE_MS: Final = 10_000  # the worker's own watchdog acts first
 
 CANCELLATION: Final = Timer(TimerKind.CANCELLATION)
@@ -54,6 +56,7 @@ class JobParts:
 
     Attributes:
         failure: Why the job failed last.
+        failed_starts: Workers in a row that did not come up, while slots are asked for.
     """
 
     def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
@@ -82,6 +85,8 @@ class JobParts:
         adaptive = None if settings.adaptive is None else Adaptive(graph, settings.adaptive, self.outbox)
         self.rescaling = Rescaling(adaptive, self.coordinator, self.outbox)
         self.failure: TaskFailure | None = None
+        self.failed_starts = 0
+        self._suspended_because = ""
 
     @property
     def executions(self) -> Executions:
@@ -199,6 +204,37 @@ class JobParts:
                 labels=decision.labels if decision is not None else {},
             )
         )
+
+    def not_come_up(self, task_manager: TaskManagerId, reason: str) -> None:
+        """A worker that was to bring slots. Of many in a row the 1st, 2nd, 4th, 8th … is recorded: the cluster
+        tries for as long as slots are asked for."""
+        adaptive = self.rescaling.adaptive
+        starting = self.scheduler.is_waiting or (adaptive is not None and adaptive.is_waiting)
+        if not (starting or self.recoveries or self.rescaling.waits):
+            return
+        self.failed_starts = count = self.failed_starts + 1
+        if count & (count - 1) == 0:
+            text = f"{count} worker(s) in a row did not come up; the latest, {task_manager}: {reason}"
+            self.note(TaskFailure(kind=NOT_STARTED_KIND, message=text), None)
+
+    def suspend(self, reason: str) -> None:
+        """What will be said of a job that ends as SUSPENDED: `reason` stands in the sentence."""
+        self._suspended_because = reason
+
+    def why_ended(self, status: JobStatus) -> TaskFailure | None:
+        """For the result of a job that ends as `status` now."""
+        if status is not JobStatus.SUSPENDED:
+            return self.failure if status is JobStatus.FAILED else None
+        latest = self.coordinator.completed.latest
+        why = suspension(
+            self._settings.job,
+            self.run.graph.name,
+            self._suspended_because,
+            None if latest is None else (latest.directory, latest.manifest),
+            has_checkpoints=self._settings.checkpointing,
+        )
+        self.outbox.add(RecordException(failure=why, attempt=None, task_manager=None))
+        return why
 
     def become(self, status: JobStatus, why: str) -> None:
         """Moves along the table; a restart of a restart, and a start of what runs, change nothing."""

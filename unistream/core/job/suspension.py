@@ -32,6 +32,13 @@ def suspension(
     return TaskFailure(kind=SUSPENDED_KIND, message=text, recoverable=False)
 
 
+def abandonment(job: JobId, name: str, reason: str, latest: str | None) -> TaskFailure:
+    """The same of a job whose machine was not waited for. `latest`: directory of its newest known snapshot."""
+    how = "no checkpoint of it is known" if latest is None else f"its latest known checkpoint is {latest}"
+    text = f"job {name!r} ({job}) was suspended, since {reason}; {how}"
+    return TaskFailure(kind=SUSPENDED_KIND, message=text, recoverable=False)
+
+
 def _how(snapshot: tuple[str, Manifest] | None, has_checkpoints: bool) -> str:
     if snapshot is None:
         why = "it had completed none" if has_checkpoints else "it takes none"

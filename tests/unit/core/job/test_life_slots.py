@@ -153,6 +153,36 @@ def test_it_is_said_why_a_worker_did_not_come_up() -> None:
     assert "did not come up" not in cluster.ended.failure.message, "that is over"
 
 
+def test_workers_that_fail_to_come_up_again_and_again_are_in_the_exceptions_and_few_times() -> None:
+    cluster = Cluster(narrow(pipelines(1)), settings())
+    cluster.handle(contract.Started())
+    cluster.grant()
+    cluster.settle()
+    cluster.lose("tm0")
+    told = len(cluster.of(contract.RecordException))
+    for number in range(20):
+        worker = TaskManagerId(f"never-{number}")
+        cluster.handle(contract.TaskManagerLost(task_manager=worker, reason=f"exited with code {number}"))
+    failures = [command.failure for command in cluster.of(contract.RecordException)[told:]]
+    assert [failure.message.split(";")[0] for failure in failures] == [
+        f"{count} worker(s) in a row did not come up" for count in (1, 2, 4, 8, 16)
+    ]
+    assert failures[2].message.endswith("the latest, never-3: exited with code 3")
+    assert {failure.kind for failure in failures} == {"TaskManagerNotStarted"}
+    assert cluster.state == "RESTARTING"
+    cluster.fire(contract.TimerKind.RESTART_DELAY)
+    cluster.grant()
+    cluster.settle()
+    told = len(cluster.of(contract.RecordException))
+    cluster.handle(contract.TaskManagerLost(task_manager=TaskManagerId("later"), reason="exited"))
+    assert len(cluster.of(contract.RecordException)) == told, "it waits for none"
+    cluster.lose(next(iter(cluster.mail)))
+    cluster.handle(contract.TaskManagerLost(task_manager=TaskManagerId("last"), reason="exited"))
+    assert "1 worker(s) in a row" in cluster.of(contract.RecordException)[-1].failure.message, (
+        "one came up meanwhile"
+    )
+
+
 def test_what_was_lost_with_its_worker_is_asked_for_at_its_former_age() -> None:
     cluster = Cluster(narrow(pipelines(1)), settings(ONCE))
     cluster.handle(contract.Started())
