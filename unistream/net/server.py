@@ -37,9 +37,9 @@ class FlightServer:
     """Listens from construction until `close`.
 
     Args:
-        bind_host: A loopback address: a unix socket (unless `unix` is False), made again when somebody removes
-            it or its folder. Any other: TCP, which carries neither TLS nor authentication yet and runs code for whoever can connect;
-            therefore it needs `allow_plaintext`.
+        bind_host: A loopback address: a unix socket (unless `unix` is False), made again when somebody
+            removes it or its folder. Any other: TCP, which carries neither TLS nor authentication yet and
+            runs code for whoever can connect; therefore it needs `allow_plaintext`.
         control: Called on a server thread for each control message; its errors go to the caller.
         partitions: What this process produces; None: it produces nothing.
         unix_dir: Where the private folder of the unix socket is made; None: the system's choice.

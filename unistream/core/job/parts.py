@@ -206,8 +206,8 @@ class JobParts:
         )
 
     def not_come_up(self, task_manager: TaskManagerId, reason: str) -> None:
-        """A worker that was to bring slots. Of many in a row the 1st, 2nd, 4th, 8th … is recorded: the cluster
-        tries for as long as slots are asked for."""
+        """A worker that was to bring slots. Of many in a row the 1st, 2nd, 4th, 8th … is recorded: the
+        cluster tries for as long as slots are asked for."""
         adaptive = self.rescaling.adaptive
         starting = self.scheduler.is_waiting or (adaptive is not None and adaptive.is_waiting)
         if not (starting or self.recoveries or self.rescaling.waits):

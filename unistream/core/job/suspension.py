@@ -33,7 +33,7 @@ def suspension(
 
 
 def abandonment(job: JobId, name: str, reason: str, latest: str | None) -> TaskFailure:
-    """The same of a job whose machine was not waited for. `latest`: directory of its newest known snapshot."""
+    """The same of a job whose machine was not waited for. `latest`: directory of its newest snapshot."""
     how = "no checkpoint of it is known" if latest is None else f"its latest known checkpoint is {latest}"
     text = f"job {name!r} ({job}) was suspended, since {reason}; {how}"
     return TaskFailure(kind=SUSPENDED_KIND, message=text, recoverable=False)
