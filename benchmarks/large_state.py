@@ -8,7 +8,7 @@ Each key comes twice. The first time the job keeps VALUE_BYTES that nothing can 
 reads them back and tells whether they are what they were. Between the two a worker is killed, so that half of
 the state comes back from an incremental checkpoint. Every key has to be told once, and to be right.
 
-With `--points` workers die at named places instead (`worker.process.crash_points`), from that time on: once
+With `--points` workers die at named places instead (`unistream.base.crash_points`), from that time on: once
 at each, one after the other, each in whatever the last one left. The keys come again and again until all have
 died and each key was told; then the job is stopped, and what it told is compared with what it had read.
 

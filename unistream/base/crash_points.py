@@ -10,8 +10,7 @@ A crash point is a no-op unless the environment names it:
                              what it waits for has come
     UNISTREAM_TESTING        must be 1, or masters and workers refuse to start with crash points
 
-The points of a master, in the order of a checkpoint's life and then of a job's end; those of a worker are
-listed in `unistream.worker.process.crash_points`:
+The points of a master, in the order of a checkpoint's life and then of a job's end:
 
     trigger.sent             a task has been told to take its snapshot
     ack.received             a task's acknowledgement has come, nothing is decided
@@ -20,6 +19,27 @@ listed in `unistream.worker.process.crash_points`:
     commit.recorded          the catalogue knows of a commit
     retention.before_delete, retention.deleted      around the removal of a snapshot that nothing needs
     result.before_record, result.recorded           around the note of how the job ended
+
+of a worker, in the order of the path from a row to a commit:
+
+    task.batch           a task has processed one batch
+    snapshot.sync_done   an operator chain's state is captured, the barrier is out, nothing is written
+    snapshot.half_written    a state file has a part of its bytes, and no name that anybody knows
+    snapshot.unnamed     it has all of them, and still no name
+    snapshot.uploaded    the state files are written, the master does not know
+    ack.sent             the acknowledgement is on its way
+    sink.before_commit   a task has heard that a checkpoint completed and is about to tell its operators
+    sink.committed       its operators have been told; their commits may still be under way
+    committer.before_commit, committer.committed    around one commit, on its own thread
+    restore.before_commit, restore.committed    around what a restored snapshot lists, before anything new
+
+and of the connectors:
+
+    delta.staged         a file of rows is in the table's folder, no version of the table has it
+    delta.before_append, delta.appended             around the version of the table that has them
+    file.staged          a hidden file is in the folder
+    file.before_record, file.recorded               around the record that decides a commit
+    file.first_renamed   one of its files is visible
 """
 
 from __future__ import annotations
@@ -28,6 +48,7 @@ import os
 import signal
 import threading
 from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from unistream.base.errors import ConfigError
@@ -56,14 +77,27 @@ def crash_point(name: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def refuse_outside_tests() -> None:
-    """A process that may kill itself must not start by accident.
+def no_crash(name: str) -> None:
+    """Outside of tests every crash point of a worker is this."""
+
+
+def crash_points(environment: Mapping[str, str]) -> Callable[[str], None]:
+    """What a process calls at its crash points.
 
     Raises:
-        ConfigError: crash points are set although this is no test.
+        ConfigError: crash points are set although this is no test: a process that may kill itself must not
+            start by accident.
     """
-    if os.environ.get(POINTS_VARIABLE) and os.environ.get(TESTING_VARIABLE) != "1":
+    if not environment.get(POINTS_VARIABLE):
+        return no_crash
+    if environment.get(TESTING_VARIABLE) != "1":
         raise ConfigError(f"{POINTS_VARIABLE} is set, which is for tests only; unset it")
+    return crash_point
+
+
+def refuse_outside_tests() -> None:
+    """Raises ConfigError: crash points are set although this is no test."""
+    crash_points(os.environ)
 
 
 def _parse(text: str) -> dict[str, int]:

@@ -21,11 +21,11 @@ from typing import Final
 import msgspec
 
 from unistream.base.config import PARTITION_REQUEST_TIMEOUT, Configuration
+from unistream.base.crash_points import crash_points
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import ControlHandler, DataClient, PartitionSource, Server
-from unistream.worker.process.crash_points import crash_points
 from unistream.worker.process.lease import Ending
 from unistream.worker.process.limits import apply_limits
 from unistream.worker.process.reports import OnSilence, unheard

@@ -33,6 +33,7 @@ from unistream.base.config import (
     TMP_DIRS,
     Configuration,
 )
+from unistream.base.crash_points import no_crash
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.core.resource import memory_plan, slot_profile
@@ -66,7 +67,6 @@ from unistream.worker.exchange import (
     Shares,
     spill_roots,
 )
-from unistream.worker.process.crash_points import no_crash
 from unistream.worker.process.lease import Ending, Lease
 from unistream.worker.process.reports import OnSilence, ReportSender, call_patiently, unheard
 from unistream.worker.process.slot_table import SlotTable

@@ -6,11 +6,10 @@ import sys
 import msgspec
 import pytest
 
-from unistream.base.crash_points import POINTS_VARIABLE, crash_point
+from unistream.base.crash_points import POINTS_VARIABLE, crash_point, crash_points, no_crash
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
 from unistream.port.host import TaskManagerSpec
-from unistream.worker.process.crash_points import crash_points, no_crash
 from unistream.worker.process.entry_point import NOT_STARTED
 
 
