@@ -1,4 +1,4 @@
-"""Content-addressed artifacts, and which checkpoints retention names."""
+"""Content-addressed artifacts."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ import fsspec
 import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
-from unistream.base.ids import CheckpointId, JobId, LineageId
-from unistream.model.elements import SnapshotKind
-from unistream.model.snapshot import Manifest
-from unistream.port.storage import StoredSnapshot
 from unistream.storage import artifacts
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.durable_local import DurableLocalFileSystem
-from unistream.storage.retention import superseded
 from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind
 
 
@@ -84,41 +79,3 @@ def test_a_store_that_fails_says_whether_it_may_have_happened(tmp_path: Path) ->
     faulty.inject(Fault(kind=FaultKind.APPLY_THEN_RAISE, operation="pipe_file"))
     with pytest.raises(OutcomeUnknown, match="may or may not"):
         FsArtifactStore(str(tmp_path), fs=faulty).put(b"code")
-
-
-def snapshot(n: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> StoredSnapshot:
-    stored = Manifest(
-        job=JobId("j"),
-        job_name="j",
-        lineage=LineageId("l"),
-        checkpoint_id=CheckpointId(n),
-        kind=kind,
-        timestamp_ms=0,
-        vertices=(),
-    )
-    return StoredSnapshot(f"/{n}", stored)
-
-
-@pytest.mark.parametrize(
-    ("given", "retained", "in_use", "then"),
-    [
-        pytest.param([], 1, (), [], id="nothing stored"),
-        pytest.param([1], 1, (), [], id="the newest stays"),
-        pytest.param([3, 1, 2], 1, (), [1, 2], id="all but the newest, oldest first"),
-        pytest.param([1, 2, 3], 2, (), [1], id="all but the newest two"),
-        pytest.param([1, 2, 3], 1, ("/1",), [2], id="what a job was restored from stays"),
-    ],
-)
-def test_superseded(given: list[int], retained: int, in_use: tuple[str, ...], then: list[int]) -> None:
-    found = superseded([snapshot(n) for n in given], retained, in_use)
-    assert [s.manifest.checkpoint_id for s in found] == then
-
-
-def test_savepoints_are_never_superseded() -> None:
-    savepoint = snapshot(1, SnapshotKind.SAVEPOINT)
-    assert superseded([savepoint, snapshot(2), snapshot(3)], 1) == [snapshot(2)]
-
-
-def test_nothing_cannot_be_retained() -> None:
-    with pytest.raises(ConfigError, match="at least 1"):
-        superseded([snapshot(1)], 0)
