@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from typing import TypeAlias
 
+from unistream.core.execution import ExecutionState
 
-class TaskState(Enum):
-    """Values are the names that the master knows."""
-
-    CREATED = "CREATED"
-    INITIALIZING = "INITIALIZING"
-    RUNNING = "RUNNING"
-    FINISHED = "FINISHED"
-    CANCELED = "CANCELED"
-    FAILED = "FAILED"
-
-    @property
-    def is_terminal(self) -> bool:
-        return self in (TaskState.FINISHED, TaskState.CANCELED, TaskState.FAILED)
+TaskState: TypeAlias = ExecutionState
+"""Where a task is in its life: the master's states of an attempt, of which a worker's task has CREATED,
+INITIALIZING, RUNNING, and those that are terminal."""
 
 
 @dataclass(frozen=True, slots=True)
