@@ -65,7 +65,11 @@ class LocalProcessHost:
             ConfigError: this id was used before.
             Unreachable: the host is closed.
         """
-        self._workers.add(spec.id, lambda: _Worker(spec, self._command, self._env, self._on_lost)).start()
+        self._workers.add(spec.id, lambda: _Worker(spec, self._command, self._env, self._on_end)).start()
+
+    def _on_end(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None:
+        self._workers.ended(task_manager)
+        self._on_lost(task_manager, reason, host)
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """SIGTERM now, SIGKILL after STOP_GRACE_S; returns at once."""

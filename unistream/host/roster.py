@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
+
+ENDED_MAX: Final = 100  # workers that have ended: their threads may still say so, and are joined at the end
+IDS_MAX: Final = 10_000  # of former workers, a megabyte: ids are random, so an older one never comes again
 
 _Worker = TypeVar("_Worker")
 
 
 class Roster(Generic[_Worker]):
-    """No id is used twice, and nothing is added once it is closed."""
+    """No id is used twice, and nothing is added once it is closed.
+
+    A cluster that lives for months starts workers without end. Of those that have ended the latest `ENDED_MAX`
+    are kept, and of older ones the latest `IDS_MAX` ids. The limit of workers that live is the cluster's
+    (`max_workers` of its resource machine).
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._workers: dict[TaskManagerId, _Worker] = {}
+        self._ended: OrderedDict[TaskManagerId, None] = OrderedDict()  # oldest first, still in `_workers`
+        self._former: OrderedDict[TaskManagerId, None] = OrderedDict()
         self._closed = False
 
     def add(self, task_manager: TaskManagerId, make: Callable[[], _Worker]) -> _Worker:
@@ -30,18 +41,31 @@ class Roster(Generic[_Worker]):
         with self._lock:
             if self._closed:
                 raise Unreachable("this host is closed")
-            if task_manager in self._workers:
+            if task_manager in self._workers or task_manager in self._former:
                 raise ConfigError(f"TaskManager id {task_manager} was used before")
             worker = self._workers[task_manager] = make()
         return worker
 
+    def ended(self, task_manager: TaskManagerId) -> None:
+        """Nothing of this worker runs any more, but perhaps the thread that says so."""
+        with self._lock:
+            if task_manager not in self._workers:
+                return
+            self._ended[task_manager] = None
+            while len(self._ended) > ENDED_MAX:
+                oldest, _ = self._ended.popitem(last=False)
+                del self._workers[oldest]
+                self._former[oldest] = None
+            while len(self._former) > IDS_MAX:
+                self._former.popitem(last=False)
+
     def get(self, task_manager: TaskManagerId) -> _Worker | None:
-        """The worker of this id, also when it has ended."""
+        """The worker of this id; one that ended long ago is not known any more."""
         with self._lock:
             return self._workers.get(task_manager)
 
     def all(self) -> list[_Worker]:
-        """Every worker there ever was."""
+        """Those that live, and the latest that have ended."""
         with self._lock:
             return list(self._workers.values())
 

@@ -142,7 +142,11 @@ class ThreadHost:
         self._workers: Roster[_Worker] = Roster()
 
     def start(self, spec: TaskManagerSpec) -> None:
-        self._workers.add(spec.id, lambda: _Worker(spec, self._on_lost)).thread.start()
+        self._workers.add(spec.id, lambda: _Worker(spec, self._on_end)).thread.start()
+
+    def _on_end(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None:
+        self._workers.ended(task_manager)
+        self._on_lost(task_manager, reason, host)
 
     def stop(self, task_manager: TaskManagerId) -> None:
         worker = self._workers.get(task_manager)
