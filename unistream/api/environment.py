@@ -27,7 +27,14 @@ from unistream.base.errors import (
     UnistreamError,
     UserCodeError,
 )
-from unistream.core.graph import Resolved, explain, plan_json, resolve, translate_resolved, why_no_checkpoints
+from unistream.core.graph import (
+    Resolved,
+    explain,
+    plan_json,
+    resolve,
+    translate_resolved,
+    why_interval_is_idle,
+)
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -189,8 +196,8 @@ class Environment:
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
         """What will run: vertices of chained operators (data), and their code."""
         graph, code = translate_resolved(self._resolve(name), self._config.to_dict())
-        reason = why_no_checkpoints(graph)
-        if reason is not None and self._config.find(CHECKPOINT_INTERVAL) is not None:
+        reason = why_interval_is_idle(graph, self._config)
+        if reason is not None:
             _log.warning(
                 "event=checkpoints_disabled job=%r reason=%r: %s has no effect",
                 graph.name,

@@ -39,7 +39,7 @@ from unistream.core.graph import (
     check,
     check_measures,
     check_profiles,
-    why_no_checkpoints,
+    why_interval_is_idle,
 )
 from unistream.core.job import JobMachine, job_settings, why_not_adaptive
 from unistream.core.resource import (
@@ -178,8 +178,8 @@ def _without_idle_options(graph: JobGraph, config: Configuration) -> Configurati
     """Checkpoints are off where they could never complete (a task would wait for its last one for ever), and
     the adaptive scheduler is for jobs that it can run."""
     idle: set[str] = set()
-    reason = why_no_checkpoints(graph)
-    if reason is not None and config.find(CHECKPOINT_INTERVAL) is not None:
+    reason = why_interval_is_idle(graph, config)
+    if reason is not None:
         idle.add(CHECKPOINT_INTERVAL.key)
         logger.warning(
             "event=checkpoints_disabled job=%r reason=%r: %s has no effect",

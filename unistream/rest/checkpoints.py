@@ -20,7 +20,7 @@ from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, VertexId
 from unistream.core.checkpoint import Sample
 from unistream.core.contract import Retention
-from unistream.core.graph import why_no_checkpoints
+from unistream.core.graph import checkpoint_interval_ms
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
@@ -227,7 +227,7 @@ def vertex_details(figures: CheckpointFigures, vertex: VertexFigures) -> Json:
 def checkpoint_config(graph: JobGraph) -> Json:
     """/jobs/{id}/checkpoints/config. A job without checkpoints promises no more than at least once."""
     config = Configuration(graph.config)
-    interval_ms = None if why_no_checkpoints(graph) else config.find(options.CHECKPOINT_INTERVAL)
+    interval_ms = checkpoint_interval_ms(graph, config)
     retention = Retention(config.get(options.CHECKPOINT_RETENTION))
     mode = "AT_LEAST_ONCE" if interval_ms is None else config.get(options.CHECKPOINT_MODE)
     return {

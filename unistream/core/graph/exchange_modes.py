@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from unistream.base.config import BATCH_SHUFFLE_MODE, RUNTIME_MODE, Configuration
+from unistream.base.config import BATCH_SHUFFLE_MODE, CHECKPOINT_INTERVAL, RUNTIME_MODE, Configuration
 from unistream.base.errors import ConfigError
 from unistream.model.graph import JobGraph, JobType, Ship
 from unistream.model.partition_type import PartitionType
@@ -78,10 +78,20 @@ def _batch_mode(shuffle_mode: str) -> GlobalStreamExchangeMode:
     )
 
 
-def why_no_checkpoints(graph: JobGraph) -> str | None:
-    """Why a job cannot take checkpoints, for people; None: it can.
+def checkpoint_interval_ms(graph: JobGraph, config: Configuration) -> int | None:
+    """Between two checkpoints that the job takes by itself; None: it takes none."""
+    return None if why_no_checkpoints(graph) is not None else config.find(CHECKPOINT_INTERVAL)
+
+
+def why_interval_is_idle(graph: JobGraph, config: Configuration) -> str | None:
+    """Why the interval that is set has no effect, for people; None: none is set, or it has one."""
+    return None if config.find(CHECKPOINT_INTERVAL) is None else why_no_checkpoints(graph)
+
+
+def why_no_checkpoints(job: JobGraph | ExchangePlan) -> str | None:
+    """The one rule: why a job cannot take checkpoints, for people; None: it can.
 
     A batch job has none. A streaming job with a stored exchange has them as soon as what is stored is read;
     see `unistream.core.execution.stored_exchanges`.
     """
-    return "it is a BATCH job" if graph.job_type is JobType.BATCH else None
+    return "it is a BATCH job" if job.job_type is JobType.BATCH else None
