@@ -19,9 +19,9 @@ _Worker = TypeVar("_Worker")
 class Roster(Generic[_Worker]):
     """No id is used twice, and nothing is added once it is closed.
 
-    A cluster that lives for months starts workers without end. Of those that have ended, the latest
-    `ENDED_MAX` are kept, and of older ones the latest `IDS_MAX` ids. The limit of living workers is the cluster's
-    (`max_workers` of its resource machine).
+    A cluster that lives for months starts workers without end. Of those that have ended the latest
+    `ENDED_MAX` are kept, and of older ones the latest `IDS_MAX` ids. The limit of living workers is the
+    cluster's (`max_workers` of its resource machine).
     """
 
     def __init__(self) -> None:
