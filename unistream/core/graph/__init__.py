@@ -8,7 +8,11 @@ JobGraph).
 
 from __future__ import annotations
 
-from unistream.core.graph.exchange_modes import why_no_checkpoints
+from unistream.core.graph.exchange_modes import (
+    checkpoint_interval_ms,
+    why_interval_is_idle,
+    why_no_checkpoints,
+)
 from unistream.core.graph.explanation import explain
 from unistream.core.graph.graph_check import check
 from unistream.core.graph.json_plan import job_plan, plan_json
@@ -42,6 +46,7 @@ __all__ = [
     "check_group_name",
     "check_measures",
     "check_profiles",
+    "checkpoint_interval_ms",
     "endless_vertices",
     "explain",
     "job_plan",
@@ -51,5 +56,6 @@ __all__ = [
     "singletons",
     "translate_resolved",
     "whole_graph_regions",
+    "why_interval_is_idle",
     "why_no_checkpoints",
 ]

@@ -22,14 +22,13 @@ from unistream.core.job.releases import RELEASE_TRIES, Releases
 from unistream.core.job.scaling import fit, with_parallelism
 from unistream.core.job.settings import job_settings
 from unistream.core.job.suspects import LOSS_GRACE_MS
-from unistream.core.job.suspension import SUSPENDED_KIND
+from unistream.core.job.suspension import abandonment
 from unistream.core.job.vertex_names import check_widths, vertices_named
 
 __all__ = [
     "LOSS_GRACE_MS",
     "RELEASE_TRIES",
     "SUPPRESSED_KIND",
-    "SUSPENDED_KIND",
     "Adaptive",
     "AttemptsHistory",
     "ExceptionEntry",
@@ -38,6 +37,7 @@ __all__ = [
     "PastAttempt",
     "Releases",
     "RootException",
+    "abandonment",
     "check_widths",
     "fit",
     "job_settings",
