@@ -22,7 +22,13 @@ _HOMES: Final = {
     "unistream.api.stream": ("DataStream",),
     "unistream.api.two_phase": ("TransactionTimeout", "TwoPhaseCommitSink"),
     "unistream.base.config": ("Configuration",),
-    "unistream.base.errors": ("ConfigError", "SuppressRestarts", "UnistreamError", "UserCodeError"),
+    "unistream.base.errors": (
+        "ConfigError",
+        "JobCancelled",
+        "SuppressRestarts",
+        "UnistreamError",
+        "UserCodeError",
+    ),
     "unistream.base.secrets": ("Secret",),
     "unistream.connector.blackhole": ("BlackholeSink",),
     "unistream.connector.collect": ("CollectSink",),
@@ -86,7 +92,13 @@ if TYPE_CHECKING:
     from unistream.api.stream import DataStream
     from unistream.api.two_phase import TransactionTimeout, TwoPhaseCommitSink
     from unistream.base.config import Configuration
-    from unistream.base.errors import ConfigError, SuppressRestarts, UnistreamError, UserCodeError
+    from unistream.base.errors import (
+        ConfigError,
+        JobCancelled,
+        SuppressRestarts,
+        UnistreamError,
+        UserCodeError,
+    )
     from unistream.base.secrets import Secret
     from unistream.connector import datagen
     from unistream.connector.blackhole import BlackholeSink
@@ -157,6 +169,7 @@ __all__ = [
     "FileSink",
     "FileSource",
     "FunctionContext",
+    "JobCancelled",
     "KafkaSource",
     "KeyedBatch",
     "KeyedBatchFunction",

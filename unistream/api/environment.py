@@ -19,25 +19,10 @@ from unistream.base.config import (
     Configuration,
     ConfigValue,
 )
-from unistream.base.errors import (
-    ConfigError,
-    Fenced,
-    OutcomeUnknown,
-    SuppressRestarts,
-    UnistreamError,
-    UserCodeError,
-)
-from unistream.core.graph import (
-    Resolved,
-    explain,
-    plan_json,
-    resolve,
-    translate_resolved,
-    why_interval_is_idle,
-)
+from unistream.base.errors import ConfigError
+from unistream.core.graph import Resolved, explain, plan_json, resolve, translate_resolved, why_interval_is_idle
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
-from unistream.model.messages import TaskFailure
 from unistream.model.stream_graph import StreamGraph
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import is_event_time
@@ -273,15 +258,13 @@ class Environment:
 
         Raises:
             ConfigError: the job cannot start as it is.
+            JobCancelled: it was cancelled.
             UnistreamError: it failed; the text says why.
         """
         with self.execute_async(
             name, savepoint=savepoint, allow_non_restored_state=allow_non_restored_state
         ) as job:
-            result = job.wait()
-        if result.failure is not None:
-            raise _failure(result.failure)
-        return result
+            return job.result()
 
     def execute_async(
         self,
@@ -309,11 +292,3 @@ class Environment:
     def _max_parallelism(self) -> int | None:
         value = self._config.get(MAX_PARALLELISM)
         return None if value == -1 else value
-
-
-def _failure(failure: TaskFailure) -> UnistreamError:
-    """The error that stopped a job, in the class that it had where it happened."""
-    kinds: dict[str, type[UnistreamError]] = {
-        kind.__name__: kind for kind in (ConfigError, SuppressRestarts, UserCodeError, Fenced, OutcomeUnknown)
-    }
-    return kinds.get(failure.kind, UnistreamError)(failure.message)

@@ -9,6 +9,7 @@ UnistreamError
 │   └── SuppressRestarts   the same, and the user's function says that no restart can help
 ├── ProtocolError          a peer broke the rules; drop the connection
 │   └── CorruptSnapshot    a stored object is unreadable or does not match its checksum; never skipped
+├── JobCancelled           somebody ended the job before it had finished; what it committed stays
 ├── Fenced                 a newer epoch exists; stop at once, never retry
 ├── OutcomeUnknown         neither done nor not done; delete nothing, ask again
 └── Transient              safe to repeat with the same arguments
@@ -68,6 +69,10 @@ class ProtocolError(UnistreamError):
 
 class CorruptSnapshot(ProtocolError):
     """A stored object is missing, truncated, or does not match its checksum."""
+
+
+class JobCancelled(UnistreamError):
+    """The job was cancelled, so there is no result (Flink's JobCancellationException)."""
 
 
 class Fenced(UnistreamError):

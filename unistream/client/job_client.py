@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 
-from unistream.base.errors import ConfigError, SuppressRestarts, UnistreamError, UserCodeError
+from unistream.base.errors import (
+    ConfigError,
+    Fenced,
+    JobCancelled,
+    OutcomeUnknown,
+    SuppressRestarts,
+    UnistreamError,
+    UserCodeError,
+)
 from unistream.base.ids import JobId
 from unistream.master.job_info import JobInfo, SinkInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
@@ -69,25 +77,27 @@ def result_of(info: JobInfo) -> JobResult:
 
 
 def checked(result: JobResult) -> JobResult:
-    """`result`, unless the job has failed.
+    """`result`, if the job has finished: the one place where the end of a job becomes an exception.
 
     Raises:
-        UserCodeError (SuppressRestarts), ConfigError: that is why it failed.
-        UnistreamError: it failed for another reason, or was cancelled.
+        JobCancelled: it was cancelled.
+        UserCodeError (SuppressRestarts), ConfigError, Fenced, OutcomeUnknown: that is why it failed.
+        UnistreamError: it failed for another reason.
     """
     if result.is_success:
         return result
     failure = result.failure
     why = f": {failure.message}" if failure is not None else ""
     text = f"job {result.name!r} ({result.job}) ended as {result.state}{why}"
-    match failure.kind if failure is not None else "":
-        case "ConfigError":
-            raise ConfigError(text)
-        case "UserCodeError":
-            raise UserCodeError(text)
-        case "SuppressRestarts":
-            raise SuppressRestarts(text)
-    raise UnistreamError(text)
+    if result.state == "CANCELED":
+        raise JobCancelled(text)
+    raise _KINDS.get(failure.kind if failure is not None else "", UnistreamError)(text)
+
+
+_KINDS: Final[Mapping[str, type[UnistreamError]]] = {
+    kind.__name__: kind for kind in (ConfigError, SuppressRestarts, UserCodeError, Fenced, OutcomeUnknown)
+}
+"""Errors that keep their class on the way from a worker to who waits for the job."""
 
 
 class JobClient(Protocol):
@@ -123,7 +133,8 @@ class JobClient(Protocol):
         """As `wait`, but a job that did not finish is an error.
 
         Raises:
-            UnistreamError: it failed or was cancelled; see `checked`.
+            JobCancelled: it was cancelled.
+            UnistreamError: it failed; see `checked`.
         """
 
     def cancel(self) -> None:
