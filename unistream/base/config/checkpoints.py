@@ -47,7 +47,8 @@ CHECKPOINTS_AFTER_TASKS_FINISH: Final = ConfigOption(
     "execution.checkpointing.checkpoints-after-tasks-finish",
     parse_bool,
     "true",
-    "Whether there are checkpoints after some tasks have finished (FLIP-147). If not, no task waits for a"
+    "Whether there are checkpoints after some tasks have finished (FLIP-147). If not: none is started once a"
+    " task has finished, one in which an input ends is given up, savepoints are refused, no task waits for a"
     " last checkpoint when its data ends, and what sinks have written since the one before is never"
     " committed.",
 )

@@ -16,11 +16,17 @@ from unistream.model.elements import Alignment, CheckpointBarrier
 
 @dataclass(frozen=True, slots=True)
 class BarrierSettings:
-    """`timeout_ms`: of unaligned checkpoints; 0: they are never aligned."""
+    """What a job says.
+
+    Attributes:
+        timeout_ms: Of unaligned checkpoints; 0: they are never aligned.
+        after_tasks_finish: False: a checkpoint in which an input ends is given up.
+    """
 
     exactly_once: bool = True
     unaligned: bool = False
     timeout_ms: int = 0
+    after_tasks_finish: bool = True
 
     @classmethod
     def of(cls, config: Configuration) -> BarrierSettings:
@@ -30,7 +36,7 @@ class BarrierSettings:
             ConfigError: unaligned checkpoints without exactly once, for which they would do nothing.
 
         >>> BarrierSettings.of(Configuration())
-        BarrierSettings(exactly_once=True, unaligned=False, timeout_ms=0)
+        BarrierSettings(exactly_once=True, unaligned=False, timeout_ms=0, after_tasks_finish=True)
         """
         mode = config.get(options.CHECKPOINT_MODE)
         unaligned = config.get(options.UNALIGNED_ENABLED)
@@ -39,13 +45,20 @@ class BarrierSettings:
                 f"{options.UNALIGNED_ENABLED.key} is true and {options.CHECKPOINT_MODE.key} is {mode}: "
                 "without alignment nothing is overtaken; leave one of the two out"
             )
-        return cls(mode == "EXACTLY_ONCE", unaligned, config.get(options.ALIGNED_TIMEOUT))
+        return cls(
+            exactly_once=mode == "EXACTLY_ONCE",
+            unaligned=unaligned,
+            timeout_ms=config.get(options.ALIGNED_TIMEOUT),
+            after_tasks_finish=config.get(options.CHECKPOINTS_AFTER_TASKS_FINISH),
+        )
 
     def handler(self, channels: int) -> BarrierHandler:
         """For a task with so many input channels."""
         if not self.exactly_once:
-            return BarrierTracker(channels)
-        return AlternatingAligner(channels) if self.unaligned else BarrierAligner(channels)
+            return BarrierTracker(channels, after_tasks_finish=self.after_tasks_finish)
+        if self.unaligned:
+            return AlternatingAligner(channels, after_tasks_finish=self.after_tasks_finish)
+        return BarrierAligner(channels, after_tasks_finish=self.after_tasks_finish)
 
     def stamped(self, barrier: CheckpointBarrier) -> CheckpointBarrier:
         """`barrier` as a source sends it: a savepoint's never overtakes, so that it can be restored at any
