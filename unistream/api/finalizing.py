@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, Unreachable
 from unistream.client.home import clusters as clusters_here
-from unistream.client.lookup import Found, all_jobs, running_clusters
+from unistream.client.lookup import ONE_WITHIN_S, Found, all_jobs, running_clusters
 from unistream.client.rest_client import RestClient
 from unistream.master.job_info import TERMINAL_STATES
 from unistream.savepoint.finalize import Finalized, finalize
@@ -95,7 +95,7 @@ def _jobs(clusters: list[RestClient], patience_s: float) -> list[Found]:
     found = []
     for cluster in clusters:
         try:
-            found += all_jobs([cluster], lambda _silent: None)
+            found += all_jobs([cluster], lambda _silent: None, patience_s=ONE_WITHIN_S)
         except Unreachable as error:
             _await_end(cluster.url, error, patience_s)
     return found

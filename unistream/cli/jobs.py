@@ -42,7 +42,7 @@ def list_jobs(
 
 
 def info(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
-    """Show one job: state, tasks, checkpoints, workers, failures."""
+    """Show one job: state, tasks, checkpoints, workers, late rows, failures."""
     found = find_job(configuration(defines), job)
     with found.cluster:
         details = found.cluster.info(found.job.job)

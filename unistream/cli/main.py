@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; the console script exits with it."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        from unistream.cli.commands import app  # takes a second or more, in which Ctrl-C may come, too
+        from unistream.cli.commands import app  # Ctrl-C may come while it is loaded, too
 
         app(args=words, prog_name="unistream")
     except SystemExit as end:

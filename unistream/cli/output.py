@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unistream.client.job_client import JobResult
-from unistream.client.lookup import Found
-from unistream.master.job_info import TERMINAL_STATES, JobInfo
+from unistream.client.job_client import JobInfo, JobResult
+from unistream.master.job_info import TERMINAL_STATES
+
+if TYPE_CHECKING:
+    from unistream.client.lookup import Found
 
 WIDTH_OF_FILES: Final = 200  # columns of tables that go to a file or another program
 WHOLE_ID_COLUMNS: Final = 120  # a narrower terminal is shown the beginning of a job's id, which commands take

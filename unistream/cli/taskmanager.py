@@ -20,8 +20,9 @@ from unistream.cli.errors import report
 from unistream.cli.logs import log_to_stderr
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, duration, print_json
+from unistream.client.asking import ask_all
 from unistream.client.hosts import STANDALONE_PORT
-from unistream.client.lookup import running_clusters
+from unistream.client.lookup import ALL_WITHIN_S, running_clusters
 from unistream.core.resource import describe
 from unistream.master.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
@@ -82,16 +83,19 @@ def list_workers(defines: Defines = None, as_json: AsJson = False) -> None:
         if config.to_dict():
             raise
         clusters = []  # nothing runs: an empty list, not a failure
-    found: list[tuple[str, TaskManagerInfo]] = []
-    silent: list[Unreachable] = []
-    for cluster in clusters:
-        with cluster:
-            try:
-                found += [(cluster.url, worker) for worker in cluster.task_managers()]
-            except Unreachable as error:
-                silent.append(error)
-    if silent and len(silent) == len(clusters):
+    try:
+        answers, silent = ask_all(
+            clusters,
+            lambda cluster: cluster.task_managers(timeout_s=ALL_WITHIN_S),
+            all_within_s=ALL_WITHIN_S,
+            one_within_s=ALL_WITHIN_S,
+        )
+    finally:
+        for cluster in clusters:
+            cluster.close()
+    if silent and not answers:
         raise silent[0]
+    found = [(cluster.url, worker) for cluster, workers in answers for worker in workers]
     for unheard in silent:
         report(f"{unheard}; its workers are not listed")
     if as_json:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, Unreachable
 from unistream.client import home
+from unistream.client.asking import ask_all
 from unistream.client.rest_client import RestClient
 from unistream.client.submission import connect
 from unistream.master.job_info import TERMINAL_STATES, JobSummary
 
 ID_PREFIX_CHARS_MIN = 4
+ALL_WITHIN_S: Final = 3.0  # for all clusters together: a person waits for the list
+ONE_WITHIN_S: Final = 15.0  # for the one that has the job, when it is busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +38,30 @@ def running_clusters(config: Configuration) -> list[RestClient]:
     return [RestClient(entry.url) for entry in home.clusters()] or [connect(config)]
 
 
-def all_jobs(clusters: list[RestClient], on_silence: Callable[[Unreachable], None]) -> list[Found]:
-    """Jobs of those clusters that answer; `on_silence` is told of each that does not.
+def all_jobs(
+    clusters: list[RestClient],
+    on_silence: Callable[[Unreachable], None],
+    *,
+    patience_s: float = ALL_WITHIN_S,
+) -> list[Found]:
+    """Jobs of those clusters that answer within `ALL_WITHIN_S`; `on_silence` is called for each other.
+
+    `patience_s`: how long they are waited for while none has answered.
 
     Raises:
         Unreachable: none of them does.
     """
-    found: list[Found] = []
-    silent: list[Unreachable] = []
-    for cluster in clusters:
-        try:
-            found.extend(Found(cluster, job) for job in cluster.jobs())
-        except Unreachable as error:
-            silent.append(error)
-    if silent and len(silent) == len(clusters):
+    answers, silent = ask_all(
+        clusters,
+        lambda cluster: cluster.jobs(timeout_s=patience_s),
+        all_within_s=ALL_WITHIN_S,
+        one_within_s=patience_s,
+    )
+    if silent and not answers:
         raise silent[0]
-    for unheard in silent:
-        on_silence(unheard)
-    return found
+    for error in silent:
+        on_silence(error)
+    return [Found(cluster, job) for cluster, jobs in answers for job in jobs]
 
 
 def find_job(config: Configuration, text: str) -> Found:
@@ -68,7 +78,7 @@ def find_job(config: Configuration, text: str) -> Found:
     chosen: Found | None = None
     silent: list[Unreachable] = []
     try:
-        chosen = _choose(all_jobs(clusters, silent.append), text)
+        chosen = _choose(all_jobs(clusters, silent.append, patience_s=ONE_WITHIN_S), text)
     except NotFound as error:
         raise NotFound("; ".join([str(error), *(str(unheard) for unheard in silent)])) from None
     finally:

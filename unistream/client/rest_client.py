@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx
 import msgspec
@@ -20,12 +20,13 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import JobId
-from unistream.client.job_client import JobResult, OnProgress, checked, result_of
-from unistream.core.job import check_widths
-from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
-from unistream.master.job_setup import SubmitRequest
+from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
+from unistream.master.job_info import JobSummary, TaskManagerInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat
+
+if TYPE_CHECKING:
+    from unistream.master.job_setup import SubmitRequest
 
 TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large manifest
 POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # then every half second
@@ -70,13 +71,14 @@ class RestClient(Closing):
         """Counts of workers, slots and jobs."""
         return self._json("GET", "/overview")
 
-    def jobs(self) -> list[JobSummary]:
-        """Newest first."""
-        return _decode(self._request("GET", "/unistream/jobs"), _Jobs).jobs
+    def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
+        """Newest first. `timeout_s`: of each wait for the cluster; None: as of every other question."""
+        return _decode(self._request("GET", "/unistream/jobs", **_patience(timeout_s)), _Jobs).jobs
 
-    def task_managers(self) -> list[TaskManagerInfo]:
-        """All workers, starting ones too, in the order in which they came."""
-        return _decode(self._request("GET", "/unistream/taskmanagers"), _TaskManagers).taskmanagers
+    def task_managers(self, *, timeout_s: float | None = None) -> list[TaskManagerInfo]:
+        """All workers, starting ones too, in the order in which they came. `timeout_s`: as of `jobs`."""
+        answer = self._request("GET", "/unistream/taskmanagers", **_patience(timeout_s))
+        return _decode(answer, _TaskManagers).taskmanagers
 
     def submit(self, request: SubmitRequest) -> RestJobClient:
         """Raises ConfigError when the cluster refuses it."""
@@ -125,6 +127,8 @@ class RestClient(Closing):
         self, job: JobId, parallelism: Mapping[str, int], on_progress: OnProgress | None = None
     ) -> None:
         """See `unistream.client.job_client.JobClient.rescale`."""
+        from unistream.core.job import check_widths
+
         check_widths(parallelism)
         content = msgspec.json.encode({"parallelism": dict(parallelism)})
         path = f"/unistream/jobs/{job}/rescale"
@@ -272,6 +276,10 @@ class Poll:
             self._never.wait(pause_s)
         self._asked = True
         return True
+
+
+def _patience(timeout_s: float | None) -> dict[str, float]:
+    return {} if timeout_s is None else {"timeout": timeout_s}
 
 
 def _decode(answer: httpx.Response, kind: type[T]) -> T:

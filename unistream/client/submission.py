@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.client import home
-from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-from unistream.client.hosts import DEFAULT_TARGET
 from unistream.client.job_client import JobClient
 from unistream.client.rest_client import RestClient, RestJobClient
-from unistream.master.job_setup import SubmitRequest
-from unistream.model.graph import JobGraph
+
+if TYPE_CHECKING:
+    from unistream.master.job_setup import SubmitRequest
+    from unistream.model.graph import JobGraph
 
 
 def execute(
@@ -49,6 +50,8 @@ def execute(
         ConfigError: something in it cannot work; nothing was started.
         Unreachable: there is no remote cluster.
     """
+    from unistream.master.job_setup import SubmitRequest
+
     configuration = config if isinstance(config, Configuration) else Configuration(config)
     request = SubmitRequest(
         graph=graph if name is None else structs.replace(graph, name=name),
@@ -71,6 +74,9 @@ def submit(
     """As `execute`, for a request that was put together before. Raises as it does."""
     if target == "remote":
         return _submit_remote(request, config)
+    from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
+    from unistream.client.hosts import DEFAULT_TARGET
+
     cluster = EmbeddedCluster(target or DEFAULT_TARGET, config, workdir=workdir, wait=False)
     try:
         job = cluster.dispatcher.submit(request)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +20,7 @@ from unistream.base.ids import JobId
 from unistream.cli.main import main
 from unistream.client import home
 from unistream.client.embedded import EmbeddedCluster
+from unistream.client.lookup import ALL_WITHIN_S
 from unistream.client.rest_client import FAILED_POLLS_MAX, RestClient
 
 Start = Callable[[], EmbeddedCluster]
@@ -123,6 +126,26 @@ def test_a_silent_cluster_is_named_where_its_jobs_would_be(
         in (capsys.readouterr().err)
     )
     entry.unlink()
+
+
+@pytest.fixture
+def hung() -> Iterator[str]:
+    """URL of a cluster that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("command", [["list", "--all"], ["taskmanager", "list"]], ids=" ".join)
+def test_clusters_that_hang_are_named_and_delay_a_list_once(
+    command: list[str], hung: str, start_cluster: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start_cluster()
+    for number in range(3):
+        home.register(f"{number:032x}", url=hung, target="local", now_ms=0)
+    began_s = time.monotonic()
+    assert main(command) == 0
+    assert time.monotonic() - began_s < 3 * ALL_WITHIN_S, "one after the other"
+    assert capsys.readouterr().err.count(f"the cluster at {hung} does not answer") == 3
 
 
 @pytest.mark.parametrize("name", ["a [/b] job", "[red]stop[/red]", "rows[0]"])

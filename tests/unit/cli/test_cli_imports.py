@@ -1,0 +1,57 @@
+"""What a command loads before it knows what it is asked for: nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from unistream.cli.commands import COMMANDS
+from unistream.cli.lazy import Lazy
+
+HEAVY = (
+    *("pyarrow", "numpy", "pyspark", "dagster", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic"),
+    *("httpx", "fsspec", "kafka", "deltalake", "duckdb", "pandas", "unistream.core", "unistream.master"),
+)
+LOADED = """import contextlib, io, json, sys
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    {statement}
+print(json.dumps([name for name in {heavy!r} if name in sys.modules]))
+"""
+MAIN = "from unistream.cli.main import main; main({})"
+
+
+def loaded_by(statement: str, heavy: tuple[str, ...] = HEAVY) -> list[str]:
+    """Which of these modules a fresh interpreter has after `statement`."""
+    code = LOADED.format(statement=statement, heavy=heavy)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    found: list[str] = json.loads(run.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        pytest.param("import unistream", id="import unistream"),
+        pytest.param(MAIN.format(["--help"]), id="unistream --help"),
+        pytest.param(MAIN.format(["--version"]), id="unistream --version"),
+        pytest.param(MAIN.format(["lst"]), id="a typing error"),
+    ],
+)
+def test_nothing_heavy_is_loaded(statement: str) -> None:
+    assert loaded_by(statement) == []
+
+
+@pytest.mark.parametrize("words", [["list"], ["list", "--help"], ["cancel", "abcd"], ["taskmanager", "list"]])
+def test_a_command_about_jobs_of_other_processes_loads_no_cluster(words: list[str]) -> None:
+    heavy = ("pyspark", "dagster", "fastapi", "sqlalchemy", "alembic", "unistream.client.embedded")
+    assert loaded_by(MAIN.format(words), heavy) == []
+
+
+@pytest.mark.parametrize(("name", "command"), list(COMMANDS.items()), ids=list(COMMANDS))
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str, command: Lazy) -> None:
+    own = command.load(name)
+    assert own.name == name
+    assert command.help == " ".join(own.help.partition("\n\n")[0].split())
