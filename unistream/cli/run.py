@@ -49,6 +49,12 @@ def run(  # noqa: PLR0917  # typer passes them by name
         bool, typer.Option("--allow-non-restored-state", help="Drop state whose operator is gone.")
     ] = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of the job.")] = None,
+    request_id: Annotated[
+        str | None,
+        typer.Option(
+            "--request-id", metavar="ID", help="Submitting again under the same id is the same job."
+        ),
+    ] = None,
     defines: Defines = None,
     detached: Annotated[
         bool, typer.Option("--detached", "-d", help="Return when the job was accepted; it goes on behind.")
@@ -70,6 +76,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
         artifact=pack(code, with_modules=True),
         config=environment.config.to_dict(),
         savepoint=absolute(savepoint),
+        request_id=request_id,
         allow_non_restored=allow_non_restored,
     )
     if detached and target != "remote":

@@ -45,7 +45,8 @@ from unistream.client.hosts import (
     host_traits,
     workers_max,
 )
-from unistream.client.job_client import JobResult, OnProgress, checked, result_of
+from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
+from unistream.client.request_ids import identified
 from unistream.connector.registry import create_discovery
 from unistream.ha.single_node import FolderLock
 from unistream.master.cluster_services import ClusterServices
@@ -157,7 +158,7 @@ class EmbeddedCluster(Closing):
         Raises:
             ConfigError: see `Dispatcher.submit`.
         """
-        return EmbeddedJobClient(self.dispatcher, self.dispatcher.submit(request))
+        return EmbeddedJobClient(self.dispatcher, self.dispatcher.submit(identified(request)))
 
     def client(self, job: JobId) -> EmbeddedJobClient:
         """Raises NotFound."""

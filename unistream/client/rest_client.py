@@ -14,6 +14,7 @@ from unistream.base.closing import Closing
 from unistream.base.errors import (
     AlreadyEnded,
     ConfigError,
+    NobodyThere,
     NotFound,
     ProtocolError,
     UnistreamError,
@@ -21,6 +22,7 @@ from unistream.base.errors import (
 )
 from unistream.base.ids import JobId
 from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
+from unistream.client.request_ids import identified
 from unistream.master.job_info import JobSummary, TaskManagerInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat
@@ -32,6 +34,7 @@ TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large
 POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # then every half second
 POLL_MAX_S: Final = 0.5
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # as embedded
+SUBMISSIONS_MAX: Final = 3  # of one request whose answers are lost
 FAILED_POLLS_MAX: Final = 10  # in a row, before the cluster is taken for gone
 
 INTERNAL: Final = "Internal server error."
@@ -81,11 +84,32 @@ class RestClient(Closing):
         return _decode(answer, _TaskManagers).taskmanagers
 
     def submit(self, request: SubmitRequest) -> RestJobClient:
-        """Raises ConfigError when the cluster refuses it."""
+        """Starts a job. A request whose answer is lost is sent again under the same id, so it is one job.
+
+        Raises:
+            ConfigError: the cluster refuses it.
+            NobodyThere: nothing listens there, so nothing was started.
+            Unreachable: it does not answer; whether it has the job is not known.
+        """
+        request = identified(request)
         content = msgspec.msgpack.encode(request)
         headers = {"content-type": "application/msgpack"}
-        answer = self._request("POST", "/unistream/jobs", content=content, headers=headers)
-        return self.client(JobId(_field(answer, "jobid")))
+        poll, silence = Poll(None), Unreachable(self.url)
+        for attempt in range(SUBMISSIONS_MAX):
+            poll.next()
+            try:
+                answer = self._request("POST", "/unistream/jobs", content=content, headers=headers)
+                return self.client(JobId(_field(answer, "jobid")))
+            except NobodyThere as error:
+                if attempt == 0:
+                    raise
+                silence = error
+            except Unreachable as error:
+                silence = error
+        raise Unreachable(
+            f"{silence}; whether it has accepted the job is not known: 'unistream list' shows it, and to"
+            f" submit it again under the request id {request.request_id} never makes a second one"
+        ) from silence
 
     def client(self, job: JobId) -> RestJobClient:
         return RestJobClient(self, job)
@@ -183,6 +207,8 @@ class RestClient(Closing):
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             answer = self._http.request(method, path, **arguments)
+        except httpx.ConnectError as error:
+            raise NobodyThere(f"the cluster at {self.url} does not answer: {error}") from error
         except httpx.HTTPError as error:
             raise Unreachable(
                 f"the cluster at {self.url} does not answer: {error or type(error).__name__}"

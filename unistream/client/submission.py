@@ -12,6 +12,7 @@ from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.client import home
 from unistream.client.job_client import JobClient
+from unistream.client.request_ids import identified
 from unistream.client.rest_client import RestClient, RestJobClient
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def execute(
         allow_non_restored: State whose operator is gone is dropped instead of refused.
         name: Of the job, instead of the graph's.
         workdir: Folder of the job's own cluster; None: one below `$UNISTREAM_HOME`.
-        request_id: The same id submits the same job once (to clusters that share `metadata.url`).
+        request_id: The same id submits the same job once, for as long as the cluster's metadata have it (also
+            to clusters that share `metadata.url`); None: a new one, for this call.
 
     Raises:
         ConfigError: something in it cannot work; nothing was started.
@@ -72,6 +74,7 @@ def submit(
     workdir: str | Path | None = None,
 ) -> JobClient:
     """As `execute`, for a request that was put together before. Raises as it does."""
+    request = identified(request)
     if target == "remote":
         return _submit_remote(request, config)
     from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient

@@ -1,0 +1,143 @@
+"""A submission that comes again, over a real REST server whose answers are lost, is one job."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+from served_cluster import WAIT_S, Api
+
+from unistream.base.config import Configuration
+from unistream.base.errors import ConfigError, NobodyThere, Unreachable
+from unistream.client.rest_client import SUBMISSIONS_MAX, RestClient
+from unistream.client.submission import submit
+from unistream.master.job_setup import SubmitRequest
+
+Submission = Callable[..., SubmitRequest]
+
+
+class LosesAnswers:
+    """Hands requests on to `url`; of the first `lost` answers the caller sees a broken connection."""
+
+    def __init__(self, url: str, lost: int) -> None:
+        self.requests = 0
+        lock = threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(handler) -> None:
+                body = handler.rfile.read(int(handler.headers["content-length"]))
+                sent = {"content-type": handler.headers["content-type"]}
+                answer = httpx.post(
+                    url + handler.path, content=body, headers=sent, trust_env=False, timeout=WAIT_S
+                )
+                with lock:
+                    self.requests += 1
+                    if self.requests <= lost:
+                        handler.close_connection = True
+                        return
+                handler.send_response(answer.status_code)
+                handler.send_header("content-length", str(len(answer.content)))
+                handler.end_headers()
+                handler.wfile.write(answer.content)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nobody reads it."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.port = self._server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(WAIT_S)
+
+
+@pytest.fixture
+def behind(api: Api) -> Iterator[Callable[[int], LosesAnswers]]:
+    """Makes the way to the cluster one on which so many answers are lost."""
+    made: list[LosesAnswers] = []
+
+    def make(lost: int) -> LosesAnswers:
+        made.append(LosesAnswers(api.server.url, lost))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def test_a_lost_answer_makes_no_second_job(
+    api: Api, submission: Submission, behind: Callable[[int], LosesAnswers]
+) -> None:
+    way = behind(1)
+    with RestClient(way.url) as client:
+        job = client.submit(submission()).job_id
+    assert way.requests == 2
+    assert [known.job for known in api.cluster.dispatcher.jobs()] == [job]
+
+
+def test_every_way_to_submit_survives_a_lost_answer(
+    api: Api, submission: Submission, behind: Callable[[int], LosesAnswers]
+) -> None:
+    config = Configuration({"rest.port": str(behind(1).port)})
+    with submit(submission(), target="remote", config=config) as client:
+        assert [known.job for known in api.cluster.dispatcher.jobs()] == [client.job_id]
+
+
+def test_who_never_hears_an_answer_is_told_the_id_to_submit_again_with(
+    api: Api, submission: Submission, behind: Callable[[int], LosesAnswers]
+) -> None:
+    way = behind(SUBMISSIONS_MAX)
+    request = submission(request_id="nightly 2026-01-05")
+    with (
+        RestClient(way.url) as client,
+        pytest.raises(Unreachable, match="not known: .* under the request id nightly 2026-01-05 never makes"),
+    ):
+        client.submit(request)
+    with RestClient(way.url) as client:
+        job = client.submit(request).job_id
+    assert [known.job for known in api.cluster.dispatcher.jobs()] == [job]
+
+
+def test_nothing_is_sent_again_to_where_nobody_is(submission: Submission) -> None:
+    with RestClient("http://127.0.0.1:1") as client, pytest.raises(NobodyThere, match=r"refused"):
+        client.submit(submission())
+
+
+def test_a_refusal_is_an_answer(submission: Submission, behind: Callable[[int], LosesAnswers]) -> None:
+    way = behind(0)
+    with RestClient(way.url) as client, pytest.raises(ConfigError, match="unknown configuration key"):
+        client.submit(submission(config={"no.such.key": "1"}))
+    assert way.requests == 1
+
+
+def test_the_same_request_from_two_at_once_is_one_job(api: Api, submission: Submission) -> None:
+    request = submission(request_id="both")
+    with (
+        RestClient(api.server.url) as one,
+        RestClient(api.server.url) as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        start = threading.Barrier(2)
+
+        def send(client: RestClient) -> str:
+            start.wait(WAIT_S)
+            return client.submit(request).job_id
+
+        jobs = {sent.result(WAIT_S) for sent in [pool.submit(send, one), pool.submit(send, other)]}
+    assert len(jobs) == 1
+    assert [known.job for known in api.cluster.dispatcher.jobs()] == list(jobs)
+
+
+def test_two_submissions_of_the_same_pipeline_are_two_jobs(api: Api, submission: Submission) -> None:
+    with RestClient(api.server.url) as client:
+        assert client.submit(submission()).job_id != client.submit(submission()).job_id
+    assert len(api.cluster.dispatcher.jobs()) == 2
