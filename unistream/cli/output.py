@@ -100,6 +100,8 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
     for uid, sink in info.sinks.items():
         version = "" if sink.table_version is None else f", table version {sink.table_version}"
         facts.append(("sink", f"{escape(uid)}: {sink.rows:,} rows in {sink.commits} commits{version}"))
+    for operator, rows in info.late_rows.items():
+        facts.append(("late rows", f"{escape(operator)}: {_dropped(rows, info.restarts)}"))
     for worker in info.task_managers:
         facts.append(("worker", f"{escape(worker.id)} pid {worker.pid} on {worker.host}"))
     return facts
@@ -131,10 +133,21 @@ def print_result(result: JobResult) -> None:
     for uid, sink in result.sinks.items():
         version = "" if sink.table_version is None else f", table version {sink.table_version}"
         out.print(f"{uid}: {sink.rows:,} rows committed{version}", markup=False)
+    for operator, rows in result.late_rows.items():
+        out.print(f"{operator}: {_dropped(rows, result.restarts)}", markup=False)
     if result.savepoint:
         out.print(f"savepoint: {result.savepoint}", markup=False)
     if result.resumable_savepoint != result.savepoint:
         out.print(f"to go on from: {result.resumable_savepoint}", markup=False)
+
+
+def _dropped(rows: int, restarts: int) -> str:
+    """After a restart the number is not exact; see `unistream.master.late_rows`.
+
+    >>> _dropped(1_200, 0), _dropped(1, 2)
+    ('1,200 late rows dropped', 'about 1 late row dropped')
+    """
+    return f"{'about ' if restarts else ''}{rows:,} late row{'' if rows == 1 else 's'} dropped"
 
 
 def moment(at_ms: int) -> str:

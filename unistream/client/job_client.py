@@ -35,6 +35,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
         state: FINISHED, CANCELED, FAILED, or SUSPENDED: its cluster was shut down, and `failure` says how it
             goes on.
         metrics: See `JobInfo.metrics`; `rows_committed` is what became visible in sinks.
+        late_rows: See `JobInfo.late_rows`.
         savepoint: Directory of the last savepoint, if any. After a drain it is the terminal one, which proves
             that all was committed.
         resumable_savepoint: Directory of the last savepoint that a job can go on from.
@@ -47,6 +48,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: int = 0
     duration_ms: int = 0
     metrics: dict[str, int] = {}
+    late_rows: dict[str, int] = {}
     sinks: dict[str, SinkInfo] = {}
     savepoint: str | None = None
     resumable_savepoint: str | None = None
@@ -68,6 +70,7 @@ def result_of(info: JobInfo) -> JobResult:
         checkpoints=info.checkpoints_completed,
         duration_ms=(info.ended_ms or info.submitted_ms) - info.submitted_ms,
         metrics=info.metrics,
+        late_rows=info.late_rows,
         sinks=info.sinks,
         savepoint=info.savepoint,
         resumable_savepoint=info.resumable_savepoint,

@@ -137,7 +137,10 @@ def job_metadata(info: JobInfo) -> dict[str, Any]:
         "unistream/job_id": str(info.job),
         "unistream/checkpoints": info.checkpoints_completed,
         "unistream/restarts": info.restarts,
+        "unistream/late_rows": sum(info.late_rows.values()),
     }
+    if info.late_rows:
+        metadata["unistream/late_rows_by_operator"] = dg.MetadataValue.json(info.late_rows)
     if info.savepoint:
         metadata["unistream/savepoint"] = dg.MetadataValue.path(info.savepoint)
     watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)

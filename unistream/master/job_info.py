@@ -126,6 +126,9 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
         metrics: Counters summed over the current attempts of all subtasks: `records_in`,
             `records_out`, …, and user counters by name; `rows_committed` over all sinks;
             `watermark` is the smallest one.
+        late_rows: Rows that came behind the watermark and were dropped, by operator name; of operators that
+            dropped any. Over all attempts: exact while `restarts` is 0, else about (see
+            `unistream.master.late_rows`). Not kept for jobs that only the database knows.
         task_managers: The workers that the job's tasks run on.
     """
 
@@ -147,6 +150,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     subtasks: tuple[SubtaskInfo, ...] = ()
     sinks: dict[str, SinkInfo] = {}
     metrics: dict[str, int] = {}
+    late_rows: dict[str, int] = {}
     task_managers: tuple[TaskManagerInfo, ...] = ()
     failure: TaskFailure | None = None
 

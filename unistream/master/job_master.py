@@ -244,6 +244,7 @@ class JobMaster:
             subtasks=subtasks,
             sinks=sinks,
             metrics=summed(subtasks, sinks),
+            late_rows=self.journal.late_rows,
             task_managers=tuple(w for w in workers if w.id in used),
             failure=ended.failure if ended else view.failure,
         )

@@ -17,6 +17,7 @@ from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory
 from unistream.master.catalogue import Catalogue
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
+from unistream.master.late_rows import LateRows
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
 from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord
@@ -62,6 +63,7 @@ class Journal:
         self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
         self._metrics: dict[SubtaskId, _Known] = {}
         self._restored = restored
+        self._late = LateRows(job)
         self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
         self._sinks: dict[str, SinkInfo] = {}
         self._latest: str | None = None
@@ -100,7 +102,8 @@ class Journal:
         widths = {vertex.id: vertex.parallelism for vertex in graph.vertices}
         with self._lock:
             self._graph = graph
-            self._metrics = {s: m for s, m in self._metrics.items() if s.index < widths.get(s.vertex, 0)}
+            for subtask in [s for s in self._metrics if s.index >= widths.get(s.vertex, 0)]:
+                self._late.over(self._metrics.pop(subtask).metrics.user)
             self._note()
         self._catalogue.update_graph(self._job, msgspec.json.encode(shown(graph)).decode())
 
@@ -252,6 +255,9 @@ class Journal:
         with self._lock:
             known = self._metrics.get(attempt.subtask)
             if known is None or (known.attempt, known.final) <= (attempt.attempt, final):
+                if known is not None and known.attempt != attempt.attempt:
+                    self._late.over(known.metrics.user)
+                self._late.reported(metrics.user)
                 self._metrics[attempt.subtask] = _Known(attempt.attempt, final, metrics)
                 self._note()
 
@@ -284,6 +290,12 @@ class Journal:
     def sinks(self) -> dict[str, SinkInfo]:
         with self._lock:
             return dict(self._sinks)
+
+    @property
+    def late_rows(self) -> dict[str, int]:
+        """See `JobInfo.late_rows`."""
+        with self._lock:
+            return self._late.total(known.metrics.user for known in self._metrics.values())
 
     @property
     def latest_checkpoint(self) -> str | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
+"""Rows that an operator dropped since their windows had fired (Flink's name)."""
 
 
 class Metrics(Protocol):

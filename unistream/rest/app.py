@@ -37,6 +37,7 @@ from unistream.rest.answers import json_answer as _json
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
+from unistream.rest.metrics import MetricsApi
 from unistream.rest.requests import (
     SavepointBody,
     StopBody,
@@ -245,6 +246,7 @@ def create_app(
     router = _routes(api)
     ScalingApi(dispatcher, triggers).routes(router)
     CheckpointsApi(dispatcher, triggers).routes(router)
+    MetricsApi(dispatcher).routes(router)
     app.include_router(router)
     app.include_router(router, prefix="/v1", include_in_schema=False)
     app.add_exception_handler(UnistreamError, _on_unistream_error)

@@ -50,10 +50,11 @@ from unistream.operator.common import BaseOperator
 from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
 from unistream.operator.window.local import PANE, pane_ends_of
 from unistream.operator.window.windows import Ends, Windows
+from unistream.port.metrics import LATE_RECORDS_DROPPED
 
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
-LATE_METRIC: Final = "numLateRecordsDropped"
+LATE_METRIC: Final = LATE_RECORDS_DROPPED
 STATE: Final = "window-contents"
 FIRED: Final = "fired-until"
 WINDOWS: Final = "windows"

@@ -1,0 +1,49 @@
+"""How many rows a job has dropped as late: over restarts and rescalings, and once in the log."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from test_master_journal import GRAPH, JOB, NOBODY, VERTEX
+
+from unistream.base.ids import AttemptId
+from unistream.master.journal import Journal
+from unistream.master.late_rows import LateRows
+from unistream.model.messages import TaskMetrics
+from unistream.testing.harness.operators import ManualClock
+
+Report = tuple[int, int, int]  # subtask, attempt, late rows so far
+
+
+@pytest.mark.parametrize(
+    ("reports", "total"),
+    [
+        pytest.param([], {}, id="nothing"),
+        pytest.param([(0, 0, 0)], {}, id="an operator that drops none"),
+        pytest.param([(0, 0, 3), (0, 0, 5)], {"window": 5}, id="heartbeats of one attempt"),
+        pytest.param([(0, 0, 3), (1, 0, 4)], {"window": 7}, id="two subtasks"),
+        pytest.param(
+            [(0, 0, 3), (0, 1, 0)], {"window": 3}, id="a restart: those of before are not forgotten"
+        ),
+        pytest.param([(0, 0, 3), (0, 1, 2), (0, 2, 1)], {"window": 6}, id="two restarts"),
+        pytest.param([(0, 1, 2), (0, 0, 9)], {"window": 2}, id="a heartbeat of an attempt that is over"),
+    ],
+)
+def test_late_rows_of_all_attempts(reports: list[Report], total: dict[str, int]) -> None:
+    journal = Journal(JOB, GRAPH, NOBODY, ManualClock())
+    for index, attempt, rows in reports:
+        metrics = TaskMetrics(user={"window.numLateRecordsDropped": rows, "window.other": 8})
+        journal.metrics(AttemptId(JOB, VERTEX.id, index, attempt), metrics)
+    assert journal.late_rows == total
+
+
+def test_the_log_warns_once_for_each_operator(caplog: pytest.LogCaptureFixture) -> None:
+    late = LateRows(JOB)
+    with caplog.at_level(logging.WARNING):
+        for rows in range(3):
+            late.reported({"a window.numLateRecordsDropped": rows, "b.numLateRecordsDropped": 1})
+    assert sorted(record.getMessage().partition(":")[0] for record in caplog.records) == [
+        "event=late_rows_dropped job=j operator='a window'",
+        "event=late_rows_dropped job=j operator='b'",
+    ]
