@@ -44,7 +44,7 @@ def test_a_job_that_was_cancelled_has_no_result(waits: Callable[[us.Environment]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(waits, endless())
         _cancel_the_job()
-        with pytest.raises(us.JobCancelled, match="'endless' .* ended as CANCELED"):
+        with pytest.raises(us.JobCancelled, match=r"'endless' .* ended as CANCELED"):
             waiting.result(WAIT_S)
 
 
@@ -56,7 +56,7 @@ def _cancel_the_job() -> None:
         except Unreachable:
             continue
         with cluster:
-            for found in all_jobs([cluster], lambda silence: None):
+            for found in all_jobs([cluster], lambda _silence: None):
                 cluster.cancel(found.job.job)
                 return
     raise AssertionError("no job came")

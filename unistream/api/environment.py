@@ -20,6 +20,7 @@ from unistream.base.config import (
     ConfigValue,
 )
 from unistream.base.errors import ConfigError
+from unistream.client import at_exit as _at_exit  # noqa: F401  # before what a script registers itself
 from unistream.core.graph import Resolved, explain, plan_json, resolve, translate_resolved, why_interval_is_idle
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
@@ -273,7 +274,11 @@ class Environment:
         savepoint: str | os.PathLike[str] | None = None,
         allow_non_restored_state: bool = False,
     ) -> JobClient:
-        """Starts the job and returns at once; the client steers it. Arguments as of `execute`."""
+        """Starts the job and returns at once; the client steers it. Arguments as of `execute`.
+
+        On the targets "spark" and "local" the job's cluster lives in this process. A script that ends without
+        having waited for the job, or closed the client, stays until the job has ended; Ctrl-C cancels it.
+        """
         from unistream import client
         from unistream.worker.code import pack
 

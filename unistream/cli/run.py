@@ -63,18 +63,14 @@ def run(  # noqa: PLR0917  # typer passes them by name
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
 ) -> None:
     """Run a pipeline."""
-    from unistream.client.submission import submit
-    from unistream.master.job_setup import SubmitRequest
-    from unistream.worker.code import pack
+    from unistream.client.submission import submit, to_stderr, to_stdout
 
     _check_target(target)
     log_to_stderr(verbose)
     environment = _environment(function, target, parallelism, defines)
-    graph, code = environment.job_graph()
-    request = SubmitRequest(
-        graph=graph if name is None else structs.replace(graph, name=name),
-        artifact=pack(code, with_modules=True),
-        config=environment.config.to_dict(),
+    request = _request(environment, name)
+    request = structs.replace(
+        request,
         savepoint=absolute(savepoint),
         request_id=request_id,
         allow_non_restored=allow_non_restored,
@@ -82,11 +78,26 @@ def run(  # noqa: PLR0917  # typer passes them by name
     if detached and target != "remote":
         _run_in_background(target, request, verbose=verbose, as_json=as_json)
         return
-    with submit(request, target=target, config=environment.config) as client:
+    show = to_stderr if as_json else to_stdout
+    with submit(request, target=target, config=environment.config, show=show) as client:
         if detached:
             _print_accepted(client, as_json)
         else:
             _attach(client, as_json, owns_cluster=target != "remote")
+
+
+def _request(environment: Environment, name: str | None) -> SubmitRequest:
+    """The pipeline, packed; operators whose state a changed pipeline will not find are named."""
+    from unistream.core.graph import uid_advice
+    from unistream.master.job_setup import SubmitRequest
+    from unistream.worker.code import pack
+
+    graph, code = environment.job_graph(name)
+    advice = uid_advice(graph)
+    if advice is not None:
+        report(f"warning: {advice}")
+    artifact = pack(code, with_modules=True)
+    return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict())
 
 
 def _check_target(target: str) -> None:

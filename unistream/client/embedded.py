@@ -49,6 +49,7 @@ from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked,
 from unistream.client.request_ids import identified
 from unistream.connector.registry import create_discovery
 from unistream.ha.single_node import FolderLock
+from unistream.host.echo import Echo, Show
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import JobInfo
@@ -93,6 +94,7 @@ class EmbeddedCluster(Closing):
             must return at once.
         wait: False: the REST API starts in the background, so that a job can be submitted meanwhile (its
             libraries take half a second to load); call `ready` then.
+        show: Called with the lines that workers of the local target print; None: only their logs have them.
 
     Raises:
         ConfigError: the configuration cannot work; nothing is left behind.
@@ -109,6 +111,7 @@ class EmbeddedCluster(Closing):
         rest: bool = True,
         on_shutdown_request: Callable[[], None] | None = None,
         wait: bool = True,
+        show: Show | None = None,
     ) -> None:
         refuse_outside_tests()
         self.id = uuid.uuid4().hex
@@ -123,7 +126,8 @@ class EmbeddedCluster(Closing):
         self.workdir = Path(workdir) if workdir is not None else home.home() / "runs" / self.id
         self.rest_url: str | None = None
         self._max_workers = workers_max(target) if max_workers is None else max_workers
-        factory = create_host or host_factory(target, config)
+        self._echo = None if show is None else Echo(show)
+        factory = create_host or host_factory(target, config, self._echo)
         self._traits = host_traits(target if create_host is None else LOCAL, config)
         try:
             self._prepare_workdir()
@@ -151,6 +155,11 @@ class EmbeddedCluster(Closing):
         """
         if self._rest is not None:
             self._rest.result(REST_START_TIMEOUT_S)
+
+    def settle(self) -> None:
+        """Returns when what workers have printed is shown."""
+        if self._echo is not None:
+            self._echo.settle()
 
     def submit(self, request: SubmitRequest) -> EmbeddedJobClient:
         """Starts a job on this cluster; its client does not own the cluster.
@@ -272,12 +281,17 @@ class EmbeddedCluster(Closing):
 
 
 class EmbeddedJobClient(Closing):
-    """A job of a cluster in this process. `owned`: a cluster that lives for this job only."""
+    """A job of a cluster in this process. `owned`: a cluster that lives for this job only.
+
+    Attributes:
+        end_was_seen: `wait` or `result` has said how it ended, or the client was closed.
+    """
 
     def __init__(self, dispatcher: Dispatcher, job: JobId, *, owned: EmbeddedCluster | None = None) -> None:
         self._dispatcher = dispatcher
         self._job = job
         self._owned = owned
+        self.end_was_seen = False
 
     @property
     def job_id(self) -> JobId:
@@ -297,6 +311,9 @@ class EmbeddedJobClient(Closing):
     def wait(self, timeout_s: float | None = None) -> JobResult:
         if not self._dispatcher.wait(self._job, timeout_s):
             raise TimeoutError(f"job {self._job} still runs after {timeout_s} s")
+        if self._owned is not None:
+            self._owned.settle()
+        self.end_was_seen = True
         return result_of(self.status())
 
     def wait_for(self, condition: Callable[[JobInfo], bool], timeout_s: float) -> JobInfo:
@@ -340,6 +357,7 @@ class EmbeddedJobClient(Closing):
 
     def close(self) -> None:
         """Ends the cluster if it was made for this job, and with it the job."""
+        self.end_was_seen = True
         if self._owned is not None:
             self._owned.close()
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from unistream.base.config import JOBMANAGER_PORT, SPARK_MASTER, Configuration
 from unistream.base.errors import ConfigError
+from unistream.host.echo import Echo
 from unistream.master.resource_manager import HostFactory
 from unistream.port.host import HostTraits, LostListener, WorkerHost
 
@@ -21,15 +22,16 @@ STANDALONE_PORT: Final = 6123  # of jobmanager.rpc.port, as Flink's
 SPARK_WORKERS_MAX: Final = 64  # places for workers in a local[*] Spark, not cores: threads that wait
 
 
-def host_factory(target: str, config: Configuration) -> HostFactory:
-    """Makes the target's host when the cluster starts.
+def host_factory(target: str, config: Configuration, echo: Echo | None = None) -> HostFactory:
+    """Makes the target's host when the cluster starts. `echo`: shows what workers print, if they are child
+    processes.
 
     Raises:
         ConfigError: an unknown target.
     """
     match target:
         case "local":
-            return _local
+            return lambda on_lost: _local(on_lost, echo)
         case "spark":
             return lambda on_lost: _spark(on_lost, config)
         case "standalone":
@@ -61,10 +63,10 @@ def workers_max(target: str) -> int | None:
     return SPARK_WORKERS_MAX if target == "spark" else None
 
 
-def _local(on_lost: LostListener) -> WorkerHost:
+def _local(on_lost: LostListener, echo: Echo | None) -> WorkerHost:
     from unistream.host.local import LocalProcessHost
 
-    return LocalProcessHost(on_lost)
+    return LocalProcessHost(on_lost, echo=echo)
 
 
 def _standalone(on_lost: LostListener) -> WorkerHost:

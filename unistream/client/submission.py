@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ from msgspec import structs
 
 from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, Unreachable
-from unistream.client import home
+from unistream.client import at_exit, home
 from unistream.client.job_client import JobClient
 from unistream.client.request_ids import identified
 from unistream.client.rest_client import RestClient, RestJobClient
@@ -18,6 +20,21 @@ from unistream.client.rest_client import RestClient, RestJobClient
 if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
     from unistream.model.graph import JobGraph
+
+
+logger = logging.getLogger(__name__)
+
+
+def to_stdout(lines: str) -> None:
+    """Shows what workers print."""
+    sys.stdout.write(lines)
+    sys.stdout.flush()
+
+
+def to_stderr(lines: str) -> None:
+    """The same where stdout is for the result."""
+    sys.stderr.write(lines)
+    sys.stderr.flush()
 
 
 def execute(
@@ -38,8 +55,8 @@ def execute(
         graph: What to run, as data.
         artifact: Its code, packed.
         target: "local" or "spark": a cluster of its own in this process, which ends when the client is
-            closed (or the process ends). "remote": the cluster at `rest.address`:`rest.port`, or the one
-            that runs on this machine. None: spark.
+            closed; the end of a script waits for the job (`unistream.client.at_exit`). "remote": the cluster
+            at `rest.address`:`rest.port`, or the one that runs on this machine. None: spark.
         config: Options of the job (and of its own cluster).
         savepoint: Directory to restore from.
         allow_non_restored: State whose operator is gone is dropped instead of refused.
@@ -52,8 +69,12 @@ def execute(
         ConfigError: something in it cannot work; nothing was started.
         Unreachable: there is no remote cluster.
     """
+    from unistream.core.graph import uid_advice
     from unistream.master.job_setup import SubmitRequest
 
+    advice = uid_advice(graph)
+    if advice is not None:
+        logger.warning("event=operators_without_uid job=%r: %s", graph.name, advice)
     configuration = config if isinstance(config, Configuration) else Configuration(config)
     request = SubmitRequest(
         graph=graph if name is None else structs.replace(graph, name=name),
@@ -72,22 +93,28 @@ def submit(
     target: str | None,
     config: Configuration,
     workdir: str | Path | None = None,
+    show: Callable[[str], None] = to_stdout,
 ) -> JobClient:
-    """As `execute`, for a request that was put together before. Raises as it does."""
+    """As `execute`, for a request that was put together before. Raises as it does.
+
+    `show`: called with the lines that workers of the local target print.
+    """
     request = identified(request)
     if target == "remote":
         return _submit_remote(request, config)
     from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
     from unistream.client.hosts import DEFAULT_TARGET
 
-    cluster = EmbeddedCluster(target or DEFAULT_TARGET, config, workdir=workdir, wait=False)
+    cluster = EmbeddedCluster(target or DEFAULT_TARGET, config, workdir=workdir, wait=False, show=show)
     try:
         job = cluster.dispatcher.submit(request)
         cluster.ready()
     except BaseException:
         cluster.close()
         raise
-    return EmbeddedJobClient(cluster.dispatcher, job, owned=cluster)
+    client = EmbeddedJobClient(cluster.dispatcher, job, owned=cluster)
+    at_exit.keep(client)
+    return client
 
 
 def connect(config: Configuration) -> RestClient:

@@ -1,4 +1,5 @@
-"""Prints rows to standard output: ``<subtask>> column=value, …``, one line for each row."""
+"""Prints rows to standard output: ``column=value, …``, one line for each row. Where there are several subtasks,
+the number of the subtask is before it, as in Flink: ``2> column=value, …``."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class PrintSink:
     restart.
 
     Args:
-        prefix: Printed before the subtask, to tell several sinks apart.
+        prefix: Printed before the row (``prefix> …``), to tell several sinks apart; with several subtasks
+            ``prefix:2> …``.
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -45,17 +47,22 @@ class PrintSink:
 class _PrintWriter:
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
+        self._head = ""
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
-        self._prefix = f"{self._prefix}:{context.index}" if self._prefix else str(context.index)
+        subtask = [str(context.index + 1)] if context.parallelism > 1 else []
+        head = ":".join([*([self._prefix] if self._prefix else []), *subtask])
+        self._head = f"{head}> " if head else ""
 
     def write(self, batch: Batch) -> None:
+        """At once: a person waits for them, and there may be no checkpoint that would flush."""
         lines = render_rows(batch.records)
-        head = f"{self._prefix}> "
-        sys.stdout.write(head + f"\n{head}".join(lines) + "\n")
+        if lines:
+            sys.stdout.write(self._head + f"\n{self._head}".join(lines) + "\n")
+            sys.stdout.flush()
 
     def flush(self, end_of_input: bool) -> None:
-        sys.stdout.flush()
+        """Nothing is held back."""
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         return ()
@@ -64,7 +71,7 @@ class _PrintWriter:
         return ()
 
     def close(self) -> None:
-        sys.stdout.flush()
+        """Nothing is held."""
 
 
 def render_rows(records: pa.RecordBatch) -> list[str]:

@@ -21,6 +21,7 @@ import msgspec
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
 from unistream.core.resource import thread_environment
+from unistream.host.echo import Echo, EchoPipe
 from unistream.host.logs import log_path
 from unistream.host.roster import Roster
 from unistream.port.host import LostListener, TaskManagerSpec
@@ -36,13 +37,14 @@ _LOG: Final = logging.getLogger("unistream.host")
 class LocalProcessHost:
     """Runs each TaskManager as ``python -m unistream.worker`` in a process group of its own.
 
-    The spec goes to it as JSON on stdin; stdout and stderr go to `log_path(spec)`.
+    The spec goes to it as JSON on stdin; stdout and stderr go to `log_path(spec)`, and stdout to `echo`, too.
 
     Args:
         on_lost: Called once for each started worker, on that worker's thread.
         python: The interpreter.
         env: The environment of the workers; None: that of this process.
         module: What is run as the worker.
+        echo: Shows what workers print.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class LocalProcessHost:
         python: str = sys.executable,
         env: Mapping[str, str] | None = None,
         module: str = "unistream.worker",
+        echo: Echo | None = None,
     ) -> None:
         self._on_lost = on_lost
+        self._echo = echo
         self._command = (python, "-m", "unistream.host.child", str(os.getpid()), module)
         self._env = None if env is None else dict(env)
         self._workers: Roster[_Worker] = Roster()
@@ -65,7 +69,9 @@ class LocalProcessHost:
             ConfigError: this id was used before.
             Unreachable: the host is closed.
         """
-        self._workers.add(spec.id, lambda: _Worker(spec, self._command, self._env, self._on_end)).start()
+        self._workers.add(
+            spec.id, lambda: _Worker(spec, self._command, self._env, self._on_end, self._echo)
+        ).start()
 
     def _on_end(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None:
         self._workers.ended(task_manager)
@@ -96,8 +102,11 @@ class _Worker:
         command: tuple[str, ...],
         env: dict[str, str] | None,
         on_lost: LostListener,
+        echo: Echo | None,
     ) -> None:
         self._spec = spec
+        self._echo = echo
+        self._printed: EchoPipe | None = None
         self._command = command
         threads = thread_environment(Configuration(spec.config))
         self._env = {**(os.environ if env is None else env), **threads} if threads else env
@@ -164,6 +173,8 @@ class _Worker:
             code = process.wait()
         if self._killer is not None:
             self._killer.cancel()
+        if self._printed is not None:
+            self._printed.join(REAP_S)
         return self._in_words(process.pid, code)
 
     def _spawn(self) -> subprocess.Popen[bytes] | None:
@@ -175,14 +186,23 @@ class _Worker:
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 log = stack.enter_context(path.open("ab"))
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=log if log is not None else STDERR,
-                stderr=log,
-                env=self._env,
-                process_group=0,
-            )
+            printed = None if self._echo is None else self._echo.pipe(log)
+            try:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=printed.writer if printed is not None else log if log is not None else STDERR,
+                    stderr=log,
+                    env=self._env,
+                    process_group=0,
+                )
+            except OSError:
+                if printed is not None:
+                    printed.abandon()
+                raise
+            if printed is not None:
+                printed.start()
+            self._printed = printed
             return self._process
 
     def _kill(self) -> None:

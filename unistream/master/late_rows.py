@@ -2,8 +2,8 @@
 
 Counters of an attempt begin at zero, as in Flink. A job that dropped rows and then restarted would end with
 "nothing was dropped", so what former attempts had last reported is kept. After a restart the sum is no exact
-number: rows that are read again may be dropped again, and what a killed worker dropped since its last heartbeat
-is not in it.
+number: rows that are read again may be dropped again, and what a killed worker dropped since its last
+heartbeat is not in it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An input that ends while a checkpoint is under way, with and without checkpoints after tasks have finished."""
+"""An input ends while a checkpoint is under way, with and without checkpoints after tasks have finished."""
 
 from __future__ import annotations
 

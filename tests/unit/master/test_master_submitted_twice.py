@@ -99,7 +99,9 @@ def test_who_never_hears_an_answer_is_told_the_id_to_submit_again_with(
     request = submission(request_id="nightly 2026-01-05")
     with (
         RestClient(way.url) as client,
-        pytest.raises(Unreachable, match="not known: .* under the request id nightly 2026-01-05 never makes"),
+        pytest.raises(
+            Unreachable, match=r"not known: .* under the request id nightly 2026-01-05 never makes"
+        ),
     ):
         client.submit(request)
     with RestClient(way.url) as client:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Final
 
 from unistream.base import config as options
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX, VERTICES_MAX
+from unistream.core.graph.exchange_modes import why_no_checkpoints
 from unistream.core.graph.order import refuse_cycle, sorted_by_level
 from unistream.core.graph.placement_check import check_exchanges, check_groups, check_regions_and_colocations
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
+
+NAMES_SHOWN: Final = 10  # in one sentence
 
 
 def check(graph: JobGraph) -> None:
@@ -50,6 +54,20 @@ def operators_without_uid(graph: JobGraph) -> list[str]:
         for place, operator in enumerate(vertex.operators)
         if operator.generated_uid and (operator.stateful or (vertex.source is not None and place == 0))
     ]
+
+
+def uid_advice(graph: JobGraph) -> str | None:
+    """One sentence for who submits a job with such operators; None: there are none, or the job takes no
+    snapshots that they could be restored from."""
+    names = operators_without_uid(graph)
+    if not names or why_no_checkpoints(graph) is not None:
+        return None
+    shown = ", ".join(repr(name) for name in names[:NAMES_SHOWN])
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return (
+        f"no uid on {shown}{more}: give each one with .uid(...), since a changed pipeline finds state in a "
+        "savepoint by uid, and a generated one changes with the pipeline"
+    )
 
 
 def _check_identities(graph: JobGraph) -> None:

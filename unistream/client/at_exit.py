@@ -1,0 +1,138 @@
+"""A script that ends while its job runs: the process stays until the job has ended.
+
+A cluster that was made for one job lives in the process that started it. A script whose last line starts a
+job would end it at once, and nothing would be written. So the end of the main thread waits for such jobs;
+one line on stderr says so.
+
+    the script                                     its jobs
+    ends by itself, or by `sys.exit`               are waited for; one that does not finish is one sentence on
+                                                   stderr and exit status 1
+    ends by Ctrl-C while it waits here             are cancelled, exit status 130
+    ends by an exception (its status is 1)         are cancelled
+    is an interpreter or a notebook, or pytest     are cancelled: nobody could tell such a process to go on
+    has waited for the end, or closed the client   are none of this module's concern
+
+This runs before the executors of `concurrent.futures` are shut down: afterwards no cluster can work, and from
+Python 3.12 on no thread can be started. The hook for it is the one that `concurrent.futures` uses itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures.thread  # noqa: F401  # its hook has to be there first: hooks run in reverse order
+import contextlib
+import logging
+import os
+import sys
+import threading
+from typing import Final, Protocol
+
+from unistream.base.errors import UnistreamError
+from unistream.client.job_client import JobInfo, JobResult
+
+OK: Final = 0
+FAILED: Final = 1
+INTERRUPTED: Final = 130  # 128 + SIGINT, as shells do
+CANCEL_WAIT_S: Final = 20.0
+
+
+class OwnJob(Protocol):
+    """A job whose cluster lives in this process, and for it only."""
+
+    @property
+    def end_was_seen(self) -> bool:
+        """Somebody has asked how it ended, and was answered; or closed it."""
+
+    def status(self) -> JobInfo: ...
+    def wait(self, timeout_s: float | None = None) -> JobResult: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _Script:
+    """The jobs of one process, and the exit status that they ask for."""
+
+    def __init__(self) -> None:
+        self._jobs: list[OwnJob] = []
+        self._process: int | None = None
+        self._status = 0
+
+    def keep(self, job: OwnJob) -> None:
+        if self._process != os.getpid():  # a forked child has the list of its parent, but not its threads
+            self._process = os.getpid()
+            self._jobs.clear()
+            threading._register_atexit(self._end)  # type: ignore[attr-defined]
+        self._jobs = [known for known in self._jobs if not known.end_was_seen]
+        self._jobs.append(job)
+
+    def _end(self) -> None:
+        if self._process != os.getpid():
+            return
+        for job in self._jobs:
+            if not job.end_was_seen:
+                with contextlib.closing(job):
+                    self._status = _end_of(job) or self._status
+        self._jobs.clear()
+
+    def exit_with_status(self) -> None:
+        """The exit status of a script cannot be changed otherwise once it has ended."""
+        if not self._status or self._process != os.getpid():
+            return
+        logging.shutdown()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+        os._exit(self._status)
+
+
+_script = _Script()
+# This module is imported with the environment, so that what the script registers afterwards has run by then.
+atexit.register(_script.exit_with_status)
+
+
+def keep(job: OwnJob) -> None:
+    """From now on the end of this script waits for `job`, unless somebody else does."""
+    _script.keep(job)
+
+
+def _end_of(job: OwnJob) -> int:
+    """Waits for it, or cancels it; the exit status."""
+    info = job.status()
+    name = f"job {info.name!r} ({info.job})"
+    why = _why_not_to_wait()
+    if why is not None:
+        if info.is_terminal:
+            return OK
+        _say(f"error: {why} while {name} was running, so it was cancelled")
+        return FAILED
+    try:
+        if not info.is_terminal:
+            _say(f"{name} runs in this process, which ends when the job does; Ctrl-C cancels it")
+        result = job.wait()
+    except KeyboardInterrupt:
+        _say(f"error: interrupted; cancelling {name}")
+        with contextlib.suppress(UnistreamError, TimeoutError, KeyboardInterrupt):
+            job.cancel()
+            job.wait(CANCEL_WAIT_S)
+        return INTERRUPTED
+    if result.is_success:
+        return OK
+    reason = f": {result.failure.message}" if result.failure is not None else ""
+    _say(f"error: {name} ended as {result.state}{reason}")
+    return FAILED
+
+
+def _why_not_to_wait() -> str | None:
+    if hasattr(sys, "ps1") or sys.flags.interactive:
+        return "the interpreter ended"
+    if "PYTEST_VERSION" in os.environ and "_pytest.config" in sys.modules:
+        return "the tests ended"
+    if getattr(sys, "last_value", None) is not None:
+        return "the script failed"
+    return None
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
