@@ -327,7 +327,11 @@ class DataStream(Exchanges):
         return DataStreamSink(self._builder, self._ports, sink)
 
     def print(self, prefix: str = "") -> DataStreamSink:
-        """Writes rows to the standard output of the workers, for looking at a stream."""
+        """Prints rows, for looking at a stream: ``column=value, …``, with ``N> `` before it where the sink has
+        several subtasks (N from 1), and `prefix` before that.
+
+        On the target "local" they come out where the job was started; on Spark they are in the worker's log.
+        """
         from unistream.connector.print_ import PrintSink
 
         return self.sink_to(PrintSink(prefix))

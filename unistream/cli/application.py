@@ -24,6 +24,7 @@ from unistream.cli.logs import log_to_stderr
 from unistream.cli.output import print_result
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import JobResult
+from unistream.client.submission import to_stdout
 from unistream.master.job_setup import SubmitRequest
 
 
@@ -62,7 +63,9 @@ def serve(application: Application, answer_fd: int) -> int:
     answers = _Answers(answer_fd)
     try:
         config = Configuration(application.config)
-        with EmbeddedCluster(application.target, config, on_shutdown_request=over.set) as cluster:
+        with EmbeddedCluster(
+            application.target, config, on_shutdown_request=over.set, show=to_stdout
+        ) as cluster:
             _end_by_signal(over)  # Spark has put its own in their place
             job = cluster.submit(application.request)
             answers.say(Accepted(job=job.job_id, url=cluster.rest_url or "", pid=os.getpid()))

@@ -68,13 +68,8 @@ def run(  # noqa: PLR0917  # typer passes them by name
     _check_target(target)
     log_to_stderr(verbose)
     environment = _environment(function, target, parallelism, defines)
-    request = _request(environment, name)
-    request = structs.replace(
-        request,
-        savepoint=absolute(savepoint),
-        request_id=request_id,
-        allow_non_restored=allow_non_restored,
-    )
+    start = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
+    request = structs.replace(_request(environment, name), request_id=request_id, **start)
     if detached and target != "remote":
         _run_in_background(target, request, verbose=verbose, as_json=as_json)
         return

@@ -1,4 +1,4 @@
-"""The same question to several clusters at once; one that is silent hardly delays the answers of the others."""
+"""The same question to several clusters at once; a silent one hardly delays the answers of the others."""
 
 from __future__ import annotations
 

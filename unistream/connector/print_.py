@@ -1,5 +1,5 @@
-"""Prints rows to standard output: ``column=value, …``, one line for each row. Where there are several subtasks,
-the number of the subtask is before it, as in Flink: ``2> column=value, …``."""
+"""Prints rows to standard output: ``column=value, …``, one line for each row. With several subtasks the
+number of the subtask is before it, as in Flink: ``2> column=value, …``."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
     …?get=A,B                              [{"id": A, "value": "3"}]; values are text
     /jobs/ID/vertices/V/subtasks/metrics   the same without the number; with get: min, max, avg, sum
 
-Unknown names, and all names of an unknown vertex, are left out. The counters are those of the current attempts
-and begin at zero with each, as Flink's do.
+Unknown names, and all names of an unknown vertex, are left out. The counters are those of the current
+attempts and begin at zero with each, as Flink's do.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class Counters:
         """Not looked at here."""
 
 
-def context(index: int) -> SinkContext:
+def context(index: int, parallelism: int) -> SinkContext:
     job = JobId("0" * 32)
     return SinkContext(
         job=job,
@@ -26,18 +26,23 @@ def context(index: int) -> SinkContext:
         sink_uid=OperatorUid("print"),
         attempt=AttemptId(job, VertexId("1" * 32), index, 0),
         index=index,
-        parallelism=2,
+        parallelism=parallelism,
         restored=None,
         metrics=Counters(),
     )
 
 
-@pytest.mark.parametrize(("prefix", "head"), [("", "1> "), ("late", "late:1> ")])
-def test_a_row_is_a_line(capsys: pytest.CaptureFixture[str], prefix: str, head: str) -> None:
+@pytest.mark.parametrize(
+    ("prefix", "parallelism", "head"),
+    [("", 1, ""), ("late", 1, "late> "), ("", 2, "2> "), ("late", 2, "late:2> ")],
+)
+def test_a_row_is_a_line(
+    capsys: pytest.CaptureFixture[str], prefix: str, parallelism: int, head: str
+) -> None:
     sink = PrintSink(prefix)
     sink.check(None)
     writer = sink.create_writer()
-    writer.open(context(1), ())
+    writer.open(context(parallelism - 1, parallelism), ())
     writer.write(Batch(pa.RecordBatch.from_pydict({"n": [1, None], "t": ["x", "y"]})))
     writer.flush(end_of_input=False)
     writer.close()
