@@ -327,8 +327,8 @@ class DataStream(Exchanges):
         return DataStreamSink(self._builder, self._ports, sink)
 
     def print(self, prefix: str = "") -> DataStreamSink:
-        """Prints rows, for looking at a stream: ``column=value, …``, with ``N> `` before it where the sink has
-        several subtasks (N from 1), and `prefix` before that.
+        """Prints rows, for looking at a stream: ``column=value, …``, with ``N> `` before it where the sink
+        has several subtasks (N from 1), and `prefix` before that.
 
         On the target "local" they come out where the job was started; on Spark they are in the worker's log.
         """
