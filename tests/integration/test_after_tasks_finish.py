@@ -9,7 +9,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError
-from unistream.client.job_client import JobInfo
+from unistream.master.job_info import JobInfo
 from unistream.testing.mini_cluster import MiniCluster
 
 WAIT_S = 60.0

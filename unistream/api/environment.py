@@ -20,8 +20,14 @@ from unistream.base.config import (
     ConfigValue,
 )
 from unistream.base.errors import ConfigError
-from unistream.client import at_exit as _at_exit  # noqa: F401  # before what a script registers itself
-from unistream.core.graph import Resolved, explain, plan_json, resolve, translate_resolved, why_interval_is_idle
+from unistream.core.graph import (
+    Resolved,
+    explain,
+    plan_json,
+    resolve,
+    translate_resolved,
+    why_interval_is_idle,
+)
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamGraph

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from unistream.client.job_client import JobInfo, JobResult
-from unistream.master.job_info import TERMINAL_STATES
+from unistream.client.job_client import JobResult
+from unistream.master.job_info import TERMINAL_STATES, JobInfo
 
 if TYPE_CHECKING:
     from unistream.client.lookup import Found

@@ -19,7 +19,6 @@ Python 3.12 on no thread can be started. The hook for it is the one that `concur
 from __future__ import annotations
 
 import atexit
-import concurrent.futures.thread  # noqa: F401  # its hook has to be there first: hooks run in reverse order
 import contextlib
 import logging
 import os
@@ -28,7 +27,8 @@ import threading
 from typing import Final, Protocol
 
 from unistream.base.errors import UnistreamError
-from unistream.client.job_client import JobInfo, JobResult
+from unistream.client.job_client import JobResult
+from unistream.master.job_info import JobInfo
 
 OK: Final = 0
 FAILED: Final = 1

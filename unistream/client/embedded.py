@@ -45,7 +45,7 @@ from unistream.client.hosts import (
     host_traits,
     workers_max,
 )
-from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
+from unistream.client.job_client import JobResult, OnProgress, checked, result_of
 from unistream.client.request_ids import identified
 from unistream.connector.registry import create_discovery
 from unistream.ha.single_node import FolderLock

@@ -21,9 +21,9 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import JobId
-from unistream.client.job_client import JobInfo, JobResult, OnProgress, checked, result_of
+from unistream.client.job_client import JobResult, OnProgress, checked, result_of
 from unistream.client.request_ids import identified
-from unistream.master.job_info import JobSummary, TaskManagerInfo
+from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat
 

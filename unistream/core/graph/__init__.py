@@ -14,7 +14,7 @@ from unistream.core.graph.exchange_modes import (
     why_no_checkpoints,
 )
 from unistream.core.graph.explanation import explain
-from unistream.core.graph.graph_check import check
+from unistream.core.graph.graph_check import check, uid_advice
 from unistream.core.graph.json_plan import job_plan, plan_json
 from unistream.core.graph.max_parallelism import adapt_max_parallelism
 from unistream.core.graph.placement_check import check_measures, check_profiles, endless_vertices
@@ -55,6 +55,7 @@ __all__ = [
     "resolve",
     "singletons",
     "translate_resolved",
+    "uid_advice",
     "whole_graph_regions",
     "why_interval_is_idle",
     "why_no_checkpoints",
