@@ -24,7 +24,7 @@ _SHORT: Final = reprlib.Repr()
 _SHORT.maxother = _SHORT.maxstring = 80
 _DOUBLE_EXACT: Final = 2**53  # up to here each whole number is a float
 _DURATION_DAYS_MAX: Final = 106_751_990  # whole days of 2**63 microseconds, less one
-_STEPS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_STEPS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 
 
 class Misfit(Exception):
@@ -54,8 +54,19 @@ def leaf(kind: pa.DataType, guard: Guard) -> Conform:
     through_arrow = guard(_through_arrow(kind))
     for applies, make in _LEAVES:
         if applies(kind):
-            return make(kind, through_arrow)
+            return make(kind, _plain_first(make(kind, through_arrow), through_arrow))
     return through_arrow
+
+
+def _plain_first(short: Conform, otherwise: Conform) -> Conform:
+    """Numbers of numpy, as a function computes them, are taken as Python's: no way through Arrow for each."""
+
+    def plain_first(value: Any) -> Any:
+        if isinstance(value, np.number | np.bool_) and type(plain := value.item()) is not type(value):
+            return short(plain)
+        return otherwise(value)
+
+    return plain_first
 
 
 # --- the short way --------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import UserCodeError
+from unistream.model.arrow_layouts import is_list
 from unistream.model.state_leaves import Conform, Guard, Misfit, integer_range, is_utf8, leaf, shown
 
 _NAN: Final = float("nan")
@@ -64,6 +65,15 @@ def key_conformer(name: str, kind: pa.DataType) -> Conform:
     if pa.types.is_timestamp(plain) and plain.tz is not None:
         return lambda key: _in_utc(conform(key))
     return conform
+
+
+def form(kind: pa.DataType) -> Conform:
+    """What brings values of `kind` into their form, or raises Misfit; without a name. None stays None.
+
+    >>> form(pa.list_(pa.float64()))((1, 2.5))
+    [1.0, 2.5]
+    """
+    return _build(kind)
 
 
 def refused_type(kind: pa.DataType) -> str | None:
@@ -151,7 +161,7 @@ def _build(kind: pa.DataType, guard: Guard = lambda inner: inner) -> Conform:
         return _struct(kind, guard)
     if pa.types.is_map(kind):
         return guard(_map(kind))
-    if pa.types.is_nested(kind):
+    if is_list(kind):
         return guard(_list(kind))
     return leaf(kind, guard)
 

@@ -15,10 +15,13 @@ from unistream.model.elements import Batch
 from unistream.operator.common import (
     BaseOperator,
     Projection,
+    addresses,
     check_callable,
+    check_nulls,
     conform,
     describe,
     function_name,
+    owned,
     timestamps_of,
 )
 
@@ -61,7 +64,7 @@ class MapBatches(BaseOperator):
             raise self.user_error(
                 f"{what} returned {type(records).__name__}, wanted pyarrow.RecordBatch", None
             )
-        records = self._fixed(what, records)
+        records = owned(self._fixed(what, records), addresses([batch.records]))
         self.output.emit(Batch(records, self._timestamps(what, batch, records)))
 
     def _fixed(self, what: str, records: pa.RecordBatch) -> pa.RecordBatch:
@@ -73,6 +76,7 @@ class MapBatches(BaseOperator):
                 f"{what} returned columns ({describe(records.schema)}), wanted ({describe(self._returns)})",
                 None,
             )
+        check_nulls(self, f"{what} returned", conformed)
         return conformed
 
     def _timestamps(self, what: str, batch: Batch, records: pa.RecordBatch) -> pa.Int64Array | None:

@@ -10,6 +10,7 @@ from unistream.operator.common.base import BaseOperator, function_name
 from unistream.operator.common.event_time import AssignTimestampsAndWatermarks, is_event_time, timestamps_of
 from unistream.operator.common.expressions import Projection, check_expressions, conform, describe, empty_rows
 from unistream.operator.common.functions import check_callable, check_methods, check_returned_nothing
+from unistream.operator.common.given_batches import addresses, check_nulls, owned, owned_array
 from unistream.operator.common.keyed_columns import (
     GroupsOf,
     KeyedAppendingColumn,
@@ -18,6 +19,7 @@ from unistream.operator.common.keyed_columns import (
     KeyedMapColumn,
     places_of,
 )
+from unistream.operator.common.row_schema import Row, RowSchema
 from unistream.operator.common.rows import (
     FilterFunction,
     FilterRows,
@@ -26,8 +28,6 @@ from unistream.operator.common.rows import (
     KeyRows,
     MapFunction,
     MapRows,
-    Row,
-    RowSchema,
 )
 
 __all__ = [
@@ -48,9 +48,11 @@ __all__ = [
     "Projection",
     "Row",
     "RowSchema",
+    "addresses",
     "check_callable",
     "check_expressions",
     "check_methods",
+    "check_nulls",
     "check_returned_nothing",
     "conform",
     "describe",
@@ -58,6 +60,8 @@ __all__ = [
     "function_name",
     "group",
     "is_event_time",
+    "owned",
+    "owned_array",
     "places_of",
     "timestamps_of",
 ]

@@ -18,7 +18,16 @@ from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch
 from unistream.model.key_groups import canonical_keys
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.operator.common import check_returned_nothing, conform, describe, function_name
+from unistream.operator.common import (
+    addresses,
+    check_nulls,
+    check_returned_nothing,
+    conform,
+    describe,
+    function_name,
+    owned,
+    owned_array,
+)
 from unistream.operator.process.batch_context import BatchContext
 from unistream.operator.process.process import KeyedOperator
 from unistream.operator.process.timer_columns import Times, distinct
@@ -54,6 +63,10 @@ class KeyedBatch:
         self.timestamps = batch.timestamps
         self.keys, self.groups = distinct(canonical_keys(batch.records.select(list(key_names)), key_names))
 
+    def columns(self) -> Iterable[pa.RecordBatch | pa.Array | None]:
+        """All that a function is handed of Arrow."""
+        return self.records, self.timestamps, self.keys
+
 
 class TimerBatch:
     """Timers that are due, in the order of their times, and which key each of them has.
@@ -70,12 +83,21 @@ class TimerBatch:
         self.time_domain = time_domain
         self.keys, self.groups = distinct(keys)
 
+    def columns(self) -> Iterable[pa.RecordBatch | pa.Array | None]:
+        """All that a function is handed of Arrow."""
+        return self.times, self.keys
+
 
 class BatchCollector:
-    """Takes the batches that a function emits."""
+    """Takes the batches that a function emits; a function may change numpy arrays that they were made of.
 
-    def __init__(self) -> None:
+    Args:
+        given: What the function was handed; it is passed on without a copy.
+    """
+
+    def __init__(self, given: KeyedBatch | TimerBatch | None = None) -> None:
         self.batches: list[tuple[str | None, Batch]] = []
+        self._known = frozenset() if given is None else addresses(given.columns())
 
     def emit(self, records: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
         """Rows on the main output; `timestamps` are their event times, int64 ms."""
@@ -87,7 +109,8 @@ class BatchCollector:
             raise TypeError(f"emit takes a pyarrow.RecordBatch, not {type(records).__name__}")
         if timestamps is not None and len(timestamps) != records.num_rows:
             raise ValueError(f"{len(timestamps)} event times for {records.num_rows} rows")
-        self.batches.append((tag, Batch(records, timestamps)))
+        times = None if timestamps is None else owned_array(timestamps, self._known)
+        self.batches.append((tag, Batch(owned(records, self._known), times)))
 
 
 class KeyedBatchFunction:
@@ -214,7 +237,7 @@ class KeyedBatchOperator(KeyedOperator):
 
     def _run(self, what: str, function: Any, given: KeyedBatch | TimerBatch) -> None:
         """Of the keys that were entered."""
-        context, out = self._known_context(), BatchCollector()
+        context, out = self._known_context(), BatchCollector(given)
         try:
             check_returned_nothing(function(given, context, out))
         except (UserCodeError, ConfigError):
@@ -280,4 +303,5 @@ class KeyedBatchOperator(KeyedOperator):
                 f"({describe(self._returns)})",
                 None,
             )
+        check_nulls(self, f"{self._what(what)} emitted", conformed)
         return Batch(conformed, emitted.timestamps)

@@ -125,7 +125,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
             self._maps[descriptor.name] = BroadcastMap(descriptor, stored)
 
     def _process_broadcast(self, batch: Batch) -> None:
-        context, out = self._ready(), Collector()
+        context, out = self._ready(), Collector(self._schemas)
         times = None if batch.timestamps is None else batch.timestamps.to_pylist()
         process, position = self._broadcast.process_broadcast_element, 0
         context.has_key, context.time_domain = False, None

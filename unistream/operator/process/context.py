@@ -7,11 +7,14 @@ import operator
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.elements import Batch
 from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
+from unistream.operator.common import BaseOperator, RowSchema
 from unistream.operator.process.timers import KeyedTimers
 from unistream.port.state import KeyedStateBackend
 
@@ -157,30 +160,59 @@ def _whole(call: str, timestamp: Any) -> int:
 class Collector:
     """Takes the rows that a function emits; they carry the time of the row or timer they come from.
 
+    A row is taken as it is when it is emitted: a function may change the dict, and what is in it, and emit it
+    again.
+
+    Args:
+        schemas: Of the outputs that are known (None: the main one); of another one that of its first rows.
+
     Attributes:
-        rows: Output (None: the main one) -> rows, in order.
+        rows: Output -> rows in order, as `RowSchema.take` has made them.
         parents: As `rows`: for each, the value of `position` when it was emitted.
         position: Which row of the batch (or which of the timers that are due) is being worked on.
         fired: Times of the timers that were due, ms.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, schemas: dict[str | None, RowSchema] | None = None) -> None:
         self.position = 0
         self.fired: list[int] = []
-        self._main: list[Mapping[str, Any]] = []
+        self._schemas = {} if schemas is None else schemas
+        self._main: list[Any] = []
         self._main_parents: list[int] = []
-        self.rows: dict[str | None, list[Mapping[str, Any]]] = {None: self._main}
+        self._take = self._schemas.setdefault(None, RowSchema(None)).take
+        self.rows: dict[str | None, list[Any]] = {None: self._main}
         self.parents: dict[str | None, list[int]] = {None: self._main_parents}
 
     def emit(self, row: Mapping[str, Any]) -> None:
         """A row on the main output."""
-        self._main.append(row)
+        self._main.append(self._take(row))
         self._main_parents.append(self.position)
 
     def emit_side(self, tag: str | None, row: Mapping[str, Any]) -> None:
         """A row on the side output `tag`."""
-        self.rows.setdefault(tag, []).append(row)
+        schema = self._schemas.get(tag)
+        if schema is None:
+            schema = self._schemas[tag] = RowSchema(None)
+        self.rows.setdefault(tag, []).append(schema.take(row))
         self.parents.setdefault(tag, []).append(self.position)
+
+    def hand_over(self, operator: BaseOperator, what: str, times: pa.Int64Array | None) -> None:
+        """Emits all rows as batches, each row with the event time of its parent, one of `times`.
+
+        Raises:
+            UserCodeError: a row does not fit its output; `what` says whose it is.
+        """
+        for tag, rows in self.rows.items():
+            if not rows:
+                continue
+            parents = self.parents[tag]
+            where = "" if tag is None else f" on side output {tag!r}"
+            records = self._schemas[tag].build(operator, f"{what} emitted{where}", rows, parents)
+            timestamps = None if times is None else times.take(pa.array(np.asarray(parents, np.int64)))
+            if tag is None:
+                operator.output.emit(Batch(records, timestamps))
+            else:
+                operator.output.emit_side(tag, Batch(records, timestamps))
 
 
 def declared_states(function: object) -> tuple[StateDescriptor, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import repeat
 
-import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
@@ -164,7 +163,7 @@ class ProcessOperator(BaseOperator):
             raise self.user_error(self._what("open"), error) from error
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        context, out = self._ready(), Collector()
+        context, out = self._ready(), Collector(self._schemas)
         times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
         process, position = self._function.process_element, 0
         try:
@@ -174,19 +173,19 @@ class ProcessOperator(BaseOperator):
                     check_returned_nothing(returned)
         except Exception as error:
             raise self.user_error(self._what("process_element"), error, position) from error
-        self._emit(out, batch.timestamps)
+        out.hand_over(self, function_name(self._function), batch.timestamps)
 
     def process_watermark(self, timestamp: int) -> None:
         self._ready().watermark = timestamp
 
     def finish(self) -> None:
-        context, out = self._ready(), Collector()
+        context, out = self._ready(), Collector(self._schemas)
         context.timestamp = None
         try:
             self._function.finish(context, out)
         except Exception as error:
             raise self.user_error(self._what("finish"), error) from error
-        self._emit(out, None)
+        out.hand_over(self, function_name(self._function), None)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         context = self._ready()
@@ -205,19 +204,6 @@ class ProcessOperator(BaseOperator):
         assert self._process is not None, "initialize_state comes first"
         self._process.now_ms = self.context.timers.now_ms()
         return self._process
-
-    def _emit(self, out: Collector, times: pa.Int64Array | None) -> None:
-        for tag, rows in out.rows.items():
-            if not rows:
-                continue
-            parents = out.parents[tag]
-            schema = self._schemas.setdefault(tag, RowSchema(None))
-            records = schema.build(self, self._what("the output"), rows, parents)
-            timestamps = None if times is None else times.take(pa.array(np.asarray(parents, np.int64)))
-            if tag is None:
-                self.output.emit(Batch(records, timestamps))
-            else:
-                self.output.emit_side(tag, Batch(records, timestamps))
 
     def _what(self, what: str) -> str:
         return f"{function_name(self._function)}, {what}"

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
@@ -212,7 +211,7 @@ class KeyedProcessOperator(KeyedOperator):
         self._process_rows(batch, self._function.process_element)
 
     def process_watermark(self, timestamp: int) -> None:
-        out = Collector()
+        out = Collector(self._schemas)
         self._ready().watermark = timestamp
         for at, key in self._event.due(timestamp):
             self._fire(out, at, key, "event")
@@ -238,7 +237,7 @@ class KeyedProcessOperator(KeyedOperator):
                 timers.restore(times.to_pylist(), self.keys_of(keys))
 
     def _process_rows(self, batch: Batch, process: Any) -> None:
-        context, out = self._ready(), Collector()
+        context, out = self._ready(), Collector(self._schemas)
         keys = self.keys_of(batch.records)
         times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
         set_current = self.backend.set_current
@@ -276,7 +275,7 @@ class KeyedProcessOperator(KeyedOperator):
 
     def _fire_processing(self, at_ms: int) -> None:
         self._ready()
-        out = Collector()
+        out = Collector(self._schemas)
         for at, key in self._processing.due(at_ms):
             self._fire(out, at, key, "processing")
         self._emit(out, pa.array(out.fired, pa.int64()))
@@ -291,17 +290,7 @@ class KeyedProcessOperator(KeyedOperator):
         return self._process
 
     def _emit(self, out: Collector, times: pa.Int64Array | None) -> None:
-        for tag, rows in out.rows.items():
-            if not rows:
-                continue
-            schema = self._schemas.setdefault(tag, RowSchema(None))
-            parents = out.parents[tag]
-            records = schema.build(self, self._what("the output"), rows, parents)
-            timestamps = None if times is None else times.take(pa.array(np.asarray(parents, np.int64)))
-            if tag is None:
-                self.output.emit(Batch(records, timestamps))
-            else:
-                self.output.emit_side(tag, Batch(records, timestamps))
+        out.hand_over(self, function_name(self._function), times)
 
 
 def _without_dictionaries(schema: pa.Schema) -> pa.Schema:

@@ -1,0 +1,187 @@
+"""Rows that a user's function gives away, as batches of one schema: nothing changes on the way.
+
+A row is taken when it is given, since the function may go on to change it: the values of its columns, and of
+lists, dicts and bytes a copy. A batch of them is made later, a column at a time (`model.column_forms`), and
+holds exactly these values; what a column cannot hold is refused with the row, the column and the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from unistream.model.column_forms import ColumnForm, ValueRefused
+from unistream.model.given_values import copied, copier
+from unistream.operator.common.base import BaseOperator
+
+Row = dict[str, Any]
+Take = Callable[[Any], Any]
+
+
+class RowSchema:
+    """Builds record batches from dicts of one schema.
+
+    A row must have exactly the columns of the schema; None stands for null.
+
+    Args:
+        schema: None: that of the first rows, then fixed.
+
+    >>> from unistream.operator.common.base import BaseOperator
+    >>> rows, row = RowSchema(pa.schema({"n": pa.int64()})), {"n": 1}
+    >>> taken = [rows.take(row)]
+    >>> row["n"] = 2
+    >>> rows.build(BaseOperator(), "f returned", [*taken, rows.take(row)], None).to_pylist()
+    [{'n': 1}, {'n': 2}]
+    """
+
+    def __init__(self, schema: pa.Schema | None) -> None:
+        self.schema = schema
+        self._is_inferred = schema is None
+        self._columns: _Columns | None = None
+
+    @property
+    def take(self) -> Take:
+        """Makes of a row what `build` wants of it, at once; another one after the first `build`."""
+        return _copied_row if self.schema is None else self._known(self.schema).take
+
+    def build(
+        self, operator: BaseOperator, what: str, rows: list[Any], parents: Sequence[int] | None
+    ) -> pa.RecordBatch:
+        """A batch of `rows`; `parents[i]` is the input row that row i comes from (None: the same).
+
+        `what` says whose they are and how they came, such as ``"function 'f' returned"``; `rows`, at least
+        one, are as `take` has made them since the last `build`.
+
+        Raises:
+            UserCodeError: a row does not fit, named by the position of its parent.
+        """
+        schema = self.schema
+        if schema is None:
+            schema = self.schema = _inferred(operator, what, rows)
+            rows = list(map(self.take, rows))
+        columns = self._known(schema)
+        try:
+            return columns.batch(rows)
+        except ValueRefused as refused:
+            place = refused.position if parents is None else parents[refused.position]
+            hint = "; the columns are those of the first rows, give returns= to set them"
+            reason = f"{refused.reason}{hint if self._is_inferred else ''};"
+            raise operator.user_error(f"{what} {reason}", None, place) from refused
+
+    def _known(self, schema: pa.Schema) -> _Columns:
+        if self._columns is None:
+            self._columns = _Columns(schema)
+        return self._columns
+
+
+class _Misfit:
+    """In the place of a row that is none of the schema."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+
+class _Columns:
+    """Takes rows of a schema, and makes batches of what it has taken."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._names = list(schema.names)
+        self._forms = [ColumnForm(field.type, nullable=field.nullable) for field in schema]
+        self.take = self._taker()
+
+    def batch(self, rows: list[Any]) -> pa.RecordBatch:
+        """Raises ValueRefused for the first row that does not fit."""
+        if _Misfit in set(map(type, rows)):
+            position, misfit = next((at, row) for at, row in enumerate(rows) if type(row) is _Misfit)
+            raise ValueRefused(position, misfit.reason)
+        arrays = []
+        for number, (field, form) in enumerate(zip(self._schema, self._forms, strict=True)):
+            try:
+                arrays.append(form.column(list(map(itemgetter(number), rows))))
+            except ValueRefused as refused:
+                reason = f"a value that column {field.name!r} ({field.type}) cannot hold: {refused.reason}"
+                raise ValueRefused(refused.position, reason) from refused
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _taker(self) -> Take:
+        size, values_of, misfit = len(self._names), _getter(self._names), self._odd
+        copiers = [(number, copier(field.type)) for number, field in enumerate(self._schema)]
+        changeable = [(number, copy) for number, copy in copiers if copy is not None]
+
+        def take(row: Any) -> Any:
+            if type(row) is not dict or len(row) != size:
+                return misfit(row)
+            try:
+                return values_of(row)
+            except KeyError:
+                return misfit(row)
+
+        def take_copies(row: Any) -> Any:
+            values = take(row)
+            if type(values) is _Misfit:
+                return values
+            own = list(values)
+            for number, copy in changeable:
+                own[number] = copy(own[number])
+            return own
+
+        return take_copies if changeable else take
+
+    def _odd(self, row: Any) -> Any:
+        """Of a row that is no dict with exactly the columns."""
+        if not isinstance(row, Mapping):
+            return _Misfit(_no_row(row))
+        if len(row) == len(self._names) and set(row) == set(self._names):
+            return _getter(self._names)(dict(row))
+        got = ", ".join(map(str, row))
+        return _Misfit(f"columns ({got}), wanted ({', '.join(self._names)})")
+
+
+def _getter(names: list[str]) -> Callable[[Row], tuple[Any, ...]]:
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda row: tuple([row[name] for name in names])
+
+
+def _no_row(row: object) -> str:
+    remedy = "; to leave rows out use filter or flat_map" if row is None else ""
+    return f"{row!r:.200} ({type(row).__name__}), wanted a dict of columns{remedy}"
+
+
+# --- before the schema is known -------------------------------------------------------------------
+
+
+def _copied_row(row: Any) -> Any:
+    if not isinstance(row, Mapping):
+        return row
+    return {name: copied(value) for name, value in row.items()}
+
+
+def _inferred(operator: BaseOperator, what: str, rows: list[Any]) -> pa.Schema:
+    first = rows[0]
+    if not isinstance(first, Mapping):
+        raise operator.user_error(f"{what} {_no_row(first)};", None, 0)
+    if not first:
+        raise operator.user_error(f"{what} a row without columns;", None, 0)
+    fields = []
+    for name in first:
+        if not isinstance(name, str):
+            raise operator.user_error(f"{what} a row; names of columns are text, not {name!r:.200};", None, 0)
+        values = [row.get(name) for row in rows if isinstance(row, Mapping)]
+        try:
+            fields.append(pa.field(name, _inferred_type(values)))
+        except (pa.ArrowException, TypeError, OverflowError) as error:
+            problem = f"{what} a value for column {name!r} that has no Arrow type; it"
+            raise operator.user_error(problem, error, 0) from error
+    return pa.schema(fields)
+
+
+def _inferred_type(values: list[Any]) -> pa.DataType:
+    try:
+        return pa.array(values).type
+    except (pa.ArrowException, TypeError, OverflowError):
+        return pa.array(values[:1]).type  # the batch is then refused at the row that differs
