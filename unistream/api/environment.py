@@ -29,10 +29,10 @@ from unistream.core.graph import (
     why_interval_is_idle,
 )
 from unistream.model.chain import JobCode
+from unistream.model.event_time import is_event_time
 from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamGraph
 from unistream.model.watermarks import WatermarkStrategy
-from unistream.operator.common import is_event_time
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import DEAD_LETTERS_TAG, SendsDeadLetters, Source
 

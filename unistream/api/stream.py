@@ -15,6 +15,7 @@ from unistream.api.graph import GraphBuilder, Port, check_columns
 from unistream.api.joins import join_schema
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, sink_used
 from unistream.base.errors import ConfigError
+from unistream.model.event_time import is_event_time
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
 from unistream.model.stream_graph import StreamNode
@@ -32,7 +33,6 @@ from unistream.operator.common import (
     check_expressions,
     describe,
     empty_rows,
-    is_event_time,
 )
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
 from unistream.operator.process import ProcessFunction, ProcessOperator

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from unistream.operator.common.acero import group
 from unistream.operator.common.base import BaseOperator, function_name
-from unistream.operator.common.event_time import AssignTimestampsAndWatermarks, is_event_time, timestamps_of
+from unistream.operator.common.event_time import AssignTimestampsAndWatermarks, timestamps_of
 from unistream.operator.common.expressions import Projection, check_expressions, conform, describe, empty_rows
 from unistream.operator.common.functions import check_callable, check_methods, check_returned_nothing
 from unistream.operator.common.given_batches import addresses, check_nulls, owned, owned_array
@@ -59,7 +59,6 @@ __all__ = [
     "empty_rows",
     "function_name",
     "group",
-    "is_event_time",
     "owned",
     "owned_array",
     "places_of",

@@ -9,22 +9,16 @@ from unistream.base.config import AUTO_WATERMARK_INTERVAL, parse_duration_ms
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIN_WATERMARK
 from unistream.model.elements import Batch
+from unistream.model.event_time import event_times, first_null, is_event_time
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common.base import BaseOperator
 
 
-def is_event_time(data_type: pa.DataType) -> bool:
-    """int64 milliseconds, or an Arrow timestamp or date."""
-    return bool(
-        pa.types.is_int64(data_type) or pa.types.is_timestamp(data_type) or pa.types.is_date(data_type)
-    )
-
-
 def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) -> pa.Int64Array:
-    """Event times in ms of the rows of `records`; time zones are ignored, as Arrow stores UTC.
+    """Event times in ms of the rows of `records` (see `unistream.model.event_time`).
 
     Raises:
-        UserCodeError: no such column, a type that is not a time, or a row without one.
+        UserCodeError: no such column, a type that is not a time, or a row without one or out of range.
     """
     index = records.schema.get_field_index(column)
     if index < 0:
@@ -34,12 +28,14 @@ def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) 
     values = records.column(index)
     if not is_event_time(values.type):
         raise operator.user_error(f"the timestamp column {column!r} is {values.type}, not a time", None)
-    if values.null_count:
-        row = pc.index(values.is_null(), pa.scalar(value=True)).as_py()
+    row = first_null(values)
+    if row is not None:
         raise operator.user_error(f"the timestamp column {column!r} is null", None, row)
-    if pa.types.is_int64(values.type):
-        return values
-    return values.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+    try:
+        return event_times(values)
+    except pa.ArrowInvalid as error:
+        problem = f"the timestamp column {column!r} is out of the range of int64 milliseconds; it"
+        raise operator.user_error(problem, error) from error
 
 
 class AssignTimestampsAndWatermarks(BaseOperator):
