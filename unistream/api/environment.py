@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from unistream.api.collections import collected
 from unistream.api.graph import GraphBuilder, Port, check_max_parallelism, check_parallelism
 from unistream.api.slots import SlotSharingGroup
-from unistream.api.stream import DataStream
+from unistream.api.stream import Columns, DataStream, as_schema
 from unistream.base.config import (
     CHAINING,
     CHECKPOINT_INTERVAL,
@@ -172,6 +175,37 @@ class Environment:
         if isinstance(source, SendsDeadLetters) and source.dead_letter_schema is not None:
             self._builder.side_schemas[node.id, DEAD_LETTERS_TAG] = source.dead_letter_schema
         return DataStream(self._builder, (Port(node.id),), schema)
+
+    def from_collection(
+        self,
+        rows: Iterable[Mapping[str, Any]] | pa.Table,
+        schema: pa.Schema | Columns | None = None,
+        *,
+        watermark_strategy: WatermarkStrategy | None = None,
+        name: str = "collection",
+    ) -> DataStream:
+        """A bounded stream of rows of this program, in their order: for lookups, examples and tests.
+
+        Args:
+            rows: A dict for each, or a table; 256 MiB at most. They are taken as they are now.
+            schema: Columns and their types; None: as the rows have them.
+            watermark_strategy: None: the rows have no event times.
+            name: Of the source, for people.
+
+        Raises:
+            ConfigError: a row does not fit, or there are too many.
+
+        >>> import unistream as us
+        >>> env = us.Environment()
+        >>> env.from_collection([{"carrier": "AA", "name": "American"}], name="carriers").schema.names
+        ['carrier', 'name']
+        """
+        from unistream.connector.static import StaticSource
+
+        table = collected(rows, as_schema(schema, "schema="))
+        return self.from_source(
+            StaticSource(table), watermark_strategy or WatermarkStrategy.no_watermarks(), name
+        )
 
     def stream_graph(self, name: str | None = None) -> StreamGraph:
         """What was put together so far: a copy, before chaining.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
 from unistream.api.graph import check_columns
 from unistream.base.errors import ConfigError
+
+_UNITS: Final = ("s", "ms", "us", "ns")
 
 
 def join_schema(
@@ -32,7 +35,11 @@ def join_schema(
     for left, right in on:
         types = [_plain(facts.field(left).type), _plain(dimension.field(right).type)]
         if not types[0].equals(types[1]) and not all(pa.types.is_integer(t) for t in types):
-            raise ConfigError(f"join: key {left!r} is {types[0]}, that of the dimension is {types[1]}")
+            raise ConfigError(
+                f"join: key {left!r} is {types[0]}, that of the dimension, {right!r}, is {types[1]}, and "
+                "values of unlike types never meet; cast one before the join: "
+                f"{_cast_of(left, right, *types)}"
+            )
     keys = {key for _, key in on}
     added = [field for field in dimension if field.name not in keys]
     for field in added:
@@ -41,6 +48,29 @@ def join_schema(
                 f"join: both sides have a column {field.name!r}; rename one with select(...) before the join"
             )
     return pa.schema([(f.name, f.type) for f in [*facts, *added]]), dimension
+
+
+def _cast_of(left: str, right: str, fact: pa.DataType, dimension: pa.DataType) -> str:
+    """How, as Python; of two moments the coarser one is cast, which loses nothing."""
+    name, side, kind = right, "dimension", fact
+    if pa.types.is_timestamp(fact) and pa.types.is_timestamp(dimension):
+        if (fact.tz is None) != (dimension.tz is None):
+            zone = "; a moment without a time zone is then taken as UTC"
+            if fact.tz is None:
+                return f"stream{_cast(left, pa.timestamp(fact.unit, dimension.tz))}{zone}"
+            return f"dimension{_cast(right, fact)}{zone}"
+        if _UNITS.index(dimension.unit) > _UNITS.index(fact.unit):
+            name, side, kind = left, "stream", dimension
+    return f"{side}{_cast(name, kind)}"
+
+
+def _cast(column: str, kind: pa.DataType) -> str:
+    made = repr(str(kind))
+    if pa.types.is_timestamp(kind):
+        made = (
+            f"pa.timestamp({kind.unit!r})" if kind.tz is None else f"pa.timestamp({kind.unit!r}, {kind.tz!r})"
+        )
+    return f".with_columns({column}=us.col({column!r}).cast({made}))"
 
 
 def _plain(data_type: pa.DataType) -> pa.DataType:

@@ -382,15 +382,15 @@ class DataStream(Exchanges):
             raise ConfigError("streams of different environments cannot be combined")
 
 
-def as_schema(returns: pa.Schema | Columns | None) -> pa.Schema | None:
-    """A schema from a schema or from name -> type. Raises ConfigError for anything else."""
+def as_schema(returns: pa.Schema | Columns | None, what: str = "returns=") -> pa.Schema | None:
+    """A schema from a schema or from name -> type. Raises ConfigError for anything else, that `what` was."""
     if returns is None or isinstance(returns, pa.Schema):
         return returns
     try:
         return pa.schema(list(returns.items()))
     except (AttributeError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"returns= takes a pyarrow.Schema, or Arrow types by column like {{'n': pa.int64()}}: {error}"
+            f"{what} takes a pyarrow.Schema, or Arrow types by column like {{'n': pa.int64()}}: {error}"
         ) from error
 
 

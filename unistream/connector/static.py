@@ -1,16 +1,22 @@
-"""A small table as a bounded source: `Environment.from_collection` and `from_arrow` stand on it.
+"""A table of the program as a bounded source: `Environment.from_collection` stands on it.
 
-The rows travel inside the splits as Arrow IPC bytes, so a job that is restored reads what it began
-with, whatever the program that restores it holds.
+    up to INLINE_BYTES_MAX    the rows travel inside the splits as Arrow IPC bytes, so a job that is restored
+                              reads what it began with, whatever the program that restores it holds
+    up to STATIC_BYTES_MAX    they travel with the program's code; a split names its rows by a digest, and a
+                              job that is restored by a program with other rows is refused
+
+A split is in the job graph, in messages of at most FRAME_BYTES_MAX and in every checkpoint until it is read,
+which is no place for many rows.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import itertools
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -18,7 +24,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import BATCH_ROWS_MAX, MIB
+from unistream.base.limits import ARTIFACT_BYTES_MAX, BATCH_ROWS_MAX, MIB
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.port.source import (
@@ -32,11 +38,15 @@ from unistream.port.source import (
     SplitFinished,
 )
 
-STATIC_BYTES_MAX: Final = MIB  # it travels in the job graph and in every checkpoint until it is read
+INLINE_BYTES_MAX: Final = MIB  # in the job graph and in every checkpoint until it is read
+STATIC_BYTES_MAX: Final = ARTIFACT_BYTES_MAX // 2  # of the program's code, in which it travels
 
 
-class _StaticSplit(msgspec.Struct, frozen=True, kw_only=True):
-    ipc: bytes
+class _StaticSplit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`digest`: of rows that travel with the code; "": they are here, in `ipc`."""
+
+    ipc: bytes = b""
+    digest: str = ""
     position: int = 0
     v: int = 1
 
@@ -48,7 +58,7 @@ class StaticSource:
     """The rows of `table`, in order.
 
     Args:
-        table: At most 1 MiB as Arrow IPC.
+        table: At most 256 MiB as Arrow IPC.
         splits: Parts that subtasks can read at the same time; with 1 the order is kept.
 
     Raises:
@@ -66,9 +76,10 @@ class StaticSource:
         size = sum(len(part) for part in self._parts)
         if size > STATIC_BYTES_MAX:
             raise ConfigError(
-                f"a static source holds at most {STATIC_BYTES_MAX} B, this table has {size} B: "
-                "write it to a Parquet file and read that with FileSource"
+                f"a static source holds at most {STATIC_BYTES_MAX // MIB} MiB, this table has {size // MIB} "
+                "MiB: write it to a Parquet file and read that with FileSource"
             )
+        self._digests = list(map(_digest, self._parts)) if size > INLINE_BYTES_MAX else []
 
     @property
     def name(self) -> str:
@@ -79,36 +90,44 @@ class StaticSource:
         return self._schema
 
     def info(self) -> SourceInfo:
-        parts = [base64.b64encode(part).decode() for part in self._parts]
-        return SourceInfo(connector="static", options={"parts": parts}, bounded=True, pull=True)
+        options: dict[str, object] = {"parts": [base64.b64encode(part).decode() for part in self._parts]}
+        if self._digests:
+            options = {"digests": list(self._digests)}
+        return SourceInfo(connector="static", options=options, bounded=True, pull=True)
 
     def create_reader(self) -> SourceReader:
-        return _StaticReader()
+        return _StaticReader(dict(zip(self._digests, self._parts, strict=False)))
 
 
 def create_discovery(info: SourceInfo) -> SplitDiscovery:
     """Raises ConfigError if the options are not those of `StaticSource.info`."""
     try:
+        if "digests" in info.options:
+            digests = msgspec.convert(info.options["digests"], list[str])
+            return _StaticDiscovery([_StaticSplit(digest=digest) for digest in digests])
         parts = msgspec.convert(info.options.get("parts"), list[str])
         contents = [base64.b64decode(part, validate=True) for part in parts]
     except (msgspec.ValidationError, binascii.Error) as error:
         raise ConfigError(f"options of a static source: 'parts' must be base64 texts: {error}") from error
-    return _StaticDiscovery(contents)
+    return _StaticDiscovery([_StaticSplit(ipc=content) for content in contents])
 
 
 class _StaticDiscovery:
-    def __init__(self, parts: Sequence[bytes]) -> None:
-        self._parts = parts
+    def __init__(self, splits: Sequence[_StaticSplit]) -> None:
+        self._splits = splits
 
     def discover(self) -> Sequence[Split]:
-        return [_encode(f"static-{i}", _StaticSplit(ipc=part)) for i, part in enumerate(self._parts)]
+        return [_encode(f"static-{i}", split) for i, split in enumerate(self._splits)]
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class _StaticReader:
-    def __init__(self) -> None:
+    """`parts`: what the source holds, by digest."""
+
+    def __init__(self, parts: Mapping[str, bytes]) -> None:
+        self._parts = parts
         self._context: ReaderContext | None = None
         self._splits: deque[tuple[str, _StaticSplit]] = deque()
         self._table: pa.Table | None = None
@@ -138,7 +157,7 @@ class _StaticReader:
             return Idle()
         split_id, split = self._splits[0]
         if self._table is None:
-            self._table = _from_ipc(split_id, split.ipc)
+            self._table = _from_ipc(split_id, self._content(split_id, split))
         if split.position >= self._table.num_rows:
             self._splits.popleft()
             self._table = None
@@ -157,6 +176,17 @@ class _StaticReader:
     def close(self) -> None:
         self._splits.clear()
         self._table = None
+
+    def _content(self, split_id: str, split: _StaticSplit) -> bytes:
+        if not split.digest:
+            return split.ipc
+        content = self._parts.get(split.digest)
+        if content is None:
+            raise ConfigError(
+                f"split {split_id!r} of a static source was begun with other rows than this program holds: "
+                "run it with the same rows, or give the source another uid to read the new ones"
+            )
+        return content
 
     def _wake(self) -> None:
         if self._context is not None:
@@ -184,6 +214,10 @@ def _to_ipc(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _from_ipc(split_id: str, content: bytes) -> pa.Table:

@@ -55,7 +55,9 @@ def test_times_are_rounded_down(
 @pytest.mark.parametrize("times_of", [from_source, assigned])
 def test_a_time_out_of_range_or_none_is_refused(times_of: object) -> None:
     assert callable(times_of)
-    with pytest.raises(UserCodeError, match="timestamp column 'at'.* out of the range of int64 milliseconds"):
+    with pytest.raises(
+        UserCodeError, match=r"timestamp column 'at'.* out of the range of int64 milliseconds"
+    ):
         times_of(pa.record_batch({"at": pa.array([2**62], pa.int64()).view(pa.timestamp("s"))}))
     with pytest.raises(UserCodeError, match="timestamp column 'at' is null"):
         times_of(pa.record_batch({"at": pa.array([datetime.date(2024, 1, 1), None])}))

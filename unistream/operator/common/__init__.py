@@ -19,7 +19,7 @@ from unistream.operator.common.keyed_columns import (
     KeyedMapColumn,
     places_of,
 )
-from unistream.operator.common.row_schema import Row, RowSchema
+from unistream.operator.common.row_schema import Row, RowSchema, table_of
 from unistream.operator.common.rows import (
     FilterFunction,
     FilterRows,
@@ -62,5 +62,6 @@ __all__ = [
     "owned",
     "owned_array",
     "places_of",
+    "table_of",
     "timestamps_of",
 ]

@@ -52,29 +52,56 @@ class RowSchema:
     ) -> pa.RecordBatch:
         """A batch of `rows`; `parents[i]` is the input row that row i comes from (None: the same).
 
-        `what` says whose they are and how they came, such as ``"function 'f' returned"``; `rows`, at least
-        one, are as `take` has made them since the last `build`.
+        `what` says whose they are and how they came, such as ``"function 'f' returned"``; `rows` are as for
+        `batch`.
 
         Raises:
             UserCodeError: a row does not fit, named by the position of its parent.
         """
-        schema = self.schema
-        if schema is None:
-            schema = self.schema = _inferred(operator, what, rows)
-            rows = list(map(self.take, rows))
-        columns = self._known(schema)
         try:
-            return columns.batch(rows)
+            return self.batch(rows)
         except ValueRefused as refused:
             place = refused.position if parents is None else parents[refused.position]
-            hint = "; the columns are those of the first rows, give returns= to set them"
-            reason = f"{refused.reason}{hint if self._is_inferred else ''};"
-            raise operator.user_error(f"{what} {reason}", None, place) from refused
+            raise operator.user_error(f"{what} {refused.reason};", None, place) from refused
+
+    def batch(self, rows: list[Any]) -> pa.RecordBatch:
+        """A batch of `rows`, at least one, as `take` has made them since the last `batch`.
+
+        Raises:
+            ValueRefused: a row does not fit.
+        """
+        if self.schema is None:
+            self.schema = _inferred(rows)
+            rows = list(map(self.take, rows))
+        try:
+            return self._known(self.schema).batch(rows)
+        except ValueRefused as refused:
+            if not self._is_inferred:
+                raise
+            hint = "the columns are those of the first rows, give returns= to set them"
+            raise ValueRefused(refused.position, f"{refused.reason}; {hint}") from refused
 
     def _known(self, schema: pa.Schema) -> _Columns:
         if self._columns is None:
             self._columns = _Columns(schema)
         return self._columns
+
+
+def table_of(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
+    """Rows that are all there at once, as a table; without a schema that of all of them.
+
+    Raises:
+        ValueRefused: there is no row and no schema, or a row does not fit.
+
+    >>> table_of([{"n": 1}, {"n": None}], None).to_pydict()
+    {'n': [1, None]}
+    """
+    if not rows:
+        if schema is None:
+            raise ValueRefused(0, "no rows, so their columns are not known: give a schema")
+        return schema.empty_table()
+    taker = RowSchema(schema if schema is not None else _inferred(list(map(_copied_row, rows))))
+    return pa.Table.from_batches([taker.batch(list(map(taker.take, rows)))])
 
 
 class _Misfit:
@@ -161,22 +188,21 @@ def _copied_row(row: Any) -> Any:
     return {name: copied(value) for name, value in row.items()}
 
 
-def _inferred(operator: BaseOperator, what: str, rows: list[Any]) -> pa.Schema:
+def _inferred(rows: list[Any]) -> pa.Schema:
     first = rows[0]
     if not isinstance(first, Mapping):
-        raise operator.user_error(f"{what} {_no_row(first)};", None, 0)
+        raise ValueRefused(0, _no_row(first))
     if not first:
-        raise operator.user_error(f"{what} a row without columns;", None, 0)
+        raise ValueRefused(0, "a row without columns")
     fields = []
     for name in first:
         if not isinstance(name, str):
-            raise operator.user_error(f"{what} a row; names of columns are text, not {name!r:.200};", None, 0)
+            raise ValueRefused(0, f"a row; names of columns are text, not {name!r:.200}")
         values = [row.get(name) for row in rows if isinstance(row, Mapping)]
         try:
             fields.append(pa.field(name, _inferred_type(values)))
         except (pa.ArrowException, TypeError, OverflowError) as error:
-            problem = f"{what} a value for column {name!r} that has no Arrow type; it"
-            raise operator.user_error(problem, error, 0) from error
+            raise ValueRefused(0, f"a value for column {name!r} that has no Arrow type: {error}") from error
     return pa.schema(fields)
 
 

@@ -30,8 +30,10 @@ from unistream.connector.datagen import DatagenSource
 from unistream.connector.static import StaticSource
 from unistream.core.graph import resolve, translate_resolved
 from unistream.model.chain import Chain, JobCode
+from unistream.model.column_forms import ValueRefused
 from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
+from unistream.operator.common import table_of
 from unistream.operator.sink import CommitterOperator, OnCommitOperator, SinkOperator, SinkWriterOperator
 from unistream.port.operator import SourceOperatorSpec
 from unistream.testing.simulation.commits import interrupted
@@ -153,7 +155,11 @@ def _table(rows: pa.Table | Sequence[Mapping[str, object]], schema: pa.Schema, k
     try:
         if isinstance(rows, pa.Table):
             return rows.select(schema.names).cast(schema)
-        return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        return table_of([{**dict.fromkeys(schema.names), **row} for row in rows], schema)
+    except ValueRefused as refused:
+        raise ConfigError(
+            f"simulate: row {refused.position} of source {key!r} does not fit its schema: {refused.reason}"
+        ) from refused
     except (KeyError, pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise ConfigError(f"simulate: the rows of source {key!r} do not fit its schema: {error}") from error
 

@@ -23,8 +23,8 @@ def event_times(records: pa.RecordBatch, column: str, split_id: str) -> pa.Int64
     values = records.column(index)
     if not event_time.is_event_time(values.type):
         raise ConfigError(
-            f"the timestamp column {column!r} is {values.type}; it must be int64 milliseconds, a timestamp or "
-            "a date"
+            f"the timestamp column {column!r} is {values.type}; "
+            "it must be int64 milliseconds, a timestamp or a date"
         )
     row = event_time.first_null(values)
     if row is not None:

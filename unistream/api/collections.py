@@ -1,0 +1,36 @@
+"""Rows of the program itself as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from unistream.base.errors import ConfigError
+from unistream.model.column_forms import ValueRefused
+from unistream.operator.common import table_of
+
+
+def collected(rows: Iterable[Mapping[str, Any]] | pa.Table, schema: pa.Schema | None) -> pa.Table:
+    """The rows of `Environment.from_collection`.
+
+    Raises:
+        ConfigError: they are no rows, or one of them does not fit.
+    """
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        if schema is not None and not table.schema.equals(schema):
+            raise ConfigError(
+                "from_collection: the table has other columns than schema= says; leave schema= out, or give"
+                " table.cast(schema)"
+            )
+        return table
+    if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):
+        raise ConfigError(
+            f"from_collection takes dicts, one for each row, or a pyarrow.Table, not {type(rows).__name__}"
+        )
+    try:
+        return table_of(list(rows), schema)
+    except ValueRefused as refused:
+        raise ConfigError(f"from_collection was given {refused.reason}; row {refused.position}") from refused
