@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import RDD, TaskContext
 
 from unistream.base.allocator import choose_allocator
@@ -42,7 +41,8 @@ from unistream.host.executor import executor_host
 from unistream.host.logs import log_path
 from unistream.host.processes import Processes, below
 from unistream.host.roster import Roster
-from unistream.host.spark_application import LiveSpark, SparkApplication, in_words, is_local
+from unistream.host.spark_application import LiveSpark, SparkApplication, is_local
+from unistream.host.spark_errors import failed_on, in_words, unusable_python
 from unistream.port.host import LostListener, TaskManagerSpec
 
 RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
@@ -52,8 +52,6 @@ PROCESS_EXIT_S: Final = 0.5  # for a worker whose job has ended to end by itself
 
 _LOG: Final = logging.getLogger("unistream.host")
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
-_TASK_HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor ")
-"""In Spark's text of a task that failed: on which host."""
 
 
 class SparkHost:
@@ -132,6 +130,7 @@ class _Worker:
         self._claims = claims
         self._on_lost = on_lost
         self._failed_on = ""
+        self._hopeless = False  # no worker can be started as this one was
         self._group = f"unistream-{spec.id}"
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -170,7 +169,7 @@ class _Worker:
         self._ended.set()
         _LOG.info("event=worker_ended task_manager=%s reason=%r", self._spec.id, reason)
         try:
-            self._on_lost(self._spec.id, reason, self._failed_on)
+            self._on_lost(self._spec.id, reason, self._failed_on, self._hopeless)
         except Exception:  # the listener is not ours; this thread must still end in order
             _LOG.exception("event=lost_listener_failed task_manager=%s", self._spec.id)
 
@@ -200,7 +199,11 @@ class _Worker:
             return f"it could not be started: {in_words(error)}"
         if not self._spark.lives:
             return "Spark has ended (its JVM or its context), and its workers with it"
-        self._failed_on = "" if self._spark.placement is None else _failed_on(error)
+        self._failed_on = "" if self._spark.placement is None else failed_on(error)
+        unusable = unusable_python(error, str(self._spark.context.pythonExec))
+        if unusable is not None:
+            self._hopeless = True
+            return unusable
         return f"its Spark job failed: {in_words(error)}"
 
     def _order(self, spark: LiveSpark, text: bytes) -> RDD[bytes]:
@@ -255,11 +258,3 @@ def run_in_task(orders: Iterator[bytes]) -> None:
     code = run_task_manager(spec)
     if code != RELEASED:
         raise Unreachable(f"the TaskManager ended with code {code}; its log says why")
-
-
-def _failed_on(error: Exception) -> str:
-    """The executor's host of a task that failed; "": it failed nowhere, such as for want of executors."""
-    if not isinstance(error, Py4JJavaError):
-        return ""
-    found = _TASK_HOST.search(str(error.java_exception.getMessage()))
-    return found[1] if found is not None else ""

@@ -24,11 +24,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyspark
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.host.processes import Processes, below
+from unistream.host.spark_errors import in_words
 from unistream.host.spark_placement import Placement
 
 JVM_EXIT_S: Final = 10.0
@@ -224,14 +225,3 @@ def end_jvm() -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait(JVM_EXIT_S)
-
-
-def in_words(error: Exception) -> str:
-    """The one line of a Spark failure that a person needs."""
-    if not isinstance(error, Py4JJavaError):
-        return str(error).partition("\n")[0] or type(error).__name__
-    text = str(error.java_exception.getMessage())
-    if "Python worker exited unexpectedly" in text:
-        return "its Python worker process ended unexpectedly (crashed or killed)"
-    python = re.findall(r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)$", text, re.MULTILINE)
-    return str(python[-1]) if python else text.partition("\n")[0]

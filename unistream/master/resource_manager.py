@@ -219,10 +219,14 @@ class ResourceManager:
 
     # --- the loop ---------------------------------------------------------------------------------
 
-    def _on_lost(self, task_manager: TaskManagerId, reason: str, host: str = "") -> None:
+    def _on_lost(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False
+    ) -> None:
         """From a thread of the host."""
         now_ms = self._clock.monotonic_ms()
-        self._mailbox.post(WorkerEnded(task_manager=task_manager, reason=reason, host=host, now_ms=now_ms))
+        self._mailbox.post(
+            WorkerEnded(task_manager=task_manager, reason=reason, host=host, now_ms=now_ms, hopeless=hopeless)
+        )
 
     def _run(self) -> None:
         self._feed(Tick(self._clock.monotonic_ms()))

@@ -51,10 +51,13 @@ class HostTraits:
 class LostListener(Protocol):
     """Called once, from any thread, when a worker has ended for any reason.
 
-    `host`: where it ran, if the host's driver knows; it tells of workers that never registered.
+    `host`: where it ran, if the host's driver knows; it tells of workers that never registered. `hopeless`:
+    it could not begin for a reason that stays, such as an interpreter without unistream.
     """
 
-    def __call__(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None: ...
+    def __call__(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
+    ) -> None: ...
 
 
 class WorkerHost(Protocol):

@@ -51,6 +51,7 @@ from unistream.model.resources import ResourceProfile
 
 START_PAUSE_MS_MIN: Final = 500  # after the first start that failed
 START_PAUSE_MS_MAX: Final = 30_000
+HOPELESS_STARTS_MAX: Final = 3  # in a row, of many machines: another may have what one lacks
 
 
 class ResourceMachine:
@@ -91,6 +92,7 @@ class ResourceMachine:
         self._now_ms: int = 0
         self._began_ms: int | None = None  # None: no event has told the time yet
         self._failed_starts = 0
+        self._hopeless_starts = 0
         self._no_start_before_ms = 0
 
     def handle(self, event: ResourceEvent) -> list[ResourceCommand]:
@@ -117,7 +119,10 @@ class ResourceMachine:
             case WorkerHeartbeat() | WorkerProbed():
                 yield from self._hear(event)
             case WorkerEnded(task_manager=task_manager, reason=reason, host=host):
+                starting = task_manager in self._workers and not self._workers[task_manager].is_up
                 yield from self._lose(task_manager, reason, host)
+                if starting:
+                    yield from self._give_up_starting(event)
             case Tick():
                 self._blocklist.expire(self._now_ms)
                 for worker in list(self._workers.values()):
@@ -207,7 +212,7 @@ class ResourceMachine:
             yield from self._give_up(worker, f"it came up on {worker.host}, which is blocked")
             return
         worker.came_up(event.address, self._now_ms)
-        self._failed_starts = 0
+        self._failed_starts = self._hopeless_starts = 0
         self._no_start_before_ms = 0
 
     def _lose(self, task_manager: TaskManagerId, reason: str, host: str = "") -> Iterator[ResourceCommand]:
@@ -228,6 +233,21 @@ class ResourceMachine:
             self._no_start_before_ms = self._now_ms + pause_ms
         jobs = worker.jobs if worker.is_up else self._requests.jobs  # those had waited for it
         yield AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs)
+
+    def _give_up_starting(self, event: WorkerEnded) -> Iterator[ResourceCommand]:
+        """A worker did not come up: are there any that will? Else nobody waits for them."""
+        self._hopeless_starts = self._hopeless_starts + 1 if event.hopeless else 0
+        most = HOPELESS_STARTS_MAX if self._rules.block.elsewhere else 1
+        if self._hopeless_starts < most or any(worker.is_up for worker in self._workers.values()):
+            return
+        self._hopeless_starts = 0
+        for job, requests in self._requests.take(lambda _: True).items():
+            yield SlotsUnfulfillable(
+                job=job,
+                requests=tuple(requests),
+                reason=f"no worker can start: {event.reason}",
+                permanent=True,
+            )
 
     def _look_at(self, worker: Worker) -> Iterator[ResourceCommand]:
         """Is it alive, is it needed, is it time to ask it?"""

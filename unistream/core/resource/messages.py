@@ -71,12 +71,14 @@ class WorkerProbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEnded:
-    """Its process has ended. `host`: where it ran, if that is known although it never registered."""
+    """Its process has ended. `host`: where it ran, if that is known although it never registered. `hopeless`:
+    it could not begin for a reason that stays."""
 
     task_manager: TaskManagerId
     reason: str
     now_ms: int
     host: str = ""
+    hopeless: bool = False
 
 
 @dataclass(frozen=True, slots=True)

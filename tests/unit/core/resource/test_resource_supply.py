@@ -96,10 +96,16 @@ class Cluster:
         while self.starting:
             self.join(next(iter(self.starting)), host=host)
 
-    def end(self, worker: str, *, host: str = "") -> list[rm.ResourceCommand]:
+    def end(self, worker: str, *, host: str = "", hopeless: bool = False) -> list[rm.ResourceCommand]:
         """`host`: as its host's driver tells."""
         return self.do(
-            rm.WorkerEnded(task_manager=TaskManagerId(worker), reason="killed", host=host, now_ms=self.now_ms)
+            rm.WorkerEnded(
+                task_manager=TaskManagerId(worker),
+                reason="killed",
+                host=host,
+                now_ms=self.now_ms,
+                hopeless=hopeless,
+            )
         )
 
     def probed(self, worker: str, outcome: rm.ProbeOutcome) -> list[rm.ResourceCommand]:
@@ -579,3 +585,32 @@ TestActiveSupply = Supply.TestCase
 TestPassiveSupply = PassiveSupply.TestCase
 TestActiveSupply.settings = hypothesis_settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestPassiveSupply.settings = TestActiveSupply.settings
+
+
+@pytest.mark.parametrize(
+    ("many_machines", "starts"), [(False, 1), (True, 3)], ids=["on one machine", "on many machines"]
+)
+def test_nobody_waits_for_workers_that_cannot_start(many_machines: bool, starts: int) -> None:
+    cluster = Cluster(block=BlockRules(elsewhere=many_machines))
+    cluster.want("a", "b")
+    for left in reversed(range(starts)):
+        assert cluster.unfulfillable == []
+        cluster.end(next(iter(cluster.starting)), hopeless=True)
+        cluster.now_ms += 60_000
+        cluster.tick()
+        assert len(cluster.starting) == (1 if left else 0)
+    refused = cluster.unfulfillable[0]
+    assert (refused.reason, refused.permanent) == ("no worker can start: killed", True)
+    assert cluster.machine.open_requests == 0
+
+
+def test_workers_that_come_up_are_worth_waiting_for() -> None:
+    cluster = Cluster(max_workers=2)
+    cluster.want("a", "1", "2")
+    first, second = cluster.starting
+    cluster.join(first)
+    cluster.end(second, hopeless=True)
+    assert cluster.unfulfillable == []
+    cluster.now_ms += 60_000
+    cluster.tick()
+    assert len(cluster.starting) == 1

@@ -1,0 +1,53 @@
+"""What Spark says when a job of it fails, in the one line that a person needs.
+
+A program that has a SparkSession gets other classes of errors than one that has a SparkContext: only the text
+is common to both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+_PYTHON_ERROR: Final = re.compile(r"^(\w+(?:\.\w+)*(?:Error|Exception): .*)$", re.MULTILINE)
+_NO_PROGRAM: Final = re.compile(r"Cannot run program .*")
+_NOT_IMPORTED: Final = re.compile(r"^(?:ModuleNotFoundError|ImportError): .*$", re.MULTILINE)
+_OTHER_VERSION: Final = re.compile(
+    r"Python in worker has different version.*?\.(?=\s|$)|PYTHON_VERSION_MISMATCH"
+)
+_TASK_HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor ")
+"""In Spark's text of a task that failed: on which host."""
+
+
+def in_words(error: Exception) -> str:
+    """The one line of a Spark failure that a person needs."""
+    text = text_of(error)
+    if "Python worker exited unexpectedly" in text:
+        return "its Python worker process ended unexpectedly (crashed or killed)"
+    python = _PYTHON_ERROR.findall(text)
+    return str(python[-1]) if python else text.partition("\n")[0] or type(error).__name__
+
+
+def unusable_python(error: Exception, python: str) -> str | None:
+    """Why no worker can ever come up with the interpreter `python` of Spark's tasks; None: it is not that."""
+    text = text_of(error)
+    found = _NO_PROGRAM.search(text) or _NOT_IMPORTED.search(text) or _OTHER_VERSION.search(text)
+    if found is None:
+        return None
+    return (
+        f"the Python of Spark's workers, {python}, cannot run unistream ({found[0].strip()}): install "
+        "unistream for it, or set PYSPARK_PYTHON to an interpreter of the same version that has it"
+    )
+
+
+def failed_on(error: Exception) -> str:
+    """The executor's host of a task that failed; "": it failed nowhere, such as for want of executors."""
+    found = _TASK_HOST.search(text_of(error))
+    return found[1] if found is not None else ""
+
+
+def text_of(error: Exception) -> str:
+    """All that Spark says."""
+    return str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
