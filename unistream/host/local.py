@@ -73,9 +73,11 @@ class LocalProcessHost:
             spec.id, lambda: _Worker(spec, self._command, self._env, self._on_end, self._echo)
         ).start()
 
-    def _on_end(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None:
+    def _on_end(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
+    ) -> None:
         self._workers.ended(task_manager)
-        self._on_lost(task_manager, reason, host)
+        self._on_lost(task_manager, reason, host, hopeless)
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """SIGTERM now, SIGKILL after STOP_GRACE_S; returns at once."""

@@ -89,9 +89,11 @@ class SparkHost:
     def _worker(self, spec: TaskManagerSpec) -> _Worker:
         return _Worker(spec, self._application, claims=self._claims, on_lost=self._on_end)
 
-    def _on_end(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None:
+    def _on_end(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
+    ) -> None:
         self._workers.ended(task_manager)
-        self._on_lost(task_manager, reason, host)
+        self._on_lost(task_manager, reason, host, hopeless)
 
     def stop(self, task_manager: TaskManagerId) -> None:
         """Cancels its job, unless it ends within RELEASE_GRACE_S; returns at once."""

@@ -144,9 +144,11 @@ class ThreadHost:
     def start(self, spec: TaskManagerSpec) -> None:
         self._workers.add(spec.id, lambda: _Worker(spec, self._on_end)).thread.start()
 
-    def _on_end(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None:
+    def _on_end(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
+    ) -> None:
         self._workers.ended(task_manager)
-        self._on_lost(task_manager, reason, host)
+        self._on_lost(task_manager, reason, host, hopeless)
 
     def stop(self, task_manager: TaskManagerId) -> None:
         worker = self._workers.get(task_manager)
