@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.connector.file.split import open_file
+from unistream.connector.json_values import check_values, lines_of
 
 FileFormat = Literal["parquet", "csv", "json"]
 FORMATS: Final = ("parquet", "csv", "json")
@@ -109,7 +110,9 @@ def json_parser(spec: FileSpec) -> Parser:
         if not lines.strip():
             return spec.schema.empty_table()
         _refuse_bare_nulls(lines)
-        return pa_json.read_json(pa.BufferReader(lines), _json_blocks(lines), parse)
+        table = pa_json.read_json(pa.BufferReader(lines), _json_blocks(lines), parse)
+        check_values(table, lambda: lines_of(lines, table.num_rows))
+        return table
 
     return parser
 

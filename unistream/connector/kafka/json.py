@@ -11,7 +11,6 @@ ISO-8601 text or numbers (of the column's unit; days for `date32`), whichever th
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ import pyarrow.json as pj
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
+from unistream.connector.json_values import check_values, line_array
 from unistream.connector.kafka.records import VERDICTS, JsonLines
 
 BLOCK_BYTES: Final = MIB  # measured: the parser is fastest with blocks that stay in the L2 cache
@@ -118,23 +118,20 @@ class JsonDecoder:
         table = _read(text, reading, max(BLOCK_BYTES, int(np.diff(bounds).max())))  # a row must fit a block
         if table.num_rows != high - low:
             raise pa.ArrowInvalid(f"it gives {table.num_rows} rows")
+        check_values(table, lambda: line_array(text, bounds - bounds[0]))
         columns = [
             _convert(_one_chunk(column), target.type)
             for column, target in zip(table.columns, self._schema, strict=True)
         ]
-        batch = pa.record_batch(columns, schema=pa.schema([f.with_nullable(True) for f in self._schema]))
-        batch.validate(full=True)  # the parser does not check that text is UTF-8
-        return batch
+        return pa.record_batch(columns, schema=pa.schema([f.with_nullable(True) for f in self._schema]))
 
     def _reading(self, first_line: np.ndarray) -> pa.Schema:
         """Which type each column is read as: temporal ones by the kind that the first row has."""
         chosen = [readings[0] for readings in self._readings]
         if self._flexible:
-            with contextlib.suppress(ValueError):  # the parser will say what is wrong with it
-                first = json.loads(first_line.tobytes())
-                for name, i in self._flexible.items():
-                    is_number = isinstance(first.get(name), int | float)
-                    chosen[i] = self._readings[i][1 if is_number else 0]
+            line = first_line.tobytes()
+            for name, i in self._flexible.items():
+                chosen[i] = self._readings[i][1 if _is_number(line, name) else 0]
         return pa.schema(chosen)
 
     def _without_missing(
@@ -151,6 +148,17 @@ class JsonDecoder:
         if not keep.all():
             records, rows = records.filter(pa.array(keep)), rows[keep]
         return pa.record_batch(records.columns, schema=self._schema), rows
+
+
+def _is_number(line: bytes, name: str) -> bool:
+    """Whether a field of this record is a number. The parser is asked, as it reads records that `json` does
+    not: nested deeper than Python's recursion limit, or with an integer of thousands of digits."""
+    try:
+        _read(line, pa.schema([(name, pa.string())]), max(BLOCK_BYTES, len(line)))
+    except pa.ArrowInvalid as error:
+        changed = _KIND_CHANGED.search(str(error))
+        return changed is not None and changed[3] == "number"
+    return False
 
 
 def _readings(column: pa.Field) -> tuple[pa.Field, ...]:
@@ -212,6 +220,8 @@ def _named(column: pa.Field) -> Iterator[None]:
 def _reason(said: str) -> str:
     """The parser's words as a clause about one record."""
     said = _ROW.sub("", said.removeprefix("JSON parse error: "))
+    if said.startswith("field "):
+        return said
     if changed := _KIND_CHANGED.search(said):
         name = changed[1].replace("/", ".")
         return f"field {name!r} is of JSON type {changed[3]}, where the schema needs a {changed[2]}"
