@@ -15,7 +15,8 @@ from unistream.core import contract
 from unistream.master.ordered import InOrder, Pool
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import TaskFailure
-from unistream.port.source import SplitDiscovery
+from unistream.model.splits import FoundSplits
+from unistream.port.source import GrowingDiscovery, SplitDiscovery
 from unistream.port.storage import CheckpointStorage
 
 Request = contract.DiscoverSplits | contract.PrepareDirectory | contract.WriteManifest
@@ -72,11 +73,7 @@ class JobIo:
 
     def _discover(self, command: contract.DiscoverSplits) -> contract.Event:
         try:
-            discovery = self._create_discovery(command.source)
-            try:
-                splits = tuple(discovery.discover())
-            finally:
-                discovery.close()
+            found = self._find(command)
         except Exception as error:
             failure = TaskFailure(
                 kind=type(error).__name__,
@@ -84,8 +81,20 @@ class JobIo:
                 traceback="" if isinstance(error, UnistreamError) else traceback.format_exc(),
                 recoverable=not isinstance(error, ConfigError),
             )
-            return contract.DiscoveryFailed(vertex=command.vertex, failure=failure)
-        return contract.SplitsDiscovered(vertex=command.vertex, splits=splits)
+            logger.warning("event=discovery_failed job=%s reason=%r", self._job, _text(error))
+            return contract.DiscoveryFailed(vertex=command.vertex, failure=failure, number=command.number)
+        return contract.SplitsDiscovered(
+            vertex=command.vertex, splits=found.splits, origin=found.origin, number=command.number
+        )
+
+    def _find(self, command: contract.DiscoverSplits) -> FoundSplits:
+        discovery = self._create_discovery(command.source)
+        try:
+            if isinstance(discovery, GrowingDiscovery):
+                return discovery.find(command.known)
+            return FoundSplits(splits=tuple(discovery.discover()))
+        finally:
+            discovery.close()
 
     def _prepare(self, command: contract.PrepareDirectory) -> contract.Event:
         checkpoint_id = command.checkpoint_id

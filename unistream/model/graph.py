@@ -64,12 +64,15 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
         bounded: The source ends by itself.
         pull: True: splits are given out on request, one by one (files); False: all splits are
             assigned at once, split k to subtask hash(split id) mod parallelism (Kafka).
+        discovery_interval_ms: How often the splits are listed again while the job runs; 0 or less: only when
+            the job starts or restarts. A bounded source is listed once.
     """
 
     connector: str
     options: dict[str, object]
     bounded: bool
     pull: bool
+    discovery_interval_ms: int = 0
 
     __repr__ = redacted_repr
 

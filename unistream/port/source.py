@@ -16,6 +16,7 @@ import pyarrow as pa
 from unistream.base.ids import CheckpointId
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.metrics import Metrics
 
 DEAD_LETTERS_TAG: Final = "dead-letters"
@@ -34,6 +35,26 @@ class SplitDiscovery(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class GrowingDiscovery(Protocol):
+    """A `SplitDiscovery` of a system that grows while it is read, as a topic gets partitions: it knows what
+    was found before. Without it `discover` is called each time, and new splits have the positions that it
+    gives them."""
+
+    def find(self, known: KnownSplits | None) -> FoundSplits:
+        """The splits that exist now.
+
+        Args:
+            known: What was found before. A split that is not in it has come since the job began, so it is
+                read from its beginning, whatever the others started from. None: this is a first start.
+
+        Raises:
+            ConfigError: as `discover`, or what was read is not there any more (`KnownSplits.origin`): its
+                positions mean nothing in what has the same name now.
+            Unreachable: the system did not answer within its timeout.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

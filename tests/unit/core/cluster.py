@@ -41,9 +41,13 @@ SPLITS = ("s-0", "s-1", "s-2")
 EVERY_2_S = {"execution.checkpointing.interval": "2 s"}
 
 
-def job_graph(*, bounded: bool = True, pull: bool = False, parallelism: int = 2) -> JobGraph:
+def job_graph(
+    *, bounded: bool = True, pull: bool = False, parallelism: int = 2, interval_ms: int = 0
+) -> JobGraph:
     """source (parallelism) -> hash -> count (parallelism) -> global -> sink (1)."""
-    info = SourceInfo(connector="static", options={}, bounded=bounded, pull=pull)
+    info = SourceInfo(
+        connector="static", options={}, bounded=bounded, pull=pull, discovery_interval_ms=interval_ms
+    )
     graph = StreamGraph(
         name="count",
         nodes=[
@@ -60,10 +64,17 @@ def job_graph(*, bounded: bool = True, pull: bool = False, parallelism: int = 2)
 
 
 def pipelines(
-    count: int = 2, *, bounded: bool = False, partition: PartitionType | None = None, pull: bool = False
+    count: int = 2,
+    *,
+    bounded: bool = False,
+    partition: PartitionType | None = None,
+    pull: bool = False,
+    interval_ms: int = 0,
 ) -> JobGraph:
     """`count` times source -> map -> sink, not connected with each other, each subtask by itself."""
-    info = SourceInfo(connector="static", options={}, bounded=bounded, pull=pull)
+    info = SourceInfo(
+        connector="static", options={}, bounded=bounded, pull=pull, discovery_interval_ms=interval_ms
+    )
     nodes, edges = [], []
     for number in range(count):
         first = len(nodes)
@@ -198,6 +209,7 @@ class Cluster:
         self.released: list[str] = []
         self.partitions: dict[str, set[tuple[AttemptId, str]]] = {}  # blocking ones, by live worker
         self.now_ms = 0
+        self.splits = SPLITS  # those that exist; more may come
         self._next_worker = 0
 
     # --- events and commands ----------------------------------------------------------------------
@@ -348,11 +360,11 @@ class Cluster:
             case contract.WriteManifest(directory=directory, manifest=manifest):
                 self.store(directory, manifest)
                 self.handle(contract.ManifestDurable(checkpoint_id=manifest.checkpoint_id))
-            case contract.DiscoverSplits(vertex=vertex):
+            case contract.DiscoverSplits(vertex=vertex, number=number):
                 several = sum(v.source is not None for v in self.graph.vertices) > 1
                 of = f"{self.graph.vertex(vertex).name}-" if several else ""
-                splits = tuple(msg.Split(id=f"{of}{name}", data=b"") for name in SPLITS)
-                self.handle(contract.SplitsDiscovered(vertex=vertex, splits=splits))
+                splits = tuple(msg.Split(id=f"{of}{name}", data=b"") for name in self.splits)
+                self.handle(contract.SplitsDiscovered(vertex=vertex, splits=splits, number=number))
             case contract.Send(token=token):
                 assert token is not None
                 self.handle(contract.Undelivered(token=token, reason="gone"))

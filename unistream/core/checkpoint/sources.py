@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping
 
 from unistream.base.ids import CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint.split_assignment import SplitAssigner
-from unistream.core.contract import DiscoverSplits, Outbox
+from unistream.core.checkpoint.split_discovery import SplitDiscoveries
+from unistream.core.contract import DiscoveryFailed, Outbox, SplitsDiscovered
 from unistream.core.execution import Executions, ExecutionState
 from unistream.model.graph import JobGraph, SourceInfo
-from unistream.model.messages import AssignSplits, Split
+from unistream.model.messages import AssignSplits, TaskFailure
+from unistream.model.splits import FoundSplits
 
 
 class Sources:
@@ -32,7 +34,12 @@ class Sources:
         self._executions = executions
         self._outbox = outbox
         self._assigners: dict[VertexId, SplitAssigner] = {}
-        self._found: dict[VertexId, tuple[Split, ...]] = {} if former is None else former._found
+        self._found: dict[VertexId, FoundSplits] = {} if former is None else former._found
+        self._discoveries: SplitDiscoveries = SplitDiscoveries(
+            {vertex: info for vertex, (info, _) in self._infos.items()},
+            outbox,
+            None if former is None else former._discoveries,
+        )
         self._undelivered: dict[int, SubtaskId] = {}  # by token
         self._held = False
         self._stopped = False
@@ -47,6 +54,7 @@ class Sources:
         self._undelivered.clear()
         self._held = False
         self._stopped = not assign
+        self._discoveries.stop()
         self._assigners = {}
         for vertex, (info, parallelism) in self._infos.items():
             state = states.get(vertex) if states is not None else None
@@ -56,8 +64,8 @@ class Sources:
                 self._assigners[vertex] = SplitAssigner.restore(info, parallelism, state)
             else:
                 self._assigners[vertex] = SplitAssigner(info, parallelism)
-                if vertex in self._found:
-                    self._assigners[vertex].discovered(self._found[vertex])
+                if (found := self._found.get(vertex)) is not None:
+                    self._assigners[vertex].discovered(found.splits, found.origin)
         if assign:
             self._discover()
 
@@ -69,6 +77,9 @@ class Sources:
             assigner = self._assigners.get(subtask.vertex)
             if assigner is not None:
                 assigner.reader_reset(subtask.index)
+        for vertex in sorted({subtask.vertex for subtask in again} & set(self._assigners)):
+            if self._assigners[vertex].needs_discovery and not self._stopped:
+                self._discoveries.ask_soon(vertex, self._assigners[vertex].found)
 
     def completed(self, checkpoint_id: CheckpointId) -> None:
         """A restart begins at this snapshot from now on."""
@@ -78,14 +89,38 @@ class Sources:
     def _discover(self) -> None:
         for vertex, assigner in self._assigners.items():
             if assigner.needs_discovery:
-                self._outbox.add(DiscoverSplits(vertex=vertex, source=self._infos[vertex][0]))
+                self._discoveries.ask(vertex, assigner.found)
 
-    def discovered(self, vertex: VertexId, splits: tuple[Split, ...]) -> None:
-        self._found.setdefault(vertex, splits)
-        assigner = self._assigners.get(vertex)
-        if assigner is not None:
-            assigner.discovered(splits)
+    def discovered(self, event: SplitsDiscovered) -> None:
+        """Splits were found; an answer to a request that does not count any more is ignored."""
+        vertex = event.vertex
+        if self._discoveries.is_current(vertex, event.number):
+            self._discoveries.found(vertex)
+            self._remember(event)
+            self._assigners[vertex].discovered(event.splits, event.origin)
             self._pump()
+
+    def _remember(self, event: SplitsDiscovered) -> None:
+        """For a restart without a snapshot: each split keeps the position that it was first found at."""
+        before = self._found.get(event.vertex, FoundSplits(splits=()))
+        ids = {split.id for split in before.splits}
+        self._found[event.vertex] = FoundSplits(
+            splits=(*before.splits, *(split for split in event.splits if split.id not in ids)),
+            origin=before.origin or event.origin,
+        )
+
+    def discovery_failed(self, event: DiscoveryFailed) -> TaskFailure | None:
+        """What the job fails by; None: it goes on with what it has, and asks again."""
+        if not self._discoveries.is_current(event.vertex, event.number):
+            return None
+        found_before = self._assigners[event.vertex].found is not None
+        return self._discoveries.failed(event.vertex, event.failure, found_before=found_before)
+
+    def discovery_due(self, number: int) -> None:
+        """The interval of a source is over."""
+        vertex = self._discoveries.due(number)
+        if vertex is not None:
+            self._discoveries.ask(vertex, self._assigners[vertex].found)
 
     def ready(self, subtask: SubtaskId) -> None:
         """A task runs; if it is a source's, it can take splits. Not if it had finished in the snapshot that
@@ -112,6 +147,7 @@ class Sources:
     def stop(self) -> None:
         """Nothing more is given out until `reset`: the tasks are going to end."""
         self._stopped = True
+        self._discoveries.stop()
 
     @property
     def quiet(self) -> bool:

@@ -24,17 +24,20 @@ import msgspec
 from unistream.base.errors import CorruptSnapshot
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.splits import KnownSplits
 
 ASSIGNER_FORMAT = 1
 
 
 class _State(msgspec.Struct, frozen=True, kw_only=True):
-    """Wire form of an assigner. `known`: all ids, in order of position."""
+    """Wire form of an assigner. `known`: all ids, in order of position. `discovered`: the first discovery is
+    over, so that a split that is not known has come since. `origin`: see `KnownSplits`."""
 
     format: int
     known: tuple[str, ...]
     unassigned: tuple[Split, ...]
     discovered: bool
+    origin: str = ""  # not in states that were written before there was one
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -68,6 +71,7 @@ class SplitAssigner:
         self._positions: dict[str, int] = {}
         self._unassigned: deque[Split] = deque()
         self._discovered = False
+        self._origin = ""
         self._ready: list[int] = []  # push: subtasks that run and were not told `no_more`
         self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
         self._told: set[int] = set()  # pull: subtasks that were told `no_more`
@@ -93,6 +97,7 @@ class SplitAssigner:
         assigner._positions = {split_id: k for k, split_id in enumerate(decoded.known)}
         assigner._unassigned = deque(decoded.unassigned)
         assigner._discovered = decoded.discovered
+        assigner._origin = decoded.origin
         return assigner
 
     def snapshot(self, mark: int) -> bytes:
@@ -104,6 +109,7 @@ class SplitAssigner:
                 known=self.known,
                 unassigned=self.unassigned,
                 discovered=self._discovered,
+                origin=self._origin,
             )
         )
 
@@ -111,6 +117,11 @@ class SplitAssigner:
     def known(self) -> tuple[str, ...]:
         """Ids of all splits ever seen, in order of position."""
         return tuple(self._positions)
+
+    @property
+    def found(self) -> KnownSplits | None:
+        """What a discovery must know of those before it; None: it is the first."""
+        return KnownSplits(ids=frozenset(self._positions), origin=self._origin) if self._discovered else None
 
     @property
     def unassigned(self) -> tuple[Split, ...]:
@@ -122,8 +133,10 @@ class SplitAssigner:
         """Nothing was discovered yet, or there may be more by now (an unbounded source after a restore)."""
         return not self._discovered or not self._info.bounded
 
-    def discovered(self, splits: Iterable[Split]) -> None:
-        """All splits that exist now; those that are known already are not added again."""
+    def discovered(self, splits: Iterable[Split], origin: str = "") -> None:
+        """All splits that exist now; those that are known already are not added again. `origin`: of what is
+        read, empty if the connector does not know it; it stays what it is once it is known."""
+        self._origin = self._origin or origin
         for split in sorted(splits, key=lambda split: natural_key(split.id)):
             if split.id not in self._positions:
                 self._positions[split.id] = len(self._positions)

@@ -28,6 +28,7 @@ from unistream.model.messages import (
 )
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 from unistream.model.snapshot import Manifest
+from unistream.model.splits import KnownSplits
 
 
 class TimerKind(Enum):
@@ -39,6 +40,7 @@ class TimerKind(Enum):
     CHECKPOINT_TIMEOUT = "checkpoint timeout"  # `id` = checkpoint id
     CANCELLATION = "cancellation"  # tasks that do not end: their workers are released
     UNDELIVERED = "undelivered"  # `id` = token: the worker may be lost, which is on its way then
+    SPLIT_DISCOVERY = "split discovery"  # `id` = place of the source among those of the graph
     RELEASE = "release"  # `id` = token: stored results that a worker was told to release, and did not answer
 
 
@@ -129,14 +131,21 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitsDiscovered:
+    """`number`: of the `DiscoverSplits` that this answers. `origin`: see `KnownSplits`."""
+
     vertex: VertexId
     splits: tuple[Split, ...]
+    number: int
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryFailed:
+    """`number`: of the `DiscoverSplits` that this answers."""
+
     vertex: VertexId
     failure: TaskFailure
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,10 +275,16 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoverSplits:
-    """List the splits of a source, in the background -> `SplitsDiscovered` or `DiscoveryFailed`."""
+    """List the splits of a source, in the background -> `SplitsDiscovered` or `DiscoveryFailed`.
+
+    `known`: what was found before; what is not in it has come since. None: this is the first time, and the
+    positions of a first start apply.
+    """
 
     vertex: VertexId
     source: SourceInfo
+    known: KnownSplits | None
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,10 +175,10 @@ class JobMachine:
                 return self._on_delivered(event)
             case Undelivered():
                 return self._on_undelivered(event)
-            case SplitsDiscovered(vertex=vertex, splits=splits):
-                self._parts.sources.discovered(vertex, splits)
-            case DiscoveryFailed(failure=failure):
-                return failure
+            case SplitsDiscovered():
+                self._parts.sources.discovered(event)
+            case DiscoveryFailed():
+                return self._parts.sources.discovery_failed(event)
             case TimerFired(timer):
                 return self._on_timer(timer)
             case CancelRequested():
@@ -221,7 +221,7 @@ class JobMachine:
             case _:
                 assert_never(event)
 
-    def _on_timer(self, timer: Timer) -> TaskFailure | None:
+    def _on_timer(self, timer: Timer) -> TaskFailure | None:  # noqa: C901  one case for each kind
         match timer.kind:
             case TimerKind.RESTART_DELAY:
                 self._life.delay_elapsed(timer.id)
@@ -235,6 +235,8 @@ class JobMachine:
                 self._life.cancellation_overdue()
             case TimerKind.UNDELIVERED:
                 self._on_doubt_over(timer.id)
+            case TimerKind.SPLIT_DISCOVERY:
+                self._parts.sources.discovery_due(timer.id)
             case TimerKind.RELEASE:
                 self._releases.overdue(timer.id)
             case TimerKind.CHECKPOINT_INTERVAL:

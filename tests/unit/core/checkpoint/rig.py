@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.unit.core.cluster import EVERY_2_S, job_graph, settings
-from unistream.base.ids import CheckpointId
+from unistream.base.ids import CheckpointId, VertexId
 from unistream.core import contract
 from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots, Sources
 from unistream.core.contract import Outbox, RestorePoint
@@ -56,6 +56,11 @@ class Rig:
         self.outbox.take()
         self.failures: list[msg.TaskFailure] = []
         self.all: list[contract.Command] = []
+
+    def find_splits(self, source: VertexId, *ids: str) -> None:
+        """Answers the first discovery."""
+        splits = tuple(msg.Split(id=name, data=b"") for name in ids)
+        self.sources.discovered(contract.SplitsDiscovered(vertex=source, splits=splits, number=1))
 
     def come_up(self) -> None:
         """All tasks of the current attempt start to run."""

@@ -94,7 +94,7 @@ def test_a_snapshot_starts_only_when_every_split_has_arrived_and_holds_back_the_
     rig = Rig()
     source = next(iter(rig.executions)).attempt.vertex
     rig.sources.ready(rig.attempts[0].subtask)
-    rig.sources.discovered(source, (msg.Split(id="s-0", data=b""), msg.Split(id="s-1", data=b"")))
+    rig.find_splits(source, "s-0", "s-1")
     (assign,) = (c for c in rig.outbox.take() if isinstance(c, contract.Send))
     rig.start()
     assert kinds(rig.ready(1)) == [], "s-0 may be under way"

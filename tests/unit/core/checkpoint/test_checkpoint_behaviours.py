@@ -197,7 +197,7 @@ def test_a_task_without_state_is_one_without_state() -> None:
 def test_readers_that_restart_give_their_splits_back_and_no_others_do() -> None:
     rig = Rig()
     source = next(iter(rig.executions)).attempt.vertex
-    rig.sources.discovered(source, tuple(msg.Split(id=f"s-{n}", data=b"") for n in range(2)))
+    rig.find_splits(source, "s-0", "s-1")
     for place in (0, 1):
         rig.sources.ready(rig.attempts[place].subtask)
     rig.outbox.take()

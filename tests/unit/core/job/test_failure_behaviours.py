@@ -74,13 +74,17 @@ def end_by(cluster: Cluster, how: str) -> None:
             cluster.handle(contract.CancelRequested())
         case "suspend":  # the master goes, and what runs must not come back under it
             failure = msg.TaskFailure(kind="ClusterShutdown", message="the end", recoverable=False)
-            vertex = cluster.graph.vertices[0].id
-            cluster.handle(contract.DiscoveryFailed(vertex=vertex, failure=failure))
+            if cluster.timers_of(contract.TimerKind.SPLIT_DISCOVERY):
+                cluster.fire(contract.TimerKind.SPLIT_DISCOVERY)
+            asked = next(job for job in cluster.jobs if isinstance(job, contract.DiscoverSplits))
+            cluster.handle(
+                contract.DiscoveryFailed(vertex=asked.vertex, failure=failure, number=asked.number)
+            )
 
 
 @pytest.mark.parametrize("how", ["fail", "cancel", "suspend"])
 def test_all_outstanding_delayed_restarts_become_void(how: str) -> None:
-    cluster = running(pipelines())
+    cluster = running(pipelines(interval_ms=60_000))
     cluster.fail(cluster.task("map0", 0))
     (restart,) = cluster.timers_of(contract.TimerKind.RESTART_DELAY)
     end_by(cluster, how)

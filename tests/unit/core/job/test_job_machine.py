@@ -308,7 +308,7 @@ def test_discovery_that_fails_fails_the_job() -> None:
     discover = cluster.of(contract.DiscoverSplits)[0]
     assert isinstance(discover, contract.DiscoverSplits)
     failure = msg.TaskFailure(kind="ConfigError", message="no topic", recoverable=False)
-    cluster.handle(contract.DiscoveryFailed(vertex=discover.vertex, failure=failure))
+    cluster.handle(contract.DiscoveryFailed(vertex=discover.vertex, failure=failure, number=discover.number))
     assert cluster.ended == contract.JobEnded(state="FAILED", failure=failure)
 
 
