@@ -13,11 +13,14 @@ import msgspec
 from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.connector.kafka.config import CONNECT_TIMEOUT_MS, Properties, client_settings
 from unistream.connector.kafka.records import RawBatch
+from unistream.connector.kafka.topic import Topic, created_again, deleted, same_topic, without_partitions
 from unistream.model.messages import Split
 
 TOPICS_SHOWN: Final = 10
 LOOKUP_TIMEOUT_MS: Final = 10_000
 CONNECT_RETRY_S: Final = 0.25
+GONE_AFTER_S: Final = 3.0  # a topic that no broker knows for so long is gone; one that starts may lag behind
+GONE_RETRY_S: Final = 0.25
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,16 +29,18 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         offset: The next record to read.
         stop: Records from here on are not read; None: there is no end.
+        topic_id: Of the topic that the offset is one of; empty: not known (an old broker or savepoint).
     """
 
     topic: str
     partition: int
     offset: int
     stop: int | None = None
+    topic_id: str = ""
 
     @property
     def split_id(self) -> str:
-        return f"{self.topic}-{self.partition}"
+        return split_id(self.topic, self.partition)
 
     @property
     def at_end(self) -> bool:
@@ -71,16 +76,49 @@ class KafkaClient:
         with self._our_errors("connecting"):
             self._consumer = raw_consumer(settings)
 
-    def partitions(self, topic: str) -> list[int]:
+    def topic(self, name: str) -> Topic:
         """Raises ConfigError: no such topic; the message names some that exist."""
-        with self._our_errors(f"looking for topic {topic!r}"):
-            found = self._consumer.partitions_for_topic(topic)
-            others = sorted(self._consumer.topics()) if not found else []
-        if not found:
+        found = self._find(name)
+        if found is None:
+            with self._our_errors("listing the topics"):
+                others = sorted(self._consumer.topics())
             shown = ", ".join(others[:TOPICS_SHOWN]) + (", …" if len(others) > TOPICS_SHOWN else "")
             exist = f"it has {shown}" if others else "it has no topics"
-            raise ConfigError(f"topic {topic!r} does not exist at {self._servers} ({exist})")
-        return sorted(found)
+            raise ConfigError(f"topic {name!r} does not exist at {self._servers} ({exist})")
+        return found
+
+    def same_topic(self, name: str, read: str, partitions: Sequence[int] = ()) -> Topic:
+        """The topic, if it is still the one whose id is `read`.
+
+        `partitions`: ask the brokers that lead them. A broker knows of a topic before it has records of it,
+        so what was fetched from it before this is called is of the topic that it names.
+
+        Raises:
+            ConfigError: it was deleted, and maybe created again.
+            Unreachable: a broker did not answer.
+        """
+        deadline = time.monotonic() + GONE_AFTER_S
+        while (found := self._find(name, partitions)) is None:
+            if time.monotonic() > deadline:
+                raise deleted(name, self._servers)
+            time.sleep(GONE_RETRY_S)
+        if not same_topic(read, found.id):
+            raise created_again(name, self._servers, read=read, now=found.id)
+        missing = set(partitions) - set(found.partitions)
+        if missing:
+            raise without_partitions(name, self._servers, missing)
+        return found
+
+    def _find(self, name: str, led: Sequence[int] = ()) -> Topic | None:
+        """None: a broker says that there is no such topic, or two of them know different ones."""
+        from unistream.connector.kafka.private import topic_metadata
+
+        with self._our_errors(f"looking for topic {name!r}"):
+            found = topic_metadata(self._consumer, name, LOOKUP_TIMEOUT_MS, led)
+        if len({topic_id for topic_id, _ in found}) != 1:
+            return None
+        topic_id, partitions = found[0]
+        return Topic(name=name, id=topic_id, partitions=tuple(partitions))
 
     def bounds(self, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Partition -> (first offset that exists, one past the last that may be read)."""
@@ -88,6 +126,11 @@ class KafkaClient:
         with self._our_errors(f"asking for the offsets of topic {topic!r}"):
             first = self._consumer.beginning_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
             end = self._consumer.end_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
+        silent = [found.partition for found in wanted if found not in first or found not in end]
+        if silent:
+            raise Unreachable(
+                f"Kafka at {self._servers} gave no offsets of topic {topic!r} partition {silent[0]}"
+            )
         return {found.partition: (int(first[found]), int(end[found])) for found in wanted}
 
     def offsets_at(self, topic: str, partitions: Sequence[int], time_ms: int) -> dict[int, int | None]:
@@ -97,12 +140,14 @@ class KafkaClient:
             found = self._consumer.offsets_for_times(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
         return {tp.partition: None if at is None else int(at.offset) for tp, at in found.items()}
 
-    def assign(self, positions: Sequence[Position]) -> None:
-        """Reads exactly these from now on, each from its offset.
+    def assign(self, positions: Sequence[Position]) -> list[Position]:
+        """Reads exactly these from now on, each from its offset; they come back with the ids of their topics.
 
         Raises:
-            ConfigError: an offset is outside of what the partition still (or yet) has.
+            ConfigError: an offset is outside of what the partition still (or yet) has, or its topic was
+                deleted, and maybe created again.
         """
+        positions = self.checked(positions)
         self.check_available(positions)
         assigned = {(p.topic, p.partition): p for p in positions}
         with self._our_errors("assigning partitions"):
@@ -110,6 +155,17 @@ class KafkaClient:
             self._consumer.assign(wanted)
             for found in wanted:
                 self._consumer.seek(found, assigned[found.topic, found.partition].offset)
+        return positions
+
+    def checked(self, positions: Sequence[Position]) -> list[Position]:
+        """The positions, each with the id of the topic that it is one in; see `same_topic`."""
+        ids: dict[tuple[str, str], str] = {}
+        for topic, read in sorted({(p.topic, p.topic_id) for p in positions}):
+            of_it = [p.partition for p in positions if (p.topic, p.topic_id) == (topic, read)]
+            ids[topic, read] = self.same_topic(topic, read, of_it).id
+        return [
+            msgspec.structs.replace(p, topic_id=p.topic_id or ids[p.topic, p.topic_id]) for p in positions
+        ]
 
     def check_available(self, positions: Sequence[Position]) -> None:
         """Raises ConfigError: records between the position and the first that exists are gone, or the
@@ -169,6 +225,10 @@ class KafkaClient:
             raise Unreachable(
                 f"Kafka at {self._servers} did not answer{within} while {doing} ({_said(error)})"
             ) from error
+
+
+def split_id(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
 
 
 def _await_listener(servers: Sequence[str], timeout_s: float) -> None:

@@ -6,6 +6,7 @@ for a parser; both release the interpreter while they work.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.errors import Unreachable
+from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.connector.kafka.client import KafkaClient, Position
 from unistream.connector.kafka.config import Properties
@@ -25,7 +26,7 @@ from unistream.connector.kafka.records import Framed, RawBatch, frame, warm_up
 CHUNKS_AHEAD: Final = 4  # decoded and not yet taken; with 65,536 rows each some tens of MiB
 POLL_MS: Final = 100  # longest time until a new split, a report or the end is noticed
 RAW_BATCHES_MAX: Final = 100_000  # per poll: everything that has arrived
-IDLE_CHECK_S: Final = 10.0  # after this time without data, is Kafka still there?
+IDLE_CHECK_S: Final = 5.0  # after this time without data, are Kafka and the topic still there?
 UNREACHABLE_AFTER_S: Final = 60.0  # a broker may restart; longer than that the job should know
 JOIN_S: Final = 15.0
 
@@ -125,13 +126,34 @@ class FetchThread:
                 if not self._active:
                     self._wait_for_news(None)
                     continue
-                polled = client.poll(POLL_MS, RAW_BATCHES_MAX)
+                polled = self._poll(client)
                 for key, batches in polled.items():
                     self._deliver(client, key, batches)
                 now = time.monotonic()
                 heard = now if polled else self._last_heard(client, heard, now)
         finally:
             client.close()
+
+    def _poll(self, client: KafkaClient) -> dict[tuple[str, int], list[RawBatch]]:
+        """What has arrived, all of it certainly of the topic that is read: a broker sends records of a topic
+        that was created again under the same name as if nothing had happened."""
+        try:
+            polled = client.poll(POLL_MS, RAW_BATCHES_MAX)
+        except UnistreamError:
+            with contextlib.suppress(Unreachable):  # if the topic is another one, that says more
+                client.checked(list(self._active.values()))
+            raise
+        read = [position for key, position in self._active.items() if key in polled]
+        since = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                client.checked(read)
+                break
+            except Unreachable:
+                if time.monotonic() - since > UNREACHABLE_AFTER_S:
+                    raise
+                self._wait_for_news(POLL_MS / 1000)
+        return polled
 
     def _wait_for_news(self, wait_s: float | None) -> None:
         self._news.wait(wait_s)
@@ -145,7 +167,8 @@ class FetchThread:
             client.report(reports)
         if added:
             self._active |= {(p.topic, p.partition): p for p in added}
-            client.assign(list(self._active.values()))
+            assigned = client.assign(list(self._active.values()))
+            self._active = {(p.topic, p.partition): p for p in assigned}
 
     def _deliver(self, client: KafkaClient, key: tuple[str, int], batches: Sequence[RawBatch]) -> None:
         """Decodes what came for one partition; the last chunk takes its position past all of it."""
@@ -185,9 +208,9 @@ class FetchThread:
         """When Kafka last answered. A quiet topic and a dead broker look alike until one asks."""
         if now - heard < IDLE_CHECK_S:
             return heard
-        topics = {topic for topic, _ in self._active}
         try:
-            for topic in topics:
+            client.checked(list(self._active.values()))
+            for topic in {topic for topic, _ in self._active}:
                 client.bounds(topic, [p for t, p in self._active if t == topic])
         except Unreachable:
             if now - heard > UNREACHABLE_AFTER_S:

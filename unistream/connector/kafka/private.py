@@ -4,6 +4,8 @@ Held to kafka-python >=3.0,<4 by pyproject; `tests/contract/test_contract_kafka_
 name used here, so that an upgrade that breaks one says so. The names:
 
     KafkaConsumer._fetcher, ._client (to close one whose constructor failed)
+    KafkaConsumer._net.run, ._manager.send, ._manager.wait_for, ._cluster.leader_for_partition: one metadata
+        request, which no public method sends for one topic only, with a timeout and without the cache
     Fetcher.PartitionRecords: looked up on the instance; __init__ arguments as inherited,
         _unpack_records, _consume_aborted_transactions_up_to, _is_batch_aborted, _contains_abort_marker,
         next_fetch_offset, leader_epoch, bytes_read, records_read, check_crcs, isolation_level, drain
@@ -12,15 +14,16 @@ name used here, so that an upgrade that breaks one says so. The names:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 from crc32c import crc32c
-from kafka import KafkaConsumer
+from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import Fetcher
-from kafka.errors import CorruptRecordError, UnsupportedCodecError
+from kafka.errors import CorruptRecordError, UnknownTopicOrPartitionError, UnsupportedCodecError, for_code
 from kafka.protocol.consumer import IsolationLevel
+from kafka.protocol.metadata import MetadataRequest
 from kafka.record.default_records import DefaultRecordBatch
 
 from unistream.connector.kafka.records import RawBatch
@@ -80,6 +83,43 @@ def raw_consumer(config: dict[str, Any]) -> Any:
         raise
     consumer._fetcher.PartitionRecords = RawPartitionRecords
     return consumer
+
+
+def topic_metadata(
+    consumer: Any, topic: str, timeout_ms: int, led: Sequence[int] = ()
+) -> list[tuple[str, list[int]]]:
+    """(id, partitions) of a topic, as each asked broker knows it now: the leaders of the partitions `led`, or
+    any broker if there are none. The id is "" if the broker is older than topic ids. Empty: no such topic.
+
+    Raises:
+        KafkaError: one did not answer within `timeout_ms`, or refuses to.
+    """
+    leaders = {consumer._cluster.leader_for_partition(TopicPartition(topic, p)) for p in led}
+    nodes: list[Any] = sorted(node for node in leaders if node is not None and node >= 0)
+    answers = [_one_answer(consumer, topic, timeout_ms, node) for node in nodes or [None]]
+    return [] if None in answers else [answer for answer in answers if answer is not None]
+
+
+def _one_answer(consumer: Any, topic: str, timeout_ms: int, node: Any) -> tuple[str, list[int]] | None:
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+
+    async def ask() -> Any:
+        manager = consumer._manager
+        return await manager.wait_for(manager.send(request, node), timeout_ms)
+
+    [found] = consumer._net.run(ask).topics
+    error = for_code(found.error_code)
+    if error is UnknownTopicOrPartitionError:
+        return None
+    if found.error_code:
+        raise error(topic)
+    known = found.topic_id is not None and found.topic_id.int
+    return str(found.topic_id) if known else "", sorted(p.partition_index for p in found.partitions)
 
 
 def _check_crc(batch: Any, tp: Any) -> None:

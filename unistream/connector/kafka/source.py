@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.secrets import Secret, redacted
-from unistream.connector.kafka.client import KafkaClient, Position
+from unistream.connector.kafka.client import KafkaClient, Position, split_id
 from unistream.connector.kafka.config import Properties, check_properties
 from unistream.connector.kafka.decode import (
     DEAD_LETTER_SCHEMA,
@@ -29,12 +29,15 @@ from unistream.connector.kafka.decode import (
     RecordDecoder,
 )
 from unistream.connector.kafka.reader import KafkaReader
+from unistream.connector.kafka.topic import Topic, start_offsets
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
+from unistream.model.splits import FoundSplits, KnownSplits
 
 __all__ = ["DEAD_LETTER_SCHEMA", "KafkaDiscovery", "KafkaSource", "create_discovery"]
 
 StartingOffsets: TypeAlias = Literal["earliest", "latest"] | int | Mapping[int, int]
+PARTITION_DISCOVERY_INTERVAL_MS: Final = 300_000  # Flink's, since FLIP-288
 _BYTES_SCHEMA: Final = pa.schema([("value", pa.binary())])
 
 
@@ -60,9 +63,13 @@ class KafkaSource:
             (binary), `partition` (int32), `offset` (int64), `timestamp` (ms); by default `value` alone.
         starting_offsets: Where a fresh start begins: "earliest", "latest", a time (ms since 1970: the
             first record of that time or later), or an offset for every partition. A restored job goes
-            on where it was.
+            on where it was. It concerns the partitions that are there at the first start; one that is
+            added later is read from its earliest record.
         bounded: Stop at the end that each partition has when the job starts. Otherwise the source
             never ends.
+        partition_discovery_interval_ms: How often to look for partitions that were added to the topic, in
+            milliseconds; 300,000 (five minutes) by default, as Flink's "partition.discovery.interval.ms".
+            0 or less: not while the job runs, only when it starts or restarts. A bounded source looks once.
         format: "json" (one object per record) or "bytes".
         on_bad_record: For "json", what happens to a record that is not of the schema: "fail" stops the
             job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
@@ -87,6 +94,7 @@ class KafkaSource:
         schema: pa.Schema | None = None,
         starting_offsets: StartingOffsets = "earliest",
         bounded: bool = False,
+        partition_discovery_interval_ms: int = PARTITION_DISCOVERY_INTERVAL_MS,
         format: Format = "json",
         on_bad_record: OnBadRecord = "fail",
         properties: Properties | None = None,
@@ -105,6 +113,12 @@ class KafkaSource:
         )
         if on_bad_record not in ON_BAD_RECORD:
             raise ConfigError(f"on_bad_record is one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}")
+        if type(partition_discovery_interval_ms) is not int:
+            raise ConfigError(
+                "partition_discovery_interval_ms is a whole number of milliseconds, not "
+                f"{partition_discovery_interval_ms!r}"
+            )
+        self._interval_ms = 0 if bounded else max(0, partition_discovery_interval_ms)
         self._format = format
         self._on_bad_record = on_bad_record
         if self._properties:
@@ -115,7 +129,8 @@ class KafkaSource:
         return (
             f"KafkaSource(bootstrap_servers={self._options.bootstrap_servers!r}, "
             f"topic={self._options.topic!r}, starting_offsets={self._options.starting_offsets!r}, "
-            f"bounded={self._options.bounded}, format={self._format!r}, "
+            f"bounded={self._options.bounded}, "
+            f"partition_discovery_interval_ms={self._interval_ms}, format={self._format!r}, "
             f"on_bad_record={self._on_bad_record!r}, properties={redacted(self._properties)})"
         )
 
@@ -134,7 +149,13 @@ class KafkaSource:
 
     def info(self) -> SourceInfo:
         options = msgspec.to_builtins(self._options)
-        return SourceInfo(connector="kafka", options=options, bounded=self._options.bounded, pull=False)
+        return SourceInfo(
+            connector="kafka",
+            options=options,
+            bounded=self._options.bounded,
+            pull=False,
+            discovery_interval_ms=self._interval_ms,
+        )
 
     def create_reader(self) -> KafkaReader:
         return KafkaReader(self._options.bootstrap_servers, self._properties, self._decoder())
@@ -144,66 +165,57 @@ class KafkaSource:
 
 
 class KafkaDiscovery:
-    """Lists a topic's partitions, each at its start position; see `unistream.port.source.SplitDiscovery`.
+    """Lists a topic's partitions, each at its start position; see `unistream.port.source.GrowingDiscovery`.
 
-    Start (and, if bounded, stop) offsets are numbers from the first call on. A partition that appears in a
-    later call has been added since, so it is read from its beginning, whatever the others started from.
+    A partition that was not there when the job began is read from its beginning, whatever the others started
+    from (FLIP-288): else what was written to it before it was found would be lost.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._found: dict[int, Position] = {}
 
     def discover(self) -> Sequence[Split]:
-        """Raises ConfigError (no such topic, offsets that do not exist) or Unreachable, within about 10 s."""
-        topic = self._options.topic
-        client = KafkaClient(self._options.bootstrap_servers, self._options.properties)
+        """Those of a first start; raises as `find`."""
+        return self.find(None).splits
+
+    def find(self, known: KnownSplits | None) -> FoundSplits:
+        """Raises ConfigError (no such topic, another one of the same name, offsets that do not exist) or
+        Unreachable, within about 10 s."""
+        options = self._options
+        client = KafkaClient(options.bootstrap_servers, options.properties)
         try:
-            partitions = client.partitions(topic)
-            fresh = [p for p in partitions if p not in self._found]
-            bounds = client.bounds(topic, fresh) if fresh else {}
-            starts = self._starts(client, fresh, bounds)
+            if known is None:
+                topic = client.topic(options.topic)
+            else:
+                topic = client.same_topic(options.topic, known.origin)
+            ids = frozenset[str]() if known is None else known.ids
+            fresh = [p for p in topic.partitions if split_id(topic.name, p) not in ids]
+            splits = self._splits(client, topic, fresh, first=known is None) if fresh else ()
         finally:
             client.close()
-        for p in fresh:
-            stop = bounds[p][1] if self._options.bounded else None
-            self._found[p] = Position(topic=topic, partition=p, offset=starts[p], stop=stop)
-        return [self._found[p].split() for p in sorted(self._found)]
+        return FoundSplits(splits=splits, origin=topic.id)
 
     def close(self) -> None:
         """Nothing is held between calls."""
 
-    def _starts(
-        self, client: KafkaClient, partitions: Sequence[int], bounds: Mapping[int, tuple[int, int]]
-    ) -> dict[int, int]:
-        start = self._options.starting_offsets
-        if start == "earliest" or self._found:
-            return {p: bounds[p][0] for p in partitions}
-        if start == "latest":
-            return {p: bounds[p][1] for p in partitions}
-        if isinstance(start, dict):
-            return self._given(start, partitions, bounds)
-        found = client.offsets_at(self._options.topic, partitions, int(start))
-        return {p: bounds[p][1] if (at := found.get(p)) is None else at for p in partitions}
-
-    def _given(
-        self, start: Mapping[str, int], partitions: Sequence[int], bounds: Mapping[int, tuple[int, int]]
-    ) -> dict[int, int]:
-        """One offset for each partition, each of which exists (or is the next to be written)."""
-        given = {int(partition): offset for partition, offset in start.items()}
-        if set(given) != set(partitions):
-            raise ConfigError(
-                f"starting_offsets names partitions {sorted(given)}, but topic {self._options.topic!r} has "
-                f"{list(partitions)}; give an offset for each"
+    def _splits(
+        self, client: KafkaClient, topic: Topic, partitions: Sequence[int], *, first: bool
+    ) -> tuple[Split, ...]:
+        start = self._options.starting_offsets if first else "earliest"
+        bounds = client.bounds(topic.name, partitions)
+        at_time = client.offsets_at(topic.name, partitions, start) if isinstance(start, int) else {}
+        starts = start_offsets(topic.name, start, partitions, bounds, at_time)
+        positions = [
+            Position(
+                topic=topic.name,
+                partition=p,
+                offset=starts[p],
+                stop=bounds[p][1] if self._options.bounded else None,
+                topic_id=topic.id,
             )
-        for partition, offset in given.items():
-            first, end = bounds[partition]
-            if not first <= offset <= end:
-                raise ConfigError(
-                    f"starting_offsets: topic {self._options.topic!r} partition {partition} has no "
-                    f"offset {offset}; available are {first} to {end} (exclusive)"
-                )
-        return given
+            for p in partitions
+        ]
+        return tuple(position.split() for position in client.checked(positions))
 
 
 def create_discovery(info: SourceInfo) -> KafkaDiscovery:

@@ -61,11 +61,15 @@ def create_topic(
             admin.create_topics([topic])
         except TopicAlreadyExistsError:
             raise ConfigError(f"topic {name!r} exists already") from None
-        deadline = time.monotonic() + TIMEOUT_S
-        while _leaders(admin, name) < partitions:
-            if time.monotonic() > deadline:
-                raise Unreachable(f"topic {name!r} has no leaders after {TIMEOUT_S:.0f} s")
-            time.sleep(0.02)
+        _await_leaders(admin, name, partitions)
+
+
+def _await_leaders(admin: Any, name: str, partitions: int) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while _leaders(admin, name) < partitions:
+        if time.monotonic() > deadline:
+            raise Unreachable(f"topic {name!r} has no leaders after {TIMEOUT_S:.0f} s")
+        time.sleep(0.02)
 
 
 def _leaders(admin: Any, topic: str) -> int:
@@ -76,6 +80,34 @@ def _leaders(admin: Any, topic: str) -> int:
 def delete_topic(bootstrap: str, name: str) -> None:
     with _admin(bootstrap, TIMEOUT_S) as admin:
         admin.delete_topics([name])
+
+
+def recreate_topic(bootstrap: str, name: str, partitions: int = 1) -> None:
+    """Deletes a topic and creates another one of its name, once the broker is done with the first.
+
+    Raises:
+        ConfigError: the first one is still there after TIMEOUT_S.
+    """
+    delete_topic(bootstrap, name)
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return create_topic(bootstrap, name, partitions)
+        except ConfigError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+
+
+def add_partitions(bootstrap: str, name: str, total: int) -> None:
+    """Gives a topic more partitions, and returns when each of the `total` has a leader.
+
+    Raises:
+        Unreachable: no leader within TIMEOUT_S.
+    """
+    with _admin(bootstrap, TIMEOUT_S) as admin:
+        admin.create_partitions({name: total})
+        _await_leaders(admin, name, total)
 
 
 def produce_values(
