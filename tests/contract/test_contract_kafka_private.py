@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import inspect
+import uuid
 from importlib.metadata import version
 
 import kafka
 import pytest
+from kafka.cluster import ClusterMetadata
 from kafka.consumer.fetcher import Fetcher
+from kafka.net.manager import KafkaConnectionManager
+from kafka.protocol.metadata import MetadataRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from kafka.record.memory_records import MemoryRecords
 from kafka.structs import TopicPartition
 
-from unistream.connector.kafka.private import RawPartitionRecords
+from unistream.connector.kafka.config import client_settings
+from unistream.connector.kafka.private import RawPartitionRecords, raw_consumer, topic_metadata
+from unistream.testing.devtools.kafka_tools import create_topic
 
+TIMEOUT_MS = 10_000
 RECORDS = Fetcher.PartitionRecords
 
 
@@ -90,3 +97,45 @@ def test_the_override_yields_batches_and_moves_the_position():
     assert records.records_read == 6
     assert drained == [records]
     assert not records
+
+
+def test_what_one_metadata_request_needs():
+    made = inspect.getsource(kafka.KafkaConsumer.__init__)
+    for name in ("self._manager = ", "self._cluster = ", "self._net = "):
+        assert name in made, name
+    assert list(inspect.signature(KafkaConnectionManager.send).parameters)[:3] == [
+        "self",
+        "request",
+        "node_id",
+    ]
+    assert list(inspect.signature(KafkaConnectionManager.wait_for).parameters) == [
+        "self",
+        "future",
+        "timeout_ms",
+    ]
+    assert list(inspect.signature(ClusterMetadata.leader_for_partition).parameters) == ["self", "partition"]
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name="t")],
+        allow_auto_topic_creation=False,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+    assert request.encode(version=12), "topic ids came with version 10"
+
+
+@pytest.mark.kafka
+def test_the_metadata_of_a_topic_by_any_broker_and_by_its_leaders(kafka: str):
+    first, second = f"meta-{uuid.uuid4().hex}", f"meta-{uuid.uuid4().hex}"
+    create_topic(kafka, first, partitions=2)
+    create_topic(kafka, second)
+    consumer = raw_consumer(client_settings(kafka, {}))
+    try:
+        [(first_id, partitions)] = topic_metadata(consumer, first, TIMEOUT_MS)
+        assert uuid.UUID(first_id).int
+        assert partitions == [0, 1]
+        consumer.assign([TopicPartition(first, 0)])
+        assert topic_metadata(consumer, first, TIMEOUT_MS, [0, 1]) == [(first_id, [0, 1])]
+        assert topic_metadata(consumer, second, TIMEOUT_MS)[0][0] != first_id
+        assert topic_metadata(consumer, "there-is-none", TIMEOUT_MS) == []
+    finally:
+        consumer.close(autocommit=False)

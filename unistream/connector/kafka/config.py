@@ -94,6 +94,10 @@ def _names(properties: Properties) -> dict[str, str]:
     known = _known()
     names = {key: key.replace(".", "_") for key in properties}
     for key, name in names.items():
+        if name == "partition_discovery_interval_ms":
+            raise ConfigError(
+                f"{key!r} is not a property of the client; give the source {name}={properties[key]}"
+            )
         if name in OWNED:
             raise ConfigError(f"Kafka property {key!r} is decided by the source; remove it")
         if name not in known:

@@ -16,6 +16,13 @@ from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.connector.kafka import KafkaSource, create_discovery
 from unistream.connector.kafka.client import Position
 from unistream.connector.kafka.config import client_settings
+from unistream.connector.kafka.topic import (
+    created_again,
+    deleted,
+    same_topic,
+    start_offsets,
+    without_partitions,
+)
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 
@@ -41,6 +48,11 @@ def source(**changed) -> KafkaSource:
         ({"starting_offsets": {0: -1}}, "starting_offsets is "),
         ({"starting_offsets": True}, "starting_offsets is "),
         ({"starting_offsets": {}}, "starting_offsets is "),
+        ({"partition_discovery_interval_ms": "5 min"}, "is a whole number of milliseconds, not '5 min'"),
+        (
+            {"properties": {"partition.discovery.interval.ms": "1000"}},
+            "is not a property of the client; give the source partition_discovery_interval_ms=1000",
+        ),
         (
             {"properties": {"sasl.mechansim": "PLAIN"}},
             "unknown Kafka property 'sasl.mechansim'; did you mean 'sasl.mechanism'",
@@ -99,6 +111,7 @@ def test_info_is_json_that_makes_a_discovery_and_the_source_travels():
         "bounded": True,
         "properties": {"fetch.max.bytes": "1000"},
     }
+    assert info.discovery_interval_ms == 0, "what is bounded is looked at once"
     create_discovery(msgspec.json.decode(msgspec.json.encode(info), type=SourceInfo)).close()
     with pytest.raises(ConfigError, match=r"options of a Kafka source: .*bootstrap_servers"):
         create_discovery(SourceInfo(connector="kafka", options={}, bounded=True, pull=False))
@@ -123,3 +136,64 @@ def test_an_unreachable_broker_is_named_within_the_timeout():
     with pytest.raises(Unreachable, match=f"Kafka at {address} did not answer"):
         discovery.discover()
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("given", "interval_ms"),
+    [
+        ({}, 300_000),
+        ({"partition_discovery_interval_ms": 1_000}, 1_000),
+        ({"partition_discovery_interval_ms": 0}, 0),
+        ({"partition_discovery_interval_ms": -1}, 0),
+        ({"partition_discovery_interval_ms": 1_000, "bounded": True}, 0),
+    ],
+)
+def test_how_often_partitions_are_looked_for(given, interval_ms):
+    assert source(**given).info().discovery_interval_ms == interval_ms
+
+
+def test_positions_of_older_versions_are_read_and_have_no_topic_id():
+    old = msgspec.msgpack.encode({"topic": "t", "partition": 1, "offset": 5, "stop": None})
+    assert Position.of(Split(id="t-1", data=old)) == Position(topic="t", partition=1, offset=5)
+
+
+BOUNDS = {0: (3, 10), 1: (0, 7)}
+
+
+@pytest.mark.parametrize(
+    ("start", "at_time", "offsets"),
+    [
+        ("earliest", {}, {0: 3, 1: 0}),
+        ("latest", {}, {0: 10, 1: 7}),
+        (1_000, {0: 5, 1: None}, {0: 5, 1: 7}),
+        ({"0": 3, "1": 7}, {}, {0: 3, 1: 7}),
+    ],
+)
+def test_where_a_first_start_begins(start, at_time, offsets):
+    assert start_offsets("t", start, [0, 1], BOUNDS, at_time) == offsets
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"0": 3}, r"names partitions \[0\], but topic 't' has \[0, 1\]"),
+        ({"0": 2, "1": 0}, "partition 0 has no offset 2; available are 3 to 10"),
+    ],
+)
+def test_a_first_start_at_offsets_that_there_are_not(start, message):
+    with pytest.raises(ConfigError, match=message):
+        start_offsets("t", start, [0, 1], BOUNDS, {})
+
+
+@pytest.mark.parametrize(("read", "now", "same"), [("a", "a", True), ("a", "b", False), ("", "b", True)])
+def test_a_topic_is_told_by_its_id_if_it_has_one(read, now, same):
+    assert same_topic(read, now) is same
+
+
+@pytest.mark.parametrize(
+    "error",
+    [deleted("t", "k:1"), created_again("t", "k:1", read="a", now="b"), without_partitions("t", "k:1", [1])],
+)
+def test_what_is_said_of_a_topic_that_is_not_the_one_that_was_read(error):
+    for said in ("topic 't' at k:1", "starting_offsets", "another uid", "--allow-non-restored-state"):
+        assert said in str(error)
