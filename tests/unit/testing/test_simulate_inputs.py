@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from unistream.testing.simulation.job import _table
 
 from unistream.base.errors import ConfigError
+from unistream.testing.simulation.job import _table
 
 SCHEMA = pa.schema([("n", pa.int64()), ("name", pa.string())])
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
 from unistream.connector.file.split import open_file
-from unistream.connector.json_values import check_values, lines_of
+from unistream.connector.common.json_values import check_values, lines_of
 
 FileFormat = Literal["parquet", "csv", "json"]
 FORMATS: Final = ("parquet", "csv", "json")
@@ -104,6 +104,7 @@ Parser = Callable[[bytes], pa.Table]
 
 
 def json_parser(spec: FileSpec) -> Parser:
+    """For lines of objects; fields that the schema does not name are ignored."""
     parse = pa_json.ParseOptions(explicit_schema=spec.schema, unexpected_field_behavior="ignore")
 
     def parser(lines: bytes) -> pa.Table:
