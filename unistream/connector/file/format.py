@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import MIB
+from unistream.connector.common import check_values, lines_of
 from unistream.connector.file.split import open_file
-from unistream.connector.common.json_values import check_values, lines_of
 
 FileFormat = Literal["parquet", "csv", "json"]
 FORMATS: Final = ("parquet", "csv", "json")

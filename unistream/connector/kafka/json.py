@@ -23,7 +23,7 @@ import pyarrow.json as pj
 
 from unistream.base.errors import ConfigError
 from unistream.base.limits import MIB
-from unistream.connector.common.json_values import check_values, line_array
+from unistream.connector.common import check_values, line_array
 from unistream.connector.kafka.records import VERDICTS, JsonLines
 
 BLOCK_BYTES: Final = MIB  # measured: the parser is fastest with blocks that stay in the L2 cache
