@@ -15,6 +15,7 @@ from unistream.operator.process.batch import (
 )
 from unistream.operator.process.batch_context import BatchContext
 from unistream.operator.process.broadcast import (
+    BROADCAST_INPUT,
     BroadcastContext,
     BroadcastProcessFunction,
     BroadcastProcessOperator,
@@ -34,6 +35,7 @@ from unistream.operator.process.process import KeyedProcessFunction, KeyedProces
 from unistream.operator.process.timer_table import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_COLUMN
 
 __all__ = [
+    "BROADCAST_INPUT",
     "EVENT_TIMERS",
     "PROCESSING_TIMERS",
     "TIMESTAMP_COLUMN",

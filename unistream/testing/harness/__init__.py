@@ -1,19 +1,30 @@
 """Harnesses: one operator, one task or one worker driven step by step by a test.
 
-`operators` drives an operator, `task` a whole `StreamTask` with its inputs and outputs,
+`functions` drives a user's function, `operators` an operator, `task` a whole `StreamTask` with its inputs
+and outputs,
 `scripted_workers` plays the workers of a cluster; `fault_fs` and `memory_files` are the storage of such
 tests. Start with `operators`.
 """
 
 from __future__ import annotations
 
+from unistream.testing.harness.functions import (
+    BroadcastProcessFunctionHarness,
+    KeyedBatchFunctionHarness,
+    KeyedProcessFunctionHarness,
+    ProcessFunctionHarness,
+)
 from unistream.testing.harness.memory_files import MemoryFiles
 from unistream.testing.harness.operators import OperatorHarness, restore_state
 from unistream.testing.harness.task import Snapshot, TaskJob
 
 __all__ = [
+    "BroadcastProcessFunctionHarness",
+    "KeyedBatchFunctionHarness",
+    "KeyedProcessFunctionHarness",
     "MemoryFiles",
     "OperatorHarness",
+    "ProcessFunctionHarness",
     "Snapshot",
     "TaskJob",
     "restore_state",

@@ -1,0 +1,222 @@
+"""What `import unistream as us` offers: the only list of it, read by type checkers and by the package itself.
+
+`max`, `min` and `sum` are `us.max`, …, and left out of `__all__`: `from unistream import *` hides no builtin.
+"""
+
+from unistream import testing
+from unistream.api.environment import Environment
+from unistream.api.finalizing import finalize_savepoint
+from unistream.api.functions import col, lit
+from unistream.api.keyed import BroadcastConnectedStream, KeyedStream, WindowedStream
+from unistream.api.sinks import DataStreamSink
+from unistream.api.slots import SlotSharingGroup
+from unistream.api.stream import DataStream
+from unistream.api.two_phase import TransactionTimeout, TwoPhaseCommitSink
+from unistream.base.config import Configuration
+from unistream.base.errors import (
+    AlreadyEnded,
+    ConfigError,
+    CorruptSnapshot,
+    Fenced,
+    NotFound,
+    OutcomeUnknown,
+    SuppressRestarts,
+    Transient,
+    UnistreamError,
+    Unreachable,
+    UserCodeError,
+)
+from unistream.base.secrets import Secret
+from unistream.client import JobClient, JobInfo, JobResult
+from unistream.connector import datagen
+from unistream.connector.blackhole import BlackholeSink
+from unistream.connector.collect import CollectSink
+from unistream.connector.datagen import DatagenSource
+from unistream.connector.delta import DeltaSink
+from unistream.connector.file import FileSink, FileSource
+from unistream.connector.kafka import KafkaSource
+from unistream.connector.print_ import PrintSink
+from unistream.connector.static import StaticSource
+from unistream.model.elements import Batch
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+from unistream.model.snapshot import ListMode
+from unistream.model.state import (
+    AggregateFunction,
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OperatorListDescriptor,
+    ReducingStateDescriptor,
+    StateOptions,
+    StateTtl,
+    TtlUpdate,
+    TtlVisibility,
+    ValueStateDescriptor,
+)
+from unistream.model.stream_graph import StreamExchangeMode
+from unistream.model.watermarks import WatermarkStrategy
+from unistream.operator.process import (
+    BatchCollector,
+    BatchContext,
+    BroadcastContext,
+    BroadcastProcessFunction,
+    Collector,
+    FunctionContext,
+    KeyedBatch,
+    KeyedBatchFunction,
+    KeyedProcessFunction,
+    ProcessContext,
+    ProcessFunction,
+    TimerBatch,
+)
+from unistream.operator.window import (
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    count,
+    mean,
+)
+from unistream.operator.window import (
+    max as max,
+)
+from unistream.operator.window import (
+    min as min,
+)
+from unistream.operator.window import (
+    sum as sum,
+)
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResult,
+    CommittableFunction,
+    CommittableStage,
+    Committer,
+    JointCommitter,
+    RecoverableCommitter,
+    Sink,
+    SinkContext,
+    SinkWriter,
+    WithGlobalCommitter,
+    WithPostCommitStages,
+    WithPreCommitStages,
+)
+from unistream.port.source import (
+    Exhausted,
+    Idle,
+    ReaderContext,
+    Rows,
+    SendsDeadLetters,
+    Source,
+    SourceReader,
+    SplitDiscovery,
+    SplitFinished,
+)
+from unistream.savepoint import Savepoint, SavepointWriter, read_savepoint, write_savepoint
+
+__all__ = [
+    "AggregateFunction",
+    "AggregatingStateDescriptor",
+    "AlreadyEnded",
+    "Batch",
+    "BatchCollector",
+    "BatchContext",
+    "BlackholeSink",
+    "BroadcastConnectedStream",
+    "BroadcastContext",
+    "BroadcastProcessFunction",
+    "CollectSink",
+    "Collector",
+    "CommitOutcome",
+    "CommitPermit",
+    "CommitRequest",
+    "CommitResult",
+    "CommittableFunction",
+    "CommittableStage",
+    "Committer",
+    "ConfigError",
+    "Configuration",
+    "CorruptSnapshot",
+    "DataStream",
+    "DataStreamSink",
+    "DatagenSource",
+    "DeltaSink",
+    "Environment",
+    "Exhausted",
+    "Fenced",
+    "FileSink",
+    "FileSource",
+    "FunctionContext",
+    "Idle",
+    "JobClient",
+    "JobInfo",
+    "JobResult",
+    "JointCommitter",
+    "KafkaSource",
+    "KeyedBatch",
+    "KeyedBatchFunction",
+    "KeyedProcessFunction",
+    "KeyedStream",
+    "ListMode",
+    "ListStateDescriptor",
+    "MapStateDescriptor",
+    "NotFound",
+    "OperatorListDescriptor",
+    "OutcomeUnknown",
+    "PrintSink",
+    "ProcessContext",
+    "ProcessFunction",
+    "ReaderContext",
+    "RecoverableCommitter",
+    "ReducingStateDescriptor",
+    "Rows",
+    "Savepoint",
+    "SavepointWriter",
+    "Secret",
+    "SendsDeadLetters",
+    "Sink",
+    "SinkContext",
+    "SinkWriter",
+    "SlidingEventTimeWindows",
+    "SlotSharingGroup",
+    "Source",
+    "SourceInfo",
+    "SourceReader",
+    "Split",
+    "SplitDiscovery",
+    "SplitFinished",
+    "StateOptions",
+    "StateTtl",
+    "StaticSource",
+    "StreamExchangeMode",
+    "SuppressRestarts",
+    "TimerBatch",
+    "TransactionTimeout",
+    "Transient",
+    "TtlUpdate",
+    "TtlVisibility",
+    "TumblingEventTimeWindows",
+    "TwoPhaseCommitSink",
+    "UnistreamError",
+    "Unreachable",
+    "UserCodeError",
+    "ValueStateDescriptor",
+    "WatermarkStrategy",
+    "WindowedStream",
+    "WithGlobalCommitter",
+    "WithPostCommitStages",
+    "WithPreCommitStages",
+    "__version__",
+    "col",
+    "count",
+    "datagen",
+    "finalize_savepoint",
+    "lit",
+    "mean",
+    "read_savepoint",
+    "testing",
+    "write_savepoint",
+]
+
+__version__: str

@@ -1,0 +1,28 @@
+"""What `unistream.testing` offers: the only list of it, read by type checkers and by the package itself."""
+
+from unistream.testing.harness import (
+    BroadcastProcessFunctionHarness,
+    KeyedBatchFunctionHarness,
+    KeyedProcessFunctionHarness,
+    OperatorHarness,
+    ProcessFunctionHarness,
+    restore_state,
+)
+from unistream.testing.mini_cluster import MiniCluster
+from unistream.testing.sim.faults import Faults
+from unistream.testing.simulation import Difference, SeedFailure, SimulationReport, simulate
+
+__all__ = [
+    "BroadcastProcessFunctionHarness",
+    "Difference",
+    "Faults",
+    "KeyedBatchFunctionHarness",
+    "KeyedProcessFunctionHarness",
+    "MiniCluster",
+    "OperatorHarness",
+    "ProcessFunctionHarness",
+    "SeedFailure",
+    "SimulationReport",
+    "restore_state",
+    "simulate",
+]
