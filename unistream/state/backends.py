@@ -8,6 +8,7 @@ from typing import Final
 from unistream.base.clock import Clock
 from unistream.base.config import STATE_BACKENDS, Configuration
 from unistream.base.errors import ConfigError
+from unistream.base.extras import require
 from unistream.port.state import KeyedStateBackend
 from unistream.state.hashmap import HashMapStateBackend
 
@@ -50,13 +51,9 @@ def make_backend(
         )
     if kind != "rocksdb":
         raise ConfigError(f"state.backend.type is {kind!r}; there are {', '.join(STATE_BACKENDS)}")
-    try:
-        from unistream.state.rocksdb import RocksDbStateBackend, rocksdb_tuning
-    except ImportError as error:
-        raise ConfigError(
-            f"state.backend.type is 'rocksdb', but its package cannot be loaded ({error}); "
-            "install rocksdict on the workers"
-        ) from error
+    require("rocksdb", "state.backend.type: rocksdb")
+    from unistream.state.rocksdb import RocksDbStateBackend, rocksdb_tuning
+
     assert folder is not None, "it lies on the disk"
     backend: KeyedStateBackend = RocksDbStateBackend(
         key_groups=key_groups,

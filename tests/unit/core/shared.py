@@ -13,7 +13,7 @@ from unistream.core.contract import DiscardSnapshot
 from unistream.model.file_ref import FileRef, shared_name, stored_for
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest, NativeFile, NativeHandle
-from unistream.state.rocksdb import Uploads
+from unistream.state.common import Uploads
 
 LIVE_MAX = 3  # local files
 

@@ -47,6 +47,7 @@ from unistream.state.common.pickled import pickler, unpickled
 from unistream.state.common.slot_index import SlotIndex, SlotKeys
 from unistream.state.common.snapshot_reader import read_operator_state
 from unistream.state.common.snapshot_writer import UnfitState, write_task_snapshot
+from unistream.state.common.uploads import Uploads
 
 __all__ = [
     "COMPACT_SLOTS_MIN",
@@ -63,6 +64,7 @@ __all__ = [
     "SlotKeys",
     "SlotValue",
     "UnfitState",
+    "Uploads",
     "array_of",
     "batches_of",
     "by_key",

@@ -7,10 +7,8 @@ Start with `backend`, then `store` (which databases there are), `keys` and `valu
 from __future__ import annotations
 
 from unistream.state.rocksdb.backend import RocksDbStateBackend, rocksdb_tuning
-from unistream.state.rocksdb.snapshot import Uploads
 
 __all__ = [
     "RocksDbStateBackend",
-    "Uploads",
     "rocksdb_tuning",
 ]

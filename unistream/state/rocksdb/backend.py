@@ -36,14 +36,14 @@ from unistream.base.ids import CheckpointId
 from unistream.model.keyed_snapshot import RestoredFiles, StateTable
 from unistream.model.state import StateDescriptor, check_declarations
 from unistream.port.state import NO_KEY, KeyTuple
-from unistream.state.common import KeyCodec, Lifetime, check_column, check_fits, check_same
+from unistream.state.common import KeyCodec, Lifetime, Uploads, check_column, check_fits, check_same
 from unistream.state.rocksdb.api import RocksDbTuning
 from unistream.state.rocksdb.columns import make_column
 from unistream.state.rocksdb.handles import CurrentBytes, make_handle
 from unistream.state.rocksdb.keys import KeyBytes
 from unistream.state.rocksdb.restore import Restorer
 from unistream.state.rocksdb.shards import Groups
-from unistream.state.rocksdb.snapshot import RocksDbSnapshot, Uploads, encode_descriptors
+from unistream.state.rocksdb.snapshot import RocksDbSnapshot, encode_descriptors
 from unistream.state.rocksdb.store import Store
 from unistream.state.rocksdb.sweep import Sweep
 from unistream.state.rocksdb.values import Layout, is_empty, live_rows, plain_batch, table_of

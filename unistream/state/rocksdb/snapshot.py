@@ -16,15 +16,14 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 
 import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import CheckpointId
-from unistream.model.file_ref import FileRef
 from unistream.model.keyed_snapshot import FileOfSet, FileSet, StateKind, StateTable
+from unistream.state.common import Uploads
 from unistream.state.rocksdb.api import FORMAT, LIST, READ_CACHE_BYTES, Memory, database_files
 from unistream.state.rocksdb.keys import GROUP_BYTES, KeyBytes
 from unistream.state.rocksdb.shards import Families, Groups, Shards, label_of
@@ -114,40 +113,6 @@ def decode_descriptors(content: bytes) -> Described:
 
 def _schema(content: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(content))
-
-
-class Uploads:
-    """Where the files lie that checkpoints of this attempt have stored.
-
-    A file may be referred to only once a checkpoint that names it is complete: what an aborted one stored may
-    be removed at any time. Told by two threads.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._pending: dict[CheckpointId, dict[str, FileRef]] = {}
-        self._latest = CheckpointId(-1)
-        self._known: dict[str, FileRef] = {}
-
-    def known(self) -> dict[str, FileRef]:
-        """By name: the files of the latest completed checkpoint."""
-        with self._lock:
-            return dict(self._known)
-
-    def remember(self, checkpoint_id: CheckpointId, refs: Mapping[str, FileRef]) -> None:
-        """A checkpoint stored, or referred to, these."""
-        with self._lock:
-            if checkpoint_id > self._latest:
-                self._pending[checkpoint_id] = {name: ref for name, ref in refs.items() if ref.shared}
-
-    def complete(self, checkpoint_id: CheckpointId) -> None:
-        """Older ones are void. Repeated, late or unknown (a savepoint) is fine."""
-        with self._lock:
-            refs = self._pending.get(checkpoint_id)
-            if refs is None or checkpoint_id <= self._latest:
-                return
-            self._known, self._latest = refs, checkpoint_id
-            self._pending = {other: found for other, found in self._pending.items() if other > checkpoint_id}
 
 
 class RocksDbSnapshot:

@@ -7,7 +7,7 @@ from typing import Any
 
 from unistream.base.ids import CheckpointId
 from unistream.core.checkpoint.store import CompletedSnapshots, Unneeded
-from unistream.state.rocksdb.snapshot import Uploads
+from unistream.state.common.uploads import Uploads
 from unistream.testing.sim.shared_files import SharedFolders, directory_number, parent_of
 
 Patch = tuple[object, str, object]

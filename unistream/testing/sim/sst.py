@@ -7,8 +7,8 @@
     tables()          all counts as a table, for a savepoint in the canonical format
     restore           files of any number of former subtasks, or tables; the first snapshot stores all anew
 
-Which of its files a completed checkpoint has stored already it knows by the RocksDB backend's own rules
-(`Uploads`), and what stores, acknowledges, names, restores and removes them is the product.
+Which of its files a completed checkpoint has stored already it knows by the rules of the RocksDB backend
+(`state.common.Uploads`), and what stores, acknowledges, names, restores and removes them is the product.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import FileOfSet, FileSet, RestoredFiles, StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import VALUE_COLUMN
-from unistream.state.rocksdb import Uploads
+from unistream.state.common import Uploads
 
 FORMAT: Final = "sim-sst-1"
 LIST: Final = "LIST"  # file with the names of the others, oldest first
