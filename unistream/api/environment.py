@@ -51,8 +51,8 @@ class Environment:
     Args:
         config: Options by key (`docs/reference/configuration.md`); an unknown key is refused. Numbers and
             booleans stand for their text.
-        target: Where it runs: ``"spark"`` (the default), ``"local"``: child processes, or ``"remote"``: a
-            cluster that is up.
+        target: Where it runs: ``"spark"``, ``"local"``: child processes, or ``"remote"``: a cluster that is
+            up. None: Spark, or local where Spark is not installed.
 
     >>> import unistream as us
     >>> env = us.Environment({"parallelism.default": "2"})

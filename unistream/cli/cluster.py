@@ -12,7 +12,7 @@ import typer
 from unistream.cli.logs import log_to_stderr
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, print_json
-from unistream.client.hosts import DEFAULT_TARGET
+from unistream.client.hosts import chosen_target
 
 app = typer.Typer(no_args_is_help=True, help="Session clusters.")
 
@@ -25,8 +25,13 @@ def _group() -> None:
 @app.command()
 def start(
     target: Annotated[
-        str, typer.Option("-t", "--target", help="spark, local or standalone.")
-    ] = DEFAULT_TARGET,
+        str | None,
+        typer.Option(
+            "-t",
+            "--target",
+            help="spark, local or standalone; by default spark, or local where Spark is not installed.",
+        ),
+    ] = None,
     workdir: Annotated[
         str | None, typer.Option(help="Folder for logs, checkpoints, savepoints and metadata.")
     ] = None,
@@ -42,6 +47,7 @@ def start(
 
     config = configuration(defines)
     log_to_stderr(verbose)
+    target = chosen_target(target)
     over = threading.Event()
 
     def end(_signal: int, _frame: FrameType | None) -> None:

@@ -13,13 +13,14 @@ from msgspec import structs
 
 from unistream.base.config import PARALLELISM, Configuration, parse_assignments
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
+from unistream.base.extras import require
 from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
 from unistream.cli.logs import log_to_stderr
 from unistream.cli.options import AsJson, Defines
 from unistream.cli.output import console, print_json, print_result
-from unistream.client.hosts import DEFAULT_TARGET, TARGETS
+from unistream.client.hosts import SPARK, TARGETS, chosen_target
 
 if TYPE_CHECKING:
     from unistream.api.environment import Environment
@@ -35,7 +36,14 @@ def run(  # noqa: PLR0917  # typer passes them by name
     function: Annotated[
         str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that takes an Environment.")
     ],
-    target: Annotated[str, typer.Option("-t", "--target", help="spark, local or remote.")] = DEFAULT_TARGET,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "-t",
+            "--target",
+            help="spark, local or remote; by default spark, or local where Spark is not installed.",
+        ),
+    ] = None,
     parallelism: Annotated[
         int | None, typer.Option("-p", "--parallelism", help="Of operators that set none.")
     ] = None,
@@ -65,8 +73,11 @@ def run(  # noqa: PLR0917  # typer passes them by name
     """Run a pipeline."""
     from unistream.client.submission import submit, to_stderr, to_stdout
 
-    _check_target(target)
     log_to_stderr(verbose)
+    target = chosen_target(target)
+    _check_target(target)
+    if detached and target != "remote":
+        require("server", "run --detached")
     environment = _environment(function, target, parallelism, defines)
     start = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
     request = structs.replace(_request(environment, name), request_id=request_id, **start)
@@ -98,6 +109,8 @@ def _request(environment: Environment, name: str | None) -> SubmitRequest:
 def _check_target(target: str) -> None:
     if target not in (*TARGETS, "remote"):
         raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
+    if target == SPARK:
+        require(SPARK, "the target spark")
 
 
 def _run_in_background(target: str, request: SubmitRequest, *, verbose: bool, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from rich.table import Table
 from typer.core import TyperGroup
 
 from unistream.base.clock import SystemClock
+from unistream.base.extras import require
 from unistream.cli import jobs
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
@@ -115,6 +116,7 @@ def query(
     from unistream.savepoint.query import query as run
     from unistream.savepoint.reading import read_savepoint
 
+    require("savepoint", "a query of a savepoint")
     savepoint = read_savepoint(_absolute(path))
     result = run(savepoint, sql)
     if as_json:

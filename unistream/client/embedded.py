@@ -35,6 +35,7 @@ from unistream.base.config import (
 )
 from unistream.base.crash_points import refuse_outside_tests
 from unistream.base.errors import ConfigError
+from unistream.base.extras import require
 from unistream.base.ids import JobId
 from unistream.client import home
 from unistream.client.hosts import (
@@ -89,7 +90,7 @@ class EmbeddedCluster(Closing):
             `$UNISTREAM_HOME/runs`, removed at the end if nothing in it is needed.
         create_host: Where workers run, instead of the target's host; on this machine, too.
         max_workers: Limit of workers at the same time; None: what the target can host.
-        rest: Serve the REST API and be found by other processes.
+        rest: Serve the REST API and be found by other processes; needs the extra "server".
         on_shutdown_request: Called when somebody asks over REST for the end of the cluster;
             must return at once.
         wait: False: the REST API starts in the background, so that a job can be submitted meanwhile (its
@@ -114,6 +115,8 @@ class EmbeddedCluster(Closing):
         show: Show | None = None,
     ) -> None:
         refuse_outside_tests()
+        if rest:
+            require("server", "the REST API of a cluster")
         self.id = uuid.uuid4().hex
         self.target = target
         self._close_lock = threading.Lock()

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from unistream.base.config import JOBMANAGER_PORT, SPARK_MASTER, Configuration
 from unistream.base.errors import ConfigError
+from unistream.base.extras import is_installed, require
 from unistream.host.echo import Echo
 from unistream.master.resource_manager import HostFactory
 from unistream.port.host import HostTraits, LostListener, WorkerHost
 
-DEFAULT_TARGET: Final = "spark"
+SPARK: Final = "spark"
 LOCAL: Final = "local"
-TARGETS: Final = ("spark", LOCAL)
+TARGETS: Final = (SPARK, LOCAL)
 """Targets of an embedded cluster. "remote" is a cluster of another process."""
+logger = logging.getLogger(__name__)
+
 STANDALONE: Final = "standalone"
 CLUSTER_TARGETS: Final = (*TARGETS, STANDALONE)
 """Targets of a cluster that outlives its jobs."""
@@ -22,17 +26,36 @@ STANDALONE_PORT: Final = 6123  # of jobmanager.rpc.port, as Flink's
 SPARK_WORKERS_MAX: Final = 64  # places for workers in a local[*] Spark, not cores: threads that wait
 
 
+def default_target() -> str:
+    """Where a job runs that names no target: Spark, or child processes where Spark is not installed."""
+    return SPARK if is_installed(SPARK) else LOCAL
+
+
+def chosen_target(target: str | None) -> str:
+    """`target`, or the default one; says so where that is for want of Spark."""
+    if target is not None:
+        return target
+    chosen = default_target()
+    if chosen == LOCAL:
+        logger.warning(
+            'event=default_target target=local: Spark is not installed (pip install "unistream[spark]"), so '
+            "workers are child processes"
+        )
+    return chosen
+
+
 def host_factory(target: str, config: Configuration, echo: Echo | None = None) -> HostFactory:
     """Makes the target's host when the cluster starts. `echo`: shows what workers print, if they are child
     processes.
 
     Raises:
-        ConfigError: an unknown target.
+        ConfigError: an unknown target, or Spark is not installed.
     """
     match target:
         case "local":
             return lambda on_lost: _local(on_lost, echo)
         case "spark":
+            require(SPARK, "the target spark")
             return lambda on_lost: _spark(on_lost, config)
         case "standalone":
             return _standalone

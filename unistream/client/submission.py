@@ -12,6 +12,7 @@ from msgspec import structs
 
 from unistream.base.config import REST_ADDRESS, REST_PORT, Configuration
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.extras import is_installed
 from unistream.client import at_exit, home
 from unistream.client.job_client import JobClient
 from unistream.client.request_ids import identified
@@ -56,7 +57,8 @@ def execute(
         artifact: Its code, packed.
         target: "local" or "spark": a cluster of its own in this process, which ends when the client is
             closed; the end of a script waits for the job (`unistream.client.at_exit`). "remote": the cluster
-            at `rest.address`:`rest.port`, or the one that runs on this machine. None: spark.
+            at `rest.address`:`rest.port`, or the one that runs on this machine. None: spark, or local where
+            Spark is not installed.
         config: Options of the job (and of its own cluster).
         savepoint: Directory to restore from.
         allow_non_restored: State whose operator is gone is dropped instead of refused.
@@ -103,9 +105,17 @@ def submit(
     if target == "remote":
         return _submit_remote(request, config)
     from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
-    from unistream.client.hosts import DEFAULT_TARGET
+    from unistream.client.hosts import chosen_target
 
-    cluster = EmbeddedCluster(target or DEFAULT_TARGET, config, workdir=workdir, wait=False, show=show)
+    serves = is_installed("server")
+    if not serves:
+        logger.info(
+            "event=rest_not_served: no other process can find or steer this job "
+            '(pip install "unistream[server]")'
+        )
+    cluster = EmbeddedCluster(
+        chosen_target(target), config, workdir=workdir, rest=serves, wait=False, show=show
+    )
     try:
         job = cluster.dispatcher.submit(request)
         cluster.ready()

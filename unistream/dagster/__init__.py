@@ -1,10 +1,16 @@
 """Pipelines as Dagster assets: a resource that runs them and a decorator that declares their tables."""
 
+# ruff: noqa: E402  (the refusal comes before what it is about is imported)
+
 from __future__ import annotations
+
+from unistream import __version__
+from unistream.base.extras import require
+
+require("dagster", "unistream.dagster")
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
-from unistream import __version__
 from unistream.dagster.assets import sink_asset, unistream_assets
 from unistream.dagster.resource import UnistreamResource
 

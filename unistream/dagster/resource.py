@@ -16,6 +16,7 @@ from pydantic import Field
 from unistream.api.environment import Environment
 from unistream.base.config import CHECKPOINT_RETENTION
 from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.client.hosts import default_target
 from unistream.dagster.attached import EndPolicy, OnTerminate, SavepointFormat, run_attached
 from unistream.dagster.report import (
     SAVEPOINT_TAG,
@@ -35,7 +36,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     """Where and how pipelines run.
 
     Attributes:
-        target: "spark" (workers in Spark tasks), "local" (child processes) or "remote" (a session cluster).
+        target: "spark" (workers in Spark tasks), "local" (child processes; the default where Spark is not
+            installed) or "remote" (a session cluster).
         config: Configuration by key, as on the command line with `-D`.
         savepoint: Directory of a savepoint or checkpoint to start from; empty: from the beginning. The
             run's tag `unistream/savepoint` comes first.
@@ -50,7 +52,7 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
     'local'
     """
 
-    target: str = "spark"
+    target: str = default_target()
     config: dict[str, str] = Field(default_factory=dict)
     savepoint: str = ""
     on_terminate: OnTerminate = "stop_with_savepoint"

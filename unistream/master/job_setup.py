@@ -24,12 +24,14 @@ from unistream.base.config import (
     SCHEDULER,
     SLOT_REQUEST_TIMEOUT,
     STANDALONE_STARTUP,
+    STATE_BACKEND,
     TASK_SLOTS,
     WORKER_IDLE_TIMEOUT,
     WORKER_START_TIMEOUT,
     Configuration,
 )
 from unistream.base.errors import ConfigError
+from unistream.base.extras import require
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.base.secrets import redacted_repr
@@ -137,7 +139,9 @@ def prepare(
     check(request.graph)
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
     slots = cluster.get(TASK_SLOTS)
-    if services.traits.active:  # else workers of any size may come yet
+    if services.traits.active:  # else workers of any size, and with other libraries, may come yet
+        if config.get(STATE_BACKEND) == "rocksdb":
+            require("rocksdb", "state.backend.type: rocksdb")
         share = slot_profile(cluster, slots)
         check_profiles(request.graph, share, services.traits.largest, slots)
         check_measures(request.graph, cluster, share)

@@ -22,6 +22,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from unistream.base.errors import ConfigError, Transient, Unreachable
+from unistream.base.extras import require
 
 BUSY_TIMEOUT_MS: Final = 10_000  # SQLite: longest wait for another writer
 WAL_RETRY_S: Final = 0.01
@@ -61,6 +62,8 @@ def open_engine(url: str) -> Engine:
         ConfigError: the URL cannot be used or its driver is not installed.
     """
     parsed = parse_url(url)
+    if parsed.drivername == "postgresql+psycopg":
+        require("postgres", "metadata.url")
     is_sqlite = parsed.get_backend_name() == "sqlite"
     connect_args = (
         {"timeout": BUSY_TIMEOUT_MS / 1000} if is_sqlite else {"connect_timeout": CONNECT_TIMEOUT_S}

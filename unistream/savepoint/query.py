@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
+from unistream.base.extras import require
 from unistream.savepoint.states import NATIVE_KIND
 
 if TYPE_CHECKING:
@@ -128,12 +129,9 @@ def _known(savepoint: Savepoint) -> str:
 
 
 def _connect() -> Any:
-    try:
-        import duckdb
-    except ImportError:
-        raise ConfigError(
-            "queries need DuckDB, which is not installed: pip install 'unistream[savepoint]'"
-        ) from None
+    require("savepoint", "a query of a savepoint")
+    import duckdb
+
     return duckdb.connect(":memory:")
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
+from unistream.base.extras import require
 from unistream.base.limits import MIB
 from unistream.base.secrets import Secret, resolved_options
-from unistream.connector.delta.committer import DeltaCommitter
 from unistream.connector.delta.schema import check_fits, stored_schema
 from unistream.connector.delta.stage import Stage, decode_committable
-from unistream.connector.delta.table import LakeTable
 from unistream.connector.delta.writer import DeltaWriter
 from unistream.port.sink import Committer, SinkWriter
+
+if TYPE_CHECKING:
+    from unistream.connector.delta.table import LakeTable
 
 SCHEMES: Final = frozenset(
     {"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl", "hdfs", "r2", "oss"}
@@ -45,7 +47,8 @@ class DeltaSink:
             …); needed for tables that are not local.
 
     Raises:
-        ConfigError: an argument cannot work. Whether stream and table fit is told by `check`.
+        ConfigError: an argument cannot work, or deltalake is not installed. Whether stream and table fit
+            is told by `check`.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class DeltaSink:
         storage_options: Mapping[str, str | Secret] | None = None,
         filesystem_options: Mapping[str, Any] | None = None,
     ) -> None:
+        require("delta", "DeltaSink")
         if mode != "append":
             raise ConfigError(f"a Delta sink can only append, not {mode!r}")
         if on_rewind not in ("refuse", "allow_duplicates"):
@@ -94,7 +98,7 @@ class DeltaSink:
             ConfigError: the stream does not fit the table (column, found and wanted type), has a type
                 that Delta does not know, or the table is missing or cannot be created.
         """
-        table = LakeTable.open(self._table_uri, self._opened_with())
+        table = _open_table(self._table_uri, self._opened_with())
         if table is None:
             self._check_creatable()
         if schema is None:
@@ -113,7 +117,7 @@ class DeltaSink:
         )
 
     def create_committer(self) -> Committer | None:
-        return DeltaCommitter(
+        return _committer(
             table_uri=self._table_uri,
             partition_by=self._partition_by,
             create=self._create,
@@ -144,10 +148,11 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
     read it (``AWS_ACCESS_KEY_ID``, …).
 
     Raises:
+        ConfigError: deltalake is not installed.
         CorruptSnapshot: a committable cannot be read.
     """
     staged = decode_committable(committables[0])
-    return DeltaCommitter(
+    return _committer(
         table_uri=staged.table_uri,
         partition_by=staged.partition_by,
         create=staged.create,
@@ -155,6 +160,21 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
         storage_options={},
         stage=Stage(staged.table_uri, {}),
     )
+
+
+def _open_table(table_uri: str, storage_options: Mapping[str, str]) -> LakeTable | None:
+    require("delta", "a Delta table")
+    from unistream.connector.delta.table import LakeTable
+
+    return LakeTable.open(table_uri, storage_options)
+
+
+def _committer(**arguments: Any) -> Committer:
+    """Deltalake is loaded here, so that a pipeline can be looked at where it is not installed."""
+    require("delta", "a Delta table")
+    from unistream.connector.delta.committer import DeltaCommitter
+
+    return DeltaCommitter(**arguments)
 
 
 def _absolute(table_uri: str) -> str:

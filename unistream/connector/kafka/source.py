@@ -17,6 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
+from unistream.base.extras import require
 from unistream.base.secrets import Secret, redacted
 from unistream.connector.kafka.client import KafkaClient, Position, split_id
 from unistream.connector.kafka.config import Properties, check_properties
@@ -83,7 +84,8 @@ class KafkaSource:
     Records without a value (tombstones) give no row in "json" and a null `value` in "bytes".
 
     Raises:
-        ConfigError: a wrong argument, unknown property, or a type that cannot be read from JSON.
+        ConfigError: kafka-python is not installed; a wrong argument, unknown property, or a type that
+            cannot be read from JSON.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class KafkaSource:
         on_bad_record: OnBadRecord = "fail",
         properties: Properties | None = None,
     ) -> None:
+        require("kafka", "KafkaSource")
         self._properties = {
             key: value if isinstance(value, Secret) else str(value)
             for key, value in (properties or {}).items()
@@ -222,8 +225,9 @@ def create_discovery(info: SourceInfo) -> KafkaDiscovery:
     """Entry point of the connector registry.
 
     Raises:
-        ConfigError: the options are not those of a Kafka source.
+        ConfigError: kafka-python is not installed here, or the options are not those of a Kafka source.
     """
+    require("kafka", "a Kafka source")
     try:
         return KafkaDiscovery(msgspec.convert(info.options, KafkaOptions))
     except msgspec.ValidationError as error:

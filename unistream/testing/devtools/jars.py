@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from unistream.base.errors import ConfigError, Unreachable
+from unistream.base.extras import require
 from unistream.testing.devtools.process import file_lock
 
 CACHE_VARIABLE: Final = "UNISTREAM_CACHE"
@@ -75,9 +76,10 @@ def zookeeper_jars() -> list[Path]:
     Raises:
         ConfigError: pyspark is not installed, or comes without ZooKeeper.
     """
+    require("spark", "the local ZooKeeper (it runs on Spark's jars)")
     spec = importlib.util.find_spec("pyspark")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("the local ZooKeeper uses pyspark's jars: pip install pyspark")
+    assert spec is not None, "it is installed"
+    assert spec.submodule_search_locations, "it is a package"
     folder = Path(spec.submodule_search_locations[0]) / "jars"
     jars = sorted(jar for pattern in ZOOKEEPER_JARS for jar in folder.glob(pattern + ".jar"))
     if not any(jar.name.startswith("zookeeper-") for jar in jars):

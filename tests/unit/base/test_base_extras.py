@@ -1,0 +1,171 @@
+"""Where an extra is missing, one sentence names it, at the place where the user first needs it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import unistream as us
+from unistream.base.extras import EXTRAS, is_installed, require
+
+ROOT = Path(__file__).resolve().parents[3]
+
+WITHOUT = """
+import sys
+for module in sys.argv[1].split():
+    sys.modules[module] = None  # as where it is not installed: no import and no search finds it
+import logging
+logging.basicConfig(format="%(message)s")
+import unistream as us
+def main(words):
+    from unistream.cli.main import main
+    return main(words)
+def target(chosen):
+    from unistream.client.hosts import chosen_target
+    return chosen_target(chosen)
+def stars():
+    exec("from unistream import *; from unistream.testing import *", {})
+def pipeline(**config):
+    env = us.Environment(config, target=config.pop("target", None))
+    source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
+    env.from_source(source, us.WatermarkStrategy.no_watermarks()).sink_to(us.BlackholeSink())
+    return env
+try:
+    code = eval(sys.argv[2])
+except us.ConfigError as error:
+    print(error, file=sys.stderr)
+    code = 2
+print("result", code)
+"""
+
+KAFKA = "us.KafkaSource(bootstrap_servers='127.0.0.1:1', topic='t')"
+ROCKSDB = "pipeline(target='local', **{'state.backend.type': 'rocksdb'}).execute()"
+NEEDS = [
+    pytest.param("delta", "us.DeltaSink('table')", "DeltaSink needs deltalake, which is", id="a Delta sink"),
+    pytest.param("kafka", KAFKA, "KafkaSource needs kafka-python and numba, which are", id="a Kafka source"),
+    pytest.param(
+        "spark", "pipeline(target='spark').execute()", "target spark needs pyspark, which is", id="Spark"
+    ),
+    pytest.param(
+        "spark",
+        "main(['run', 'no_module:pipeline', '-t', 'spark'])",
+        "target spark needs pyspark, which is",
+        id="run -t spark",
+    ),
+    pytest.param(
+        "spark",
+        "main(['cluster', 'start', '-t', 'spark'])",
+        "target spark needs pyspark, which is",
+        id="cluster start -t spark",
+    ),
+    pytest.param("spark", "main(['stack', 'up', 'zookeeper'])", "ZooKeeper", id="the local ZooKeeper"),
+    pytest.param(
+        "server",
+        "main(['cluster', 'start', '-t', 'local'])",
+        "needs fastapi and uvicorn, which are",
+        id="a session cluster",
+    ),
+    pytest.param(
+        "server",
+        "main(['run', 'no_module:pipeline', '-t', 'local', '--detached'])",
+        "run --detached needs fastapi and uvicorn, which are",
+        id="run --detached",
+    ),
+    pytest.param("rocksdb", ROCKSDB, "state.backend.type: rocksdb needs rocksdict, which is", id="RocksDB"),
+    pytest.param(
+        "savepoint",
+        "main(['savepoint', 'query', 'savepoint', 'select 1'])",
+        "a query of a savepoint needs duckdb, which is",
+        id="savepoint query",
+    ),
+    pytest.param(
+        "postgres",
+        "main(['db', 'check', '--url', 'postgresql+psycopg://u:p@127.0.0.1:1/d'])",
+        "metadata.url needs psycopg, which is",
+        id="a PostgreSQL database",
+    ),
+    pytest.param(
+        "dagster",
+        "__import__('unistream.dagster')",
+        "unistream.dagster needs dagster, which is",
+        id="Dagster",
+    ),
+]
+
+
+def without(modules: Iterable[str], statement: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs `statement` where `modules` are not installed."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, " ".join(modules), statement],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "UNISTREAM_HOME": str(folder / "home")},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(("extra", "statement", "sentence"), NEEDS)
+def test_one_sentence_names_the_extra_that_is_missing(
+    extra: str, statement: str, sentence: str, tmp_path: Path
+) -> None:
+    done = without(EXTRAS[extra].values(), statement, tmp_path)
+    assert done.stdout == "result 2\n", done.stderr
+    *_, said = done.stderr.splitlines()
+    assert sentence in said
+    assert said.endswith(f'not installed here: pip install "unistream[{extra}]"')
+    assert "Traceback" not in done.stderr
+    assert not list(tmp_path.glob("home/runs/*")), "nothing was started"
+
+
+def test_every_name_can_be_imported_where_all_extras_are_missing(tmp_path: Path) -> None:
+    everything = [module for libraries in EXTRAS.values() for module in libraries.values()]
+    done = without(everything, "stars()", tmp_path)
+    assert (done.stdout, done.stderr) == ("result None\n", "")
+
+
+def test_every_extra_is_tried() -> None:
+    assert {row.values[0] for row in NEEDS} == set(EXTRAS)
+
+
+def test_where_spark_is_missing_the_default_target_is_local_and_one_line_says_so(tmp_path: Path) -> None:
+    done = without(["pyspark"], "target(None)", tmp_path)
+    assert done.stdout == "result local\n"
+    (line,) = done.stderr.splitlines()
+    assert "target=local" in line
+    assert 'pip install "unistream[spark]"' in line
+
+
+def test_a_target_that_was_chosen_is_not_commented_on(tmp_path: Path) -> None:
+    done = without(["pyspark"], "target('local')", tmp_path)
+    assert (done.stdout, done.stderr) == ("result local\n", "")
+
+
+def test_the_table_of_extras_is_that_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    declared = {
+        extra: {re.split(r"[\[<>=]", requirement)[0] for requirement in requirements}
+        for extra, requirements in project["optional-dependencies"].items()
+    }
+    (everything,) = project["optional-dependencies"]["all"]
+    assert declared.pop("all") == {"unistream"}
+    assert everything == f"unistream[{','.join(sorted(declared))}]"
+    assert declared == {extra: set(libraries) for extra, libraries in EXTRAS.items()}
+
+
+def test_what_is_installed_is_not_refused() -> None:
+    assert is_installed("delta")
+    require("delta", "DeltaSink")
+
+
+def test_a_missing_extra_is_a_matter_of_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(us.ConfigError, match="DeltaSink needs deltalake"):
+        us.DeltaSink("table")

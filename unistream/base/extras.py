@@ -1,0 +1,55 @@
+"""Libraries that not every installation has, by the extra that brings them: `pip install "unistream[delta]"`.
+
+Whatever needs one asks for it here, where the user first names it: at construction of a source or sink, when
+a job is submitted or a cluster started. So nobody finds out by a traceback, or later in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Final
+
+from unistream.base.errors import ConfigError
+
+EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "dagster": {"dagster": "dagster", "dagster-webserver": "dagster_webserver"},
+    "delta": {"deltalake": "deltalake"},
+    "kafka": {"kafka-python": "kafka", "numba": "numba"},
+    "postgres": {"psycopg": "psycopg"},
+    "rocksdb": {"rocksdict": "rocksdict"},
+    "savepoint": {"duckdb": "duckdb"},
+    "server": {"fastapi": "fastapi", "uvicorn": "uvicorn"},
+    "spark": {"pyspark": "pyspark"},
+}
+"""Extra -> library, as `pyproject.toml` has it -> the module by which it is found."""
+
+NOT_NEEDED: Final = frozenset({"dagster-webserver"})
+"""Come with an extra, for people; our code imports none of them."""
+
+
+def is_installed(extra: str) -> bool:
+    """All that `extra` brings can be found; nothing is imported."""
+    return not _missing(extra)
+
+
+def require(extra: str, what: str) -> None:
+    """Refuses `what`, such as "DeltaSink", where the libraries of `extra` are missing.
+
+    Raises:
+        ConfigError: one of them is; the text names the extra.
+    """
+    missing = _missing(extra)
+    if missing:
+        raise ConfigError(
+            f"{what} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
+            f'installed here: pip install "unistream[{extra}]"'
+        )
+
+
+def _missing(extra: str) -> list[str]:
+    return [
+        library
+        for library, module in EXTRAS[extra].items()
+        if library not in NOT_NEEDED and find_spec(module) is None
+    ]
