@@ -31,19 +31,21 @@ POLL_S: Final = 0.5  # how often the progress line changes, and failures are loo
 SILENT_LOOKS_MAX: Final = 10  # of a cluster that may be busy
 CANCEL_WAIT_S: Final = 20.0
 
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "-t",
+        "--target",
+        help="spark, local or remote; by default spark, or local where Spark is not installed.",
+    ),
+]
+
 
 def run(  # noqa: PLR0917  # typer passes them by name
     function: Annotated[
         str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that takes an Environment.")
     ],
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "-t",
-            "--target",
-            help="spark, local or remote; by default spark, or local where Spark is not installed.",
-        ),
-    ] = None,
+    target: Target = None,
     parallelism: Annotated[
         int | None, typer.Option("-p", "--parallelism", help="Of operators that set none.")
     ] = None,
@@ -74,10 +76,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
     from unistream.client.submission import submit, to_stderr, to_stdout
 
     log_to_stderr(verbose)
-    target = chosen_target(target)
-    _check_target(target)
-    if detached and target != "remote":
-        require("server", "run --detached")
+    target = _checked_target(target, detached)
     environment = _environment(function, target, parallelism, defines)
     start = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
     request = structs.replace(_request(environment, name), request_id=request_id, **start)
@@ -106,11 +105,16 @@ def _request(environment: Environment, name: str | None) -> SubmitRequest:
     return SubmitRequest(graph=graph, artifact=artifact, config=environment.config.to_dict())
 
 
-def _check_target(target: str) -> None:
+def _checked_target(given: str | None, detached: bool) -> str:
+    """Raises ConfigError: it is none, or its libraries are not installed."""
+    target = chosen_target(given)
     if target not in (*TARGETS, "remote"):
         raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
     if target == SPARK:
         require(SPARK, "the target spark")
+    if detached and target != "remote":
+        require("server", "run --detached")
+    return target
 
 
 def _run_in_background(target: str, request: SubmitRequest, *, verbose: bool, as_json: bool) -> None:

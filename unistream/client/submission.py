@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
     from unistream.model.graph import JobGraph
 
+
+UNSEEN: Final = 'a job is found by other processes only with the REST API: pip install "unistream[server]"'
 
 logger = logging.getLogger(__name__)
 
@@ -109,10 +111,7 @@ def submit(
 
     serves = is_installed("server")
     if not serves:
-        logger.info(
-            "event=rest_not_served: no other process can find or steer this job "
-            '(pip install "unistream[server]")'
-        )
+        logger.info("event=rest_not_served: %s", UNSEEN)
     cluster = EmbeddedCluster(
         chosen_target(target), config, workdir=workdir, rest=serves, wait=False, show=show
     )
@@ -140,9 +139,10 @@ def connect(config: Configuration) -> RestClient:
         return RestClient(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     found = home.clusters()
     if not found:
+        unseen = "" if is_installed("server") else f"; {UNSEEN}"
         raise Unreachable(
             "no cluster runs here; start one with 'unistream cluster start', or name one with "
-            "-D rest.port=PORT"
+            f"-D rest.port=PORT{unseen}"
         )
     if len(found) > 1:
         urls = ", ".join(f"{entry.url} ({entry.target})" for entry in found)
