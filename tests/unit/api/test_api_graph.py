@@ -218,7 +218,7 @@ REFUSED = [
     ),
     pytest.param(
         lambda env: flights(env).join(dimension(env), on={"seats": "carrier"}),
-        "key 'seats' is int64, that of the dimension is string",
+        "key 'seats' is int64, that of the dimension, 'carrier', is string",
         id="join key types",
     ),
     pytest.param(
