@@ -34,7 +34,7 @@ from unistream.model.messages import Answer, Refused, Request
 from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.port.transport import ControlClient
 from unistream.worker.code import pack
-from unistream.worker.process import Services, TaskManager, default_services
+from unistream.worker.process import Services, TaskManager, default_services, worker_ports
 
 DEFAULTS: Final = {
     "heartbeat.interval": "200 ms",  # metrics are fresh
@@ -204,7 +204,7 @@ class _Worker:
     def _run(self) -> None:
         reason = "ended"
         try:
-            manager = TaskManager(self.spec, self.line.services())
+            manager = TaskManager(self.spec, worker_ports(self.spec, self.line.services()))
             self._manager = manager
             try:
                 if self._end_reason is None:

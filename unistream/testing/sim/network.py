@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from unistream.base.errors import ProtocolError
 from unistream.base.ids import TaskManagerId
 from unistream.master.senders import Failed, Fate, Letter, fate_of, unanswered
 from unistream.model.bundle import Parcel, parcels
@@ -23,6 +22,7 @@ from unistream.model.messages import (
     Answers,
     Broken,
     Refused,
+    RegisterTaskManager,
     ReleasePartitions,
     ToJobManager,
     ToTaskManager,
@@ -283,7 +283,7 @@ class _Sender:
 
 
 class PatientReports:
-    """`worker.reports.ReportSender` without its thread: a request is repeated until it is answered."""
+    """`worker.process.ports.ReportChannel` without a thread: a request is repeated until it is answered."""
 
     def __init__(
         self,
@@ -304,7 +304,7 @@ class PatientReports:
         self._on_answer = on_answer
         self._on_give_up = on_give_up
         self._queue: deque[ToJobManager] = deque()
-        self._under_way: tuple[Parcel[ToJobManager], Done] | None = None
+        self._under_way: tuple[Parcel[ToJobManager], Callable[[Answer], None]] | None = None
         self._began_ms = 0.0
         self._pause_ms = float(RETRY_FIRST_MS)
 
@@ -313,10 +313,13 @@ class PatientReports:
         self._queue.append(message)
         self._next()
 
-    def ask(self, message: ToJobManager, done: Done) -> None:
+    def start(self) -> None:
+        """It sends already."""
+
+    def register(self, message: RegisterTaskManager, done: Callable[[Answer], None]) -> None:
         """Sends it alone, before any report; `done` gets the answer."""
         assert self._under_way is None, "a worker registers first"
-        self._start(Parcel((message,), message), done)
+        self._send(Parcel((message,), message), done)
 
     def close(self, timeout_s: float) -> None:
         """Nothing is held."""
@@ -326,9 +329,9 @@ class PatientReports:
             parcel = self._network.first_parcel(self._queue)
             for _ in parcel.messages:
                 self._queue.popleft()
-            self._start(parcel, lambda _answer: None)
+            self._send(parcel, lambda _answer: None)
 
-    def _start(self, parcel: Parcel[ToJobManager], done: Done) -> None:
+    def _send(self, parcel: Parcel[ToJobManager], done: Callable[[Answer], None]) -> None:
         self._under_way = (parcel, done)
         self._began_ms = self._world.now
         self._pause_ms = RETRY_FIRST_MS
@@ -358,8 +361,3 @@ class PatientReports:
         self._world.sometimes("a report was repeated")
         self._world.at(self._pause_ms, self._try, self._process)
         self._pause_ms = min(2 * self._pause_ms, RETRY_LONGEST_MS)
-
-
-def unexpected(message: object) -> Answer:
-    """For a client that must not be used: in a simulation nobody waits inside a call."""
-    raise ProtocolError(f"a blocking call in a simulation: {message!r}")

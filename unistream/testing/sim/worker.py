@@ -1,55 +1,63 @@
 """A worker of a simulation: the real `TaskManager` and its real tasks, without its threads.
 
-What is replaced is what waits: the task's thread (a task is stepped by events), the pool that stores
-snapshots, the sender of reports, the lease, and the sockets. All decisions are those of `unistream.worker`.
+What waits is a port (`unistream.worker.process.WorkerPorts`); here each of them belongs to the world: a task
+is stepped by events, snapshots are stored a little later, reports and heartbeats are messages of the network.
+All decisions are those of `unistream.worker`.
 """
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from unistream.base.clock import Clock
 from unistream.base.config import (
     HEARTBEAT_INTERVAL,
     HEARTBEAT_TIMEOUT,
     PARTITION_REQUEST_TIMEOUT,
+    TMP_DIRS,
     Configuration,
 )
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.model.chain import Chain, JobCode
 from unistream.model.messages import (
-    Ack,
     Answer,
-    Heartbeat,
     JobsOver,
     Refused,
     RegisterTaskManager,
-    Request,
     TaskDeployment,
-    TaskStateChanged,
+    ToJobManager,
 )
 from unistream.port.host import TaskManagerSpec
-from unistream.port.transport import ControlClient
-from unistream.testing.sim.network import Endpoint, Network, PatientReports, unexpected
+from unistream.port.transport import ControlHandler, PartitionSource
+from unistream.testing.sim.network import Endpoint, Network, PatientReports
 from unistream.testing.sim.spill import SimBlockingPartitions
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import SimDataClient, Streams
 from unistream.testing.sim.world import Process, VirtualClock, World
-from unistream.worker.exchange import PartitionKey, PartitionRegistry
-from unistream.worker.process import Ending, Services, TaskControl, TaskManager
+from unistream.worker.exchange import PartitionKey, spill_roots
+from unistream.worker.process import (
+    Exit,
+    MasterLine,
+    Member,
+    TaskManager,
+    WorkerPorts,
+    WorkerStores,
+)
 from unistream.worker.task import (
+    BuildTask,
     Done,
     Mail,
     Mailbox,
-    StreamTask,
+    TaskEnded,
+    TaskRun,
     TaskState,
-    TaskThread,
     Waiting,
-    task_failure,
 )
 
 STEPS_PER_TURN = 4  # at most, before others have theirs
@@ -93,12 +101,27 @@ class SimMailbox(Mailbox):
         self._wake()
 
 
-class SimTask(TaskThread):
-    """`TaskThread` in turns of a few steps."""
+class SimTask(TaskRun):
+    """A task in turns of a few steps."""
 
-    def __init__(self, worker: SimWorker, deployment: TaskDeployment, **arguments: Any) -> None:
-        super().__init__(deployment, **arguments)
-        self.mailbox = SimMailbox(self._schedule)
+    def __init__(
+        self,
+        worker: SimWorker,
+        deployment: TaskDeployment,
+        *,
+        build: BuildTask,
+        report: Callable[[ToJobManager], None],
+        on_end: TaskEnded,
+        clock: Clock,
+    ) -> None:
+        super().__init__(
+            deployment,
+            mailbox=SimMailbox(self._schedule),
+            build=build,
+            report=report,
+            on_end=on_end,
+            clock=clock,
+        )
         self._worker = worker
         self._world = worker.around.world
         self._scheduled = False
@@ -112,21 +135,18 @@ class SimTask(TaskThread):
         return self._ended
 
     def _begin(self) -> None:
-        if self.mailbox.is_cancelled:
-            self._report(TaskStateChanged(attempt=self.attempt, state=TaskState.CANCELED.value))
-            self._end(TaskState.CANCELED)
-            return
-        self._worker.told(self.attempt, "begins")
+        if not self.mailbox.is_cancelled:
+            self._worker.told(self.attempt, "begins")
         try:
-            self._task = self._build(self.deployment, self.mailbox)
+            task = self._open()
         except Exception as error:
-            failure = task_failure(error)
-            self._report(
-                TaskStateChanged(attempt=self.attempt, state=TaskState.FAILED.value, failure=failure)
-            )
+            self._not_opened(error)
             self._end(TaskState.FAILED)
             return
-        self._schedule()
+        if task is None:
+            self._end(TaskState.CANCELED)
+        else:
+            self._schedule()
 
     def _schedule(self) -> None:
         if not self._scheduled and not self._ended and self._task is not None:
@@ -175,151 +195,181 @@ class SimExecutor(Executor):
         return Future()
 
 
-class SimWorker(TaskManager):
+class SimLease:
+    """`worker.process.ports.MemberLease`: heartbeats are messages that nobody waits for.
+
+    Attributes:
+        is_registered: It was started: the master has taken the worker.
+    """
+
+    def __init__(self, around: Surroundings, spec: TaskManagerSpec, process: Process, exit_: Exit) -> None:
+        config = Configuration(spec.config)
+        self._world = around.world
+        self._network = around.network
+        self._master = spec.master
+        self._process = process
+        self._exit = exit_
+        self._interval_ms = config.get(HEARTBEAT_INTERVAL)
+        self._timeout_ms = config.get(HEARTBEAT_TIMEOUT)
+        self._heard_ms = around.world.now
+        self.is_registered = False
+
+    def keep_to(self, interval_ms: int, timeout_ms: int) -> None:
+        self._interval_ms, self._timeout_ms = interval_ms, timeout_ms
+
+    def start(self, member: Member) -> None:
+        self.is_registered = True
+        self.renew()
+        self._beat_later(member)
+
+    def renew(self) -> None:
+        """The master has answered something."""
+        self._heard_ms = self._world.now
+
+    def beat_soon(self) -> None:
+        """The next one is soon enough."""
+
+    def close(self) -> None:
+        """It ends with its process."""
+
+    def _beat_later(self, member: Member) -> None:
+        self._world.at(self._interval_ms, lambda: self._beat(member), self._process)
+
+    def _beat(self, member: Member) -> None:
+        if self._exit.decided.is_set():
+            return
+        try:
+            member.check_tasks()
+        except UnistreamError as error:
+            self._world.sometimes("a cancelled task held on")
+            self._exit.end(str(error))
+            return
+        self._network.call(
+            self._process, self._master, member.heartbeat(), lambda answer: self._answered(member, answer)
+        )
+        self._beat_later(member)
+
+    def _answered(self, member: Member, answer: Answer | None) -> None:
+        """One that stood still asks first: the master's word weighs more than its own suspicion."""
+        silent_ms = self._world.now - self._heard_ms
+        if answer is None:
+            if silent_ms > self._timeout_ms:
+                self._world.sometimes("a worker lost its lease")
+                self._exit.end(f"the master was silent for {silent_ms:.0f} ms")
+            return
+        if isinstance(answer, Refused):
+            self._world.sometimes("a heartbeat was refused")
+        elif isinstance(answer, JobsOver):
+            self._world.sometimes("a worker was told that a job is over")
+        self.renew()
+        member.heartbeat_answered(answer)
+
+
+class SimServer:
+    """Listens in the network of a run."""
+
+    def __init__(
+        self, around: Surroundings, process: Process, control: ControlHandler, partitions: PartitionSource
+    ) -> None:
+        self.address = f"sim://{process.name}"
+        self.partitions = partitions
+        self._endpoints = around.network.endpoints
+        self._endpoints[self.address] = Endpoint(process, control)
+
+    def close(self) -> None:
+        self._endpoints.pop(self.address, None)
+
+
+class SimWorker:
     """One worker process."""
 
     def __init__(self, spec: TaskManagerSpec, around: Surroundings) -> None:
-        config = Configuration(spec.config)
         self.around = around
+        self.id = spec.id
         self.process = Process(spec.id)
-        self._address = f"sim://{spec.id}"
-        super().__init__(
-            spec,
-            Services(
-                server=_no_server,
-                control_client=_NoClient,
-                data_client=lambda _config: SimDataClient(
-                    around.streams, self.process, config.get(PARTITION_REQUEST_TIMEOUT)
-                ),
-                state_writer=around.store.writer,
-                state_reader=around.store.reader,
-                clock=VirtualClock(around.world),
-            ),
-        )
-        self._pool = SimExecutor(around.world, self.process)  # type: ignore[assignment]
-        self._commits = SimExecutor(around.world, self.process)  # type: ignore[assignment]
+        self._server: SimServer | None = None
+        exit_ = Exit(self._leave)
+        self._lease = SimLease(around, spec, self.process, exit_)
         self._blocking = SimBlockingPartitions(around.world, Path(around.world.scratch, spec.id))
-        self._partitions = PartitionRegistry(self._blocking)
-        self._control = TaskControl(
-            self._new_task,
-            tasks=self._tasks,
-            slots=self._slots,
-            partitions=self._partitions,
-            blocking=self._blocking,
-            background=self._pool,
-            clock=self._clock,
-        )
-        self._artifacts = _Code(around)  # type: ignore[assignment]
-        if around.world.scratch:
-            self._local = _Local(Path(around.world.scratch, spec.id, "state"))  # type: ignore[assignment]
-        self._outgoing = PatientReports(
+        self._manager = TaskManager(spec, self._ports(spec, exit_))
+
+    def _ports(self, spec: TaskManagerSpec, exit_: Exit) -> WorkerPorts:
+        around, config = self.around, Configuration(spec.config)
+        reports = PatientReports(
             around.world,
             around.network,
             self.process,
             spec.master,
             patience_ms=config.get(HEARTBEAT_TIMEOUT),
-            on_answer=self._renew,
-            on_give_up=self._exit,
+            on_answer=self._lease.renew,
+            on_give_up=exit_.end,
         )
-        self._reports = self._outgoing  # type: ignore[assignment]
-        self._interval_ms = config.get(HEARTBEAT_INTERVAL)
-        self._heard_ms = around.world.now
-        self._leaving = False
-        self.is_registered = False
+
+        def register(message: RegisterTaskManager, done: Callable[[Answer], None]) -> None:
+            reports.register(message, lambda answer: done(self._registered(answer)))
+
+        return WorkerPorts(
+            host="sim",
+            pid=1,
+            clock=VirtualClock(around.world),
+            exit=exit_,
+            server=self._listen,
+            data=SimDataClient(around.streams, self.process, config.get(PARTITION_REQUEST_TIMEOUT)),
+            master=MasterLine(register=register, reports=reports, lease=self._lease),
+            stores=WorkerStores(
+                blocking=self._blocking,
+                state_folder=_Local(Path(around.world.scratch, spec.id, "state")),
+                tmp_dir=str(spill_roots(config.find(TMP_DIRS), tempfile.gettempdir())[0]),
+                state_writer=around.store.writer,
+                state_reader=around.store.reader,
+            ),
+            code=_Code(around),
+            new_task=lambda deployment, **arguments: SimTask(self, deployment, **arguments),
+            snapshots=SimExecutor(around.world, self.process),
+            commits=SimExecutor(around.world, self.process),
+            crash_point=lambda _name: None,
+        )
+
+    def _listen(self, control: ControlHandler, partitions: PartitionSource) -> SimServer:
+        self._server = SimServer(self.around, self.process, control, partitions)
+        return self._server
+
+    def _registered(self, answer: Answer) -> Answer:
+        if isinstance(answer, Refused):
+            self.around.world.sometimes("a registration was refused")
+        return answer
 
     @property
-    def address(self) -> str:
-        return self._address
-
-    @property
-    def partitions(self) -> PartitionRegistry:
-        return self._partitions
+    def partitions(self) -> PartitionSource:
+        assert self._server is not None, "it is reached at its address"
+        return self._server.partitions
 
     @property
     def stored(self) -> tuple[PartitionKey, ...]:
         """Results that it holds for consumers that come later."""
         return self._blocking.held
 
+    @property
+    def is_registered(self) -> bool:
+        """Its master has taken it."""
+        return self._lease.is_registered
+
     def start(self) -> None:
         """Listens and registers; the rest comes when the master has answered."""
-        around = self.around
-        around.network.endpoints[self._address] = Endpoint(self.process, self.handle)
-        message = RegisterTaskManager(
-            task_manager=self.id, address=self._address, slots=self._spec.slots, pid=1, host="sim"
-        )
-        self._outgoing.ask(message, self._registered)
-
-    def _registered(self, answer: Answer | None) -> None:
-        if isinstance(answer, Refused):
-            self.around.world.sometimes("a registration was refused")
-            self._exit(f"the master refused the registration: {answer.reason}")
-            return
-        self.is_registered = True
-        self._renew()
-        self._beat_soon()
+        self._manager.start()
 
     def told(self, attempt: AttemptId, what: str) -> None:
         """A task begins or has ended here."""
         self.around.world.tell(f"{self.id}: task {attempt} {what}")
         self.around.on_task(self.id, attempt, what)
 
-    def _new_task(self, deployment: TaskDeployment) -> TaskThread:
-        return SimTask(
-            self,
-            deployment,
-            build=self._build,
-            report=self._reports.post,
-            on_end=self._on_end,
-            clock=self._clock,
-        )
-
-    # --- lease ------------------------------------------------------------------------------------
-
-    def _renew(self) -> None:
-        self._heard_ms = self.around.world.now
-
-    def _beat_soon(self) -> None:
-        self.around.world.at(self._interval_ms, self._beat_now, self.process)
-
-    def _beat_now(self) -> None:
-        if self._leaving:
-            return
-        try:
-            self._check_cancellations()
-        except UnistreamError as error:
-            self.around.world.sometimes("a cancelled task held on")
-            self._exit(str(error))
-            return
-        message = Heartbeat(task_manager=self.id, stored=self._blocking.jobs)
-        self.around.network.call(self.process, self._spec.master, message, self._beat_answered)
-        self._beat_soon()
-
-    def _beat_answered(self, answer: Answer | None) -> None:
-        """One that stood still asks first: the master's word weighs more than its own suspicion."""
-        silent_ms = self.around.world.now - self._heard_ms
-        if isinstance(answer, Refused):
-            self.around.world.sometimes("a heartbeat was refused")
-            self._exit(f"the master refused the heartbeat: {answer.reason}")
-        elif answer is not None:
-            self._renew()
-            if isinstance(answer, JobsOver):
-                self.around.world.sometimes("a worker was told that a job is over")
-                self._control.jobs_are_over(answer.jobs)
-        elif silent_ms > self._patience_ms:
-            self.around.world.sometimes("a worker lost its lease")
-            self._exit(f"the master was silent for {silent_ms:.0f} ms")
-
     # --- the end ----------------------------------------------------------------------------------
 
-    def _exit(self, reason: str, ending: Ending = Ending.BROKEN) -> None:
-        super()._exit(reason, ending)
-        if self._leaving:
-            return
-        self._leaving = True
+    def _leave(self, reason: str) -> None:
+        """It has to end: first its tasks, a little later its process."""
         world = self.around.world
         world.tell(f"{self.id} ends: {reason}")
-        for task in self._tasks.all_running():
-            task.cancel()
+        self._manager.cancel_tasks()
         world.at(world.between(20, 300), lambda: self.die(reason), self.process)
 
     def die(self, reason: str) -> None:
@@ -328,7 +378,8 @@ class SimWorker(TaskManager):
             return
         self.process.is_alive = False
         self.process.deferred.clear()
-        self.around.network.endpoints.pop(self._address, None)
+        if self._server is not None:
+            self._server.close()
         self.around.streams.process_died(self.process)
         self.around.on_exit(self.id, reason)
 
@@ -345,7 +396,7 @@ class SimWorker(TaskManager):
 
 
 class _Code:
-    """`worker.artifact_cache.ArtifactCache` without the packing."""
+    """`worker.process.ports.CodeStore` without the packing."""
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -355,10 +406,16 @@ class _Code:
 
 
 class _Local:
-    """`worker.local_folder.LocalFolder` that goes with all that a run has."""
+    """`worker.process.ports.StateFolder` that goes with all that a run has."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    def remove_leftovers(self) -> None:
+        """The folder of a run is its own."""
+
+    def close(self) -> None:
+        """It goes with the run."""
 
     def path(self) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -379,23 +436,3 @@ class _Chains(Mapping[VertexId, Chain]):
 
     def __len__(self) -> int:
         return len(self._makers)
-
-
-class _NoClient:
-    """`port.transport.ControlClient` that nobody may use: a simulated call does not wait."""
-
-    def __init__(self, address: str) -> None:
-        self._where = address
-
-    def call(self, message: Request) -> Answer:
-        return unexpected(message)
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def _no_server(*_arguments: object) -> Any:
-    raise AssertionError("a simulated worker listens in its network")
-
-
-__all__ = ["Ack", "ControlClient", "SimWorker", "StreamTask", "Surroundings"]

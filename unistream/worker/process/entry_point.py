@@ -20,16 +20,15 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.config import PARTITION_REQUEST_TIMEOUT, Configuration
-from unistream.base.crash_points import crash_points
+from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.port.host import TaskManagerSpec
-from unistream.port.transport import ControlHandler, DataClient, PartitionSource, Server
-from unistream.worker.process.lease import Ending
+from unistream.worker.process.ending import Ending
 from unistream.worker.process.limits import apply_limits
 from unistream.worker.process.reports import OnSilence, unheard
-from unistream.worker.process.task_manager import Services, TaskManager
+from unistream.worker.process.services import Services, default_services, worker_ports
+from unistream.worker.process.task_manager import TaskManager
 
 RELEASED: Final = 0
 ENDED: Final = 1
@@ -37,32 +36,6 @@ NOT_STARTED: Final = 2
 
 _LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s [%(threadName)s] %(message)s"
 _log = logging.getLogger(__name__)
-
-
-def default_services() -> Services:
-    """Arrow Flight and fsspec.
-
-    Raises:
-        ConfigError: crash points are enabled outside of a test.
-    """
-    from unistream.net.client import FlightControlClient, FlightDataClient
-    from unistream.net.server import FlightServer
-    from unistream.storage.state_files import FsStateReader, FsStateWriter
-
-    def server(bind_host: str, control: ControlHandler, partitions: PartitionSource) -> Server:
-        return FlightServer(bind_host, control=control, partitions=partitions)
-
-    def data_client(config: Configuration) -> DataClient:
-        return FlightDataClient(config.get(PARTITION_REQUEST_TIMEOUT))
-
-    return Services(
-        server=server,
-        control_client=FlightControlClient,
-        data_client=data_client,
-        state_writer=FsStateWriter,
-        state_reader=FsStateReader,
-        crash_point=crash_points(os.environ),
-    )
 
 
 def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) -> int:
@@ -109,7 +82,7 @@ def _code(ending: Ending) -> int:
 
 def _live(spec: TaskManagerSpec, services: Services, signals: tuple[signal.Signals, ...]) -> Ending:
     """One registration from its beginning to its end."""
-    manager = TaskManager(spec, services)
+    manager = TaskManager(spec, worker_ports(spec, services))
     if threading.current_thread() is threading.main_thread():
         for number in signals:
             signal.signal(number, lambda got, _frame: manager.release(signal.Signals(got).name))

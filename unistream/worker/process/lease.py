@@ -6,24 +6,17 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from enum import Enum
 from typing import Final
 
 from unistream.base.clock import Clock
 from unistream.base.errors import NobodyThere, UnistreamError
+from unistream.port.transport import ControlClient
+from unistream.worker.process.ending import Ending
+from unistream.worker.process.ports import Member
 
 WATCH_S: Final = 0.5  # how late a worker notices that its parent is gone
 
 _log = logging.getLogger(__name__)
-
-
-class Ending(Enum):
-    """Why a worker ends: decides what becomes of its process."""
-
-    RELEASED = "released"  # it was told to
-    MASTER_LOST = "master lost"  # no master, or one that does not know it: it may register anew
-    FENCED = "fenced"  # its master has given it up and replaced it
-    BROKEN = "broken"  # something is wrong with itself
 
 
 class Lease:
@@ -32,20 +25,18 @@ class Lease:
     Args:
         failures_max: So many heartbeats in a row that find nobody at the master's address end the lease
             before its time; below 1: none do.
-        beat: Sends one heartbeat; raises UnistreamError when there is no answer.
-        check: Looks for a reason to end; raises UnistreamError.
+        client: Of the master; used by this thread only.
         on_lost: (why, what kind of end) The worker must end now. Called once.
         watch_parent: It ends with its parent process.
     """
 
     def __init__(
         self,
+        client: ControlClient,
         *,
         clock: Clock,
         interval_ms: int,
         timeout_ms: int,
-        beat: Callable[[], None],
-        check: Callable[[], None],
         on_lost: Callable[[str, Ending], None],
         failures_max: int = -1,
         watch_parent: bool = True,
@@ -53,8 +44,7 @@ class Lease:
         self._clock = clock
         self._interval_ms = interval_ms
         self._timeout_ms = timeout_ms
-        self._beat = beat
-        self._check = check
+        self._client = client
         self._on_lost = on_lost
         self._failures_max = failures_max
         self._failures = 0
@@ -63,15 +53,17 @@ class Lease:
         self._beat_at_ms = self._renewed_ms
         self._wake = threading.Event()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def keep_to(self, interval_ms: int, timeout_ms: int) -> None:
         """The master's times instead of its own; before `start`."""
         self._interval_ms, self._timeout_ms = interval_ms, timeout_ms
 
-    def start(self) -> None:
+    def start(self, member: Member) -> None:
+        """`member` is registered; its lease is fresh."""
         self.renew()
         self._beat_at_ms = self._clock.monotonic_ms() + self._interval_ms
+        self._thread = threading.Thread(target=self._run, args=(member,), name="lease", daemon=True)
         self._thread.start()
 
     def renew(self) -> None:
@@ -86,20 +78,20 @@ class Lease:
     def close(self) -> None:
         self._closed.set()
         self._wake.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(2 * WATCH_S)
 
-    def _run(self) -> None:
+    def _run(self, member: Member) -> None:
         while not self._closed.is_set():
             wait_s = min(WATCH_S, self._interval_ms / 1000)
             self._wake.wait(wait_s)
             self._wake.clear()
-            lost = None if self._closed.is_set() else self._look()
+            lost = None if self._closed.is_set() else self._look(member)
             if lost is not None:
                 self._on_lost(*lost)
                 return
 
-    def _look(self) -> tuple[str, Ending] | None:
+    def _look(self, member: Member) -> tuple[str, Ending] | None:
         """A reason to end, or None.
 
         A worker that stood still asks before it concludes that its time is over: the master's word that
@@ -108,13 +100,13 @@ class Lease:
         if self._parent is not None and os.getppid() != self._parent:
             return f"the parent process {self._parent} is gone", Ending.BROKEN
         try:
-            self._check()
+            member.check_tasks()
         except UnistreamError as error:
             return str(error), Ending.BROKEN
         if self._clock.monotonic_ms() >= self._beat_at_ms:
             self._beat_at_ms = self._clock.monotonic_ms() + self._interval_ms
             try:
-                self._beat()
+                member.heartbeat_answered(self._client.call(member.heartbeat()))
                 self.renew()
                 self._failures = 0
             except UnistreamError as error:

@@ -24,7 +24,7 @@ from unistream.model.messages import (
 from unistream.worker.exchange import BlockingPartitions, PartitionKey, PartitionRegistry
 from unistream.worker.process.slot_table import SlotTable
 from unistream.worker.process.task_registry import TaskRegistry
-from unistream.worker.task import Mail, TaskThread
+from unistream.worker.task import Mail, TaskRun
 
 ToTasks = (
     DeployTask
@@ -47,7 +47,7 @@ class TaskControl:
 
     def __init__(
         self,
-        new_task: Callable[[TaskDeployment], TaskThread],
+        new_task: Callable[[TaskDeployment], TaskRun],
         *,
         tasks: TaskRegistry,
         slots: SlotTable,

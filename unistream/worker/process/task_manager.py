@@ -1,8 +1,9 @@
 """TaskManager: the tasks of one worker process, its server, and its line to the master.
 
-Threads: one per task, one that sends reports, one that keeps the lease (heartbeats, parent watch,
-overdue cancellations), a pool for the background part of snapshots, and those of the server. Control
-messages arrive on the server's threads, are put into mailboxes and answered at once.
+In a process of its own (`services.worker_ports`) it has these threads: one per task, one that sends reports,
+one that keeps the lease (heartbeats, parent watch, overdue cancellations), a pool for the background part of
+snapshots, and those of the server. Control messages arrive on the server's threads, are put into mailboxes
+and answered at once.
 
 It ends when the master releases or refuses it, when the master is silent for `heartbeat.timeout` (its
 lease: whoever may have replaced it must not find it alive), when its parent process is gone, or when
@@ -12,28 +13,9 @@ a task does not end `task.cancellation.timeout` after it was cancelled.
 from __future__ import annotations
 
 import logging
-import os
-import socket
-import tempfile
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Final
 
-from unistream.base.clock import Clock, SystemClock
-from unistream.base.config import (
-    CANCELLATION_TIMEOUT,
-    HEARTBEAT_FAILURES,
-    HEARTBEAT_INTERVAL,
-    HEARTBEAT_TIMEOUT,
-    JOBMANAGER_BIND,
-    REGISTRATION_TIMEOUT,
-    SLOT_TIMEOUT,
-    TMP_DIRS,
-    Configuration,
-)
-from unistream.base.crash_points import no_crash
+from unistream.base.config import CANCELLATION_TIMEOUT, SLOT_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
 from unistream.core.resource import memory_plan, slot_profile
@@ -44,7 +26,6 @@ from unistream.model.messages import (
     Answer,
     Bundle,
     CancelTask,
-    FetchArtifact,
     Heartbeat,
     JobsOver,
     Ping,
@@ -56,19 +37,10 @@ from unistream.model.messages import (
     ToTaskManager,
 )
 from unistream.port.host import TaskManagerSpec
-from unistream.port.storage import StateReader, StateWriter
-from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
-from unistream.worker.code import ArtifactCache
-from unistream.worker.exchange import (
-    BlockingPartitions,
-    LocalFolder,
-    NetworkMemory,
-    PartitionRegistry,
-    Shares,
-    spill_roots,
-)
-from unistream.worker.process.lease import Ending, Lease
-from unistream.worker.process.reports import OnSilence, ReportSender, call_patiently, unheard
+from unistream.port.transport import Server
+from unistream.worker.exchange import NetworkMemory, PartitionRegistry, Shares
+from unistream.worker.process.ending import Ending
+from unistream.worker.process.ports import WorkerPorts
 from unistream.worker.process.slot_table import SlotTable
 from unistream.worker.process.task_control import TaskControl
 from unistream.worker.process.task_registry import TaskRegistry
@@ -77,84 +49,42 @@ from unistream.worker.task import (
     StreamTask,
     TaskEnvironment,
     TaskNetwork,
+    TaskRun,
     TaskState,
-    TaskThread,
     build_task,
 )
 
-SNAPSHOT_THREADS: Final = 4  # uploads wait for the store, not for a core
-COMMIT_THREADS: Final = 16  # a table that hangs must not hold up the others
 CLOSE_TIMEOUT_S: Final = 10.0  # for tasks to end by themselves, and for their last reports
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """The adapters that a TaskManager runs on.
+class TaskManager:
+    """One worker. `start`, then `wait` until it has to end, then `close` (always).
 
-    Attributes:
-        server: (bind host, control handler, partitions) -> a listening server.
-        control_client: Flight location -> requests to it.
-        data_client: Configuration -> streams from other processes.
-        state_writer, state_reader: fsspec URL of a snapshot's directory -> its files.
-        on_silence: Told when the master does not answer the registration.
+    Args:
+        ports: Its own; `close` closes them.
     """
 
-    server: Callable[[str, ControlHandler, PartitionSource], Server]
-    control_client: Callable[[str], ControlClient]
-    data_client: Callable[[Configuration], DataClient]
-    state_writer: Callable[[str], StateWriter]
-    state_reader: Callable[[str], StateReader]
-    clock: Clock = field(default_factory=SystemClock)
-    crash_point: Callable[[str], None] = no_crash
-    on_silence: OnSilence = unheard
-
-
-class TaskManager:
-    """One worker. `start`, then `wait` until it shall end, then `close` (always)."""
-
-    def __init__(self, spec: TaskManagerSpec, services: Services) -> None:
+    def __init__(self, spec: TaskManagerSpec, ports: WorkerPorts) -> None:
         self._spec = spec
-        self._services = services
+        self._ports = ports
         self._config = Configuration(spec.config)
-        self._clock = services.clock
-        self._released = threading.Event()
-        self._exit_lock = threading.Lock()
-        self._reason = ""
-        self._ending = Ending.RELEASED
+        self._clock = ports.clock
+        self._exit = ports.exit
         self._tasks = TaskRegistry()
         self._slots = SlotTable(spec.slots, self._config.get(SLOT_TIMEOUT))
-        folders = spill_roots(self._config.find(TMP_DIRS), tempfile.gettempdir())
-        self._blocking = BlockingPartitions(folders)
+        self._blocking = ports.stores.blocking
         self._partitions = PartitionRegistry(self._blocking)
-        self._patience_ms = self._config.get(HEARTBEAT_TIMEOUT)
         self._memory = memory_plan(self._config, spec.slots)
-        self._spill_dir = str(folders[0])
-        self._local = LocalFolder(folders[0])
         self._network_memory = NetworkMemory(self._memory.network, Shares.of(self._config))
-        self._data = services.data_client(self._config)
-        self._reporting = services.control_client(spec.master)
-        self._fetching = services.control_client(spec.master)
-        self._beating = services.control_client(spec.master)
-        self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="snapshot")
-        self._commits = ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit")
-        self._artifacts = ArtifactCache(self._fetch_artifact)
-        self._lease = self._create_lease()
-        self._reports = ReportSender(
-            self._reporting,
-            clock=self._clock,
-            patience_ms=self._patience_ms,
-            on_answer=self._lease.renew,
-            on_give_up=lambda why: self._exit(why, Ending.MASTER_LOST),
-        )
         self._control = TaskControl(
             self._new_task,
             tasks=self._tasks,
             slots=self._slots,
             partitions=self._partitions,
             blocking=self._blocking,
-            background=self._pool,
+            background=ports.snapshots,
             clock=self._clock,
         )
         self._server: Server | None = None
@@ -173,99 +103,84 @@ class TaskManager:
 
     @property
     def reason(self) -> str:
-        """Why it shall end."""
-        return self._reason
+        """Why it has to end."""
+        return self._exit.reason
 
     @property
     def ending(self) -> Ending:
         """What kind of end it is; meaningful once `wait` has returned."""
-        return self._ending
+        return self._exit.ending
 
     def start(self) -> None:
         """Listens and registers.
 
         Raises:
             ConfigError: it cannot listen.
-            Unreachable: the master did not answer for `heartbeat.timeout` (`taskmanager.registration.timeout`
-                if it came by itself).
+            Unreachable: the master did not answer.
         """
         self._blocking.remove_leftovers()
-        self._local.remove_leftovers()
-        bind_host = self._config.get(JOBMANAGER_BIND)
-        self._server = self._services.server(bind_host, self.handle, self._partitions)
-        answer = call_patiently(
-            self._reporting,
-            RegisterTaskManager(
-                task_manager=self._spec.id,
-                address=self._server.address,
-                slots=self._spec.slots,
-                pid=os.getpid(),
-                host=self._spec.host or socket.gethostname(),
-                profile=slot_profile(self._config, self._spec.slots),
-                memory={part: size for part, size, _ in self._memory.rows()},
-            ),
-            clock=self._clock,
-            patience_ms=self._config.get(REGISTRATION_TIMEOUT)
-            if self._spec.standalone
-            else self._patience_ms,
-            stop=self._released,
-            on_silence=self._services.on_silence,
+        self._ports.stores.state_folder.remove_leftovers()
+        self._server = self._ports.server(self.handle, self._partitions)
+        message = RegisterTaskManager(
+            task_manager=self._spec.id,
+            address=self._server.address,
+            slots=self._spec.slots,
+            pid=self._ports.pid,
+            host=self._ports.host,
+            profile=slot_profile(self._config, self._spec.slots),
+            memory={part: size for part, size, _ in self._memory.rows()},
         )
+        self._ports.master.register(message, self._registered)
+
+    def _registered(self, answer: Answer) -> None:
         if isinstance(answer, Refused):
             ending = Ending.FENCED if answer.fenced else Ending.BROKEN
-            self._exit(f"the master refused the registration: {answer.reason}", ending)
+            self._exit.end(f"the master refused the registration: {answer.reason}", ending)
             return
+        line = self._ports.master
         if isinstance(answer, Registered):
-            self._lease.keep_to(answer.heartbeat_interval_ms, answer.heartbeat_timeout_ms)
-        _log.info("event=registered task_manager=%s address=%s", self._spec.id, self._server.address)
+            line.lease.keep_to(answer.heartbeat_interval_ms, answer.heartbeat_timeout_ms)
+        _log.info("event=registered task_manager=%s address=%s", self._spec.id, self.address)
         _log.info("event=memory %s", self._memory.in_words())
-        self._reports.start()
-        self._lease.start()
-
-    @property
-    def was_released(self) -> bool:
-        """It ends because it was told to, not because something is wrong."""
-        return self._released.is_set() and self._ending is Ending.RELEASED
+        line.reports.start()
+        line.lease.start(self)
 
     def release(self, reason: str, *, rejoin: bool = False) -> None:
-        """From any thread: it shall end; `wait` returns. `rejoin`: as if it had lost its master."""
-        self._exit(reason, Ending.MASTER_LOST if rejoin else Ending.RELEASED)
+        """From any thread: it has to end; `wait` returns. `rejoin`: as if it had lost its master."""
+        self._exit.end(reason, Ending.MASTER_LOST if rejoin else Ending.RELEASED)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """True: it shall end (see `reason`)."""
-        return self._released.wait(timeout_s)
+        """True: it has to end (see `reason`)."""
+        return self._exit.decided.wait(timeout_s)
+
+    def cancel_tasks(self) -> None:
+        """All that run; returns at once."""
+        for task in self._tasks.all_running():
+            task.cancel()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
         """Cancels all tasks and releases everything. False: a task did not end; its thread lives on and
         only the end of the process stops it. Not to be called from a control handler."""
-        self._exit("closed", Ending.BROKEN)
-        for task in self._tasks.all_running():
-            task.cancel()
+        self._exit.end("closed")
+        self.cancel_tasks()
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         ended = [
             task.join(max(0, deadline_ms - self._clock.monotonic_ms()) / 1000)
             for task in self._tasks.all_running()
         ]
-        self._reports.close(max(0.5, (deadline_ms - self._clock.monotonic_ms()) / 1000))
-        self._lease.close()
-        self._data.close()
+        ports, line = self._ports, self._ports.master
+        line.reports.close(max(0.5, (deadline_ms - self._clock.monotonic_ms()) / 1000))
+        line.lease.close()
+        ports.data.close()
         if self._server is not None:
             self._server.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._commits.shutdown(wait=False, cancel_futures=True)
+        ports.snapshots.shutdown(wait=False, cancel_futures=True)
+        ports.commits.shutdown(wait=False, cancel_futures=True)
         self._blocking.close()
-        self._local.close()
-        for client in (self._reporting, self._fetching, self._beating):
+        ports.stores.state_folder.close()
+        for client in line.clients:
             client.close()
         return all(ended)
-
-    def _exit(self, reason: str, ending: Ending = Ending.BROKEN) -> None:
-        """The first reason counts."""
-        with self._exit_lock:
-            if not self._released.is_set():
-                self._reason, self._ending = reason, ending
-                _log.info("event=task_manager_ends task_manager=%s reason=%s", self._spec.id, reason)
-                self._released.set()
 
     def handle(self, request: bytes) -> bytes:
         """`port.transport.ControlHandler`. Every message may come twice."""
@@ -275,8 +190,8 @@ class TaskManager:
         return encode(self._answer(message))
 
     def _answer(self, message: ToTaskManager) -> Answer:
-        if self._released.is_set() and not isinstance(message, ReleaseTaskManager | CancelTask):
-            return Refused(reason=f"{self._spec.id} is ending: {self._reason}")
+        if self._exit.decided.is_set() and not isinstance(message, ReleaseTaskManager | CancelTask):
+            return Refused(reason=f"{self._spec.id} is ending: {self._exit.reason}")
         if not isinstance(message, Ping | ReleaseTaskManager):
             return self._control.answer(message)
         if message.task_manager != self._spec.id:
@@ -287,18 +202,18 @@ class TaskManager:
 
     # --- tasks ------------------------------------------------------------------------------------
 
-    def _new_task(self, deployment: TaskDeployment) -> TaskThread:
-        return TaskThread(
+    def _new_task(self, deployment: TaskDeployment) -> TaskRun:
+        return self._ports.new_task(
             deployment,
             build=self._build,
-            report=self._reports.post,
+            report=self._ports.master.reports.post,
             on_end=self._on_end,
             clock=self._clock,
         )
 
     def _build(self, deployment: TaskDeployment, mailbox: Mailbox) -> StreamTask:
         self._slots.check(deployment.allocation, deployment.attempt)
-        code = self._artifacts.open(deployment.attempt.job, deployment.artifact)
+        code = self._ports.code.open(deployment.attempt.job, deployment.artifact)
         chain = code.chains.get(deployment.vertex.id)
         if chain is None:
             raise ConfigError(
@@ -308,69 +223,49 @@ class TaskManager:
         network = TaskNetwork(
             task_manager=self._spec.id,
             registry=self._partitions,
-            data_client=self._data,
+            data_client=self._ports.data,
             blocking=self._blocking,
             memory=self._network_memory,
         )
+        stores = self._ports.stores
         environment = TaskEnvironment(
             clock=self._clock,
-            report=self._reports.post,
-            executor=self._pool,
-            commits=self._commits,
-            state_writer=self._services.state_writer,
-            state_reader=self._services.state_reader,
-            crash_point=self._services.crash_point,
+            report=self._ports.master.reports.post,
+            executor=self._ports.snapshots,
+            commits=self._ports.commits,
+            state_writer=stores.state_writer,
+            state_reader=stores.state_reader,
+            crash_point=self._ports.crash_point,
             managed_memory=self._memory.slot.managed,
-            tmp_dir=self._spill_dir,
-            state_folder=self._local.path,
+            tmp_dir=stores.tmp_dir,
+            state_folder=stores.state_folder.path,
             may_block=True,
         )
         return build_task(deployment, chain, environment=environment, network=network, mailbox=mailbox)
 
-    def _fetch_artifact(self, message: FetchArtifact) -> Answer:
-        return call_patiently(
-            self._fetching,
-            message,
-            clock=self._clock,
-            patience_ms=self._patience_ms,
-            stop=self._released,
-        )
-
-    def _on_end(self, task: TaskThread, state: TaskState) -> None:
+    def _on_end(self, task: TaskRun, state: TaskState) -> None:
         self._tasks.end(task.attempt)
         cancelled = task.cancelled_at_ms is not None  # perhaps too late for it to notice
         if cancelled or state is not TaskState.FINISHED:
             self._partitions.release(task.attempt)
         self._slots.leave(task.deployment.allocation, task.attempt)
-        self._lease.beat_soon()
+        self._ports.master.lease.beat_soon()
 
-    # --- lease ------------------------------------------------------------------------------------
+    # --- the lease's view of it (`ports.Member`) ------------------------------------------------------
 
-    def _create_lease(self) -> Lease:
-        return Lease(
-            clock=self._clock,
-            interval_ms=self._config.get(HEARTBEAT_INTERVAL),
-            timeout_ms=self._patience_ms,
-            beat=self._beat,
-            check=self._check_cancellations,
-            on_lost=self._exit,
-            failures_max=self._config.get(HEARTBEAT_FAILURES),
-            watch_parent=not self._spec.standalone,
-        )
+    def heartbeat(self) -> Heartbeat:
+        running = tuple((task.attempt, task.metrics()) for task in self._tasks.all_running())
+        return Heartbeat(task_manager=self._spec.id, metrics=running, stored=self._blocking.jobs)
 
-    def _beat(self) -> None:
-        """One heartbeat. Raises Unreachable when the master does not answer."""
-        running = [(task.attempt, task.metrics()) for task in self._tasks.all_running()]
-        answer = self._beating.call(
-            Heartbeat(task_manager=self._spec.id, metrics=tuple(running), stored=self._blocking.jobs)
-        )
+    def heartbeat_answered(self, answer: Answer) -> None:
+        """One that was refused ends the worker."""
         if isinstance(answer, JobsOver):
             self._control.jobs_are_over(answer.jobs)
         if isinstance(answer, Refused):
             ending = Ending.FENCED if answer.fenced else Ending.MASTER_LOST
-            self._exit(f"the master refused the heartbeat: {answer.reason}", ending)
+            self._exit.end(f"the master refused the heartbeat: {answer.reason}", ending)
 
-    def _check_cancellations(self) -> None:
+    def check_tasks(self) -> None:
         """Raises UnistreamError when a cancelled task holds on."""
         limit_ms = self._config.get(CANCELLATION_TIMEOUT)
         now_ms = self._clock.monotonic_ms()

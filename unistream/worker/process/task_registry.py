@@ -7,7 +7,7 @@ from collections import OrderedDict
 from typing import Final
 
 from unistream.base.ids import AttemptId, JobId, SubtaskId
-from unistream.worker.task import TaskThread
+from unistream.worker.task import TaskRun
 
 ENDED_KEPT: Final = 10_000  # attempts that are remembered, so that late messages are recognised
 
@@ -17,11 +17,11 @@ class TaskRegistry:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._running: dict[AttemptId, TaskThread] = {}
+        self._running: dict[AttemptId, TaskRun] = {}
         self._ended: OrderedDict[AttemptId, None] = OrderedDict()
         self._newest: OrderedDict[tuple[JobId, SubtaskId], int] = OrderedDict()
 
-    def add(self, task: TaskThread) -> bool:
+    def add(self, task: TaskRun) -> bool:
         """False: this attempt or a newer one of its subtask is known already."""
         attempt = task.attempt
         subtask = (attempt.job, attempt.subtask)
@@ -49,11 +49,11 @@ class TaskRegistry:
             while len(self._ended) > ENDED_KEPT:
                 self._ended.popitem(last=False)
 
-    def running(self, attempt: AttemptId) -> TaskThread | None:
+    def running(self, attempt: AttemptId) -> TaskRun | None:
         with self._lock:
             return self._running.get(attempt)
 
-    def all_running(self) -> list[TaskThread]:
+    def all_running(self) -> list[TaskRun]:
         with self._lock:
             return list(self._running.values())
 

@@ -1,7 +1,8 @@
 """One attempt of one subtask: a chain of operators that is stepped by one thread.
 
 `task` (`StreamTask.step`) takes a mailbox action or an input element; `chain` calls the operators;
-`barriers` and `snapshots` store state and acknowledge it; `thread` drives the task. Made by `builder`.
+`barriers` and `snapshots` store state and acknowledge it; `run` is an attempt
+from deployment to end, `thread` drives it. Made by `builder`.
 May import: `worker.exchange`, `worker.code`, `core.task`. Start with `task`.
 """
 
@@ -11,6 +12,7 @@ from unistream.worker.task.builder import TaskNetwork, build_task
 from unistream.worker.task.environment import TaskEnvironment
 from unistream.worker.task.failures import task_failure
 from unistream.worker.task.mailbox import Mail, Mailbox
+from unistream.worker.task.run import BuildTask, TaskEnded, TaskRun
 from unistream.worker.task.source_operator import SPLITS_STATE, SourceOperator
 from unistream.worker.task.state import Done, StepResult, TaskState, Waiting
 from unistream.worker.task.task import StreamTask
@@ -18,14 +20,17 @@ from unistream.worker.task.thread import TaskThread
 
 __all__ = [
     "SPLITS_STATE",
+    "BuildTask",
     "Done",
     "Mail",
     "Mailbox",
     "SourceOperator",
     "StepResult",
     "StreamTask",
+    "TaskEnded",
     "TaskEnvironment",
     "TaskNetwork",
+    "TaskRun",
     "TaskState",
     "TaskThread",
     "Waiting",

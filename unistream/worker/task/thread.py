@@ -5,94 +5,37 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Final
-
-import msgspec
 
 from unistream.base.clock import Clock
-from unistream.base.ids import AttemptId
-from unistream.model.messages import TaskDeployment, TaskMetrics, TaskStateChanged, ToJobManager
+from unistream.model.messages import TaskDeployment, ToJobManager
 from unistream.worker.task.environment import Doing
-from unistream.worker.task.failures import task_failure
 from unistream.worker.task.mailbox import Mailbox
+from unistream.worker.task.run import BuildTask, TaskEnded, TaskRun
 from unistream.worker.task.state import Done, TaskState, Waiting
-from unistream.worker.task.task import StreamTask
-
-RATE_WINDOW_MS: Final = 1_000  # shorter ones say more of chance than of load
 
 _log = logging.getLogger(__name__)
 
 
-class Rates:
-    """Times per second between two looks at the counters of a task. Used by one thread."""
-
-    def __init__(self) -> None:
-        self._at_ms: int | None = None
-        self._seen = TaskMetrics()
-        self._rates = (0, 0, 0)
-
-    def added_to(self, metrics: TaskMetrics, now_ms: int) -> TaskMetrics:
-        """`metrics` with the rates of the last window."""
-        passed_ms = 0 if self._at_ms is None else now_ms - self._at_ms
-        if self._at_ms is None or passed_ms >= RATE_WINDOW_MS:
-            before = self._seen
-            self._rates = (
-                _per_s(metrics.busy_ms - before.busy_ms, passed_ms),
-                _per_s(metrics.backpressured_ms - before.backpressured_ms, passed_ms),
-                _per_s(metrics.idle_ms - before.idle_ms, passed_ms),
-            )
-            self._at_ms, self._seen = now_ms, metrics
-        busy, backpressured, idle = self._rates
-        return msgspec.structs.replace(
-            metrics, busy_per_s=busy, backpressured_per_s=backpressured, idle_per_s=idle
-        )
-
-
-def _per_s(spent_ms: int, passed_ms: int) -> int:
-    return min(1000, max(0, spent_ms * 1000 // passed_ms)) if passed_ms else 0
-
-
-class TaskThread:
-    """One attempt from deployment to end.
-
-    Args:
-        build: Fetches the user's code and puts the task together, on the task's thread.
-        on_end: Called last, with the final state, on the task's thread.
-    """
+class TaskThread(TaskRun):
+    """A `TaskRun` with a thread."""
 
     def __init__(
         self,
         deployment: TaskDeployment,
         *,
-        build: Callable[[TaskDeployment, Mailbox], StreamTask],
+        build: BuildTask,
         report: Callable[[ToJobManager], None],
-        on_end: Callable[[TaskThread, TaskState], None],
+        on_end: TaskEnded,
         clock: Clock,
     ) -> None:
-        self.deployment = deployment
-        self.mailbox = Mailbox()
-        self.cancelled_at_ms: int | None = None
-        self._build = build
-        self._report = report
-        self._on_end = on_end
-        self._clock = clock
-        self._task: StreamTask | None = None
-        self._rates = Rates()
+        super().__init__(
+            deployment, mailbox=Mailbox(), build=build, report=report, on_end=on_end, clock=clock
+        )
         name = f"{deployment.vertex.name[:32]}#{deployment.attempt.index}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    @property
-    def attempt(self) -> AttemptId:
-        return self.deployment.attempt
-
     def start(self) -> None:
         self._thread.start()
-
-    def cancel(self) -> None:
-        """From any thread; repeating it is fine."""
-        if self.cancelled_at_ms is None:
-            self.cancelled_at_ms = self._clock.monotonic_ms()
-        self.mailbox.cancel()
 
     def join(self, timeout_s: float) -> bool:
         """True: it has ended."""
@@ -100,34 +43,20 @@ class TaskThread:
             self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
-    def metrics(self) -> TaskMetrics:
-        """Counters so far, and rates since the call before (if that was long enough ago)."""
-        task = self._task
-        return (
-            TaskMetrics()
-            if task is None
-            else self._rates.added_to(task.metrics(), self._clock.monotonic_ms())
-        )
-
     def _run(self) -> None:
         state = TaskState.FAILED
         try:
             state = self._run_to_end()
         except BaseException as error:  # user code may raise anything, before a task reports for itself
             _log.exception("event=task_not_started attempt=%s", self.attempt)
-            self._report(
-                TaskStateChanged(
-                    attempt=self.attempt, state=TaskState.FAILED.value, failure=task_failure(error)
-                )
-            )
+            self._not_opened(error)
         finally:
             self._on_end(self, state)
 
     def _run_to_end(self) -> TaskState:
-        if self.mailbox.is_cancelled:
-            self._report(TaskStateChanged(attempt=self.attempt, state=TaskState.CANCELED.value))
+        task = self._open()
+        if task is None:
             return TaskState.CANCELED
-        task = self._task = self._build(self.deployment, self.mailbox)
         counters = task.counters
         counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
         while True:

@@ -62,7 +62,7 @@ from unistream.port.host import TaskManagerSpec
 from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows
 from unistream.worker.code import artifact
-from unistream.worker.process import Ending, TaskManager, default_services
+from unistream.worker.process import Ending, TaskManager, default_services, worker_ports
 
 JOB = JobId("a" * 32)
 WAIT_S = 20.0
@@ -237,7 +237,7 @@ class Cluster:
         spec = TaskManagerSpec(
             id=TaskManagerId(name), master=self.master.server.address, slots=1, config={**FAST, **config}
         )
-        manager = TaskManager(spec, default_services())
+        manager = TaskManager(spec, worker_ports(spec, default_services()))
         self.managers.append(manager)
         manager.start()
         self.clients[name] = FlightControlClient(manager.address)
@@ -434,7 +434,7 @@ def test_a_master_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     server.close()
     config = {"heartbeat.timeout": "200 ms"}
     spec = TaskManagerSpec(id=TaskManagerId("tm"), master=address, slots=1, config=config)
-    manager = TaskManager(spec, default_services())
+    manager = TaskManager(spec, worker_ports(spec, default_services()))
     with pytest.raises(Unreachable):
         manager.start()
     assert manager.close()

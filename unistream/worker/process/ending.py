@@ -1,0 +1,43 @@
+"""How a worker comes to its end: the first reason counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from enum import Enum
+
+
+class Ending(Enum):
+    """Why a worker ends: decides what its process does next."""
+
+    RELEASED = "released"  # the master or a signal has asked for it
+    MASTER_LOST = "master lost"  # no master, or one that does not know it: it may register again
+    FENCED = "fenced"  # its master has given it up and replaced it
+    BROKEN = "broken"  # something is wrong with itself
+
+
+class Exit:
+    """The end of one worker, decided once. Thread-safe.
+
+    Args:
+        on_end: Called once with the reason, on the thread that decides.
+
+    Attributes:
+        decided: Set when the worker has to end; then `reason` and `ending` say why.
+    """
+
+    def __init__(self, on_end: Callable[[str], None] = lambda _reason: None) -> None:
+        self.decided = threading.Event()
+        self.reason = ""
+        self.ending = Ending.RELEASED
+        self._on_end = on_end
+        self._lock = threading.Lock()
+
+    def end(self, reason: str, ending: Ending = Ending.BROKEN) -> None:
+        """From any thread. Only the first call has an effect."""
+        with self._lock:
+            if self.decided.is_set():
+                return
+            self.reason, self.ending = reason, ending
+            self.decided.set()
+        self._on_end(reason)

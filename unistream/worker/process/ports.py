@@ -1,0 +1,165 @@
+"""What a TaskManager stands on. Everything that waits, reads a clock, opens a file or a socket, or starts a
+thread is behind one of these, so that the same TaskManager runs in a process of its own (`services`) and in a
+simulation of a whole cluster (`unistream.testing.sim.worker`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from unistream.base.clock import Clock
+from unistream.base.ids import JobId
+from unistream.model.chain import JobCode
+from unistream.model.messages import Answer, Heartbeat, RegisterTaskManager, TaskDeployment, ToJobManager
+from unistream.port.storage import StateReader, StateWriter
+from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
+from unistream.worker.exchange import BlockingPartitions
+from unistream.worker.process.ending import Exit
+from unistream.worker.task import BuildTask, TaskEnded, TaskRun
+
+
+class Member(Protocol):
+    """A registered worker, as its lease sees it."""
+
+    def heartbeat(self) -> Heartbeat:
+        """What the next heartbeat says."""
+
+    def heartbeat_answered(self, answer: Answer) -> None:
+        """The master's answer to one; it may end the worker."""
+
+    def check_tasks(self) -> None:
+        """Raises UnistreamError when a cancelled task does not end."""
+
+
+class MemberLease(Protocol):
+    """Sends heartbeats, and ends the worker when its master is silent for too long or a check fails."""
+
+    def start(self, member: Member) -> None:
+        """After the registration; the lease is fresh."""
+
+    def keep_to(self, interval_ms: int, timeout_ms: int) -> None:
+        """The master's times instead of its own; before `start`."""
+
+    def beat_soon(self) -> None:
+        """There is news for the next heartbeat."""
+
+    def close(self) -> None: ...
+
+
+class ReportChannel(Protocol):
+    """Reports to the master, in the order of `post`, each repeated until it is answered."""
+
+    def start(self) -> None: ...
+
+    def post(self, message: ToJobManager) -> None:
+        """From any thread; never blocks."""
+
+    def close(self, timeout_s: float) -> None:
+        """Sends what was posted, as far as that is possible in `timeout_s`."""
+
+
+class CodeStore(Protocol):
+    """The user's code of the jobs that run here."""
+
+    def open(self, job: JobId, sha256: str) -> JobCode:
+        """New objects each time.
+
+        Raises:
+            ProtocolError: the master has no such artifact, or sent another.
+            UserCodeError: it cannot be opened here.
+            Unreachable: the master did not answer.
+        """
+
+
+class StateFolder(Protocol):
+    """Local folder in which operators keep state."""
+
+    def remove_leftovers(self) -> None:
+        """Of processes that were killed."""
+
+    def path(self) -> Path:
+        """Raises ConfigError, Transient: nothing can be written there."""
+
+    def close(self) -> None: ...
+
+
+class NewTask(Protocol):
+    """Makes a task that is not started yet."""
+
+    def __call__(
+        self,
+        deployment: TaskDeployment,
+        *,
+        build: BuildTask,
+        report: Callable[[ToJobManager], None],
+        on_end: TaskEnded,
+        clock: Clock,
+    ) -> TaskRun: ...
+
+
+Register = Callable[[RegisterTaskManager, Callable[[Answer], None]], None]
+"""(the first message, what to do with its answer). It may raise Unreachable instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterLine:
+    """The way to the master.
+
+    Attributes:
+        clients: Connections that the others use; closed last.
+    """
+
+    register: Register
+    reports: ReportChannel
+    lease: MemberLease
+    clients: tuple[ControlClient, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStores:
+    """Files of this worker and of snapshots.
+
+    Attributes:
+        blocking: Results that are stored for consumers that come later.
+        state_folder: For keyed state on the local disk.
+        tmp_dir: For what operators spill.
+        state_writer, state_reader: fsspec URL of a snapshot's directory -> its files.
+    """
+
+    blocking: BlockingPartitions
+    state_folder: StateFolder
+    tmp_dir: str
+    state_writer: Callable[[str], StateWriter]
+    state_reader: Callable[[str], StateReader]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPorts:
+    """The ports of one TaskManager, which closes them.
+
+    Attributes:
+        host, pid: Of the machine and the process; shown to people.
+        exit: Where it is decided that the worker ends.
+        server: (control handler, partitions) -> a listening server.
+        snapshots: Runs the background part of snapshots, and what takes longer than an answer may.
+        commits: Runs what operators do next to their task.
+        crash_point: A named place where a test may let the process die.
+    """
+
+    host: str
+    pid: int
+    clock: Clock
+    exit: Exit
+    server: Callable[[ControlHandler, PartitionSource], Server]
+    data: DataClient
+    master: MasterLine
+    stores: WorkerStores
+    code: CodeStore
+    new_task: NewTask
+    snapshots: Executor
+    commits: Executor
+    crash_point: Callable[[str], None]

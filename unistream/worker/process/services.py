@@ -1,0 +1,166 @@
+"""The ports of a TaskManager that has a process of its own: threads, sockets and files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final
+
+from unistream.base.clock import Clock, SystemClock
+from unistream.base.config import (
+    HEARTBEAT_FAILURES,
+    HEARTBEAT_INTERVAL,
+    HEARTBEAT_TIMEOUT,
+    JOBMANAGER_BIND,
+    PARTITION_REQUEST_TIMEOUT,
+    REGISTRATION_TIMEOUT,
+    TMP_DIRS,
+    Configuration,
+)
+from unistream.base.crash_points import crash_points, no_crash
+from unistream.model.messages import Answer, FetchArtifact, RegisterTaskManager
+from unistream.port.host import TaskManagerSpec
+from unistream.port.storage import StateReader, StateWriter
+from unistream.port.transport import ControlClient, ControlHandler, DataClient, PartitionSource, Server
+from unistream.worker.code import ArtifactCache
+from unistream.worker.exchange import BlockingPartitions, LocalFolder, spill_roots
+from unistream.worker.process.ending import Ending, Exit
+from unistream.worker.process.lease import Lease
+from unistream.worker.process.ports import MasterLine, WorkerPorts, WorkerStores
+from unistream.worker.process.reports import OnSilence, ReportSender, call_patiently, unheard
+from unistream.worker.task import TaskThread
+
+SNAPSHOT_THREADS: Final = 4  # uploads wait for the store, not for a core
+COMMIT_THREADS: Final = 16  # a table that hangs must not hold up the others
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The adapters that workers run on.
+
+    Attributes:
+        server: (bind host, control handler, partitions) -> a listening server.
+        control_client: Flight location -> requests to it.
+        data_client: Configuration -> streams from other processes.
+        state_writer, state_reader: fsspec URL of a snapshot's directory -> its files.
+        on_silence: Called when the master does not answer the registration.
+    """
+
+    server: Callable[[str, ControlHandler, PartitionSource], Server]
+    control_client: Callable[[str], ControlClient]
+    data_client: Callable[[Configuration], DataClient]
+    state_writer: Callable[[str], StateWriter]
+    state_reader: Callable[[str], StateReader]
+    clock: Clock = field(default_factory=SystemClock)
+    crash_point: Callable[[str], None] = no_crash
+    on_silence: OnSilence = unheard
+
+
+def default_services() -> Services:
+    """Arrow Flight and fsspec.
+
+    Raises:
+        ConfigError: crash points are enabled outside of a test.
+    """
+    from unistream.net.client import FlightControlClient, FlightDataClient
+    from unistream.net.server import FlightServer
+    from unistream.storage.state_files import FsStateReader, FsStateWriter
+
+    def server(bind_host: str, control: ControlHandler, partitions: PartitionSource) -> Server:
+        return FlightServer(bind_host, control=control, partitions=partitions)
+
+    def data_client(config: Configuration) -> DataClient:
+        return FlightDataClient(config.get(PARTITION_REQUEST_TIMEOUT))
+
+    return Services(
+        server=server,
+        control_client=FlightControlClient,
+        data_client=data_client,
+        state_writer=FsStateWriter,
+        state_reader=FsStateReader,
+        crash_point=crash_points(os.environ),
+    )
+
+
+def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
+    """Those of the worker that `spec` describes. Nothing runs or listens yet."""
+    config, clock = Configuration(spec.config), services.clock
+    exit_ = Exit(lambda why: _log.info("event=task_manager_ends task_manager=%s reason=%s", spec.id, why))
+    folders = spill_roots(config.find(TMP_DIRS), tempfile.gettempdir())
+    fetching = services.control_client(spec.master)
+
+    def fetch(message: FetchArtifact) -> Answer:
+        patience_ms = config.get(HEARTBEAT_TIMEOUT)
+        return call_patiently(fetching, message, clock=clock, patience_ms=patience_ms, stop=exit_.decided)
+
+    return WorkerPorts(
+        host=spec.host or socket.gethostname(),
+        pid=os.getpid(),
+        clock=clock,
+        exit=exit_,
+        server=lambda control, partitions: services.server(config.get(JOBMANAGER_BIND), control, partitions),
+        data=services.data_client(config),
+        master=_master_line(spec, config, services, exit_, fetching),
+        stores=WorkerStores(
+            blocking=BlockingPartitions(folders),
+            state_folder=LocalFolder(folders[0]),
+            tmp_dir=str(folders[0]),
+            state_writer=services.state_writer,
+            state_reader=services.state_reader,
+        ),
+        code=ArtifactCache(fetch),
+        new_task=TaskThread,
+        snapshots=ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="snapshot"),
+        commits=ThreadPoolExecutor(COMMIT_THREADS, thread_name_prefix="commit"),
+        crash_point=services.crash_point,
+    )
+
+
+def _master_line(
+    spec: TaskManagerSpec, config: Configuration, services: Services, exit_: Exit, fetching: ControlClient
+) -> MasterLine:
+    """A connection for each of them: a report that waits holds up no heartbeat."""
+    clock, patience_ms = services.clock, config.get(HEARTBEAT_TIMEOUT)
+    reporting, beating = services.control_client(spec.master), services.control_client(spec.master)
+    lease = Lease(
+        beating,
+        clock=clock,
+        interval_ms=config.get(HEARTBEAT_INTERVAL),
+        timeout_ms=patience_ms,
+        on_lost=exit_.end,
+        failures_max=config.get(HEARTBEAT_FAILURES),
+        watch_parent=not spec.standalone,
+    )
+
+    def register(message: RegisterTaskManager, done: Callable[[Answer], None]) -> None:
+        """Raises Unreachable: nobody answered for `heartbeat.timeout` (`taskmanager.registration.timeout` if
+        the worker came by itself)."""
+        answer = call_patiently(
+            reporting,
+            message,
+            clock=clock,
+            patience_ms=config.get(REGISTRATION_TIMEOUT) if spec.standalone else patience_ms,
+            stop=exit_.decided,
+            on_silence=services.on_silence,
+        )
+        done(answer)
+
+    return MasterLine(
+        register=register,
+        reports=ReportSender(
+            reporting,
+            clock=clock,
+            patience_ms=patience_ms,
+            on_answer=lease.renew,
+            on_give_up=lambda why: exit_.end(why, Ending.MASTER_LOST),
+        ),
+        lease=lease,
+        clients=(reporting, fetching, beating),
+    )
