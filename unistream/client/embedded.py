@@ -51,7 +51,7 @@ from unistream.client.request_ids import identified
 from unistream.connector.registry import create_discovery
 from unistream.ha.single_node import FolderLock
 from unistream.host.echo import Echo, Show
-from unistream.master.cluster_services import ClusterServices
+from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
@@ -134,7 +134,8 @@ class EmbeddedCluster(Closing):
         self._traits = host_traits(target if create_host is None else LOCAL, config)
         try:
             self._prepare_workdir()
-            self.dispatcher = Dispatcher(config, self._services(target, config, factory))
+            services = self._services(target, config, factory)
+            self.dispatcher = Dispatcher(config, services, master_ports(services))
             self._cleanups.append(self.dispatcher.close)
             self._rest = _in_background(lambda: self._serve(config)) if rest else None
             if wait:

@@ -8,6 +8,7 @@ that all splits go through event time at the same pace.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import math
 import time
@@ -162,6 +163,14 @@ class DatagenSource:
     @property
     def schema(self) -> pa.Schema:
         return generate(self._columns, self._seed, np.empty(0, np.int64)).schema
+
+    def unpaced(self) -> DatagenSource:
+        """The same rows, as fast as they are taken; itself if it has no pace."""
+        if self._rows_per_second is None:
+            return self
+        source = copy.copy(self)
+        source._rows_per_second = None
+        return source
 
     def info(self) -> SourceInfo:
         options: dict[str, object] = {"splits": self._splits, "rows": self._rows}

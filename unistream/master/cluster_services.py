@@ -5,16 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from unistream.base.clock import Clock
+from unistream.core.job import JobMachine
+from unistream.master.catalogue import Catalogue
+from unistream.master.job_setup import CreateMachine, CreateResourceMachine, create_resource_machine
+from unistream.master.loop import ThreadLoop
+from unistream.master.ordered import Pool
+from unistream.master.ports import MasterPorts
 from unistream.master.resource_manager import HostFactory
-from unistream.master.senders import Connect
+from unistream.master.senders import Connect, Senders
 from unistream.model.graph import SourceInfo
 from unistream.port.host import HostTraits
 from unistream.port.metadata import MetadataStore
 from unistream.port.source import SplitDiscovery
 from unistream.port.storage import CheckpointStorage
 from unistream.port.transport import ControlHandler, Server
+
+IO_THREADS: Final = 4  # storage and discovery; none of it is on a loop's thread
+STOP_THREADS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,7 @@ class ClusterServices:
         max_workers: Limit of workers at the same time; None: as many as the jobs need.
         traits: What the host can do.
         draw: Random numbers in [0, 1), which spread restarts in time.
+        create_machine, create_resource_machine: Make what decides, for a job and for the cluster's slots.
     """
 
     target: str
@@ -50,3 +61,22 @@ class ClusterServices:
     max_workers: int | None = None
     traits: HostTraits = field(default_factory=HostTraits)
     draw: Callable[[], float] = random.random
+    create_machine: CreateMachine = JobMachine
+    create_resource_machine: CreateResourceMachine = create_resource_machine
+
+
+def master_ports(services: ClusterServices) -> MasterPorts:
+    """Threads, and connections to workers. The metadata store names the next leader epoch.
+
+    Raises:
+        UnistreamError: the metadata store cannot be used.
+    """
+    epoch = services.metadata.next_leader_epoch()
+    return MasterPorts(
+        epoch=epoch,
+        catalogue=Catalogue(services.metadata, epoch),
+        senders=Senders(services.connect),
+        io=Pool("master-io", IO_THREADS),
+        stopping=Pool("stop-worker", STOP_THREADS),
+        create_loop=lambda name: ThreadLoop(name, services.clock),
+    )

@@ -17,20 +17,18 @@ import msgspec
 
 from unistream.base.config import TASK_SLOTS, Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
-from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
+from unistream.base.ids import JobId, TaskManagerId
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
-from unistream.master.catalogue import Catalogue
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.history import checkpoints_from_records, info_from_records, summary_of
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_master import JobIdentity, JobMaster, JobServices
-from unistream.master.job_setup import JobSetup, SubmitRequest, create_resource_machine, prepare
+from unistream.master.job_setup import JobSetup, SubmitRequest, prepare
 from unistream.master.journal import Journal
-from unistream.master.ordered import Pool
+from unistream.master.ports import MasterPorts
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
-from unistream.master.senders import Senders
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
@@ -40,7 +38,6 @@ from unistream.port.transport import Server
 
 JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
 JOBS_ENDED_KEPT_MAX: Final = 100  # pictures of older ones come from the catalogue
-IO_THREADS: Final = 4  # storage and discovery; none of it is on a loop's thread
 CANCEL_TIMEOUT_S: Final = 15.0  # at shutdown, for all jobs together
 WAIT_FOR_S: Final = 1.0  # pictures also change without a fact: workers come and go
 ABANDON_TIMEOUT_S: Final = 5.0
@@ -57,14 +54,12 @@ class Dispatcher:
         UnistreamError: the metadata store or the control server cannot be used.
     """
 
-    def __init__(self, config: Configuration, services: ClusterServices) -> None:
+    def __init__(self, config: Configuration, services: ClusterServices, ports: MasterPorts) -> None:
         self._config = config
         self._services = services
+        self._ports = ports
         self._clock = services.clock
-        self._epoch: LeaderEpoch = services.metadata.next_leader_epoch()
-        self._catalogue = Catalogue(services.metadata, self._epoch)
-        self._senders = Senders(services.connect)
-        self._io = Pool("master-io", IO_THREADS)
+        self._catalogue = ports.catalogue
         self._jobs: dict[JobId, JobMaster] = {}
         self._artifacts: dict[JobId, str] = {}
         self._jobs_lock = threading.Lock()
@@ -93,20 +88,21 @@ class Dispatcher:
         server: Server | None = getattr(self, "_server", None)
         if server is not None:
             server.close()
-        self._senders.close()
-        self._io.close(IO_TIMEOUT_S)
+        self._ports.senders.close()
+        self._ports.stopping.close(IO_TIMEOUT_S)
+        self._ports.io.close(IO_TIMEOUT_S)
         self._catalogue.close(CATALOGUE_TIMEOUT_S)
 
     def _create_resource_manager(self) -> ResourceManager:
         return ResourceManager(
-            machine=create_resource_machine(
+            machine=self._services.create_resource_machine(
                 self._config,
                 self._services.new_id,
                 self._services.max_workers,
                 self._services.traits,
             ),
             create_host=self._services.create_host,
-            senders=self._senders,
+            ports=self._ports,
             jobs=self,
             settings=WorkerSettings(
                 master=self._server.address,
@@ -127,7 +123,7 @@ class Dispatcher:
             ConfigError: graph, configuration or savepoint cannot work; nothing was started.
             CorruptSnapshot: the savepoint is damaged.
         """
-        job = self._job_id(request.request_id)
+        job = self.job_id(request.request_id)
         with self._submit_lock:
             if request.request_id is not None and self._exists(job):
                 return job
@@ -137,10 +133,10 @@ class Dispatcher:
                 job=job,
                 cluster=self._config,
                 services=self._services,
-                epoch=self._epoch,
+                epoch=self._ports.epoch,
             )
             self._services.put_artifact(request.artifact)
-            self._start(setup)
+            self.start(setup)
         logger.info("event=job_accepted job=%s name=%r lineage=%s", job, request.graph.name, setup.lineage)
         return job
 
@@ -176,9 +172,12 @@ class Dispatcher:
     def jobs(self) -> list[JobSummary]:
         """Jobs of this cluster since it was started, newest first."""
         workers = self._resources.workers()
+        return [summary_of(master.info(workers)) for master in reversed(self.masters().values())]
+
+    def masters(self) -> dict[JobId, JobMaster]:
+        """Of the jobs in memory, oldest first."""
         with self._jobs_lock:
-            masters = list(self._jobs.values())
-        return [summary_of(master.info(workers)) for master in reversed(masters)]
+            return dict(self._jobs)
 
     def task_managers(self) -> tuple[TaskManagerInfo, ...]:
         return self._resources.workers()
@@ -269,12 +268,11 @@ class Dispatcher:
         self._end_jobs()
         self._resources.close()
         self._server.close()
-        self._io.close(IO_TIMEOUT_S)
+        self._ports.io.close(IO_TIMEOUT_S)
         self._catalogue.close(CATALOGUE_TIMEOUT_S)
 
     def _end_jobs(self) -> None:
-        with self._jobs_lock:
-            masters = list(self._jobs.values())
+        masters = list(self.masters().values())
         running = [master for master in masters if not master.wait(0)]
         for master in running:
             master.suspend("its cluster was shut down")
@@ -293,7 +291,7 @@ class Dispatcher:
 
     # --- starting a job ---------------------------------------------------------------------------
 
-    def _job_id(self, request_id: str | None) -> JobId:
+    def job_id(self, request_id: str | None) -> JobId:
         """The same request id names the same job, also for another dispatcher on the same database."""
         if request_id is None:
             return JobId(self._services.new_id())
@@ -307,12 +305,12 @@ class Dispatcher:
     def _check_capacity(self) -> None:
         if self._closed:
             raise ConfigError("the cluster is shutting down and takes no more jobs")
-        with self._jobs_lock:
-            running = sum(not master.wait(0) for master in self._jobs.values())
+        running = sum(not master.wait(0) for master in self.masters().values())
         if running >= JOBS_RUNNING_MAX:
             raise ConfigError(f"{running} jobs are running, limit {JOBS_RUNNING_MAX}; wait for one to end")
 
-    def _start(self, setup: JobSetup) -> None:
+    def start(self, setup: JobSetup) -> None:
+        """Starts a job that was checked: by `submit`, or by whoever goes on with one of an earlier leader."""
         job, graph = setup.job, setup.graph
         journal = Journal(job, graph, self._catalogue, self._clock, restored=setup.restored)
         self._catalogue.add_job(
@@ -331,13 +329,15 @@ class Dispatcher:
             machine=setup.machine,
             services=JobServices(
                 clock=self._clock,
-                io=self._io,
-                senders=self._senders,
+                io=self._ports.io,
+                senders=self._ports.senders,
                 storage=setup.storage,
                 savepoint_dir=setup.savepoint_dir,
                 discover=self._services.discover,
                 resources=self._resources.post,
                 on_ended=self._on_ended,
+                create_loop=self._ports.create_loop,
+                on_defect=self._ports.on_defect,
             ),
             journal=journal,
         )

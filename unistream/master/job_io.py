@@ -12,7 +12,7 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, Transient, UnistreamError, Unreachable
 from unistream.base.ids import JobId
 from unistream.core import contract
-from unistream.master.ordered import InOrder, Pool
+from unistream.master.ordered import InOrder, WorkPool
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.splits import FoundSplits
@@ -31,7 +31,7 @@ class JobIo:
         self,
         job: JobId,
         *,
-        pool: Pool,
+        pool: WorkPool,
         storage: CheckpointStorage,
         discover: Callable[[SourceInfo], SplitDiscovery],
         clock: Clock,

@@ -24,7 +24,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -38,11 +37,11 @@ from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
 from unistream.master.journal import Journal, summed
+from unistream.master.loop import CreateLoop, Loop
 from unistream.master.open_requests import OpenRequests
-from unistream.master.ordered import Pool
+from unistream.master.ordered import WorkPool
 from unistream.master.outgoing import Outgoing
-from unistream.master.senders import Senders
-from unistream.master.timers import Mailbox
+from unistream.master.ports import Messages, OnDefect, survived
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, SourceInfo
@@ -89,20 +88,24 @@ class JobServices:
     """What a JobMaster works with; owned by the dispatcher.
 
     Attributes:
-        io: Pool for storage and discovery.
+        io: For storage and discovery.
+        create_loop: Makes the loop of the job.
         savepoint_dir: Where savepoints go whose request names no directory.
         resources: Takes slot requests of any job.
         on_ended: Called last, from the job's thread.
+        on_defect: See `MasterPorts`.
     """
 
     clock: Clock
-    io: Pool
-    senders: Senders
+    io: WorkPool
+    senders: Messages
     storage: CheckpointStorage
     savepoint_dir: str
     discover: Callable[[SourceInfo], SplitDiscovery]
     resources: Callable[[SlotsWanted | SlotsReturned], None]
     on_ended: Callable[[JobId], None]
+    create_loop: CreateLoop
+    on_defect: OnDefect = survived
 
 
 class JobMaster:
@@ -115,7 +118,9 @@ class JobMaster:
         self.journal = journal
         self._machine = machine
         self._services = services
-        self._mailbox: Mailbox[contract.Event | _Abandon | _Picture, contract.Timer] = Mailbox(services.clock)
+        self._loop: Loop[contract.Event | _Abandon | _Picture, contract.Timer] = services.create_loop(
+            f"job-{identity.job[:8]}"
+        )
         self._io = JobIo(
             identity.job,
             pool=services.io,
@@ -132,17 +137,16 @@ class JobMaster:
         self._end: contract.JobEnded | None = None
         self._ended = threading.Event()
         self._ended_ms: int | None = None
-        self._thread = threading.Thread(target=self._run, name=f"job-{identity.job[:8]}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start(self._begin, self._step)
 
     # --- from other threads -----------------------------------------------------------------------
 
     def post(self, event: contract.Event) -> None:
         """Takes note of `event`; never blocks. After the end it is dropped."""
         if not self._ended.is_set():
-            self._mailbox.post(event)
+            self._loop.post(event)
 
     def request_snapshot(
         self,
@@ -162,7 +166,7 @@ class JobMaster:
             event = contract.SnapshotRequested(
                 request=request, kind=kind, target=target, format=form, full=full
             )
-            self._mailbox.post(event)
+            self._loop.post(event)
         return answer
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
@@ -172,7 +176,7 @@ class JobMaster:
         """
         request, answer = self._requests.add()
         if request is not None:
-            self._mailbox.post(contract.RescaleRequested(request=request, parallelism=dict(parallelism)))
+            self._loop.post(contract.RescaleRequested(request=request, parallelism=dict(parallelism)))
         return answer
 
     def cancel(self) -> None:
@@ -188,14 +192,12 @@ class JobMaster:
 
     def abandon(self, reason: str, timeout_s: float) -> bool:
         """Suspends the job without waiting for its tasks; the last resort of a shutdown."""
-        self._mailbox.post(_Abandon(reason))
+        self._loop.post(_Abandon(reason))
         return self._ended.wait(timeout_s)
 
     def join(self, timeout_s: float) -> bool:
         """Waits until its thread has ended, clean-up included."""
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._loop.join(timeout_s)
 
     @property
     def state(self) -> str:
@@ -215,12 +217,12 @@ class JobMaster:
     @property
     def wanted(self) -> JobGraph:
         """At the parallelism that it has when there are enough slots; after all that was asked before."""
-        view = self._fresh_view()
+        view = self.view()
         return view.wanted or view.graph
 
     def info(self, workers: Iterable[TaskManagerInfo]) -> JobInfo:
         """A picture of the job; `workers`: those of the cluster."""
-        view = self._fresh_view()
+        view = self.view()
         subtasks = self.journal.subtasks(view)
         sinks = self.journal.sinks
         used = {s.task_manager for s in subtasks}
@@ -254,16 +256,20 @@ class JobMaster:
         self._refresh(self._take_checkpoints)
         return self._checkpoints
 
-    def _fresh_view(self) -> JobView:
-        """What the machine looks like after all that was posted before."""
+    def view(self) -> JobView:
+        """What the machine looks like after all that was posted before; after its end, as it was then."""
         self._refresh(self._take_view)
         return self._view
 
     def _refresh(self, take: Callable[[], None]) -> None:
         """Has a picture taken on the machine's thread. After the end there is only the last one."""
-        if self._end is None and threading.current_thread() is not self._thread:
+        if self._end is not None:
+            return
+        if self._loop.is_own_thread:
+            take()
+        else:
             wanted = _Picture(take)
-            self._mailbox.post(wanted)
+            self._loop.post(wanted)
             wanted.taken.wait(VIEW_TIMEOUT_S)
 
     def _take_view(self) -> None:
@@ -275,33 +281,42 @@ class JobMaster:
 
     # --- the loop ---------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        final: Sequence[contract.Command] = ()
+    def _begin(self) -> bool:
+        return self._goes_on(lambda: self._feed([contract.Started()]))
+
+    def _step(self) -> bool:
+        return self._goes_on(self._take)
+
+    def _goes_on(self, decide: Callable[[], Sequence[contract.Command]]) -> bool:
+        """False: with that the job has ended, and all that follows from its end is done."""
         try:
-            final = self._feed([contract.Started()])
-            while self._end is None:
-                final = self._step()
+            final = decide()
         except Exception as error:
+            self._services.on_defect(error)
             logger.exception("event=job_master_defect job=%s", self.identity.job)
             final = self._give_up(_defect(error, self._story))
+        if self._end is None:
+            return True
         self._conclude(final)
         self._answer_views()
+        return False
 
     def _answer_views(self) -> None:
         """Whoever asked while the job ended gets its last picture."""
-        while not self._mailbox.is_empty:
-            event, _ = self._mailbox.take(0)
+        while not self._loop.is_empty:
+            event, _ = self._loop.take(0)
             if isinstance(event, _Picture):
                 event.taken.set()
 
-    def _step(self) -> Sequence[contract.Command]:
-        event, timer = self._mailbox.take(WAIT_MS)
+    def _take(self) -> Sequence[contract.Command]:
+        """Decides on what has gathered. Returns as `_feed`."""
+        event, timer = self._loop.take(WAIT_MS)
         if timer is not None:
             return self._feed([contract.TimerFired(timer)])
         gathered: list[contract.Event] = []
         while event is not None and not isinstance(event, _Picture | _Abandon):
             gathered.append(event)
-            event = self._mailbox.take_waiting() if len(gathered) < EVENTS_MAX else None
+            event = self._loop.take_waiting() if len(gathered) < EVENTS_MAX else None
         final = self._feed(gathered) if gathered else ()
         if isinstance(event, _Picture):
             event.take()
@@ -347,9 +362,9 @@ class JobMaster:
                 self._outgoing.flush()  # a worker that is not needed any more is told to end
                 self._services.resources(SlotsReturned(job=job, requests=keys))
             case contract.SetTimer(timer=timer, delay_ms=delay_ms):
-                self._mailbox.set_timer(timer, delay_ms)
+                self._loop.set_timer(timer, delay_ms)
             case contract.CancelTimer(timer=timer):
-                self._mailbox.cancel_timer(timer)
+                self._loop.cancel_timer(timer)
             case contract.DiscoverSplits() | contract.PrepareDirectory() | contract.WriteManifest():
                 self._io.start(command)
             case contract.DiscardSnapshot():
@@ -416,7 +431,7 @@ class JobMaster:
         self._requests.reject_all(f"the job ended as {self._end.state} before it was done{why}")
         self._ended.set()
         discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
-        wait_for([*discards, self._io.forget()], timeout=CLEANUP_TIMEOUT_S)
+        self._services.io.wait([*discards, self._io.forget()], CLEANUP_TIMEOUT_S)
         logger.info("event=job_ended job=%s state=%s", self.identity.job, self._end.state)
         self._services.on_ended(self.identity.job)
 

@@ -35,7 +35,7 @@ from unistream.base.extras import require
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.base.secrets import redacted_repr
-from unistream.core.contract import RestorePoint
+from unistream.core.contract import JobSettings, RestorePoint
 from unistream.core.graph import (
     adapt_max_parallelism,
     check,
@@ -43,7 +43,7 @@ from unistream.core.graph import (
     check_profiles,
     why_interval_is_idle,
 )
-from unistream.core.job import JobMachine, job_settings, why_not_adaptive
+from unistream.core.job import job_settings, why_not_adaptive
 from unistream.core.resource import (
     BlockRules,
     ResourceMachine,
@@ -52,6 +52,8 @@ from unistream.core.resource import (
     memory_plan,
     slot_profile,
 )
+from unistream.master import resource_manager
+from unistream.master.job_master import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.snapshot import Manifest
@@ -61,6 +63,9 @@ from unistream.port.storage import CheckpointStorage
 logger = logging.getLogger(__name__)
 
 JOB_NAME_CHARS_MAX: Final = 200
+
+CreateMachine = Callable[[JobGraph, JobSettings, RestorePoint | None], Machine]
+"""(graph, settings, where it starts from) -> what decides for a job. Raises ConfigError: it cannot run."""
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +89,18 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     __repr__ = redacted_repr
 
 
+class CreateResourceMachine(Protocol):
+    """`create_resource_machine`, or one around it."""
+
+    def __call__(
+        self,
+        config: Configuration,
+        new_id: Callable[[], str],
+        max_workers: int | None,
+        traits: HostTraits | None = None,
+    ) -> resource_manager.Machine: ...
+
+
 class Places(Protocol):
     """What `prepare` needs of `ClusterServices`."""
 
@@ -105,6 +122,9 @@ class Places(Protocol):
     @property
     def draw(self) -> Callable[[], float]: ...
 
+    @property
+    def create_machine(self) -> CreateMachine: ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSetup:
@@ -114,7 +134,7 @@ class JobSetup:
     lineage: LineageId
     restored: CheckpointId | None
     graph: JobGraph
-    machine: JobMachine
+    machine: Machine
     storage: CheckpointStorage
     savepoint_dir: str
     artifact: str
@@ -163,7 +183,7 @@ def prepare(
         draw=services.draw,
         allow_non_restored=request.allow_non_restored,
     )
-    machine = JobMachine(graph, settings, restore)
+    machine = services.create_machine(graph, settings, restore)
     if settings.checkpoint_interval_ms is not None:
         _check_writable(storage)  # last: what it makes there is for a job that starts
     return JobSetup(

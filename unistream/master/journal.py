@@ -14,10 +14,10 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
 from unistream.core.contract import JobView, RecordAttempt, RecordCheckpoint, RecordException, RecordJobState
 from unistream.core.execution import ExecutionState
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
-from unistream.master.catalogue import Catalogue
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
 from unistream.master.late_rows import LateRows
+from unistream.master.ports import Records
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
 from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord
@@ -41,7 +41,7 @@ class Journal:
         self,
         job: JobId,
         graph: JobGraph,
-        catalogue: Catalogue,
+        catalogue: Records,
         clock: Clock,
         *,
         restored: CheckpointId | None = None,

@@ -12,9 +12,9 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from typing import Generic, ParamSpec, Protocol, TypeVar
 
 Work = Callable[[], None]
 P = ParamSpec("P")
@@ -122,6 +122,19 @@ class OrderedGatherer(Generic[T]):
             logger.exception("event=background_work_failed thread=%s", self._thread.name)
 
 
+class WorkPool(Protocol):
+    """Runs work beside the loops."""
+
+    def submit(self, work: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> Future[None]:
+        """Done when `work` has run; carries its exception. After `close`: cancelled, will not run."""
+
+    def wait(self, work: Iterable[Future[None]], timeout_s: float) -> None:
+        """Until all of it is done, or for `timeout_s`."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Runs what is queued; False if something still works after `timeout_s`."""
+
+
 class Pool:
     """A few threads that share a queue; `submit` never blocks."""
 
@@ -158,6 +171,10 @@ class Pool:
         future.set_running_or_notify_cancel()
         return future
 
+    def wait(self, work: Iterable[Future[None]], timeout_s: float) -> None:
+        """Until all of it is done, or for `timeout_s`. Not by a thread of the pool."""
+        wait(list(work), timeout=timeout_s)
+
     def close(self, timeout_s: float) -> bool:
         """Runs what is queued, ends the threads; False if one still works after `timeout_s`."""
         with self._lock:
@@ -180,7 +197,7 @@ class Pool:
 class InOrder:
     """Work of one kind on a pool that others use too: one piece at a time, in the order of `submit`."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: WorkPool) -> None:
         self._pool = pool
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Work, Future[None]]] = deque()

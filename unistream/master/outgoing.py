@@ -13,7 +13,8 @@ from unistream.base.ids import JobId, TaskManagerId
 from unistream.core import contract
 from unistream.core.contract import AttemptView
 from unistream.master.job_info import TERMINAL_STATES
-from unistream.master.senders import Failed, Letter, Senders
+from unistream.master.ports import Messages
+from unistream.master.senders import Failed, Letter
 from unistream.model.messages import CancelTask
 
 logger = logging.getLogger(__name__)
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 class Outgoing:
     """The messages of one job. Used by the job's thread; `post` is called from any."""
 
-    def __init__(self, job: JobId, senders: Senders, post: Callable[[contract.Event], None]) -> None:
+    def __init__(self, job: JobId, senders: Messages, post: Callable[[contract.Event], None]) -> None:
         self._job = job
         self._senders = senders
         self._post = post

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -43,9 +43,9 @@ from unistream.core.resource import (
     config_with,
 )
 from unistream.master.job_info import TaskManagerInfo
-from unistream.master.ordered import Pool
-from unistream.master.senders import Failed, Senders
-from unistream.master.timers import Mailbox
+from unistream.master.loop import Loop
+from unistream.master.ports import MasterPorts
+from unistream.master.senders import Failed
 from unistream.model.messages import (
     PROTOCOL_VERSION,
     Ack,
@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 class Machine(Protocol):
     """`unistream.core.resource.machine.ResourceMachine`, as the shell sees it."""
 
-    def handle(self, event: ResourceEvent) -> Sequence[ResourceCommand]: ...
+    def handle(self, event: ResourceEvent) -> Iterable[ResourceCommand]: ...
 
     def validate(self) -> None: ...
 
@@ -125,31 +125,33 @@ class ResourceManager:
         *,
         machine: Machine,
         create_host: HostFactory,
-        senders: Senders,
+        ports: MasterPorts,
         jobs: Jobs,
         settings: WorkerSettings,
         clock: Clock,
     ) -> None:
         self._machine = machine
-        self._senders = senders
+        self._senders = ports.senders
+        self._on_defect = ports.on_defect
         self._jobs = jobs
         self._settings = settings
         self._clock = clock
-        self._mailbox: Mailbox[ResourceEvent | object, _HostStop | _TickTimer] = Mailbox(clock)
+        self._loop: Loop[ResourceEvent | object, _HostStop | _TickTimer] = ports.create_loop(
+            "resource-manager"
+        )
         self._workers: dict[TaskManagerId, TaskManagerInfo] = {}
         self._fenced: OrderedDict[TaskManagerId, None] = OrderedDict()
         self._views: dict[TaskManagerId, WorkerView] = {}  # replaced, never changed
         self._workers_lock = threading.Lock()
-        self._stopping = Pool("stop-worker", 2)
+        self._stopping = ports.stopping
         self._host = create_host(self._on_lost)
-        self._thread = threading.Thread(target=self._run, name="resource-manager", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self._loop.start(self._begin, self._step)
 
     def post(self, event: JobResourceEvent) -> None:
         """What a job needs, gives back or holds on to."""
-        self._mailbox.post(event)
+        self._loop.post(event)
 
     def register(self, message: RegisterTaskManager) -> Registered | Refused:
         """First message of a worker."""
@@ -174,7 +176,7 @@ class ResourceManager:
                 heartbeat_ms=self._clock.wall_ms(),
             )
         logger.info("event=worker_registered task_manager=%s pid=%d", message.task_manager, message.pid)
-        self._mailbox.post(
+        self._loop.post(
             WorkerRegistered(
                 task_manager=message.task_manager,
                 address=message.address,
@@ -193,9 +195,7 @@ class ResourceManager:
             if worker is None or worker.address is None:
                 return self._refusal(message.task_manager)
             self._workers[worker.id] = structs.replace(worker, heartbeat_ms=self._clock.wall_ms())
-        self._mailbox.post(
-            WorkerHeartbeat(task_manager=message.task_manager, now_ms=self._clock.monotonic_ms())
-        )
+        self._loop.post(WorkerHeartbeat(task_manager=message.task_manager, now_ms=self._clock.monotonic_ms()))
         return Ack()
 
     def workers(self) -> tuple[TaskManagerInfo, ...]:
@@ -207,9 +207,8 @@ class ResourceManager:
     def close(self) -> None:
         """Releases all workers, ends their processes; leaves none behind. Workers that came by themselves
         end their tasks and look for the next master."""
-        self._mailbox.post(_STOP)
-        if self._thread.is_alive():
-            self._thread.join(CLOSE_TIMEOUT_S)
+        self._loop.post(_STOP)
+        self._loop.join(CLOSE_TIMEOUT_S)
         for worker in self.workers():
             self._give_up(worker.id)
             self._release(worker, "the cluster is shutting down", rejoin=not self._settings.active)
@@ -224,30 +223,33 @@ class ResourceManager:
     ) -> None:
         """From a thread of the host."""
         now_ms = self._clock.monotonic_ms()
-        self._mailbox.post(
+        self._loop.post(
             WorkerEnded(task_manager=task_manager, reason=reason, host=host, now_ms=now_ms, hopeless=hopeless)
         )
 
-    def _run(self) -> None:
+    def _begin(self) -> bool:
         self._feed(Tick(self._clock.monotonic_ms()))
-        self._mailbox.set_timer(_TICK, TICK_MS)
-        while True:
-            event, timer = self._mailbox.take(TICK_MS)
-            if event is _STOP:
-                return
-            if isinstance(timer, _HostStop):
-                self._stopping.submit(self._stop_process, timer.task_manager)
-                continue
-            if timer is not None:
-                self._mailbox.set_timer(_TICK, TICK_MS)
-                event = Tick(self._clock.monotonic_ms())
-            if event is not None:
-                self._feed(event)  # type: ignore[arg-type]  # _STOP was the only other object
+        self._loop.set_timer(_TICK, TICK_MS)
+        return True
+
+    def _step(self) -> bool:
+        event, timer = self._loop.take(TICK_MS)
+        if event is _STOP:
+            return False
+        if isinstance(timer, _HostStop):
+            self._stopping.submit(self._stop_process, timer.task_manager)
+            return True
+        if timer is not None:
+            self._loop.set_timer(_TICK, TICK_MS)
+            event = Tick(self._clock.monotonic_ms())
+        if event is not None:
+            self._feed(event)  # type: ignore[arg-type]  # _STOP was the only other object
+        return True
 
     def _feed(self, event: ResourceEvent) -> None:
         try:
             if isinstance(event, WorkerEnded):
-                self._mailbox.cancel_timer(_HostStop(event.task_manager))
+                self._loop.cancel_timer(_HostStop(event.task_manager))
                 self._give_up(event.task_manager)
             for command in self._machine.handle(event):
                 self._perform(command)
@@ -256,7 +258,10 @@ class ResourceManager:
             self._machine.validate()
             if not isinstance(event, WorkerHeartbeat):
                 self._views = {view.task_manager: view for view in self._machine.view()}
-        except Exception:  # without slots no new job goes on, but those that run do: keep serving them
+        except (
+            Exception
+        ) as error:  # without slots no new job goes on, but those that run do: keep serving them
+            self._on_defect(error)
             logger.exception("event=resource_manager_defect cause=%r", event)
 
     def _forget(self, task_manager: TaskManagerId, reason: str) -> None:
@@ -310,7 +315,7 @@ class ResourceManager:
         if worker is None or worker.address is None:
             self._stopping.submit(self._stop_process, task_manager)
             return
-        self._mailbox.set_timer(_HostStop(task_manager), RELEASE_GRACE_MS)
+        self._loop.set_timer(_HostStop(task_manager), RELEASE_GRACE_MS)
         self._release(worker, reason)
 
     def _probe(self, task_manager: TaskManagerId) -> None:
@@ -324,7 +329,7 @@ class ResourceManager:
             if failed is not None:
                 nobody = failed.refused or failed.nobody_there
                 outcome = ProbeOutcome.UNREACHABLE if nobody else ProbeOutcome.SILENT
-            self._mailbox.post(
+            self._loop.post(
                 WorkerProbed(
                     task_manager=task_manager,
                     outcome=outcome,

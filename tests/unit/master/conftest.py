@@ -16,7 +16,7 @@ from unistream.base.config import Configuration
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.connector.registry import create_discovery
 from unistream.connector.static import StaticSource
-from unistream.master.cluster_services import ClusterServices
+from unistream.master.cluster_services import ClusterServices, master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
 from unistream.metadata.migrate import upgrade
@@ -72,7 +72,8 @@ class Cluster:
         self.url = f"sqlite:///{self.root / 'metadata.db'}"
         upgrade(self.url)
         self.artifacts = FsArtifactStore(str(self.root / "artifacts"))
-        self.dispatcher = Dispatcher(Configuration(self.config), self.services())
+        services = self.services()
+        self.dispatcher = Dispatcher(Configuration(self.config), services, master_ports(services))
 
     def services(self) -> ClusterServices:
         return ClusterServices(

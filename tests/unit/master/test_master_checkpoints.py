@@ -13,6 +13,7 @@ from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
+from unistream.master.cluster_services import master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.history import checkpoints_from_records
 from unistream.model import messages as mm
@@ -400,7 +401,8 @@ def test_a_job_of_an_earlier_master_is_told_of_from_the_catalogue(
     known = first.dispatcher.checkpoints(job)
     first.dispatcher.close()
 
-    second = Dispatcher(first.dispatcher.config, first.services())
+    services = first.services()
+    second = Dispatcher(first.dispatcher.config, services, master_ports(services))
     try:
         recorded = second.checkpoints(job)
         with pytest.raises(NotFound):
@@ -428,7 +430,8 @@ def test_a_job_says_how_many_are_shown_also_from_the_catalogue(
     api.http.close()
     api.server.close()
     api.cluster.dispatcher.close()
-    second = Dispatcher(api.cluster.dispatcher.config, api.cluster.services())
+    services = api.cluster.services()
+    second = Dispatcher(api.cluster.dispatcher.config, services, master_ports(services))
     try:
         recorded = second.checkpoints(job)
     finally:

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
+from unistream.master.cluster_services import master_ports
 from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
@@ -155,7 +156,8 @@ class TestIdempotentSubmission:
         from unistream.master.dispatcher import Dispatcher
 
         cluster.workers = ScriptedWorkers()
-        second = Dispatcher(after.dispatcher.config, cluster.services())
+        services = cluster.services()
+        second = Dispatcher(after.dispatcher.config, services, master_ports(services))
         try:
             assert second.submit(submission(request_id="run 7")) == job
             assert second.jobs() == []

@@ -53,11 +53,15 @@ from unistream.port.sink import (
 COMMITTER_STATE: Final = "committables"
 TARGET_STATE: Final = "committed-into"  # what a `StatefulCommitter` remembers
 
+CreateCommitter = Callable[[], Committer | None]
+
 _log = logging.getLogger(__name__)
 
 
 class CommittingOperator(SinkOperator):
     """Pending committables, and at most one commit in the background."""
+
+    _create: CreateCommitter
 
     def __init__(self, sink: Sink, sink_uid: OperatorUid | None = None) -> None:
         super().__init__(sink, sink_uid)
@@ -72,6 +76,10 @@ class CommittingOperator(SinkOperator):
     def create(self) -> Committer:
         """A new one, not open."""
         raise ProtocolError(f"sink {self._sink.name!r}: {type(self).__name__} has no committer")
+
+    def commit_through(self, around: Callable[[CreateCommitter, Sink], CreateCommitter]) -> None:
+        """From now on `around(what makes its committers, its sink)` makes them."""
+        self._create = around(self._create, self._sink)
 
     def _start(self, committer: Committer, state: OperatorState) -> None:
         self._connector = _connector_of(committer, self._sink)
@@ -197,7 +205,7 @@ class CommitterOperator(CommittingOperator):
         self,
         sink: Sink,
         sink_uid: OperatorUid | None = None,
-        create: Callable[[], Committer | None] | None = None,
+        create: CreateCommitter | None = None,
     ) -> None:
         super().__init__(sink, sink_uid)
         self._create = create or sink.create_committer
@@ -262,7 +270,9 @@ class OnCommitOperator(CommittingOperator):
         self._restored = 0
 
     def create(self) -> Committer:
-        return self._create()
+        committer = self._create()
+        assert committer is not None, "given when it was made"
+        return committer
 
     def initialize_state(self, state: OperatorState) -> None:
         committer = self.create()

@@ -245,8 +245,13 @@ class RecordedJob:
         self.sources = {"T1": ScriptedSource(), "T3": ScriptedSource()}
         self._last_words = last_words
         order_ids = [VertexId(t) for t in order or TASKS]
-        self.job = TaskJob(GRAPH, self._chains(fail), order=order_ids, **options)
-        self.job.task("T4")._inputs._combined = _Overheard(self.traces["T4"], 2)
+        self.job = TaskJob(
+            GRAPH, self._chains(fail), order=order_ids, combine=self._combine_watermarks, **options
+        )
+
+    def _combine_watermarks(self, inputs: int) -> CombinedWatermark:
+        """E is the one with two."""
+        return _Overheard(self.traces["T4"], inputs) if inputs == 2 else CombinedWatermark(inputs)
 
     def _chains(self, fail: tuple[str, str] | None) -> dict[VertexId, Chain]:
         def node(task: str, name: str, *outputs: Any, inputs: int = 1) -> ChainNode:

@@ -34,6 +34,7 @@ from unistream.base.ids import (
     VertexId,
 )
 from unistream.core.restore import assign_state, with_in_flight
+from unistream.core.task import CombinedWatermark
 from unistream.model.chain import Chain
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, JobVertex
@@ -163,6 +164,7 @@ class TaskJob:
         order: Sequence[VertexId] | None = None,
         executor: Executor | None = None,
         blocking: BlockingPartitions | None = None,
+        combine: Callable[[int], CombinedWatermark] = CombinedWatermark,
     ) -> None:
         self.graph = graph
         self.clock = ManualClock()
@@ -184,6 +186,7 @@ class TaskJob:
             blocking=blocking,
             data_client=NoRemote(),
             memory=NetworkMemory.of(Configuration(), 1),
+            combine=combine,
         )
         self.tasks: dict[SubtaskId, StreamTask] = {}
         for vertex_id in order or [vertex.id for vertex in graph.vertices]:

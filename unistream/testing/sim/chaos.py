@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from unistream.base.ids import TaskManagerId
 from unistream.testing.sim.faults import NONE
-from unistream.testing.sim.master import SimDispatcher
+from unistream.testing.sim.master import SimMaster
 from unistream.testing.sim.scenario import Scenario
 from unistream.testing.sim.worker import SimWorker
 from unistream.testing.sim.world import World
@@ -21,7 +21,7 @@ class Target(Protocol):
     world: World
     workers: dict[TaskManagerId, SimWorker]
     scenario: Scenario
-    leader: SimDispatcher | None
+    leader: SimMaster | None
 
     def elect(self) -> None: ...
 
@@ -102,7 +102,7 @@ def _change_master(target: Target) -> None:
     world.at(world.between(100, ELECTION_MS), target.elect)
 
 
-def _step_down(target: Target, old: SimDispatcher) -> None:
+def _step_down(target: Target, old: SimMaster) -> None:
     """It has heard that it does not lead any more."""
     target.world.tell(f"{old.process.name} steps down")
     old.process.is_alive = False

@@ -21,7 +21,7 @@ from unistream.testing.sim.chaos import plan_faults
 from unistream.testing.sim.checkers import Leases, Outputs, Places, Writes
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.host import SimHost
-from unistream.testing.sim.master import SimDispatcher
+from unistream.testing.sim.master import SimMaster
 from unistream.testing.sim.network import Network
 from unistream.testing.sim.pipeline import SimDiscovery
 from unistream.testing.sim.results import Asked
@@ -129,7 +129,7 @@ class Run:
             on_exit=self._worker_ended,
         )
         self._masters = 0
-        self.leader: SimDispatcher | None = None
+        self.leader: SimMaster | None = None
         self.users = self._invite()
 
     # --- what a run of another kind of jobs replaces ----------------------------------------------
@@ -196,7 +196,7 @@ class Run:
                     return False
                 self.world.tell(f"{job.id} keeps up with its input; it is cancelled")
                 job.cancelled = True
-                self.leader.cancel(job.id)
+                self.leader.dispatcher.cancel(job.id)
                 return False
             if self._goes_on(job, result):
                 return False
@@ -225,7 +225,7 @@ class Run:
         epoch = self.store.claim()
         self.table.claim(epoch)
         self.world.tell(f"leader {epoch} is elected")
-        self.leader = SimDispatcher(self._cluster, epoch, self._masters)
+        self.leader = SimMaster(self._cluster, epoch, self._masters)
         self.users.leader_changed()
         for job in self.users.jobs:
             if job.id not in self.store.results and job.lineage is not None:
@@ -253,7 +253,7 @@ class Run:
         """Its master has given it up, or there is another master: it is a zombie."""
         if self.leader is None:
             return True
-        return all(worker.id != task_manager for worker in self.leader.resources.workers())
+        return all(worker.id != task_manager for worker in self.leader.dispatcher.task_managers())
 
     def _at_address(self, address: str) -> SimWorker | None:
         return self.workers.get(TaskManagerId(address.removeprefix("sim://")))

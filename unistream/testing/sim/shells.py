@@ -1,11 +1,12 @@
-"""What stands in for a master's threads: mailboxes, a pool, a catalogue, and machines under observation."""
+"""Ports of a simulated master (`unistream.master.ports`): a loop, a pool, a catalogue; and machines under
+observation."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,9 +16,9 @@ from unistream.base.errors import Fenced
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.core import contract
 from unistream.core.contract import JobView
-from unistream.core.job import JobMachine
-from unistream.core.resource import ResourceCommand, ResourceEvent, ResourceMachine
-from unistream.master.ordered import Pool
+from unistream.core.resource import ResourceCommand, ResourceEvent
+from unistream.master.job_master import Machine as DecidesJob
+from unistream.master.resource_manager import Machine
 from unistream.master.timers import Mailbox
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.host import LostListener, WorkerHost
@@ -34,6 +35,7 @@ E = TypeVar("E")
 T = TypeVar("T")
 
 Discover = Callable[[Any], SplitDiscovery]
+BEGIN_MS = 0.1  # from the start of a loop to its first step
 IO = (contract.DiscoverSplits, contract.PrepareDirectory, contract.WriteManifest)
 
 
@@ -57,29 +59,57 @@ class Cluster:
     config: Configuration
 
 
-class SimQueue(Mailbox[E, T], Generic[E, T]):
-    """A mailbox whose owner takes one message for each event of the world."""
+class SimLoop(Mailbox[E, T], Generic[E, T]):
+    """`master.loop.Loop` of one process: a step for each event and each timer, a little later. The storage's
+    answers take their time, too."""
 
-    def __init__(self, world: World, process: Process, take_one: Callable[[], None]) -> None:
+    def __init__(self, world: World, process: Process) -> None:
         super().__init__(VirtualClock(world))
         self._world = world
         self._process = process
-        self._take_one = take_one
+        self._step: Callable[[], bool] | None = None
+        self._is_over = False
+        self.is_own_thread = True  # whoever asks is in the one thread that there is
+
+    def start(self, begin: Callable[[], bool], step: Callable[[], bool]) -> None:
+        def first() -> None:
+            self._step, self._is_over = step, not begin()
+
+        self._world.at(BEGIN_MS, first, self._process)
 
     def post(self, event: E) -> None:
-        super().post(event)
-        self._world.at(self._world.between(0.02, 1.5), self._take_one, self._process)
+        slow_ms = self._world.faults.store_slow_ms
+        if slow_ms and isinstance(event, contract.ManifestDurable | contract.ManifestFailed):
+            delay_ms = self._world.random.expovariate(1 / slow_ms)
+            self._world.at(delay_ms, lambda: self._arrive(event), self._process)
+        else:
+            self._arrive(event)
 
     def set_timer(self, timer: T, delay_ms: int) -> None:
         super().set_timer(timer, delay_ms)
-        self._world.at(max(0, delay_ms) + 1, self._take_one, self._process)
+        self._world.at(max(0, delay_ms) + 1, self._one, self._process)
 
     def take(self, timeout_ms: int) -> tuple[E | None, T | None]:
         return super().take(0)
 
+    def join(self, timeout_s: float) -> bool:
+        return True
 
-class SimPool(Pool):
-    """Storage and discovery, a while later; everything else at once, but for removals where they are slow."""
+    def _arrive(self, event: E) -> None:
+        if not self._is_over:
+            super().post(event)
+            self._world.at(self._world.between(0.02, 1.5), self._one, self._process)
+
+    def _one(self) -> None:
+        if self._step is None:
+            self._world.at(BEGIN_MS, self._one, self._process)
+        elif not self._is_over:
+            self._is_over = not self._step()
+
+
+class SimPool:
+    """`master.ports.WorkPool`: storage and discovery a while later; all else at once, but for removals
+    where they are slow."""
 
     def __init__(
         self, world: World, store: Store, process: Process, storage: MasterStorage | None = None
@@ -110,8 +140,8 @@ class SimPool(Pool):
             future.set_result(None)
         return future
 
-    def remove_now(self) -> None:
-        """What is to be removed: somebody waits for it."""
+    def wait(self, work: Iterable[Future[None]], timeout_s: float) -> None:
+        """Only removals are waited for: they happen now."""
         while self._removals:
             self._remove_one()
 
@@ -154,18 +184,18 @@ class JobJudge(Protocol):
 class WatchedMachine:
     """A `JobMachine` under the eyes of the judges; sometimes it says the end of what it said twice (I16)."""
 
-    def __init__(self, machine: JobMachine, cluster: Cluster, judges: Sequence[JobJudge], job: JobId) -> None:
+    def __init__(self, machine: DecidesJob, cluster: Cluster, judges: Sequence[JobJudge], job: JobId) -> None:
         self._machine = machine
         self._cluster = cluster
         self._judges = judges
         self._job = job
 
-    def handle(self, event: contract.Event, *when: Any) -> Sequence[contract.Command]:
+    def handle(self, event: contract.Event, now_ms: int) -> Sequence[contract.Command]:
         if isinstance(event, contract.SlotsGranted):
             self._cluster.leases.on_granted(self._job, event.leases)
         for judge in self._judges:
             judge.on_event(event)
-        commands = list(self._machine.handle(event, *when))
+        commands = list(self._machine.handle(event, now_ms))
         for judge in self._judges:
             judge.on_commands(commands)
         world = self._cluster.world
@@ -185,35 +215,27 @@ class WatchedMachine:
         return self._machine.checkpoints(now_ms, wall_ms)
 
 
-class WatchedResources:
-    """A `ResourceMachine` whose defects are not lost in the log."""
+class ToldResources:
+    """A `ResourceMachine` whose commands are part of the story."""
 
-    def __init__(self, machine: ResourceMachine) -> None:
+    def __init__(self, machine: Machine, world: World) -> None:
         self._machine = machine
-        self.defect: Exception | None = None
+        self._world = world
+        self.validate = machine.validate
+        self.view = machine.view
 
-    def handle(self, event: ResourceEvent) -> list[ResourceCommand]:
-        try:
-            return self._machine.handle(event)
-        except Exception as error:
-            self.defect = error
-            raise
-
-    def validate(self) -> None:
-        try:
-            self._machine.validate()
-        except Exception as error:
-            self.defect = error
-            raise
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._machine, name)
+    def handle(self, event: ResourceEvent) -> Iterator[ResourceCommand]:
+        """Each is told when it is performed."""
+        for command in self._machine.handle(event):
+            self._world.tell(f"resources: {type(command).__name__}")
+            yield command
 
 
 class SimCatalogue:
-    """`master.catalogue.Catalogue`: keeps the results of jobs, written by the newest leader only."""
+    """`master.ports.Records`: keeps the results of jobs, written by the newest leader only."""
 
-    def __init__(self, store: Store, epoch: LeaderEpoch) -> None:
+    def __init__(self, world: World, store: Store, epoch: LeaderEpoch) -> None:
+        self._world = world
         self._store = store
         self._epoch = epoch
 
@@ -226,7 +248,9 @@ class SimCatalogue:
         tried.set()
         return tried
 
-    def add_job(self, record: JobRecord) -> None: ...
+    def add_job(self, record: JobRecord) -> None:
+        self._store.leaders.setdefault(record.job, []).append(self._epoch)
+        self._world.tell(f"{record.job} starts under leader {self._epoch}")
 
     def update_graph(self, *_facts: object) -> None: ...
 
@@ -237,3 +261,6 @@ class SimCatalogue:
     def record_exception(self, record: object) -> None: ...
 
     def record_commit(self, record: object) -> None: ...
+
+    def close(self, timeout_s: float) -> None:
+        """It is durable."""

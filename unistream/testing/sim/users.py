@@ -10,12 +10,14 @@ from typing import Final, Protocol
 from unistream.base.config import CLAIM_MODE, INCREMENTAL_CHECKPOINTS
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
+from unistream.master.dispatcher import Dispatcher
+from unistream.master.job_master import JobMaster
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.chain import Chain
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.graphs import chains_of, graph_of, vertex_id
-from unistream.testing.sim.master import SimDispatcher, SimJobMaster
+from unistream.testing.sim.master import SimMaster
 from unistream.testing.sim.results import Asked
 from unistream.testing.sim.scenario import Kind, Pipeline, Rescale, Scenario, Wish
 from unistream.testing.sim.store import Store
@@ -49,7 +51,7 @@ class Site(Protocol):
     outputs: Outputs
     asked: Asked
     chains: dict[JobId, dict[VertexId, Callable[[], Chain]]]
-    leader: SimDispatcher | None
+    leader: SimMaster | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class _Question:
     """Somebody waits for `master`. `widths`: that were asked for, if no snapshot (of kind `kind`) was."""
 
     job: Job
-    master: SimJobMaster
+    master: JobMaster
     kind: SnapshotKind | None
     widths: Mapping[VertexId, int]
     answer: Future[str]
@@ -92,12 +94,12 @@ class Users:
             config = {CLAIM_MODE.key: sharing.claim, INCREMENTAL_CHECKPOINTS.key: "true"}
         graph = graph_of(name, pipelines, config, site.scenario.job_type)
         request = SubmitRequest(graph=graph, artifact=b"code", request_id=name, savepoint=savepoint)
-        id_ = site.leader._job_id(name)
+        id_ = site.leader.dispatcher.job_id(name)
         site.chains[id_] = chains_of(pipelines, site.table)
         site.asked.submitted(id_, graph, adaptive=site.scenario.kind is Kind.ADAPTIVE)
         job = Job(pipelines=pipelines, request=request, id=id_, gone_on=savepoint is not None)
         self.jobs.append(job)
-        assert site.leader.submit(request) == id_, "the same request is the same job"
+        assert site.leader.dispatcher.submit(request) == id_, "the same request is the same job"
         job.lineage = site.leader.masters()[id_].identity.lineage
 
     def go_on(self, job: Job, savepoint: str) -> None:
@@ -157,7 +159,7 @@ class Users:
         leader = self._site.leader
         if leader is not None and not leader.process.is_paused:
             known = len(leader.masters())
-            assert leader.submit(job.request) == job.id, "the same request is the same job"
+            assert leader.dispatcher.submit(job.request) == job.id, "the same request is the same job"
             if len(leader.masters()) != known:
                 raise Violation(f"I15: {job.id} was submitted again and started twice")
             if job.id in self._site.store.results:
@@ -165,7 +167,7 @@ class Users:
 
     # --- wishes -----------------------------------------------------------------------------------
 
-    def _leader_of(self, job: Job) -> SimDispatcher | None:
+    def _leader_of(self, job: Job) -> SimMaster | None:
         leader = self._site.leader
         if leader is None or leader.process.is_paused or job.id in self._site.store.results:
             return None
@@ -178,15 +180,20 @@ class Users:
         self._world.tell(f"user: {wish.kind.value if wish.kind else 'cancel'} {job.id}")
         try:
             if wish.kind is None:
-                leader.cancel(job.id)
+                leader.dispatcher.cancel(job.id)
                 job.cancelled = True
             else:
-                answer = leader._snapshot(job.id, wish.kind, None, self._format())
+                answer = self._ask_snapshot(leader.dispatcher, job, wish.kind)
                 if wish.kind.is_synchronous:
                     job.stop = wish.kind
                 self._waiting.append(_Question(job, leader.masters()[job.id], wish.kind, {}, answer))
         except UnistreamError as error:
             self._world.tell(f"user is told: {error}")
+
+    def _ask_snapshot(self, dispatcher: Dispatcher, job: Job, kind: SnapshotKind) -> Future[str]:
+        if kind is SnapshotKind.SAVEPOINT:
+            return dispatcher.savepoint(job.id, form=self._format())
+        return dispatcher.stop(job.id, drain=kind is SnapshotKind.TERMINATE, form=self._format())
 
     def _format(self) -> SavepointFormat:
         sharing = self._site.scenario.sharing
@@ -205,7 +212,7 @@ class Users:
         self._world.tell(f"user: rescale {job.id} to {dict(widths)}")
         self._mark_moment(leader, job)
         try:
-            answer = leader.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
+            answer = leader.dispatcher.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
         except UnistreamError as error:
             self._world.sometimes("a rescale was refused at once")
             self._world.tell(f"user is told: {error}")
@@ -214,8 +221,8 @@ class Users:
             self._site.asked.rescale(job.id, vertex, parallelism)
         self._waiting.append(_Question(job, leader.masters()[job.id], None, widths, answer))
 
-    def _mark_moment(self, leader: SimDispatcher, job: Job) -> None:
-        view = leader.masters()[job.id].picture()
+    def _mark_moment(self, leader: SimMaster, job: Job) -> None:
+        view = leader.masters()[job.id].view()
         if view.in_progress:
             self._world.sometimes("a rescale was asked for while a checkpoint was in flight")
         if view.state == "RESTARTING":
@@ -253,7 +260,7 @@ class Users:
         """An adaptive job may still be narrower than it was asked to be."""
         self._world.tell(f"user is told: {question.job.id} is rescaled")
         self._world.sometimes("a job was rescaled by hand")
-        view = question.master.picture()
+        view = question.master.view()
         graph = view.graph if self._site.scenario.kind is not Kind.ADAPTIVE else view.wanted or view.graph
         for vertex, parallelism in question.widths.items():
             found = graph.vertex(vertex).parallelism
@@ -283,7 +290,7 @@ class Users:
         if self._site.scenario.kind is not Kind.ADAPTIVE or self._world.places is not None:
             return True
         assert self._site.leader is not None, "asked while there is one"
-        view = self._site.leader.masters()[job.id].picture()
+        view = self._site.leader.masters()[job.id].view()
         if view.state != "RUNNING" or view.graph != (view.wanted or view.graph):
             return False
         self._world.sometimes("an adaptive job came to its full width")
@@ -301,7 +308,7 @@ class Users:
         site, parts = self._site, []
         for job in self.jobs:
             master = site.leader.masters().get(job.id) if site.leader is not None else None
-            view = master._view.state if master is not None else "unknown"
+            view = master.state if master is not None else "unknown"
             missing = [site.outputs.missing(OperatorUid(p.name)) for p in job.pipelines]
             parts.append(f"{job.id} is {site.store.results.get(job.id, view)}, rows not visible: {missing}")
         return "; ".join(parts)

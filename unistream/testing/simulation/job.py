@@ -12,7 +12,6 @@ and how many rows of that were emitted. So a reader has to read the same rows ag
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -139,9 +138,8 @@ def _replace_sources(graph: StreamGraph, inputs: Inputs) -> list[str]:
                 f"simulate: source {key!r} ({node.source.connector}) never ends; "
                 f"give the rows that it reads: inputs={{{key!r}: rows}}"
             )
-        elif isinstance(source, DatagenSource) and source._rows_per_second is not None:
-            source = copy.copy(source)
-            source._rows_per_second = None
+        elif isinstance(source, DatagenSource) and source.unpaced() is not source:
+            source = source.unpaced()
             replaced.append(f"source {key!r} (datagen) has the pace of the simulation, not its own")
         node.source = source.info()
         node.operator = replace(spec, source=PacedSource(source, key))
@@ -232,7 +230,7 @@ def _maker(vertex: Any, content: bytes, site: Site) -> Callable[[], Chain]:
             elif isinstance(operator, SinkOperator) and isinstance(operator._sink, RecordingSink):
                 operator._sink.table = site.recorded
             elif isinstance(operator, CommitterOperator | OnCommitOperator):
-                operator._create = interrupted(operator._create, operator._sink, site)
+                operator.commit_through(lambda create, sink: interrupted(create, sink, site))
         return chain
 
     return make

@@ -326,13 +326,13 @@ class _Owner(Users):
             savepoint=savepoint,
             config=dict(run.scenario.config),
         )
-        id_ = run.leader._job_id(name)
+        id_ = run.leader.dispatcher.job_id(name)
         chains: dict[VertexId, Any] = self._job.chains(run)
         run.chains[id_] = chains
         run.asked.submitted(id_, graph, adaptive=False)
         job = Job(pipelines=pipelines, request=request, id=id_)
         self.jobs.append(job)
-        assert run.leader.submit(request) == id_, "the same request is the same job"
+        assert run.leader.dispatcher.submit(request) == id_, "the same request is the same job"
         job.lineage = run.leader.masters()[id_].identity.lineage
 
 

@@ -52,6 +52,7 @@ class InputGates:
 
     Args:
         new_handler: Makes the handler of barriers for so many channels.
+        combine: Makes what combines the watermarks of so many logical inputs.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class InputGates:
         *,
         clock: Clock,
         new_handler: Callable[[int], BarrierHandler],
+        combine: Callable[[int], CombinedWatermark] = CombinedWatermark,
     ) -> None:
         gates = sorted(gates, key=lambda gate: gate.input_index)
         assert [g.input_index for g in gates] == list(range(len(gates))), "one gate per logical input"
@@ -81,7 +83,7 @@ class InputGates:
         self._queued = [False] * len(self._channels)
         self._parked: set[int] = set()
         self._valves = [StatusWatermarkValve(len(gate.channels)) for gate in gates]
-        self._combined = CombinedWatermark(len(gates)) if gates else None
+        self._combined = combine(len(gates)) if gates else None
         self._clock = clock
         self._handler = new_handler(len(self._channels))
         self.meter = AlignmentMeter(clock)

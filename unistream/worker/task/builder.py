@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
@@ -9,7 +10,7 @@ from typing import cast
 from unistream.base.config import BUFFER_TIMEOUT, Configuration
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import TaskManagerId
-from unistream.core.task import BarrierSettings
+from unistream.core.task import BarrierSettings, CombinedWatermark
 from unistream.model.chain import Chain
 from unistream.model.messages import GateDescriptor, PartitionDescriptor, SplitRequested, TaskDeployment
 from unistream.port.operator import Operator, SourceOperatorSpec
@@ -46,6 +47,7 @@ class TaskNetwork:
         task_manager: This process; channels to it are handed over by reference.
         blocking: Where blocking partitions go; None: nowhere, and none may be produced.
         memory: For what waits between tasks.
+        combine: Makes what combines the watermarks of a task's logical inputs, so many.
     """
 
     task_manager: TaskManagerId
@@ -53,6 +55,7 @@ class TaskNetwork:
     memory: NetworkMemory
     blocking: BlockingPartitions | None = None
     data_client: DataClient
+    combine: Callable[[int], CombinedWatermark] = CombinedWatermark
 
 
 def build_task(
@@ -169,6 +172,7 @@ def _inputs(
         mailbox.wake,
         clock=environment.clock,
         new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
+        combine=network.combine,
     )
 
 

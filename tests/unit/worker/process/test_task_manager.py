@@ -386,7 +386,7 @@ def test_a_release_ends_it(cluster: Cluster) -> None:
     message = ReleaseTaskManager(task_manager=TaskManagerId("tm-1"), reason="not needed")
     assert cluster.clients["tm-1"].call(message) == Ack()
     assert manager.wait(WAIT_S)
-    assert (manager.reason, manager.was_released) == ("not needed", True)
+    assert (manager.reason, manager.ending) == ("not needed", Ending.RELEASED)
     refused = cluster.clients["tm-1"].call(
         DeployTask(deployment=_deployment(cluster.master, cluster.root, "S"))
     )
@@ -398,7 +398,7 @@ def test_a_refused_heartbeat_ends_it(cluster: Cluster) -> None:
     cluster.master.refuse = Heartbeat
     assert manager.wait(WAIT_S)
     assert "as the test says" in manager.reason
-    assert not manager.was_released
+    assert manager.ending is not Ending.RELEASED
 
 
 def test_a_refused_registration_ends_it(cluster: Cluster) -> None:
