@@ -10,9 +10,9 @@ from __future__ import annotations
 from unistream.core.task.alignment import BarrierAligner
 from unistream.core.task.barriers import (
     Abort,
+    AbortReason,
     Action,
     BarrierHandler,
-    OpenInFlight,
     Prioritize,
     StartPersisting,
     StopPersisting,
@@ -35,6 +35,7 @@ __all__ = [
     "BATCH_OVERHEAD_BYTES",
     "PENDING_MAX",
     "Abort",
+    "AbortReason",
     "Account",
     "Action",
     "AlternatingAligner",
@@ -49,7 +50,6 @@ __all__ = [
     "Notice",
     "NotifyAborted",
     "NotifyComplete",
-    "OpenInFlight",
     "Prioritize",
     "Signal",
     "StartPersisting",

@@ -8,6 +8,7 @@ then `gates`.
 
 from __future__ import annotations
 
+from unistream.worker.exchange.aligned import AlignedBarrier, GivenUp, HandedOn, InputsGathered
 from unistream.worker.exchange.alignment_meter import AlignmentFigures
 from unistream.worker.exchange.blocking_partition import BlockingPartition
 from unistream.worker.exchange.blocking_store import (
@@ -32,6 +33,7 @@ from unistream.worker.exchange.stored_inputs import EndedPartitions, StoredInput
 __all__ = [
     "SPILL_FOLDER_PREFIX",
     "STATE_FOLDER_PREFIX",
+    "AlignedBarrier",
     "AlignmentFigures",
     "Announcement",
     "BlockingPartition",
@@ -40,8 +42,11 @@ __all__ = [
     "EndedPartitions",
     "Gate",
     "Gathered",
+    "GivenUp",
+    "HandedOn",
     "InputChannel",
     "InputGates",
+    "InputsGathered",
     "LocalFolder",
     "LocalInputChannel",
     "NetworkMemory",

@@ -2,25 +2,22 @@
 
 Channels are numbered over all gates. A channel that has something is in the ready queue once; a
 blocked one is parked until its alignment ends. Rows come out one batch at a time, in the order of
-their channel; watermarks and barriers come out combined. Before all of it come barriers that overtake,
-then the rows in flight that the task was restored with.
-
-While an unaligned snapshot persists its inputs, what is read of a channel before its barrier, and what the
-barrier overtakes there, is gathered for it.
+their channel; watermarks come out combined and barriers aligned (`aligned`). Before all of it come barriers
+that overtake, then the rows in flight that the task was restored with.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from unistream.base.clock import Clock
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.core.task import Action, BarrierHandler, CombinedWatermark, Signal, StatusWatermarkValve
+from unistream.core.task import BarrierHandler, CombinedWatermark, Signal, StatusWatermarkValve
 from unistream.model.elements import (
     CancelCheckpointMarker,
     CheckpointBarrier,
@@ -30,11 +27,11 @@ from unistream.model.elements import (
 )
 from unistream.model.in_flight import InFlightShare
 from unistream.port.transport import GateInput
-from unistream.worker.exchange.alignment_meter import AlignmentMeter
+from unistream.worker.exchange.aligned import AlignedInputs, HandedOn
 from unistream.worker.exchange.channels import InputChannel, Listener
-from unistream.worker.exchange.in_flight import RestoredRows, Run
+from unistream.worker.exchange.in_flight import RestoredRows
 from unistream.worker.exchange.network_memory import GateMemory
-from unistream.worker.exchange.remote_queue import Announcement, is_in_flight
+from unistream.worker.exchange.remote_queue import Announcement
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +49,7 @@ class InputGates:
 
     Args:
         new_handler: Makes the handler of barriers for so many channels.
+        consumer: Index of the task among the subtasks of its vertex.
         combine: Makes what combines the watermarks of so many logical inputs.
     """
 
@@ -62,6 +60,7 @@ class InputGates:
         *,
         clock: Clock,
         new_handler: Callable[[int], BarrierHandler],
+        consumer: int = 0,
         combine: Callable[[int], CombinedWatermark] = CombinedWatermark,
     ) -> None:
         gates = sorted(gates, key=lambda gate: gate.input_index)
@@ -84,14 +83,8 @@ class InputGates:
         self._parked: set[int] = set()
         self._valves = [StatusWatermarkValve(len(gate.channels)) for gate in gates]
         self._combined = combine(len(gates)) if gates else None
-        self._clock = clock
-        self._handler = new_handler(len(self._channels))
-        self.meter = AlignmentMeter(clock)
-        self._restored: RestoredRows | None = None
-        self._leftover: list[Run] = []
-        self._read_in_flight: dict[int, list[Element]] = {}
-        self._overtaken: dict[int, Sequence[Element]] = {}
-        self._overtaken_by: CheckpointId | None = None
+        handler = new_handler(len(self._channels))
+        self._aligned = AlignedInputs(self._channels, handler, clock=clock, consumer=consumer)
         self._data_open = [set(range(len(gate.channels))) for gate in gates]
         self._drained = [True] * len(gates)
 
@@ -130,7 +123,7 @@ class InputGates:
 
     def restore(self, rows: RestoredRows) -> None:
         """`rows` come before anything new."""
-        self._restored = rows
+        self._aligned.restore(rows)
 
     def poll(self) -> tuple[int, Element | Announcement] | None:
         """(channel, element), or None when no channel that may be read has anything.
@@ -155,15 +148,8 @@ class InputGates:
                 return number, element
 
     def _poll_restored(self) -> tuple[int, Element] | None:
-        if self._restored is None:
-            return None
-        found = self._restored.next()
-        if found is None:
-            self._restored = None
-            return None
-        share, element = found
-        self.meter.on_element(element)
-        return self._channel_of(share), element
+        found = self._aligned.next_restored()
+        return None if found is None else (self._channel_of(found[0]), found[1])
 
     def _channel_of(self, share: InFlightShare) -> int:
         """The channel that a restored row comes from; any of its input if it has moved."""
@@ -181,7 +167,7 @@ class InputGates:
                     return None
                 number = self._ready.popleft()
                 self._queued[number] = False
-            if self._handler.is_blocked(number):
+            if self._aligned.is_blocked(number):
                 self._parked.add(number)
                 continue
             element = self._channels[number].poll()
@@ -189,9 +175,7 @@ class InputGates:
                 continue
             self._enqueue(number)
             if not isinstance(element, Announcement):
-                self.meter.on_element(element)
-                if self._handler.persists(number) and is_in_flight(element):
-                    self._read_in_flight.setdefault(number, []).append(element)
+                self._aligned.on_read(number, element)
             return number, element
 
     def _notify(self, number: int) -> None:
@@ -232,78 +216,45 @@ class InputGates:
             out += _step(self._combined, input_index, signal)
         return out
 
-    def on_barrier(self, channel: int, event: CheckpointBarrier | CancelCheckpointMarker) -> list[Action]:
-        """What the task is to do now, in order."""
-        if isinstance(event, CheckpointBarrier):
-            passed = self._channels[channel].overtaken()
-            actions = self._handler.on_barrier(channel, event, self._clock.wall_ms())
-            if actions or self._handler.pending == event.checkpoint_id:
-                self.meter.on_barrier(event)
-                self._keep(channel, event.checkpoint_id, passed)
-        else:
-            actions = self._handler.on_cancel(channel, event.checkpoint_id)
+    # --- barriers ---------------------------------------------------------------------------------
+
+    def on_barrier(
+        self, channel: int, event: CheckpointBarrier | CancelCheckpointMarker | Announcement
+    ) -> list[HandedOn]:
+        """What follows for the task from what was read of `channel`, in order."""
+        if isinstance(event, Announcement):
+            return self._aligned.on_announcement(channel, event)
+        handed_on = self._aligned.on_barrier(channel, event)
         self._unpark()
-        return actions
+        return handed_on
 
-    def on_announcement(self, channel: int, event: Announcement) -> list[Action]:
-        """A barrier waits behind rows."""
-        return self._handler.on_announcement(channel, event.barrier)
-
-    def on_end_of_partition(self, channel: int) -> list[Action]:
-        """Nothing follows there: it counts as every barrier."""
-        actions = self._handler.on_end_of_partition(channel, self._clock.wall_ms())
+    def on_end_of_partition(self, channel: int) -> list[HandedOn]:
+        """Nothing follows there."""
+        handed_on = self._aligned.on_end_of_partition(channel)
         self._unpark()
-        return actions
+        return handed_on
 
-    def on_time(self) -> list[Action]:
-        """An alignment may have timed out."""
-        deadline_ms = self._handler.deadline_ms
-        if deadline_ms is None or self._clock.wall_ms() < deadline_ms:
-            return []
-        return self._handler.on_time(self._clock.wall_ms())
+    def on_time(self) -> list[HandedOn] | None:
+        """An alignment may have timed out. None: nothing was done."""
+        return self._aligned.on_time()
+
+    def give_up(self, checkpoint_id: CheckpointId) -> bool:
+        """A checkpoint is aborted from outside. False: it is over already."""
+        known = self._aligned.give_up(checkpoint_id)
+        self._unpark()
+        return known
 
     @property
     def deadline_monotonic_ms(self) -> int | None:
         """When `on_time` has something to do."""
-        deadline_ms = self._handler.deadline_ms
-        if deadline_ms is None:
-            return None
-        return self._clock.monotonic_ms() + max(0, deadline_ms - self._clock.wall_ms())
+        return self._aligned.deadline_monotonic_ms
 
-    # --- rows in flight ---------------------------------------------------------------------------
+    def _unpark(self) -> None:
+        for number in [n for n in self._parked if not self._aligned.is_blocked(n)]:
+            self._parked.discard(number)
+            self._enqueue(number)
 
-    def prioritize(self, channel: int) -> None:
-        """The barrier that `channel` has announced overtakes what waits there."""
-        if self._handler.pending is not None:
-            self._channels[channel].prioritize(self._handler.pending)
-
-    def start_persisting(self, consumer: int) -> None:
-        """Rows that were not processed yet belong to the snapshot; `consumer`: index of this subtask."""
-        self._leftover = [] if self._restored is None else self._restored.rest(consumer)
-        self._read_in_flight.clear()
-
-    def stop_persisting(self, consumer: int) -> tuple[list[Run], list[Run]]:
-        """What was gathered: of what the task was restored with, and of its channels."""
-        inputs = list(self._gathered(consumer))
-        leftover, self._leftover = self._leftover, []
-        self._read_in_flight.clear()
-        self._overtaken.clear()
-        return leftover, inputs
-
-    def _gathered(self, consumer: int) -> Iterator[Run]:
-        for number, channel in enumerate(self._channels):
-            elements = [*self._read_in_flight.get(number, ()), *self._overtaken.get(number, ())]
-            if elements:
-                descriptor = channel.descriptor
-                yield Run(descriptor.edge, descriptor.producer.index, consumer, elements)
-
-    def _keep(self, channel: int, checkpoint_id: CheckpointId, passed: Sequence[Element]) -> None:
-        """What the barrier of `checkpoint_id` has overtaken on `channel`."""
-        if self._overtaken_by != checkpoint_id:
-            self._overtaken_by = checkpoint_id
-            self._overtaken.clear()
-        if passed:
-            self._overtaken[channel] = passed
+    # --- ends -------------------------------------------------------------------------------------
 
     def on_end_of_data(self, channel: int, event: EndOfData) -> bool:
         """True: this was the last open channel of its logical input."""
@@ -314,19 +265,6 @@ class InputGates:
             return False
         open_channels.discard(self._position[channel])
         return not open_channels
-
-    def give_up(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """A checkpoint is aborted from outside: its alignment ends, its late barriers are ignored."""
-        actions = self._handler.cancel(checkpoint_id)
-        self._unpark()
-        return actions
-
-    def _unpark(self) -> None:
-        for number in [n for n in self._parked if not self._handler.is_blocked(n)]:
-            self._parked.discard(number)
-            self._enqueue(number)
-
-    # --- ends -------------------------------------------------------------------------------------
 
     def is_drained(self, input_index: int) -> bool:
         """No channel of this input was merely suspended."""
@@ -344,7 +282,7 @@ class InputGates:
     @property
     def all_ended(self) -> bool:
         """Every channel has sent EndOfPartition."""
-        return self._handler.open_channels == 0
+        return self._aligned.open_channels == 0
 
 
 def _step(machine: StatusWatermarkValve | CombinedWatermark, number: int, signal: Signal) -> list[Signal]:

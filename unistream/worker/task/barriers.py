@@ -1,31 +1,51 @@
-"""What a task does about checkpoint barriers: those that come, and those that it sends.
+"""What a task does about checkpoint barriers, on its thread: it takes the snapshot, and sends them on.
 
-`unistream.core.task.barriers` decides; this performs it, on the task's thread.
+A barrier goes one way; nobody calls back to where it came from:
+
+    of a task with inputs                                of a source, or behind the end of all inputs
+
+    channel          barrier, announcement,              master
+       │             cancel marker, end                     │ TriggerCheckpoint
+       ▼                                                    ▼
+    exchange.gates   reads one element at a time         mailbox
+       │                                                    │
+       ▼                                                    │
+    exchange.aligned blocks channels, lets barriers         │
+       │             overtake, gathers rows in flight       │
+       │             (core.task.barriers decides)           │
+       │ AlignedBarrier, InputsGathered, GivenUp            │
+       ▼                                                    ▼
+    TaskBarriers ◄──────────────────────────────────────────┘
+       │ begins it, once; the end of data where the barrier says so
+       ▼
+    TaskSnapshots    state of the operators, in the background to the storage, then acknowledged
+       │ barrier, or cancel marker
+       ▼
+    Outputs          to the channels of the next tasks
+
+A timeout (`on_time`) enters at `exchange.aligned`. An abort by the master enters there and at TaskBarriers.
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 from unistream.base.clock import Clock
 from unistream.base.config import Configuration
 from unistream.base.errors import ProtocolError
-from unistream.core.task import (
-    Abort,
-    Action,
-    BarrierSettings,
-    OpenInFlight,
-    Prioritize,
-    StartPersisting,
-    StopPersisting,
-    Trigger,
-)
+from unistream.core.task import BarrierSettings
 from unistream.model.elements import CancelCheckpointMarker, CheckpointBarrier, SnapshotKind
 from unistream.model.messages import CheckpointAborted, TaskDeployment, TriggerCheckpoint
-from unistream.worker.exchange import AlignmentFigures, Announcement, InputGates, Outputs
+from unistream.worker.exchange import (
+    AlignedBarrier,
+    AlignmentFigures,
+    GivenUp,
+    HandedOn,
+    InputsGathered,
+    Outputs,
+)
 from unistream.worker.task.snapshots import TaskSnapshots
-
-_UNKNOWN: Final = AlignmentFigures()  # until all barriers are there
 
 
 class TaskLife(Protocol):
@@ -46,7 +66,6 @@ class TaskBarriers:
     def __init__(
         self,
         deployment: TaskDeployment,
-        inputs: InputGates,
         outputs: Outputs,
         snapshots: TaskSnapshots,
         clock: Clock,
@@ -54,9 +73,8 @@ class TaskBarriers:
         life: TaskLife,
     ) -> None:
         self._settings = BarrierSettings.of(Configuration(deployment.config))
-        self._index = deployment.attempt.index
         self._is_source = deployment.vertex.source is not None
-        self._inputs = inputs
+        self._inputs_ended = self._is_source  # which has none
         self._outputs = outputs
         self._snapshots = snapshots
         self._clock = clock
@@ -65,18 +83,23 @@ class TaskBarriers:
 
     # --- what comes -------------------------------------------------------------------------------
 
-    def on_element(
-        self, channel: int, element: CheckpointBarrier | CancelCheckpointMarker | Announcement
-    ) -> None:
-        """Read from `channel`."""
-        if isinstance(element, Announcement):
-            self._perform(self._inputs.on_announcement(channel, element))
-        else:
-            self._perform(self._inputs.on_barrier(channel, element))
+    def on_inputs(self, handed_on: Sequence[HandedOn]) -> None:
+        """What the inputs hand on, in their order."""
+        for event in handed_on:
+            match event:
+                case AlignedBarrier(barrier=barrier, overtakes=overtakes, figures=figures):
+                    self._take(barrier, figures, persists=overtakes)
+                case InputsGathered():
+                    self._snapshots.on_inputs_gathered(
+                        event.checkpoint_id, event.restored, event.inputs, event.figures
+                    )
+                case GivenUp(checkpoint_id=checkpoint_id, reason=reason):
+                    self._outputs.broadcast(CancelCheckpointMarker(checkpoint_id))
+                    self._snapshots.decline(checkpoint_id, reason.value)
 
-    def on_end_of_partition(self, channel: int) -> None:
-        """Nothing follows on `channel`."""
-        self._perform(self._inputs.on_end_of_partition(channel))
+    def on_inputs_ended(self) -> None:
+        """All of them: no barrier comes any more."""
+        self._inputs_ended = True
         self._take_triggers()
 
     def on_trigger(self, mail: TriggerCheckpoint) -> None:
@@ -84,33 +107,18 @@ class TaskBarriers:
         self._triggers.append(mail)
         self._take_triggers()
 
-    def on_aborted(self, mail: CheckpointAborted) -> None:
-        """The master has given it up."""
-        given_up = [] if self._is_source else self._inputs.give_up(mail.checkpoint_id)
-        if given_up:
+    def on_aborted(self, mail: CheckpointAborted, *, awaited: bool) -> None:
+        """The master has given it up. `awaited`: its barriers were not all there."""
+        if awaited:
             self._outputs.broadcast(CancelCheckpointMarker(mail.checkpoint_id))
-        if any(isinstance(action, StopPersisting) for action in given_up):
-            self._inputs.stop_persisting(self._index)
         self._triggers = [t for t in self._triggers if t.checkpoint_id != mail.checkpoint_id]
         self._snapshots.on_aborted(mail)
-
-    def on_time(self) -> bool:
-        """Alignments and barriers in outputs may have timed out. True: something was done."""
-        actions = self._inputs.on_time()
-        self._perform(actions)
-        return self._snapshots.check_outputs() or bool(actions)
-
-    @property
-    def deadline_monotonic_ms(self) -> int | None:
-        """When `on_time` has something to do."""
-        deadlines = (self._inputs.deadline_monotonic_ms, self._snapshots.deadline_monotonic_ms)
-        return min((d for d in deadlines if d is not None), default=None)
 
     # --- what is done -----------------------------------------------------------------------------
 
     def _take_triggers(self) -> None:
         """A trigger may overtake the last EndOfPartition, which is then waited for."""
-        if not self._is_source and not self._inputs.all_ended:
+        if not self._inputs_ended:
             return
         triggers, self._triggers = self._triggers, []
         for trigger in triggers:
@@ -129,30 +137,6 @@ class TaskBarriers:
                 full=trigger.full,
             )
             self._take(barrier if trigger.aligned else self._settings.stamped(barrier), figures)
-
-    def _perform(self, actions: list[Action]) -> None:
-        """What the handler of barriers has decided, in its order."""
-        persists = any(isinstance(action, StartPersisting) for action in actions)
-        given_up = {action.checkpoint_id for action in actions if isinstance(action, Abort)}
-        for action in actions:
-            match action:
-                case OpenInFlight():
-                    """What is in flight is kept by checkpoint, from its trigger on."""
-                case StartPersisting():
-                    self._inputs.start_persisting(self._index)
-                case Trigger(barrier=barrier):
-                    figures = self._inputs.meter.stop(barrier.checkpoint_id) if not persists else _UNKNOWN
-                    self._take(barrier.resumed(), figures, persists=persists)
-                case StopPersisting(checkpoint_id=checkpoint_id):
-                    restored, inputs = self._inputs.stop_persisting(self._index)
-                    figures = self._inputs.meter.stop(checkpoint_id)
-                    if checkpoint_id not in given_up:  # else they are not all
-                        self._snapshots.on_inputs_gathered(checkpoint_id, restored, inputs, figures)
-                case Prioritize(channel=channel):
-                    self._inputs.prioritize(channel)
-                case Abort(checkpoint_id=checkpoint_id, reason=reason):
-                    self._outputs.broadcast(CancelCheckpointMarker(checkpoint_id))
-                    self._snapshots.decline(checkpoint_id, reason.value)
 
     def _take(self, barrier: CheckpointBarrier, figures: AlignmentFigures, *, persists: bool = False) -> None:
         if not self._snapshots.begin(barrier):

@@ -172,6 +172,7 @@ def _inputs(
         mailbox.wake,
         clock=environment.clock,
         new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
+        consumer=deployment.attempt.index,
         combine=network.combine,
     )
 

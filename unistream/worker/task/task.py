@@ -102,7 +102,7 @@ class StreamTask:
         self._outputs = Outputs(partitions)
         self._snapshots = TaskSnapshots(deployment, chain, environment, mailbox, self._outputs)
         self._barriers = TaskBarriers(
-            deployment, inputs, self._outputs, self._snapshots, environment.clock, life=self
+            deployment, self._outputs, self._snapshots, environment.clock, life=self
         )
         self._awaits_last_checkpoint = deployment.checkpointing and Configuration(deployment.config).get(
             CHECKPOINTS_AFTER_TASKS_FINISH
@@ -176,7 +176,10 @@ class StreamTask:
             return self._end_finished()
         flush_at_ms = self._flush_due()
         deadline_ms = _earliest(
-            self._timers.next_monotonic_ms, flush_at_ms, self._barriers.deadline_monotonic_ms
+            self._timers.next_monotonic_ms,
+            flush_at_ms,
+            self._inputs.deadline_monotonic_ms,
+            self._snapshots.deadline_monotonic_ms,
         )
         if not all(p.has_room for p in self._partitions):
             return Waiting(deadline_ms, backpressured=True)
@@ -192,7 +195,9 @@ class StreamTask:
         if urgent is not None:
             self._on_element(*urgent)
             return True
-        return self._barriers.on_time()
+        timed_out = self._inputs.on_time()
+        self._barriers.on_inputs(timed_out or ())
+        return self._snapshots.check_outputs() or timed_out is not None
 
     def _flush_due(self) -> int | None:
         """Sends gathered rows whose time has come; when the next are due."""
@@ -272,11 +277,13 @@ class StreamTask:
             case Watermark() | WatermarkStatus():
                 self._on_watermark(channel, element)
             case CheckpointBarrier() | CancelCheckpointMarker() | Announcement():
-                self._barriers.on_element(channel, element)
+                self._barriers.on_inputs(self._inputs.on_barrier(channel, element))
             case EndOfData():
                 self._on_end_of_data(channel, element)
             case EndOfPartition():
-                self._barriers.on_end_of_partition(channel)
+                self._barriers.on_inputs(self._inputs.on_end_of_partition(channel))
+                if self._inputs.all_ended:
+                    self._barriers.on_inputs_ended()
                 if self._stored.on_end_of_partition(channel):
                     self._environment.report(StoredInputsRead(attempt=self._deployment.attempt))
 
@@ -321,7 +328,8 @@ class StreamTask:
             case CheckpointCompleted():
                 self._snapshots.on_completed(mail)
             case CheckpointAborted():
-                self._barriers.on_aborted(mail)
+                awaited = not self._is_source_vertex and self._inputs.give_up(mail.checkpoint_id)
+                self._barriers.on_aborted(mail, awaited=awaited)
             case SnapshotStored():
                 pass  # it has woken the task, which may be able to end now
             case SnapshotNotStored():
