@@ -135,12 +135,6 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
                 return vertex
         raise KeyError(vertex_id)
 
-    def inputs_of(self, vertex_id: VertexId) -> tuple[JobEdge, ...]:
-        return tuple(e for e in self.edges if e.target == vertex_id)
-
-    def outputs_of(self, vertex_id: VertexId) -> tuple[JobEdge, ...]:
-        return tuple(e for e in self.edges if e.source == vertex_id)
-
 
 def shown(graph: JobGraph) -> JobGraph:
     """A copy for people to read: options of sources and of the job hold no secrets."""

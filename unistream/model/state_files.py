@@ -15,7 +15,6 @@ from typing import Final
 NAME_CHARACTERS_MAX: Final = 120  # of a folder; file systems end at 255 bytes, object keys at 1024 in all
 _KEPT: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _LOOKS_ESCAPED: Final = re.compile(r"_(?=x[0-9A-F]{2})")
-_ESCAPED: Final = re.compile(r"(?:_x[0-9A-F]{2})+")
 
 
 def state_folder(uid: str, state: str) -> str:
@@ -55,17 +54,6 @@ def escaped(name: str) -> str:
         return made
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return f"{made[: NAME_CHARACTERS_MAX - 17]}_{digest}"
-
-
-def unescaped(folder: str) -> str:
-    """The name again, where it was not cut.
-
-    >>> unescaped("orders_x2F_xC3_xA9")
-    'orders/é'
-    """
-    return _ESCAPED.sub(
-        lambda run: bytes.fromhex(run[0].replace("_x", "")).decode("utf-8", "surrogatepass"), folder
-    )
 
 
 def _is_bad_dot(text: str, place: int) -> bool:

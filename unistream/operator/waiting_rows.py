@@ -46,10 +46,6 @@ class WaitingRows:
         """Older rows are in the file, so that what comes has to wait behind them."""
         return self._file is not None
 
-    @property
-    def spilled_bytes(self) -> int:
-        return 0 if self._file is None else self._file.size
-
     def __bool__(self) -> bool:
         return bool(self._batches) or self._file is not None
 

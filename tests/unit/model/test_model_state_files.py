@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from unistream.model.state_files import NAME_CHARACTERS_MAX, escaped, state_folder, unescaped
+from unistream.model.state_files import NAME_CHARACTERS_MAX, escaped, state_folder
 from unistream.storage.location import StoragePath
 
 
@@ -26,6 +28,15 @@ from unistream.storage.location import StoragePath
 def test_escaped(name: str, folder: str) -> None:
     assert escaped(name) == folder
     assert unescaped(folder) == name
+
+
+def unescaped(folder: str) -> str:
+    """The name again, where it was not cut."""
+    return re.sub(
+        r"(?:_x[0-9A-F]{2})+",
+        lambda run: bytes.fromhex(run[0].replace("_x", "")).decode("utf-8", "surrogatepass"),
+        folder,
+    )
 
 
 @given(st.text(min_size=1, max_size=512), st.text(min_size=1, max_size=40))

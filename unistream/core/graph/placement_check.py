@@ -137,7 +137,7 @@ def check_profiles(graph: JobGraph, share: ResourceProfile, largest: ResourcePro
 
     Args:
         graph: A checked one.
-        share: What one slot of a worker has as it is configured (see `slot_share`); nothing can be taken
+        share: What one slot of a worker has as it is configured; nothing can be taken
             from a part that is not told.
         largest: The most that a slot of a worker which is started to measure can have; a part that is not
             told is no limit.
@@ -185,15 +185,6 @@ def check_measures(graph: JobGraph, config: Configuration, share: ResourceProfil
 
 def _operator_of(graph: JobGraph, group: str) -> str:
     return next((vertex.name for vertex in graph.vertices if vertex.slot_sharing_group == group), "?")
-
-
-def slot_share(worker: ResourceProfile, slots: int) -> ResourceProfile:
-    """What one of `slots` equal slots of a worker has.
-
-    >>> slot_share(ResourceProfile(cpu_cores=4, memory_mb=1000), 3).memory_mb
-    333
-    """
-    return ResourceProfile(cpu_cores=worker.cpu_cores / slots, memory_mb=worker.memory_mb // slots)
 
 
 def _plain(group: str) -> str:

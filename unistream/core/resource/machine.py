@@ -149,11 +149,6 @@ class ResourceMachine:
             self._now_ms = now_ms
         self._now_ms = max(self._now_ms, now_ms)
 
-    @property
-    def open_requests(self) -> int:
-        """Slots that are wanted and not there yet."""
-        return len(self._requests)
-
     def view(self) -> tuple[WorkerView, ...]:
         """All workers, starting ones too, in the order in which they came."""
         shut = self._shut()

@@ -19,7 +19,6 @@ waits until it is empty: then it gets what it needs in any case, so one batch of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -92,10 +91,6 @@ class NetworkLedger:
     def used(self) -> int:
         """Bytes that all accounts hold; more than `total` only by overdrafts."""
         return self._used
-
-    @property
-    def accounts(self) -> Sequence[Account]:
-        return self._accounts
 
     def open(self, name: str, channels: int, most: int) -> Account:
         """An account for `channels` channels that can use at most `most` bytes.

@@ -50,12 +50,6 @@ class Gathered:
     def is_empty(self) -> bool:
         return not (self.restored or self.inputs or self.outputs)
 
-    @property
-    def rows_bytes(self) -> int:
-        """Of all rows, as they are in memory."""
-        runs = (*self.restored, *self.inputs, *self.outputs)
-        return sum(e.nbytes for run in runs for e in run.elements if isinstance(e, Batch))
-
 
 def write_in_flight(gathered: Gathered, writer: StateWriter) -> InFlightHandle:
     """Stores all runs in one file.

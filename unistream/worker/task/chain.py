@@ -187,10 +187,6 @@ class OperatorChain:
         self._closed = False
 
     @property
-    def head_output(self) -> NodeOutput:
-        return self._nodes[0].output
-
-    @property
     def uids(self) -> list[OperatorUid]:
         return [node.uid for node in self._nodes]
 

@@ -13,7 +13,6 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
 from unistream.core.graph import check, check_measures, check_profiles
-from unistream.core.graph.placement_check import slot_share
 from unistream.core.resource import slot_profile
 from unistream.model.graph import JobGraph, JobType, Ship
 from unistream.model.partition_type import PartitionType
@@ -301,11 +300,12 @@ def test_a_profile_of_which_no_worker_can_be_made(
 
 
 def test_the_share_of_a_slot_is_what_a_profile_is_compared_with() -> None:
-    worker = ResourceProfile(cpu_cores=4, memory_mb=1000)
+    half = ResourceProfile(cpu_cores=2, memory_mb=500)
+    third = ResourceProfile(cpu_cores=4 / 3, memory_mb=333)
     job = job_of(line(graph={"profiles": {"default": ResourceProfile(cpu_cores=1, memory_mb=400)}}))
-    check_profiles(job, slot_share(worker, 2), slot_share(worker, 2), 2)
+    check_profiles(job, half, half, 2)
     with pytest.raises(ConfigError, match=r"numberOfTaskSlots=3 a slot has at most .*333 MiB"):
-        check_profiles(job, slot_share(worker, 3), slot_share(worker, 3), 3)
+        check_profiles(job, third, third, 3)
 
 
 def test_the_default_group_of_a_batch_job_is_called_as_the_user_knows_it() -> None:

@@ -250,4 +250,4 @@ def test_random_clusters_come_to_serve_every_request(steps: list[tuple[int, int]
         rig.beat()
         rig.tick(250)
     assert set(rig.granted) == wanted
-    assert rig.machine.open_requests == 0
+    assert not rig.machine._requests
