@@ -22,13 +22,7 @@ from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.execution.recoveries import Recoveries, Recovery
 from unistream.core.execution.region_scheduler import RegionScheduler
 from unistream.core.execution.restart_backoff import Draw, restart_backoff_from_config
-from unistream.core.execution.scheduling_strategy import (
-    Bulks,
-    HybridConstraint,
-    SchedulingStrategy,
-    VertexwiseStrategy,
-    create_strategy,
-)
+from unistream.core.execution.scheduling_strategy import Bulks, SchedulingStrategy, create_strategy
 
 __all__ = [
     "EXECUTION_TRANSITIONS",
@@ -40,14 +34,12 @@ __all__ = [
     "Executions",
     "FailureDecision",
     "FailureHandler",
-    "HybridConstraint",
     "JobRun",
     "PartitionTracker",
     "Recoveries",
     "Recovery",
     "RegionScheduler",
     "SchedulingStrategy",
-    "VertexwiseStrategy",
     "create_failover",
     "create_strategy",
     "parse_reported",

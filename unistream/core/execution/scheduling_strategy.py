@@ -7,14 +7,12 @@ are deployed when all of them are there. It remembers what it has handed out, un
                         producers' regions are scheduled too (hybrid)
     eager               everything at once
     lazy-from-sources   a subtask, when its blocking inputs are complete and its pipelined ones have data
-    vertexwise          a subtask, by the rule for regions; hybrid inputs by `HybridConstraint`
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from enum import Enum
 from typing import Final, Protocol
 
 from unistream.base import config as options
@@ -59,21 +57,6 @@ class SchedulingStrategy(Protocol):
     def restart(self, subtasks: Iterable[SubtaskId]) -> Bulks:
         """`subtasks` are CREATED again and their partitions are gone."""
         ...
-
-
-class HybridConstraint(Enum):
-    """When a subtask may read a hybrid result (execution.batch.adaptive… in Flink)."""
-
-    ALL_PRODUCERS_FINISHED = "ALL_PRODUCERS_FINISHED"
-    ONLY_FINISHED_PRODUCERS = "ONLY_FINISHED_PRODUCERS"
-    UNFINISHED_PRODUCERS = "UNFINISHED_PRODUCERS"
-
-
-class InputConstraint(Enum):
-    """Which of a subtask's pipelined producers must run before it (Flink's InputDependencyConstraint)."""
-
-    ALL = "ALL"
-    ANY = "ANY"
 
 
 class EagerStrategy:
@@ -210,55 +193,15 @@ class PipelinedRegionStrategy:
         return unit in self._scheduled or unit in self._chosen
 
 
-class VertexwiseStrategy(PipelinedRegionStrategy):
-    """One subtask at a time, for graphs without must-be-pipelined links.
-
-    `constraint` says when a hybrid result may be read: when all of its producers, or one of them, have
-    finished, or as soon as they are scheduled.
-    """
-
-    def __init__(
-        self,
-        topology: Topology,
-        view: SchedulingView,
-        constraint: HybridConstraint = HybridConstraint.UNFINISHED_PRODUCERS,
-    ) -> None:
-        super().__init__(singletons(topology), view)
-        self._constraint = constraint
-
-    def on_finished(self, subtask: SubtaskId) -> Bulks:
-        links = list(self._outputs(subtask, blocking=True))
-        if self._constraint is not HybridConstraint.UNFINISHED_PRODUCERS:
-            links += self._outputs(subtask, blocking=False)
-        return self._schedule(self._fed_by(subtask, links))
-
-    def _is_ready(self, group: ConsumedGroup) -> bool:
-        some = self._constraint is HybridConstraint.ONLY_FINISHED_PRODUCERS
-        if some and not group.link.partition.is_blocking:
-            return any(self._has_data(group.link, producer) for producer in group.producers)
-        return super()._is_ready(group)
-
-    def _has_data(self, link: Link, producer: int) -> bool:
-        if link.partition.is_blocking or self._constraint is HybridConstraint.UNFINISHED_PRODUCERS:
-            return super()._has_data(link, producer)
-        subtask = SubtaskId(link.source, producer)
-        return self._view.state(subtask) is ExecutionState.FINISHED or self._view.is_produced(
-            PartitionId(subtask, link.reads)
-        )
-
-
 class LazyFromSourcesStrategy(PipelinedRegionStrategy):
     """One subtask at a time, from the sources on: blocking inputs are complete, pipelined ones have data.
 
-    A pipelined input has data when its producers run. With `InputConstraint.ALL` all of them must, so that a
-    task knows where each of its producers is when it is deployed; with ANY one of a group is enough.
+    A pipelined input has data when all its producers run, so that a task knows where each of them is when it
+    is deployed.
     """
 
-    def __init__(
-        self, topology: Topology, view: SchedulingView, constraint: InputConstraint = InputConstraint.ALL
-    ) -> None:
+    def __init__(self, topology: Topology, view: SchedulingView) -> None:
         super().__init__(singletons(topology), view)
-        self._constraint = constraint
 
     def on_running(self, subtask: SubtaskId) -> Bulks:
         return self._schedule(self._fed_by(subtask, self._outputs(subtask, blocking=False)))
@@ -272,11 +215,6 @@ class LazyFromSourcesStrategy(PipelinedRegionStrategy):
 
     def _next(self, unit: Region) -> Iterator[int]:
         return iter(())  # what is scheduled does not run yet
-
-    def _is_ready(self, group: ConsumedGroup) -> bool:
-        if self._constraint is InputConstraint.ANY and not group.link.partition.is_blocking:
-            return any(self._has_data(group.link, producer) for producer in group.producers)
-        return super()._is_ready(group)
 
     def _has_data(self, link: Link, producer: int) -> bool:
         if link.partition.is_blocking:

@@ -183,18 +183,10 @@ def build_regions(topology: Topology) -> Regions:
         if any(link.pattern is Pattern.ALL_TO_ALL for link in inner):
             labels[numbers] = numbers[0]
         else:
-            labels[numbers] = _divide(topology, inner)[numbers]
+            labels[numbers] = divide(topology, inner)[numbers]
     regions = Regions(topology, labels)
     _check_colocations(regions)
     return regions
-
-
-def whole_graph_regions(topology: Topology) -> Regions:
-    """Regions by the rule for subtasks alone, with circles merged over the whole graph.
-
-    What Flink's SchedulingPipelinedRegionComputeUtil gives for a whole graph; a job runs by `build_regions`.
-    """
-    return Regions(topology, _divide(topology, topology.links))
 
 
 def singletons(topology: Topology) -> Regions:
@@ -261,7 +253,7 @@ def _numbers(topology: Topology, vertex: VertexId) -> Labels:
     return np.arange(first, first + topology.parallelism[vertex], dtype=np.int64)
 
 
-def _divide(topology: Topology, links: Sequence[Link]) -> Labels:
+def divide(topology: Topology, links: Sequence[Link]) -> Labels:
     """For each subtask number a label of its region, when only `links` count."""
     glue = [link for link in links if link.partition.must_be_pipelined]
     rest = [link for link in links if not link.partition.must_be_pipelined]

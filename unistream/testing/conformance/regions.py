@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 from unistream.base.errors import ConfigError
-from unistream.core.graph.regions import build_regions, logical_regions, whole_graph_regions
+from unistream.core.graph.regions import build_regions, logical_regions
 from unistream.model.partition_type import PartitionType
 from unistream.model.plan import pointwise_consumers, pointwise_producers
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import texts, topology_of
+from unistream.testing.conformance.whole_graph import whole_graph_regions
 
 ILLEGAL: Final = "IllegalStateException"  # Java's name for a `ConfigError` of a graph
 

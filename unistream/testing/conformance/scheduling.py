@@ -8,15 +8,14 @@ from unistream.base.ids import PartitionId, SubtaskId
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.scheduling_strategy import (
     Bulks,
-    HybridConstraint,
     SchedulingStrategy,
-    VertexwiseStrategy,
     create_strategy,
 )
 from unistream.core.graph.regions import build_regions
 from unistream.core.graph.topology import Topology
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import subtask, topology_of
+from unistream.testing.conformance.vertexwise import HybridConstraint, VertexwiseStrategy
 
 
 class Job:

@@ -17,21 +17,19 @@ from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
 from unistream.core.execution import (
     Bulks,
     ExecutionState,
-    HybridConstraint,
     SchedulingStrategy,
-    VertexwiseStrategy,
     create_strategy,
 )
 from unistream.core.execution.failover import RestartPipelinedRegion
 from unistream.core.execution.scheduling_strategy import (
     EagerStrategy,
-    InputConstraint,
     LazyFromSourcesStrategy,
     PipelinedRegionStrategy,
 )
 from unistream.core.graph import Link, Pattern, Topology, build_regions
 from unistream.core.graph.regions import region_circles
 from unistream.model.partition_type import PartitionType
+from unistream.testing.conformance.vertexwise import HybridConstraint, VertexwiseStrategy
 
 Make = Callable[[Topology, PlayedJob], SchedulingStrategy]
 P, B, H = PartitionType.PIPELINED_BOUNDED, PartitionType.BLOCKING, PartitionType.HYBRID_FULL
@@ -206,25 +204,16 @@ def test_eager_takes_all_as_one_bulk_and_restarts_what_it_is_told() -> None:
     assert strategy.restart([]) == ()
 
 
-@pytest.mark.parametrize(
-    ("constraint", "after_one", "after_both"),
-    [
-        pytest.param(InputConstraint.ALL, [], ["b#0", "b#1"], id="all producers run"),
-        pytest.param(InputConstraint.ANY, ["b#0", "b#1"], [], id="any producer runs"),
-    ],
-)
-def test_lazy_waits_for_running_producers(
-    constraint: InputConstraint, after_one: list[str], after_both: list[str]
-) -> None:
+def test_lazy_waits_until_all_producers_run() -> None:
     topology = _line([P, B], Pattern.ALL_TO_ALL)
     job = PlayedJob(topology)
-    strategy = LazyFromSourcesStrategy(topology, job, constraint)
+    strategy = LazyFromSourcesStrategy(topology, job)
     assert _texts(strategy.start()) == ["a#0", "a#1"]
     found = []
     for subtask in topology.subtasks(VertexId("a")):
         job.states[subtask] = ExecutionState.RUNNING
         found.append(_texts(strategy.on_running(subtask)))
-    assert found == [after_one, after_both]
+    assert found == [[], ["b#0", "b#1"]]
     consumers = topology.subtasks(VertexId("b"))
     for subtask in consumers:
         job.states[subtask] = ExecutionState.RUNNING

@@ -10,12 +10,11 @@ from tests.unit.core.flink_cases import PlayedJob, load, subtask_of, topology_of
 from unistream.core.execution import (
     Bulks,
     ExecutionState,
-    HybridConstraint,
     SchedulingStrategy,
-    VertexwiseStrategy,
 )
 from unistream.core.execution.scheduling_strategy import PipelinedRegionStrategy
 from unistream.core.graph import build_regions
+from unistream.testing.conformance.vertexwise import HybridConstraint, VertexwiseStrategy
 
 CASES = load("scheduling.json")["cases"]
 

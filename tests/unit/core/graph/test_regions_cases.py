@@ -17,10 +17,10 @@ from unistream.core.graph import (
     Topology,
     build_regions,
     logical_regions,
-    whole_graph_regions,
 )
 from unistream.core.graph.regions import region_circles
 from unistream.model.partition_type import PartitionType
+from unistream.testing.conformance.whole_graph import whole_graph_regions
 
 FILE = load("regions.json")
 
