@@ -79,10 +79,9 @@ def failures(roots: tuple[ExceptionInfo, ...]) -> Table:
 def _add(table: Table, entry: ExceptionInfo, indent: str) -> None:
     where = " at ".join(text for text in (entry.task_manager, entry.endpoint) if text)
     lines = entry.message.splitlines() or [""]
-    labels = "".join(f" [{key}={value}]" for key, value in sorted(entry.labels.items()))
     table.add_row(
         f"{indent}{moment(entry.at_ms)}",
         escape(entry.task_name or entry.attempt or "the job"),
         escape(where),
-        escape(f"{entry.kind}: {lines[0]}{labels}"),
+        escape(f"{entry.kind}: {lines[0]}"),
     )

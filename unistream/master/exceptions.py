@@ -39,7 +39,6 @@ def _info(entry: ExceptionEntry, concurrent: tuple[ExceptionInfo, ...] = ()) -> 
         task_manager=entry.task_manager,
         task_name=entry.task_name,
         endpoint=entry.endpoint,
-        labels=dict(entry.labels),
         concurrent=concurrent,
     )
 

@@ -48,7 +48,6 @@ class ExceptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     task_manager: str | None = None
     task_name: str | None = None
     endpoint: str | None = None
-    labels: dict[str, str] = {}
     concurrent: tuple[ExceptionInfo, ...] = ()
 
 

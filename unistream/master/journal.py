@@ -147,7 +147,6 @@ class Journal:
             task_name=None if attempt is None else named_task(graph, attempt),
             task_manager=command.task_manager,
             endpoint=None if address is None else address.rpartition("://")[2],
-            labels=command.labels,
         )
         with self._lock:
             if attempt is not None:

@@ -177,7 +177,7 @@ def _failure(entry: ExceptionInfo) -> Json:
         "exceptionName": entry.kind,
         "stacktrace": f"{entry.kind}: {entry.message}\n{entry.traceback}",
         "timestamp": entry.at_ms,
-        "failureLabels": entry.labels,
+        "failureLabels": {},  # of failure enrichers, which there are none of
         **{key: value for key, value in place.items() if value is not None},
     }
 

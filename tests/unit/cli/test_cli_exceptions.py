@@ -22,7 +22,6 @@ ROOT = ExceptionInfo(
     task_name="map (1/2) - execution #0",
     task_manager="tm-1",
     endpoint="127.0.0.1:4000",
-    labels={"type": "user"},
     concurrent=(CONCURRENT,),
 )
 WHOLE = ExceptionInfo(at_ms=0, kind="JobFailed", message="Recovery is suppressed by none")
@@ -62,7 +61,7 @@ def test_what_failed_along_with_another_is_below_it() -> None:
     assert root[1:] == [
         "map (1/2) - execution #0",
         "tm-1 at 127.0.0.1:4000",
-        "UserCodeError: row 3 is [bad] [type=user]",
+        "UserCodeError: row 3 is [bad]",
     ]
     assert concurrent[0].startswith("+ ")
     assert concurrent[1:] == ["map (2/2) - execution #0", "TaskManagerLost: gone"]

@@ -80,7 +80,7 @@ def shown(journal: Journal, limit: int = 20) -> list[dict[str, object]]:
 
 
 def test_a_failure_in_flinks_shape(journal: Journal) -> None:
-    journal.exception(told(1, labels={"type": "user"}), "grpc://127.0.0.1:4000")
+    journal.exception(told(1), "grpc://127.0.0.1:4000")
     journal.exception(told(0, is_root=False))
     [entry] = shown(journal)
     concurrent = entry.pop("concurrentExceptions")
@@ -89,7 +89,7 @@ def test_a_failure_in_flinks_shape(journal: Journal) -> None:
     assert entry == {
         "exceptionName": "UserCodeError",
         "stacktrace": "UserCodeError: row 3\nat map",
-        "failureLabels": {"type": "user"},
+        "failureLabels": {},
         "taskName": "numbers -> map (2/2) - execution #0",
         "endpoint": "127.0.0.1:4000",
         "taskManagerId": "tm",

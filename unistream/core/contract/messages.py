@@ -9,7 +9,7 @@ as they are.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from unistream.base.ids import AllocationId, AttemptId, CheckpointId, TaskManagerId, VertexId
@@ -372,7 +372,6 @@ class RecordException:
     task_manager: TaskManagerId | None
     is_root: bool = True
     suppressed: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,31 +6,16 @@ help asks neither. What to do about the decision (cancel, wait, deploy) is the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
 
-from unistream.base.ids import PartitionId, SubtaskId
+from unistream.base.ids import SubtaskId
 from unistream.core.contract import RestartBackoff
+from unistream.core.execution.failover import FailoverStrategy, FailoverView
 from unistream.model.messages import TaskFailure
 
-V_contra = TypeVar("V_contra", contravariant=True)
-V = TypeVar("V")
-
 UNRECOVERABLE: Final = "The failure is not recoverable"
-
-Enricher: TypeAlias = Callable[[TaskFailure, bool], Mapping[str, str]]
-"""Labels for a failure (global or not), shown with it in the history."""
-
-
-class FailoverStrategy(Protocol[V_contra]):
-    """Which tasks have to start again because one failed."""
-
-    def tasks_to_restart(
-        self, failed: SubtaskId, lost: PartitionId | None, view: V_contra
-    ) -> frozenset[SubtaskId]:
-        """`lost`: could not be read, so it counts as gone for this decision. `view`: how the job stands."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +28,6 @@ class FailureDecision:
         is_new_attempt: False: it is part of the restart that an earlier failure has announced, and one of
             the concurrent exceptions of that one.
         error: Why there is no restart, with the cause; None if there is one.
-        labels: From the enrichers.
     """
 
     failed: SubtaskId | None
@@ -52,7 +36,6 @@ class FailureDecision:
     is_global: bool
     is_new_attempt: bool
     error: str | None
-    labels: Mapping[str, str] = field(default_factory=dict)
     _tasks: frozenset[SubtaskId] = frozenset()
     _delay_ms: int = 0
 
@@ -73,7 +56,7 @@ class FailureDecision:
         return self._delay_ms
 
 
-class FailureHandler(Generic[V]):
+class FailureHandler:
     """Decides on the failures of one job.
 
     Attributes:
@@ -82,18 +65,18 @@ class FailureHandler(Generic[V]):
 
     def __init__(
         self,
-        strategy: FailoverStrategy[V],
+        strategy: FailoverStrategy,
         backoff: RestartBackoff,
         all_tasks: Iterable[SubtaskId],
-        enrichers: Sequence[Enricher] = (),
     ) -> None:
         self._strategy = strategy
         self._backoff = backoff
         self._all_tasks = frozenset(all_tasks)
-        self._enrichers = tuple(enrichers)
         self.number_of_restarts = 0
 
-    def handle(self, failed: SubtaskId | None, failure: TaskFailure, now_ms: int, view: V) -> FailureDecision:
+    def handle(
+        self, failed: SubtaskId | None, failure: TaskFailure, now_ms: int, view: FailoverView
+    ) -> FailureDecision:
         """Decides on one failure. `failed` None: the job as a whole failed.
 
         `view` is handed to the failover strategy: states of the tasks and availability of partitions, as they
@@ -117,20 +100,13 @@ class FailureHandler(Generic[V]):
             is_global=failed is None,
             is_new_attempt=is_new_attempt,
             error=error,
-            labels=self._labels(failure, is_global=failed is None),
             _tasks=self._tasks(failed, failure, view) if restarts else frozenset(),
             _delay_ms=self._backoff.backoff_ms(now_ms) if restarts else 0,
         )
 
-    def _tasks(self, failed: SubtaskId | None, failure: TaskFailure, view: V) -> frozenset[SubtaskId]:
+    def _tasks(
+        self, failed: SubtaskId | None, failure: TaskFailure, view: FailoverView
+    ) -> frozenset[SubtaskId]:
         if failed is None:
             return self._all_tasks
         return self._strategy.tasks_to_restart(failed, failure.lost_partition, view)
-
-    def _labels(self, failure: TaskFailure, *, is_global: bool) -> dict[str, str]:
-        """A label that several enrichers give is the first one's."""
-        labels: dict[str, str] = {}
-        for enrich in self._enrichers:
-            for key, value in enrich(failure, is_global).items():
-                labels.setdefault(key, value)
-        return labels

@@ -8,8 +8,8 @@ the oldest goes first. Pure: times and places are told.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from unistream.base.ids import AttemptId, SubtaskId
@@ -27,7 +27,6 @@ class ExceptionEntry:
         attempt: Of the task that failed; None for a failure of the job as a whole.
         task_name: See `task_name`; None for a failure of the job as a whole.
         task_manager, endpoint: Worker and ``host:port`` where it happened, if known.
-        labels: What failure enrichers said of it.
     """
 
     at_ms: int
@@ -36,7 +35,6 @@ class ExceptionEntry:
     task_name: str | None = None
     task_manager: str | None = None
     endpoint: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,7 +201,6 @@ class JobParts:
                 task_manager=place.task_manager if place is not None else None,
                 is_root=decision is not None and decision.is_new_attempt,
                 suppressed=decision.error if decision is not None else None,
-                labels=decision.labels if decision is not None else {},
             )
         )
 

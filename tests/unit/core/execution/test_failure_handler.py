@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 
 from unistream.base.ids import EdgeId, PartitionId, SubtaskId, VertexId
 from unistream.core.contract import RestartBackoff
-from unistream.core.execution import ExecutionState, FailureDecision, FailureHandler
-from unistream.core.execution.failover import FailoverView, RestartPipelinedRegion
+from unistream.core.execution import ExecutionState, FailureHandler
+from unistream.core.execution.failover import RestartPipelinedRegion
 from unistream.core.execution.restart_backoff import ExponentialDelay, FixedDelay, NoRestart
 from unistream.core.graph import Link, Pattern, Topology, build_regions
 from unistream.model.messages import TaskFailure
@@ -30,7 +28,7 @@ class AllRun:
         return True
 
 
-def handler(backoff: RestartBackoff, *enrichers: object) -> FailureHandler[FailoverView]:
+def handler(backoff: RestartBackoff) -> FailureHandler:
     """a -blocking-> b, and c by itself."""
     link = Link(
         id=EdgeId("ab"),
@@ -41,7 +39,7 @@ def handler(backoff: RestartBackoff, *enrichers: object) -> FailureHandler[Failo
     )
     topology = Topology([(s.vertex, 1) for s in (A, B, C)], [link])
     strategy = RestartPipelinedRegion(build_regions(topology))
-    return FailureHandler(strategy, backoff, topology.all_subtasks(), enrichers)  # type: ignore[arg-type]
+    return FailureHandler(strategy, backoff, topology.all_subtasks())
 
 
 def thrice() -> FixedDelay:
@@ -125,14 +123,3 @@ def test_failures_before_the_announced_restart_are_one_restart() -> None:
     assert [set(d.tasks) for d in (first, second, third)] == [{A, B}, {C}, {B}]
     assert handling.number_of_restarts == 1
     assert not handling.handle(A, BOOM, 101, AllRun()).can_restart
-
-
-def test_labels_are_the_first_enrichers_that_gives_them() -> None:
-    def by_kind(failure: TaskFailure, is_global: bool) -> Mapping[str, str]:
-        return {"type": "user" if failure.kind == "UserCodeError" else "system", "global": str(is_global)}
-
-    def other(failure: TaskFailure, is_global: bool) -> Mapping[str, str]:
-        return {"type": "other", "team": "data"}
-
-    decision: FailureDecision = handler(thrice(), by_kind, other).handle(A, BOOM, 0, AllRun())
-    assert decision.labels == {"type": "user", "global": "False", "team": "data"}
