@@ -8,9 +8,8 @@ markers, ends) and what time it is, and answers with actions, which the task per
     `AlternatingAligner`   exactly once: waits up to a timeout, then (or from the beginning) barriers overtake
                            rows, which become part of the snapshot        `barriers_alternating`
 
-An unaligned snapshot begins with `OpenInFlight`, `StartPersisting` and `Trigger`, and is whole at
-`StopPersisting`: until then every row of a channel for which `persists` says so belongs to it. (FLIP-76, and
-FLIP-182 for the timeout.)
+An unaligned snapshot begins with `StartPersisting` and `Trigger`, and is whole at `StopPersisting`: until
+then every row of a channel for which `persists` says so belongs to it. (FLIP-76, and FLIP-182 for the timeout.)
 """
 
 from __future__ import annotations
@@ -51,13 +50,6 @@ class Abort:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenInFlight:
-    """A snapshot follows at once; by its barrier it may have rows in flight."""
-
-    checkpoint_id: CheckpointId
-
-
-@dataclass(frozen=True, slots=True)
 class StartPersisting:
     """Rows that come from now on before their channel's barrier, and rows that a barrier overtakes, are
     part of the snapshot."""
@@ -80,7 +72,7 @@ class Prioritize:
     channel: int
 
 
-Action = Trigger | Abort | OpenInFlight | StartPersisting | StopPersisting | Prioritize
+Action = Trigger | Abort | StartPersisting | StopPersisting | Prioritize
 
 
 class BarrierHandler(Protocol):

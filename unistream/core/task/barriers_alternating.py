@@ -23,7 +23,6 @@ from unistream.core.task.barriers import (
     AbortReason,
     Action,
     ChannelAlignment,
-    OpenInFlight,
     Prioritize,
     StartPersisting,
     StopPersisting,
@@ -43,16 +42,13 @@ class AlternatingAligner(ChannelAlignment):
     """`core.barriers.BarrierHandler` for jobs with unaligned checkpoints.
 
     Args:
-        alternating: False: never wait, whatever a barrier says.
         after_tasks_finish: False: a channel that ends gives up the pending checkpoint.
     """
 
-    def __init__(self, channels: int, *, alternating: bool = True, after_tasks_finish: bool = True) -> None:
+    def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
         super().__init__(channels)
-        self._alternating = alternating
         self._after_tasks_finish = after_tasks_finish
-        self._rest = _Phase.WAITING if alternating else _Phase.OVERTAKING
-        self._phase = self._rest
+        self._phase = _Phase.WAITING
         self._announced: dict[int, None] = {}  # in the order of their announcements
         self._target = 0
         self._deadline_ms: int | None = None
@@ -144,7 +140,7 @@ class AlternatingAligner(ChannelAlignment):
         self._latest, self._barrier = barrier.checkpoint_id, barrier
         self._aligned.clear()
         self._target = len(self._open)
-        if self._alternating and barrier.may_time_out:
+        if barrier.may_time_out:
             self._deadline_ms = barrier.deadline_ms
         return actions
 
@@ -188,12 +184,11 @@ class AlternatingAligner(ChannelAlignment):
 
     def _trigger_aligned(self, barrier: CheckpointBarrier) -> list[Action]:
         self._release()
-        return [OpenInFlight(barrier.checkpoint_id), Trigger(barrier)]
+        return [Trigger(barrier)]
 
     def _trigger_unaligned(self, barrier: CheckpointBarrier) -> list[Action]:
         self._phase = _Phase.PERSISTING
-        checkpoint_id = barrier.checkpoint_id
-        return [OpenInFlight(checkpoint_id), StartPersisting(checkpoint_id), Trigger(barrier.overtaking())]
+        return [StartPersisting(barrier.checkpoint_id), Trigger(barrier.overtaking())]
 
     def _stop_if_all(self) -> list[Action]:
         if not self._all_there:
@@ -224,4 +219,4 @@ class AlternatingAligner(ChannelAlignment):
     def _release(self) -> None:
         self._blocked.clear()
         self._announced.clear()
-        self._phase = self._rest
+        self._phase = _Phase.WAITING

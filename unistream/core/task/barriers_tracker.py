@@ -59,13 +59,8 @@ class BarrierTracker:
 
     @property
     def pending(self) -> CheckpointId | None:
-        """The newest of `pending_ids`."""
+        """The newest of which some barriers are there; a cancelled one counts."""
         return self._pending[-1].checkpoint_id if self._pending else None
-
-    @property
-    def pending_ids(self) -> tuple[CheckpointId, ...]:
-        """Checkpoints of which some barriers are there, ascending; cancelled ones included."""
-        return tuple(pending.checkpoint_id for pending in self._pending)
 
     @property
     def open_channels(self) -> int:

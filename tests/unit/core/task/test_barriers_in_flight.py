@@ -108,7 +108,7 @@ def test_at_least_once_a_checkpoint_that_the_master_gave_up_is_not_triggered() -
     tracker.on_barrier(0, barrier(1), 0)
     assert tracker.cancel(CheckpointId(1)) == [Abort(CheckpointId(1), AbortReason.CANCELLED)]
     assert tracker.on_barrier(1, barrier(1), 0) == []
-    assert tracker.pending_ids == ()
+    assert tracker.pending is None
 
 
 # --- dealt out ------------------------------------------------------------------------------------
