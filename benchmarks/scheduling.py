@@ -36,11 +36,11 @@ from unistream.core.execution import ExecutionState
 from unistream.core.execution.failover import RestartPipelinedRegion
 from unistream.core.execution.scheduling_strategy import PipelinedRegionStrategy
 from unistream.core.graph import Regions, Topology, build_regions
+from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.graph.regions import check_regions
 from unistream.core.graph.translate import translate
 from unistream.model.graph import JobGraph, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
-from unistream.model.plan import ExecutionPlan
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from unistream.base.ids import SubtaskId, VertexId
 from unistream.core.execution import ExecutionState
-from unistream.model.plan import ExecutionPlan
+from unistream.core.graph import ExecutionPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from unistream.core.contract import JobSettings, Outbox
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Executions
 from unistream.core.execution.stored_exchanges import StoredExchanges
+from unistream.core.graph import ExecutionPlan
 from unistream.core.resource import SlotPool
 from unistream.model.messages import DeployTask, TaskDeployment
-from unistream.model.plan import ExecutionPlan
 from unistream.model.snapshot import TaskRestore
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from unistream.base.ids import AttemptId, JobId, SubtaskId
 from unistream.core.contract import AttemptView, Outbox, RecordAttempt, StateLog
 from unistream.core.execution.execution import ExecutionState, execution_state
-from unistream.model.plan import ExecutionPlan, Place
+from unistream.core.graph import ExecutionPlan
+from unistream.model.plan import Place
 
 
 @dataclass(slots=True, kw_only=True)

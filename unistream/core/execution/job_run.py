@@ -17,9 +17,8 @@ from unistream.core.execution.failover import FailoverStrategy, create_failover
 from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.execution.scheduling_strategy import SchedulingStrategy, create_strategy
 from unistream.core.execution.stored_exchanges import StoredExchanges
-from unistream.core.graph import Topology, build_regions
+from unistream.core.graph import ExecutionPlan, build_regions
 from unistream.model.graph import JobGraph
-from unistream.model.plan import ExecutionPlan
 
 
 class JobRun:
@@ -43,7 +42,7 @@ class JobRun:
         _check_strategy(settings.scheduling_strategy, graph)
         self.graph = graph
         self.plan = ExecutionPlan(graph)
-        self.topology = Topology.of(graph)
+        self.topology = self.plan.topology
         self.regions = build_regions(self.topology)
         self.executions = Executions(settings.job, self.plan, outbox, attempts)
         self.tracker = PartitionTracker(settings.job, self.regions)

@@ -18,6 +18,7 @@ from unistream.core.graph.graph_check import check, uid_advice
 from unistream.core.graph.json_plan import job_plan, plan_json
 from unistream.core.graph.max_parallelism import adapt_max_parallelism
 from unistream.core.graph.placement_check import check_measures, check_profiles, endless_vertices
+from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.graph.regions import (
     Region,
     RegionInput,
@@ -33,6 +34,7 @@ from unistream.core.graph.translate import Resolved, resolve, translate_resolved
 
 __all__ = [
     "ConsumedGroup",
+    "ExecutionPlan",
     "Link",
     "Pattern",
     "Region",

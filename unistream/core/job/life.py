@@ -40,7 +40,7 @@ from unistream.core.job.scaling import slots_needed
 from unistream.core.resource import missing_slots_text
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
-from unistream.model.plan import ExecutionPlan
+from unistream.model.plan import subtasks_of
 
 _IDLE: Final = Timer(TimerKind.SLOT_IDLE)
 _RESCALE_SLOTS: Final = Timer(TimerKind.SLOT_REQUEST, -1)  # no bulk has that id
@@ -91,7 +91,7 @@ class JobLife:
 
     def _ask_desired(self, adaptive: Adaptive) -> None:
         """One slot for each slot sharing group, then a second one for each: any number divides evenly."""
-        subtasks = ExecutionPlan(adaptive.desired).subtasks
+        subtasks = subtasks_of(adaptive.desired)
         self.parts.ask(sorted(subtasks, key=lambda subtask: subtask.index))
 
     def _start_waiting(self, adaptive: Adaptive) -> None:
@@ -105,7 +105,7 @@ class JobLife:
         if isinstance(graph, TaskFailure):
             self.fail(graph, None)
         elif graph is not None:
-            self.parts.deal_slots(slots_needed(graph), ExecutionPlan(adaptive.desired).subtasks)
+            self.parts.deal_slots(slots_needed(graph), subtasks_of(adaptive.desired))
             self._ask_desired(adaptive)
             self._start_all(graph)
 

@@ -42,7 +42,7 @@ from unistream.core.resource import SlotPool
 from unistream.core.restore import assign_state, assigner_states, with_in_flight
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
-from unistream.model.plan import ExecutionPlan
+from unistream.model.plan import subtasks_of
 from unistream.model.snapshot import TaskRestore
 
 NOT_STARTED_KIND: Final = "TaskManagerNotStarted"
@@ -102,7 +102,7 @@ class JobParts:
 
     def rescaled_subtasks(self) -> tuple[SubtaskId, ...]:
         """What there will be after the change that is asked for."""
-        return ExecutionPlan(self.rescaling.graph or self.rescaling.wanted(self.run.graph)).subtasks
+        return subtasks_of(self.rescaling.graph or self.rescaling.wanted(self.run.graph))
 
     def withdraw(self, needed: Iterable[SubtaskId]) -> None:
         """Slots are asked for in vain unless `needed` are to run in them."""

@@ -9,7 +9,7 @@ markers, ends) and what time it is, and answers with actions, which the task per
                            rows, which become part of the snapshot        `barriers_alternating`
 
 An unaligned snapshot begins with `StartPersisting` and `Trigger`, and is whole at `StopPersisting`: until
-then every row of a channel for which `persists` says so belongs to it. (FLIP-76, and FLIP-182 for the timeout.)
+then every row of a channel for which `persists` says so belongs to it. (FLIP-76; FLIP-182 for the timeout.)
 """
 
 from __future__ import annotations

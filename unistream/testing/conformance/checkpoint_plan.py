@@ -10,7 +10,7 @@ from unistream.core.checkpoint.plan import NotAllRunning, plan_checkpoint
 from unistream.core.checkpoint.requests import CheckpointRequestDecider, TriggerRequest
 from unistream.core.contract.failure_reason import FailureReason
 from unistream.core.execution.execution import ExecutionState
-from unistream.model.plan import ExecutionPlan
+from unistream.core.graph.plan import ExecutionPlan
 from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import edge, graph_of, subtask, texts, vertex
 

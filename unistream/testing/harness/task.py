@@ -33,6 +33,7 @@ from unistream.base.ids import (
     TaskManagerId,
     VertexId,
 )
+from unistream.core.graph import ExecutionPlan
 from unistream.core.restore import assign_state, with_in_flight
 from unistream.core.task import CombinedWatermark
 from unistream.model.chain import Chain
@@ -51,7 +52,7 @@ from unistream.model.messages import (
     ToJobManager,
     TriggerCheckpoint,
 )
-from unistream.model.plan import ExecutionPlan, Place
+from unistream.model.plan import Place
 from unistream.model.snapshot import Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
 from unistream.testing.harness.operators import ManualClock
 from unistream.testing.harness.services import InlineExecutor, MemoryStateStore, NoRemote

@@ -9,12 +9,13 @@ from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, settings
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, JobId, OperatorUid, SubtaskId, TaskManagerId
 from unistream.core import contract
+from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.graph.translate import translate
 from unistream.core.restore import assign_state, assigner_states
 from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobGraph, Ship, SourceInfo
-from unistream.model.plan import ExecutionPlan, Place
+from unistream.model.plan import Place
 from unistream.model.snapshot import KeyedHandle, Manifest, OperatorStateHandle, TaskSnapshot
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 

@@ -9,9 +9,9 @@ from tests.unit.core.graphs import BOUNDED, job_of, node
 from unistream.base.ids import PartitionId, SubtaskId
 from unistream.core.graph import Pattern, Topology
 from unistream.core.graph.execution_graph import execution_graph
+from unistream.core.graph.plan import ExecutionPlan
 from unistream.model.graph import JobGraph, Ship
 from unistream.model.partition_type import PartitionType
-from unistream.model.plan import ExecutionPlan
 from unistream.model.stream_graph import StreamEdge, StreamGraph
 
 SHIPS = [ship for ship in Ship if ship is not Ship.FORWARD]

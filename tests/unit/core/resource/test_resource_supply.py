@@ -217,7 +217,7 @@ class TestProfiles:
         assert "2 slots of slot sharing group 'g' with 10000 MiB of memory each" in answer.reason
         assert "at most 1024 MiB" in answer.reason
         assert not cluster.starting
-        assert cluster.machine.open_requests == 0
+        assert not cluster.machine._requests
 
     def test_a_worker_in_the_way_makes_room(self) -> None:
         cluster = Cluster(max_workers=1, slot=SMALL)
@@ -541,7 +541,7 @@ class Supply(RuleBasedStateMachine):
         self.forget_refused()
         assert set(self.cluster.granted) <= set(self.wanted)
         told = {job for loss in self.cluster.losses for job in loss.jobs}
-        missing = len(self.wanted) - len(self.cluster.granted) - self.cluster.machine.open_requests
+        missing = len(self.wanted) - len(self.cluster.granted) - len(self.cluster.machine._requests)
         assert missing >= 0
         assert missing == 0 or told
 
@@ -571,7 +571,7 @@ class Supply(RuleBasedStateMachine):
             cluster.beat()
             cluster.tick(250)
         used = len(cluster.up)
-        assert cluster.machine.open_requests == 0 or (self.active and used == WORKERS)
+        assert not cluster.machine._requests or (self.active and used == WORKERS)
         served = set(cluster.granted)
         if not self.active:
             assert served == set(self.wanted)

@@ -1,0 +1,107 @@
+"""The physical plan: which channel each subtask reads and which partitions it writes.
+
+All-to-all edges connect everyone; the subpartition that a consumer reads is its place among the consumers of
+that producer. `GLOBAL` has a channel to every consumer (so that events reach them all) and rows on the first
+one only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from unistream.base.ids import AttemptId, EdgeId, SubtaskId, VertexId
+from unistream.core.graph.topology import Topology
+from unistream.model.graph import JobEdge, JobGraph
+from unistream.model.messages import ChannelDescriptor, GateDescriptor, PartitionDescriptor
+from unistream.model.plan import NOWHERE, Place, subtasks_of
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One subpartition of one producer, as one consumer reads it."""
+
+    edge: EdgeId
+    producer: SubtaskId
+    subpartition: int
+
+
+class ExecutionPlan:
+    """Subtasks and channels of a valid graph, which never change. `topology` says what is connected.
+
+    Raises:
+        ConfigError: see `Topology`.
+    """
+
+    def __init__(self, graph: JobGraph) -> None:
+        self.graph = graph
+        self.topology = Topology.of(graph)
+        self.subtasks = subtasks_of(graph)
+        self._vertices = {vertex.id: vertex for vertex in graph.vertices}
+        self._edges = {edge.id: edge for edge in graph.edges}
+        self._links = {link.id: link for link in self.topology.links}
+
+    def producers(self, edge: JobEdge, consumer: int) -> range:
+        """Producer subtasks of `edge` that subtask `consumer` of its target reads."""
+        return self.topology.producers(self._links[edge.id], consumer)
+
+    def consumers(self, edge: JobEdge, producer: int) -> range:
+        """Consumer subtasks of `edge` that subtask `producer` of its source feeds."""
+        return self.topology.consumers(self._links[edge.id], producer)
+
+    def input_edges(self, vertex: VertexId) -> tuple[JobEdge, ...]:
+        return tuple(self._edges[link.id] for link in self.topology.inputs[vertex])
+
+    def channels(self, subtask: SubtaskId, input_index: int) -> tuple[Channel, ...]:
+        """Channels of one logical input, edge by edge, then producer by producer."""
+        return tuple(
+            Channel(
+                edge.id, SubtaskId(edge.source, producer), self.consumers(edge, producer).index(subtask.index)
+            )
+            for edge in self.input_edges(subtask.vertex)
+            if edge.input_index == input_index
+            for producer in self.producers(edge, subtask.index)
+        )
+
+    def gates(
+        self,
+        subtask: SubtaskId,
+        attempts: Mapping[SubtaskId, AttemptId],
+        places: Mapping[SubtaskId, Place],
+    ) -> tuple[GateDescriptor, ...]:
+        """What `subtask` reads, given who runs where; one gate for each logical input. A producer that runs
+        nowhere gets no address."""
+
+        def describe(channel: Channel) -> ChannelDescriptor:
+            place = places.get(channel.producer, NOWHERE)
+            return ChannelDescriptor(
+                producer=attempts[channel.producer],
+                edge=channel.edge,
+                subpartition=channel.subpartition,
+                task_manager=place.task_manager,
+                address=place.address,
+            )
+
+        return tuple(
+            GateDescriptor(
+                input_index=index,
+                channels=tuple(describe(channel) for channel in self.channels(subtask, index)),
+            )
+            for index in range(self._vertices[subtask.vertex].inputs)
+        )
+
+    def partitions(self, subtask: SubtaskId) -> tuple[PartitionDescriptor, ...]:
+        """What `subtask` produces: one partition for each outgoing edge."""
+        return tuple(
+            PartitionDescriptor(
+                edge=edge.id,
+                ship=edge.ship,
+                consumers=tuple(self.consumers(edge, subtask.index)),
+                consumer_parallelism=self._vertices[edge.target].parallelism,
+                consumer_max_parallelism=self._vertices[edge.target].max_parallelism,
+                key_columns=edge.key_columns,
+                type=edge.partition,
+                committables=edge.committables,
+            )
+            for edge in (self._edges[link.id] for link in self.topology.outputs[subtask.vertex])
+        )
