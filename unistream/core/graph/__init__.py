@@ -26,7 +26,6 @@ from unistream.core.graph.regions import (
     build_regions,
     logical_regions,
     singletons,
-    whole_graph_regions,
 )
 from unistream.core.graph.slot_sharing import check_group_name
 from unistream.core.graph.topology import ConsumedGroup, Link, Pattern, Topology
@@ -58,7 +57,6 @@ __all__ = [
     "singletons",
     "translate_resolved",
     "uid_advice",
-    "whole_graph_regions",
     "why_interval_is_idle",
     "why_no_checkpoints",
 ]
