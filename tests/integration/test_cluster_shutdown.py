@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from crash_runs import Command, await_info, commands_in, entry_of, job_of
 
+from tests.integration.crash_runs import Command, await_info, commands_in, entry_of, job_of
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
 from unistream.connector.collect import read_collected

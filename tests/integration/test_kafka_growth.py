@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import kafka_growth_pipeline
 import pytest
-from crash_runs import Crashes, Lives, await_info, commands_in
 from deltalake import DeltaTable
-from kafka_growth_pipeline import BOOTSTRAP, INTERVAL, TOPIC, pipeline
-from kafka_rows import fill, offsets, source, splits, value
 
 import unistream as us
+from tests.integration import kafka_growth_pipeline
+from tests.integration.crash_runs import Crashes, Lives, await_info, commands_in
+from tests.integration.kafka_growth_pipeline import BOOTSTRAP, INTERVAL, TOPIC, pipeline
+from tests.integration.kafka_rows import fill, offsets, source, splits, value
 from unistream.base.errors import ConfigError
 from unistream.client.rest_client import Poll
 from unistream.connector.kafka import create_discovery

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import pytest
-from test_master_journal import GRAPH, JOB, NOBODY, VERTEX
 
+from tests.unit.master.test_master_journal import GRAPH, JOB, NOBODY, VERTEX
 from unistream.base.ids import AttemptId
 from unistream.master.journal import Journal
 from unistream.master.late_rows import LateRows

@@ -10,8 +10,8 @@ from typing import Any
 
 import httpx
 import pytest
-from served_cluster import WAIT_S, Api
 
+from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NobodyThere, Unreachable
 from unistream.client.rest_client import SUBMISSIONS_MAX, RestClient

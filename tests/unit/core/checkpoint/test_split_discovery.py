@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from core_cluster import EVERY_2_S, Cluster, job_graph, pipelines, settings
 
+from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, pipelines, settings
 from unistream.core import contract
 from unistream.core.checkpoint import SplitAssigner
 from unistream.core.checkpoint.split_discovery import RETRY_MS, TRANSITIONS, DiscoveryState, SplitDiscoveries
