@@ -59,12 +59,21 @@ from unistream.core.contract.settings import (
     RestorePoint,
     Retention,
 )
-from unistream.core.contract.status import JOB_TRANSITIONS, JobStatus, job_state
+from unistream.core.contract.status import (
+    JOB_LIFE,
+    JOB_TRANSITIONS,
+    JobCause,
+    JobLog,
+    JobState,
+    JobStatus,
+    job_steps,
+)
 from unistream.core.contract.story import StateLog
 from unistream.core.contract.view import AttemptView, CheckpointView, JobView
 
 __all__ = [
     "FIRST_CHECKPOINT",
+    "JOB_LIFE",
     "JOB_TRANSITIONS",
     "AdaptiveSettings",
     "AnswerRequest",
@@ -81,8 +90,11 @@ __all__ = [
     "DiscoveryFailed",
     "Event",
     "FailureReason",
+    "JobCause",
     "JobEnded",
+    "JobLog",
     "JobSettings",
+    "JobState",
     "JobStatus",
     "JobView",
     "ManifestDurable",
@@ -118,5 +130,5 @@ __all__ = [
     "TimerKind",
     "Undelivered",
     "WriteManifest",
-    "job_state",
+    "job_steps",
 ]

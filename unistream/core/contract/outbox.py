@@ -34,10 +34,6 @@ class Outbox:
         """The send that `event` is about; None when it is repeated or unknown."""
         return self._open.pop(event.token, None)
 
-    def forget_all(self) -> None:
-        """Nothing that is still open matters any more."""
-        self._open.clear()
-
     def take(self) -> list[Command]:
         """All commands since the last call."""
         commands, self._commands = self._commands, []

@@ -57,9 +57,6 @@ class StateLog(Generic[S]):
         """The last steps, oldest first, each with its reason."""
         return tuple(self._story)
 
-    def can(self, state: S) -> bool:
-        return state in self._table[self._state]
-
     def to(self, state: S, why: str) -> None:
         """Takes the step.
 

@@ -83,22 +83,12 @@ class RegionScheduler:
 
     # --- scheduling -------------------------------------------------------------------------------
 
-    def start(self, restores: Mapping[SubtaskId, TaskRestore]) -> None:
-        """Everything begins (again): all attempts are CREATED."""
-        self._restores = dict(restores)
-        self._schedule(self._run.scheduling.start(), "start")
-
-    def start_again(self, restores: Mapping[SubtaskId, TaskRestore]) -> None:
-        """As `start`, after all former attempts have ended (or none has begun)."""
-        self._restores = {}
-        self.restart(frozenset(self._run.plan.subtasks), restores)
-
     def give_up_partitions(self) -> None:
         """Nobody will read what this run has produced."""
         self._send(self._run.tracker.release_all())
 
     def restart(self, subtasks: frozenset[SubtaskId], restores: Mapping[SubtaskId, TaskRestore]) -> None:
-        """New attempts of `subtasks`; those whose inputs are there are scheduled at once."""
+        """They start (again), after all former attempts have ended; at once where their inputs are there."""
         self._executions.reset(sorted(subtasks))
         for subtask in subtasks:
             self._restores.pop(subtask, None)

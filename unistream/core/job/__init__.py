@@ -7,7 +7,7 @@ what nobody needs (`suspects`, `releases`). May import every other room of `core
 
 from __future__ import annotations
 
-from unistream.core.job.adaptive import Adaptive, why_not_adaptive
+from unistream.core.job.adaptive import AdaptiveScheduling, why_not_adaptive
 from unistream.core.job.exception_history import (
     SUPPRESSED_KIND,
     AttemptsHistory,
@@ -19,6 +19,7 @@ from unistream.core.job.exception_history import (
 )
 from unistream.core.job.machine import JobMachine
 from unistream.core.job.releases import RELEASE_TRIES, Releases
+from unistream.core.job.rescaling import CHANGES, Change
 from unistream.core.job.scaling import fit, with_parallelism
 from unistream.core.job.settings import job_settings
 from unistream.core.job.suspects import LOSS_GRACE_MS
@@ -26,11 +27,13 @@ from unistream.core.job.suspension import abandonment
 from unistream.core.job.vertex_names import check_widths, vertices_named
 
 __all__ = [
+    "CHANGES",
     "LOSS_GRACE_MS",
     "RELEASE_TRIES",
     "SUPPRESSED_KIND",
-    "Adaptive",
+    "AdaptiveScheduling",
     "AttemptsHistory",
+    "Change",
     "ExceptionEntry",
     "ExceptionHistory",
     "JobMachine",

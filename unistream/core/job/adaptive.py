@@ -1,4 +1,4 @@
-"""When an adaptive job starts, and when it starts again wider. Pure; timers go through the outbox.
+"""The adaptive strategy: a job runs on the slots that there are, and starts again when more come. Pure.
 
 Waiting, it starts at once when all slots are there; with fewer, when there were enough for
 `resource-stabilization-timeout` (more may still come), at the latest after `resource-wait-timeout`. Running,
@@ -11,19 +11,31 @@ that it has (`unistream.core.resource.slot_division`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import Final
 
 from unistream.base import config as options
+from unistream.base.ids import SubtaskId
 from unistream.core.contract import AdaptiveSettings, CancelTimer, Outbox, SetTimer, Timer, TimerKind
 from unistream.core.job.scaling import fit, slots_needed
+from unistream.core.job.slots import JobSlots
 from unistream.core.resource import SlotKind, without_slot
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.messages import TaskFailure
+from unistream.model.plan import ExecutionPlan
 
 _WAIT: Final = Timer(TimerKind.RESOURCES, 0)
 _STABLE: Final = Timer(TimerKind.RESOURCES, 1)
 _COOL: Final = Timer(TimerKind.RESOURCES, 2)
+
+
+class Phase(Enum):
+    """Of one timer."""
+
+    OFF = "nothing waits for it"
+    TICKING = "it is set"
+    OVER = "its time has passed"
 
 
 def why_not_adaptive(graph: JobGraph) -> str | None:
@@ -35,120 +47,97 @@ def why_not_adaptive(graph: JobGraph) -> str | None:
     return "it is a BATCH job" if graph.job_type is JobType.BATCH else None
 
 
-class Adaptive:
-    """Decides for one job.
+class AdaptiveScheduling:
+    """Decides for one job; see `Scheduling`."""
 
-    Attributes:
-        desired: The widest graph: an upper bound, never exceeded.
-        is_waiting: The job waits for slots; nothing runs.
-    """
-
-    def __init__(self, desired: JobGraph, settings: AdaptiveSettings, outbox: Outbox) -> None:
-        self.desired = desired
-        self.is_waiting = False
+    def __init__(self, graph: JobGraph, slots: JobSlots, settings: AdaptiveSettings, outbox: Outbox) -> None:
+        self.desired = graph
+        self.rescale_wait_ms = settings.stable_ms
+        self._slots = slots
         self._settings = settings
         self._outbox = outbox
-        self._wait_over = False
-        self._stabilizing = False
-        self._stable = False
-        self._cool = False
+        self._timers = dict.fromkeys((_WAIT, _STABLE, _COOL), Phase.OFF)
         self._fitted: tuple[JobGraph, Mapping[SlotKind, int], JobGraph | None] | None = None
 
-    def _fit(self, slots: Mapping[SlotKind, int]) -> JobGraph | None:
-        """It is asked again with every event; the slots change seldom."""
-        if self._fitted is None or self._fitted[0] is not self.desired or self._fitted[1] != slots:
-            self._fitted = (self.desired, slots, fit(self.desired, slots))
-        return self._fitted[2]
-
-    def wait(self) -> None:
-        """The job needs slots, at its start or after its tasks have ended."""
-        self.is_waiting = True
-        self._wait_over = False
-        self._calm()
-        self._set(_WAIT, self._settings.wait_ms)
-
-    def _calm(self) -> None:
-        if self._stabilizing:
-            self._outbox.add(CancelTimer(_STABLE))
-        self._stabilizing = self._stable = False
+    # --- timers -----------------------------------------------------------------------------------
 
     def _set(self, timer: Timer, delay_ms: int) -> None:
-        self._outbox.add(SetTimer(timer=timer, delay_ms=delay_ms))
+        self._timers[timer] = Phase.TICKING if delay_ms else Phase.OVER
+        if delay_ms:
+            self._outbox.add(SetTimer(timer=timer, delay_ms=delay_ms))
+
+    def _is_over(self, timer: Timer) -> bool:
+        return self._timers[timer] is Phase.OVER
 
     def fired(self, timer: Timer) -> None:
-        """One of the timers is over; ask again."""
-        if timer == _WAIT:
-            self._wait_over = True
-        elif timer == _STABLE:
-            self._stable = self._stabilizing
-        elif timer == _COOL:
-            self._cool = True
+        if self._timers[timer] is Phase.TICKING:
+            self._timers[timer] = Phase.OVER
 
-    def stop(self) -> None:
-        """The job ends."""
-        self.is_waiting = False
-        for timer in (_WAIT, _STABLE, _COOL):
-            self._outbox.add(CancelTimer(timer))
-
-    def start_with(
-        self,
-        slots: Mapping[SlotKind, int],
-        current: JobGraph,
-        fits: Callable[[JobGraph], bool],
-        not_started: str = "",
-    ) -> JobGraph | TaskFailure | None:
-        """While waiting: the graph to start now, why it cannot be, or None: not yet.
-
-        Rows in flight of an unaligned checkpoint may bind it to the parallelism at which it was taken. Then
-        the job starts as it was, or waits for the slots that are missing for that.
-
-        Args:
-            slots: Leased ones.
-            current: As it ran last.
-            fits: Whether a graph can start from the latest snapshot.
-            not_started: Why the latest worker that was to bring slots did not come up.
-        """
-        graph = self._fit(slots)
-        if graph is None:
-            self._calm()
-            self.is_waiting = not self._wait_over
-            return self._failure(slots, not_started) if self._wait_over else None
-        if graph != self.desired and not self._wait_over and not self._is_stable(self._settings.stable_ms):
-            return None
-        if not fits(graph):
-            if fits(current) and fit(current, slots) == current:
-                graph = current
-            elif not self._wait_over:
-                return None
-        self.is_waiting = False
-        self._calm()
-        self._outbox.add(CancelTimer(_WAIT))
-        self.cool_down()
-        return graph
-
-    @property
-    def stable_ms(self) -> int:
-        """So long it waits for more slots than there are before it does with these."""
-        return self._settings.stable_ms
-
-    def cool_down(self) -> None:
-        """It will not grow for a while."""
-        self._cool = self._settings.cooldown_ms == 0
-        if not self._cool:
-            self._set(_COOL, self._settings.cooldown_ms)
+    def _clear(self, *timers: Timer) -> None:
+        for timer in timers:
+            if self._timers[timer] is not Phase.OFF:
+                self._outbox.add(CancelTimer(timer))
+            self._timers[timer] = Phase.OFF
 
     def _is_stable(self, timeout_ms: int) -> bool:
         """The timeout began with the first question and is over."""
-        if not self._stabilizing:
-            self._stabilizing, self._stable = True, timeout_ms == 0
-            if not self._stable:
-                self._set(_STABLE, timeout_ms)
-        return self._stable
+        if self._timers[_STABLE] is Phase.OFF:
+            self._set(_STABLE, timeout_ms)
+        return self._is_over(_STABLE)
 
-    def _failure(self, slots: Mapping[SlotKind, int], not_started: str) -> TaskFailure:
+    def cool_down(self) -> None:
+        self._set(_COOL, self._settings.cooldown_ms)
+
+    def stop(self) -> None:
+        self._clear(_WAIT, _STABLE, _COOL)
+
+    # --- starting ---------------------------------------------------------------------------------
+
+    def wait(self) -> None:
+        self._clear(_STABLE)
+        self._set(_WAIT, max(1, self._settings.wait_ms))  # slots that are free come meanwhile
+        self.ask(())
+
+    def ask(self, restarting: Iterable[SubtaskId]) -> None:
+        """One slot for each slot sharing group, then a second one for each: any number divides evenly."""
+        subtasks = ExecutionPlan(self.desired).subtasks
+        self._slots.ask(sorted(subtasks, key=lambda subtask: subtask.index))
+
+    def start_with(
+        self, current: JobGraph, fits: Callable[[JobGraph], bool], not_started: str
+    ) -> JobGraph | TaskFailure | None:
+        """Rows in flight of an unaligned checkpoint may bind it to the parallelism at which it was taken.
+        Then the job starts as it was, or waits for the slots that are missing for that."""
+        supply = self._slots.pool.supply()
+        graph = self._fit(supply)
+        if graph is None:
+            self._clear(_STABLE)
+            return self._failure(supply, not_started) if self._is_over(_WAIT) else None
+        waited = self._is_over(_WAIT)
+        if graph != self.desired and not waited and not self._is_stable(self._settings.stable_ms):
+            return None
+        if not fits(graph):
+            if fits(current) and fit(current, supply) == current:
+                graph = current
+            elif not waited:
+                return None
+        self._clear(_STABLE, _WAIT)
+        self.cool_down()
+        self._slots.deal(slots_needed(graph))
+        self._slots.withdraw(self.desired)
+        self.ask(())
+        return graph
+
+    def _fit(self, supply: Mapping[SlotKind, int]) -> JobGraph | None:
+        """It is asked again with every event; the slots change seldom."""
+        if self._fitted is None or self._fitted[0] is not self.desired or self._fitted[1] != supply:
+            self._fitted = (self.desired, supply, fit(self.desired, supply))
+        return self._fitted[2]
+
+    def _failure(self, supply: Mapping[SlotKind, int], not_started: str) -> TaskFailure:
         groups = list(slots_needed(self.desired))
-        missing = without_slot(groups, slots)
-        count = sum(slots.values())
+        missing = without_slot(groups, supply)
+        count = sum(supply.values())
         there = (
             f"; the {count} that there {'is' if count == 1 else 'are'} cannot give each of the {len(groups)} "
             "groups one that is big enough for it"
@@ -165,14 +154,28 @@ class Adaptive:
             recoverable=False,
         )
 
-    def should_grow(self, current: JobGraph, slots: Mapping[SlotKind, int]) -> bool:
-        """While running: the job should start again, on more slots than `current` uses."""
-        more = sum(slots.values()) > sum(slots_needed(current).values())
-        graph = self._fit(slots) if more else None
+    def reach(self, failed: SubtaskId) -> None:
+        return None
+
+    # --- another parallelism ----------------------------------------------------------------------
+
+    def target(self, wanted: JobGraph, current: JobGraph) -> JobGraph:
+        return fit(wanted, self._slots.pool.supply()) or current
+
+    def may_rescale(self, wanted: JobGraph, current: JobGraph) -> bool:
+        return self.target(wanted, current) != current
+
+    def overdue(self, wanted: JobGraph) -> None:
+        return None
+
+    def should_grow(self, current: JobGraph) -> bool:
+        supply = self._slots.pool.supply()
+        more = supply.total() > slots_needed(current).total()
+        graph = self._fit(supply) if more else None
         if graph is None or not _is_wider(graph, current):
-            self._calm()
+            self._clear(_STABLE)
             return False
-        if not self._cool:
+        if not self._is_over(_COOL):
             return False
         return graph == self.desired or self._is_stable(self._settings.running_stable_ms)
 

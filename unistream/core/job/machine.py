@@ -47,7 +47,7 @@ from unistream.core.contract import (
 )
 from unistream.core.execution import Execution, ExecutionState, parse_reported
 from unistream.core.graph import check
-from unistream.core.job.life import JobLife, Step
+from unistream.core.job.life import JobLife
 from unistream.core.job.releases import Releases
 from unistream.core.job.suspects import Doubt, Doubts
 from unistream.model.checkpoint_figures import CheckpointsInfo
@@ -118,9 +118,9 @@ class JobMachine:
         Raises:
             ProtocolError: a worker reported a state that it cannot report; nothing was changed.
         """
-        if self._life.step is Step.ENDED:
+        if self._parts.log.is_terminal:
             return self._refuse_late(event)
-        self._life.now_ms = now_ms
+        self._parts.now_ms = now_ms
         self._coordinator.at(now_ms)
         failure = self._dispatch(event)
         if failure is not None:
@@ -133,7 +133,7 @@ class JobMachine:
         latest, running = self._coordinator.views()
         return JobView(
             graph=self._parts.run.graph,
-            state=self._parts.log.state.value,
+            state=self._parts.state.status.value,
             restarts=self._parts.failures.number_of_restarts,
             attempts=self._parts.executions.views(),
             checkpoints_completed=self._coordinator.history.count_completed,
@@ -141,7 +141,7 @@ class JobMachine:
             latest_checkpoint=latest,
             in_progress=running,
             failure=self._parts.failure,
-            wanted=self._parts.rescaling.wanted(self._parts.run.graph),
+            wanted=self._parts.scheduling.desired,
         )
 
     def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:
@@ -152,11 +152,10 @@ class JobMachine:
     def validate(self) -> None:
         """Invariants that hold between any two events; an AssertionError is a defect of ours.
 
-        I6: ids grow, and no manifest is written before every acknowledgement. I12: the job's state is
-        terminal exactly when the machine has ended, and then no attempt is alive. I14: what runs has a lease
-        that the job holds.
+        I6: ids grow, and no manifest is written before every acknowledgement. I12: after a job's end no
+        attempt is alive. I14: what runs has a lease that the job holds.
         """
-        self._life.validate()
+        self._parts.validate()
 
     # --- finding the way --------------------------------------------------------------------------
 
@@ -165,7 +164,7 @@ class JobMachine:
             case Started():
                 self._life.start()
             case SlotsGranted(leases=leases):
-                self._life.granted(leases)
+                self._parts.scheduler.granted(leases)
             case SlotsUnfulfillable():
                 self._life.slots_unfulfillable(event)
             case TaskManagerLost(task_manager=task_manager, reason=reason):
@@ -224,15 +223,15 @@ class JobMachine:
     def _on_timer(self, timer: Timer) -> TaskFailure | None:  # noqa: C901  one case for each kind
         match timer.kind:
             case TimerKind.RESTART_DELAY:
-                self._life.delay_elapsed(timer.id)
+                self._parts.recoveries.delay_over(timer.id)
             case TimerKind.SLOT_REQUEST:
-                self._life.slots_overdue(timer.id)
+                return self._life.slots_overdue(timer.id)
             case TimerKind.SLOT_IDLE:
-                self._life.look_for_idle_slots()
+                self._parts.look_for_idle_slots()
             case TimerKind.RESOURCES:
-                self._life.resources_timer(timer)
+                self._parts.scheduling.fired(timer)
             case TimerKind.CANCELLATION:
-                self._life.cancellation_overdue()
+                self._parts.cancellation_overdue()
             case TimerKind.UNDELIVERED:
                 self._on_doubt_over(timer.id)
             case TimerKind.SPLIT_DISCOVERY:
@@ -350,7 +349,7 @@ class JobMachine:
         text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
         failure = TaskFailure(kind="Undelivered", message=text)
         if event.refused and execution.state is ExecutionState.DEPLOYING:
-            self._parts.slots.distrust(attempt.subtask)
+            self._parts.slots.pool.distrust(attempt.subtask)
             self._parts.executions.move(execution, ExecutionState.FAILED, event.reason)
             self._life.fail(failure, execution)
         else:
@@ -397,7 +396,7 @@ class JobMachine:
     def _refuse_late(self, event: Event) -> list[Command]:
         match event:
             case SnapshotRequested(request=request) | RescaleRequested(request=request):
-                state = self._parts.log.state.value
+                state = self._parts.state.status.value
                 return [AnswerRequest(request=request, error=f"the job has ended: {state}")]
             case SlotsGranted():
                 return [ReleaseSlots()]

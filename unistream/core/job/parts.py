@@ -1,8 +1,11 @@
-"""What a job consists of: its tasks, slots, sources and snapshots, which the steps of `job_life` move."""
+"""What a job consists of: tasks, slots, sources, snapshots; and what is done to several of them at once.
+
+The parts do what they are asked to; when, and what it means for the job, `life` decides.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -10,19 +13,21 @@ from unistream.base.errors import UnistreamError
 from unistream.base.ids import SubtaskId, TaskManagerId
 from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots, Sources
 from unistream.core.contract import (
+    CancelTimer,
+    JobEnded,
+    JobLog,
     JobSettings,
+    JobState,
     JobStatus,
     Outbox,
     RecordException,
     RecordGraph,
     RecordJobState,
     ReleaseSlots,
-    RequestSlots,
     RestorePoint,
     SetTimer,
     Timer,
     TimerKind,
-    job_state,
 )
 from unistream.core.execution import (
     Execution,
@@ -32,29 +37,32 @@ from unistream.core.execution import (
     FailureHandler,
     JobRun,
     Recoveries,
+    Recovery,
     RegionScheduler,
 )
 from unistream.core.graph import why_no_checkpoints
-from unistream.core.job.adaptive import Adaptive, why_not_adaptive
-from unistream.core.job.rescaling import Rescaling
-from unistream.core.job.suspension import suspension
+from unistream.core.job.adaptive import AdaptiveScheduling, why_not_adaptive
+from unistream.core.job.scheduling import DefaultScheduling, Scheduling
+from unistream.core.job.slots import JobSlots
 from unistream.core.resource import SlotPool
 from unistream.core.restore import assign_state, assigner_states, with_in_flight
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
-from unistream.model.plan import subtasks_of
 from unistream.model.snapshot import TaskRestore
 
 NOT_STARTED_KIND: Final = "TaskManagerNotStarted"
 CANCEL_GRACE_MS: Final = 10_000  # the worker's own watchdog acts first
 
-CANCELLATION: Final = Timer(TimerKind.CANCELLATION)
+_CANCELLATION: Final = Timer(TimerKind.CANCELLATION)
+_IDLE: Final = Timer(TimerKind.SLOT_IDLE)
 
 
 class JobParts:
-    """The parts, made anew where another graph needs others, and what is done to several of them at once.
+    """The parts, made new where another graph needs others.
 
     Attributes:
+        now_ms: The shell's monotonic time of the current event.
+        log: Where the job is in its life.
         failure: Why the job failed last.
         failed_starts: Workers in a row that did not come up, while slots are asked for.
     """
@@ -62,15 +70,16 @@ class JobParts:
     def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
         if why_no_checkpoints(graph) is not None:
             settings = replace(settings, checkpoint_interval_ms=None)
-        if why_not_adaptive(graph) is not None:
-            settings = replace(settings, adaptive=None)
         self._settings = settings
+        self.job = settings.job
+        self.now_ms = 0
         self.outbox = Outbox()
-        self.log = job_state(settings.job)
+        self.log = JobLog(settings.job)
         self.run = JobRun(graph, settings, self.outbox)
-        self.slots = SlotPool(graph, settings.slot_idle_timeout_ms)
+        self.slots = JobSlots(SlotPool(graph, settings.slot_idle_timeout_ms), self.outbox)
+        self.scheduling = self._create_scheduling(graph)
         self.sources = Sources(graph, self.executions, self.outbox)
-        self.scheduler = RegionScheduler(self.run, self.slots, settings, self.outbox)
+        self.scheduler = RegionScheduler(self.run, self.slots.pool, settings, self.outbox)
         self._backoff = settings.create_backoff()
         self.failures = FailureHandler(self.run.failover, self._backoff, self.run.plan.subtasks)
         self.recoveries = Recoveries()
@@ -82,40 +91,23 @@ class JobParts:
             completed=CompletedSnapshots(settings.checkpoints_retained, restore),
             outbox=self.outbox,
         )
-        adaptive = None if settings.adaptive is None else Adaptive(graph, settings.adaptive, self.outbox)
-        self.rescaling = Rescaling(adaptive, self.coordinator, self.outbox)
         self.failure: TaskFailure | None = None
         self.failed_starts = 0
         self._suspended_because = ""
+
+    def _create_scheduling(self, graph: JobGraph) -> Scheduling:
+        adaptive = self._settings.adaptive
+        if adaptive is None or why_not_adaptive(graph) is not None:
+            return DefaultScheduling(graph, self.slots, self._settings.slot_request_timeout_ms)
+        return AdaptiveScheduling(graph, self.slots, adaptive, self.outbox)
 
     @property
     def executions(self) -> Executions:
         return self.run.executions
 
-    # --- slots ------------------------------------------------------------------------------------
-
-    def ask(self, subtasks: Iterable[SubtaskId]) -> None:
-        """Slots for those of `subtasks` that have none and wait for none."""
-        requests = self.slots.require(subtasks)
-        if requests:
-            self.outbox.add(RequestSlots(requests=requests))
-
-    def rescaled_subtasks(self) -> tuple[SubtaskId, ...]:
-        """What there will be after the change that is asked for."""
-        return subtasks_of(self.rescaling.graph or self.rescaling.wanted(self.run.graph))
-
-    def withdraw(self, needed: Iterable[SubtaskId]) -> None:
-        """Slots are asked for in vain unless `needed` are to run in them."""
-        unneeded = self.slots.withdraw(needed)
-        if unneeded:
-            self.outbox.add(ReleaseSlots(requests=unneeded))
-
-    def deal_slots(self, shares: Mapping[str, int], needed: Iterable[SubtaskId]) -> None:
-        """Leases for the first slices of each group; only `needed` go on waiting for one."""
-        cancelled = self.slots.deal(shares)
-        if cancelled:
-            self.outbox.add(ReleaseSlots(requests=cancelled))
-        self.withdraw(needed)
+    @property
+    def state(self) -> JobState:
+        return self.log.state
 
     # --- snapshots and graphs ---------------------------------------------------------------------
 
@@ -140,12 +132,6 @@ class JobParts:
             return str(error)
         return None
 
-    def begin_again(self) -> dict[SubtaskId, TaskRestore]:
-        """As `restores`, for tasks that do start from them."""
-        restores = self.restores()
-        self.coordinator.restored()
-        return restores
-
     def snapshot_completed(self) -> None:
         """Stored results that lie behind the latest checkpoint are not needed any more."""
         latest = self.coordinator.completed.latest
@@ -153,11 +139,34 @@ class JobParts:
             uids = {uid for v in latest.manifest.vertices if v.fully_finished for uid in v.operators}
             self.scheduler.passed(v.id for v in self.run.graph.vertices if v.operators[0].uid in uids)
 
-    def reset_sources(self) -> None:
-        """All readers are gone; what they had to read is given out anew, as the latest snapshot has it."""
+    # --- starting ---------------------------------------------------------------------------------
+
+    def start_all(self, graph: JobGraph) -> None:
+        """Every task begins (again), in `graph`; nothing runs.
+
+        Raises:
+            UnistreamError: a snapshot of this very job: it was damaged since.
+        """
+        if graph != self.run.graph:
+            self.rebuild(graph)
+        restores = self.restores()
+        self.coordinator.restored()
         latest = self.coordinator.completed.latest
-        states = None if latest is None else assigner_states(latest.manifest, self.run.graph)
+        states = None if latest is None else assigner_states(latest.manifest, graph)
         self.sources.reset(states, assign=self.coordinator.stop_path is None)
+        self.scheduler.restart(frozenset(self.run.plan.subtasks), restores)
+        self.look_for_idle_slots()
+
+    def start_region(self, recovery: Recovery) -> None:
+        """Its tasks start again, from the latest snapshot; nothing else is touched.
+
+        Raises:
+            UnistreamError: as `start_all`.
+        """
+        restores = self.restores()
+        self.coordinator.restored()
+        self.sources.reset_readers(recovery.subtasks)
+        self.scheduler.restart(recovery.subtasks, restores)
 
     def rebuild(self, graph: JobGraph) -> None:
         """The same job at another parallelism; nothing of the former one runs."""
@@ -166,13 +175,52 @@ class JobParts:
         self.outbox.add(RecordGraph(graph))
         self.run = JobRun(graph, self._settings, self.outbox, self._attempts)
         self.sources = Sources(graph, self.executions, self.outbox, self.sources)
-        self.scheduler = RegionScheduler(self.run, self.slots, self._settings, self.outbox)
+        self.scheduler = RegionScheduler(self.run, self.slots.pool, self._settings, self.outbox)
         count = self.failures.number_of_restarts
         self.failures = FailureHandler(self.run.failover, self._backoff, self.run.plan.subtasks)
         self.failures.number_of_restarts = count
         self.coordinator.rebind(self.run, self.sources)
 
-    # --- tasks and the job ------------------------------------------------------------------------
+    def look_for_idle_slots(self) -> None:
+        """Some slot has had nothing to do for a while; what is desired keeps those that it waits for."""
+        graph, desired = self.run.graph, self.scheduling.desired
+        if self.state.is_active and not self.state.is_waiting and (graph is desired or graph == desired):
+            self.scheduler.release_idle(self.recoveries, self.now_ms)
+
+    # --- failing ----------------------------------------------------------------------------------
+
+    def lost(self, task_manager: TaskManagerId, reason: str) -> tuple[TaskFailure, list[Execution]]:
+        """A worker is gone with all that ran there and all that was kept there: which tasks fail by that."""
+        victims = self.scheduler.lost(task_manager, reason)
+        failure = TaskFailure(
+            kind="TaskManagerLost",
+            message=f"TaskManager {task_manager} with {len(victims)} task(s) was lost: {reason}",
+        )
+        needed = self.run.tracker.lost(task_manager)
+        return failure, victims + [self.executions[partition.producer] for partition in sorted(needed)]
+
+    def decide(self, failure: TaskFailure, execution: Execution | None) -> FailureDecision:
+        """What follows from a failure, of the whole job if `execution` is None. Tasks that stand behind the
+        barrier of a stop do not restart without the others."""
+        self.failure = failure
+        if failure.lost_partition is not None:
+            self.scheduler.unreadable(failure.lost_partition)
+        alone = execution is not None and not self.coordinator.is_stopping
+        failed = self.scheduling.reach(execution.attempt.subtask) if execution is not None and alone else None
+        decision = self.failures.handle(failed, failure, self.now_ms, self.run)
+        self.note(failure, execution, decision)
+        return decision
+
+    def recover(self, subtasks: Iterable[SubtaskId], why: str, *, is_global: bool, delay_ms: int) -> None:
+        """Ends `subtasks`, to start them again after the delay."""
+        self.coordinator.suspend(why)
+        recovery = self.recoveries.add(subtasks, is_global=is_global, delay_over=delay_ms == 0)
+        self.run.tracker.will_restart(recovery.subtasks)
+        if delay_ms:
+            timer = Timer(TimerKind.RESTART_DELAY, recovery.id)
+            self.outbox.add(SetTimer(timer=timer, delay_ms=delay_ms))
+        self.cancel_tasks(recovery.subtasks, why)
+        self.scheduling.ask(recovery.subtasks)
 
     def cancel_tasks(self, subtasks: Iterable[SubtaskId], why: str) -> None:
         """Those that run; a worker on which one does not end in time is ended."""
@@ -182,12 +230,64 @@ class JobParts:
     def watch_cancelling(self) -> None:
         if ExecutionState.CANCELING in self.executions.kinds:
             delay_ms = self._settings.cancellation_timeout_ms + CANCEL_GRACE_MS
-            self.outbox.add(SetTimer(timer=CANCELLATION, delay_ms=delay_ms))
+            self.outbox.add(SetTimer(timer=_CANCELLATION, delay_ms=delay_ms))
 
-    def has_ended(self, subtask: SubtaskId) -> bool:
-        """Nothing of it runs, so that it may start again."""
+    def cancellation_overdue(self) -> None:
+        self.scheduler.end_stuck_workers()
+        self.watch_cancelling()  # that message may be lost too
+
+    def take_recovery(self) -> Recovery | None:
+        """The next one that can begin: nothing of it runs, and no manifest is on its way."""
+        return None if self.coordinator.is_finalizing else self.recoveries.take(self._has_ended)
+
+    def _has_ended(self, subtask: SubtaskId) -> bool:
         state = self.executions[subtask].state
         return state.is_terminal or state is ExecutionState.CREATED
+
+    # --- ending -----------------------------------------------------------------------------------
+
+    def end_tasks(self, why: str) -> None:
+        """All of them, for good."""
+        self.sources.stop()
+        self.scheduling.stop()
+        self.coordinator.suspend(why)
+        for recovery in self.recoveries.clear():
+            self.outbox.add(CancelTimer(Timer(TimerKind.RESTART_DELAY, recovery)))
+        for execution in self.executions:
+            if execution.state is ExecutionState.CREATED:
+                self.executions.move(execution, ExecutionState.CANCELED, why)
+        self.cancel_tasks([execution.attempt.subtask for execution in self.executions], why)
+
+    @property
+    def have_ended(self) -> bool:
+        """Nothing runs, and no manifest is on its way."""
+        return self.executions.all_terminal and not self.coordinator.is_finalizing
+
+    def end(self) -> None:
+        """All tasks have ended, and the job is: answers first, then the clean-up (FLIP-194)."""
+        status = self.state.status
+        for timer in (_CANCELLATION, _IDLE):
+            self.outbox.add(CancelTimer(timer))
+        if status is JobStatus.FINISHED and self.coordinator.stop_path is not None:
+            self.coordinator.answer_stop()
+        else:
+            self.refuse_stop(f"the job ended as {status.value}")
+        self.coordinator.discard_at_end(status, self._settings.retention)
+        self.scheduler.give_up_partitions()
+        self.outbox.add(ReleaseSlots())
+        failure = self.failure if status is JobStatus.FAILED else None
+        self.outbox.add(JobEnded(state=status.value, failure=failure))
+
+    def refuse_stop(self, why: str) -> None:
+        """A stop has not done all that it was for; its savepoint is there."""
+        if (path := self.coordinator.stop_path) is not None:
+            cause = f": {self.failure.message}" if self.failure is not None else ""
+            self.coordinator.answer_stop(
+                error=f"the savepoint is complete at {path}, but {why} before everything was committed"
+                f"{cause}; start a job from that savepoint"
+            )
+
+    # --- records ----------------------------------------------------------------------------------
 
     def note(
         self, failure: TaskFailure, execution: Execution | None, decision: FailureDecision | None = None
@@ -204,43 +304,9 @@ class JobParts:
             )
         )
 
-    def not_come_up(self, task_manager: TaskManagerId, reason: str) -> None:
-        """A worker that was to bring slots. Of many in a row the 1st, 2nd, 4th, 8th … is recorded: the
-        cluster tries for as long as slots are asked for."""
-        adaptive = self.rescaling.adaptive
-        starting = self.scheduler.is_waiting or (adaptive is not None and adaptive.is_waiting)
-        if not (starting or self.recoveries or self.rescaling.waits):
-            return
-        self.failed_starts = count = self.failed_starts + 1
-        if count & (count - 1) == 0:
-            text = f"{count} worker(s) in a row did not come up; the latest, {task_manager}: {reason}"
-            self.note(TaskFailure(kind=NOT_STARTED_KIND, message=text), None)
-
-    def suspend(self, reason: str) -> None:
-        """What will be said of a job that ends as SUSPENDED: `reason` stands in the sentence."""
-        self._suspended_because = reason
-
-    def why_ended(self, status: JobStatus) -> TaskFailure | None:
-        """For the result of a job that ends as `status` now."""
-        if status is not JobStatus.SUSPENDED:
-            return self.failure if status is JobStatus.FAILED else None
-        latest = self.coordinator.completed.latest
-        why = suspension(
-            self._settings.job,
-            self.run.graph.name,
-            self._suspended_because,
-            None if latest is None else (latest.directory, latest.manifest),
-            has_checkpoints=self._settings.checkpointing,
-        )
-        self.outbox.add(RecordException(failure=why, attempt=None, task_manager=None))
-        return why
-
-    def become(self, status: JobStatus, why: str) -> None:
-        """Moves along the table; a restart of a restart, and a start of what runs, change nothing."""
-        if status is not self.log.state:
-            self.log.to(status, why)
-        elif status is not JobStatus.RESTARTING:
-            return
+    def record_state(self) -> None:
+        """For people."""
+        status = self.state.status
         failed = status in (JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.FAILED)
         self.outbox.add(
             RecordJobState(
@@ -249,3 +315,16 @@ class JobParts:
                 failure=self.failure if failed else None,
             )
         )
+
+    def validate(self) -> None:
+        """See `JobMachine.validate`."""
+        self.coordinator.validate()
+        self.scheduler.validate()
+        for execution in self.executions:
+            subtask, state = execution.attempt.subtask, execution.state
+            if self.state.status.is_globally_terminal:
+                assert state.is_terminal, f"{subtask} is {state.value} after the end"
+            elif self.state.is_active and not self.state.is_waiting:
+                failed = state in (ExecutionState.FAILED, ExecutionState.CANCELED)
+                ends = failed and subtask not in self.recoveries
+                assert not ends, f"{subtask} is {state.value} and nothing starts it again"

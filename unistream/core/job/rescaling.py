@@ -1,156 +1,246 @@
 """Changes of a job's parallelism: a user asks for one, or (adaptive) slots came or went. Pure.
 
 A change begins with a checkpoint, so that little is done twice; then all tasks end and start again from it at
-the new parallelism. The order of it:
-
-    wanted ── slots are there ── checkpoint is durable ──► due ── all tasks end ──► new graph ──► RUNNING
-                                        ▲                   │
-                                        └─ an aligned one ──┘ rows in flight bind it to the old graph
-
-A job that is not adaptive keeps running until it has the slots of the wider graph: without them nothing
-happens to it. An adaptive one runs on what there is: where the slots allow no other parallelism than it has,
-it keeps running, too, and what was asked for is its upper bound from then on.
+the new parallelism. `CHANGES` has the order of it. A wider job keeps running until it has the slots: without
+them nothing happens to it. Where the slots allow an adaptive job no other parallelism than it has, it keeps
+running, too, and what was asked for is its upper bound from then on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum, unique
+from typing import Final
 
 from unistream.base.errors import ConfigError
-from unistream.core.checkpoint import CheckpointCoordinator, Request
-from unistream.core.contract import AnswerRequest, Outbox, RescaleRequested
-from unistream.core.job.adaptive import Adaptive
-from unistream.core.job.scaling import fit, with_parallelism
-from unistream.core.resource import SlotKind
+from unistream.core.checkpoint import Request
+from unistream.core.contract import (
+    AnswerRequest,
+    CancelTimer,
+    RescaleRequested,
+    SetTimer,
+    StateLog,
+    Timer,
+    TimerKind,
+)
+from unistream.core.job.parts import JobParts
+from unistream.core.job.scaling import with_parallelism
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
+from unistream.model.plan import ExecutionPlan
+
+RESCALE_SLOTS: Final = Timer(TimerKind.SLOT_REQUEST, -1)  # no bulk has that id
+
+
+@unique
+class Change(Enum):
+    """Where a change of parallelism is; the value says what that means."""
+
+    NONE = "none is under way"
+    SLOTS = "it waits for slots; the job runs on"
+    CHECKPOINT = "a checkpoint is taken for it"
+    DUE = "the checkpoint is durable: the tasks may end"
+    ALIGNED = "another checkpoint is taken, without rows in flight"
+    ALIGNED_DUE = "that one is durable: the tasks may end"
+    RESTART = "all tasks end and start again"
+
+
+_GIVEN_UP: Final = {Change.NONE: "it is given up"}
+
+CHANGES: Final[Mapping[Change, Mapping[Change, str]]] = {
+    Change.NONE: {
+        Change.SLOTS: "a user asks for what the slots do not allow yet",
+        Change.CHECKPOINT: "a user asks for it, or (adaptive) more slots came",
+    },
+    Change.SLOTS: {
+        Change.CHECKPOINT: "they have come",
+        Change.NONE: "it is given up, or (adaptive) changes only the upper bound",
+    },
+    Change.CHECKPOINT: {Change.DUE: "the storage has it", **_GIVEN_UP},
+    Change.DUE: {
+        Change.RESTART: "the new graph can start from it",
+        Change.ALIGNED: "rows in flight bind it to the old graph",
+        **_GIVEN_UP,
+    },
+    Change.ALIGNED: {Change.ALIGNED_DUE: "the storage has it", **_GIVEN_UP},
+    Change.ALIGNED_DUE: {Change.RESTART: "the new graph can start from it", **_GIVEN_UP},
+    Change.RESTART: {Change.NONE: "all tasks run, or the job ends"},
+}
+"""State -> the states that may follow, each with what leads to it."""
+
+_DURABLE: Final = {Change.CHECKPOINT: Change.DUE, Change.ALIGNED: Change.ALIGNED_DUE}
 
 
 class Rescaling:
     """At most one change at a time.
 
-    Attributes:
-        adaptive: None: the parallelism changes only when a user says so.
-        graph: To be started next time that everything starts; None: the one that ran.
-        is_due: The checkpoint is there, the tasks may end.
-        waits: The slots of `graph` are not there yet.
+    Args:
+        restart: Ends all tasks, to start them again.
     """
 
-    def __init__(self, adaptive: Adaptive | None, coordinator: CheckpointCoordinator, outbox: Outbox) -> None:
-        self.adaptive = adaptive
-        self.graph: JobGraph | None = None
-        self.is_due = False
-        self.waits = False
-        self._coordinator = coordinator
-        self._outbox = outbox
-        self._count = 0
-        self._under_way = False
-        self._aligned = False
+    def __init__(self, parts: JobParts, restart: Callable[[], None]) -> None:
+        self._parts = parts
+        self._restart = restart
+        self._log = StateLog(f"rescaling of job {parts.job}", Change.NONE, CHANGES)
+        self._wanted: JobGraph | None = None  # that a user has asked for
         self._asked: str | None = None  # by a user who waits for the answer
         self._seen: set[str] = set()
+        self._count = 0
 
-    def request(
-        self, event: RescaleRequested, current: JobGraph, slots: Mapping[SlotKind, int]
-    ) -> TaskFailure | None:
+    @property
+    def state(self) -> Change:
+        return self._log.state
+
+    @property
+    def _graph(self) -> JobGraph:
+        """What will run if there are enough slots."""
+        return self._wanted or self._parts.scheduling.desired
+
+    @property
+    def _target(self) -> JobGraph:
+        """What would run with the slots that there are."""
+        return self._parts.scheduling.target(self._graph, self._parts.run.graph)
+
+    # --- asked for --------------------------------------------------------------------------------
+
+    def request(self, event: RescaleRequested) -> TaskFailure | None:
         """A user wants another parallelism."""
         if event.request in self._seen:
             return None
         self._seen.add(event.request)
-        widest = self.wanted(current)
+        desired = self._parts.scheduling.desired
         try:
-            wanted = with_parallelism(widest, event.parallelism)
+            wanted = with_parallelism(desired, event.parallelism)
         except ConfigError as error:
             self._answer(event.request, str(error))
             return None
-        if self._under_way:
+        if self.state is not Change.NONE:
             self._answer(event.request, "the job is being rescaled already")
-        elif not self._coordinator.is_active:
-            self._answer(event.request, self._coordinator.why_inactive)
-        elif wanted == widest:
+        elif not self._parts.coordinator.is_active:
+            self._answer(event.request, self._parts.coordinator.why_inactive)
+        elif wanted == desired:
             self._answer(event.request, None)
         else:
-            self._asked, self.graph, self._under_way = event.request, wanted, True
-            self.waits = self.adaptive is None or self.target(current, slots) == current
-            return None if self.waits else self._begin()
+            self._asked, self._wanted = event.request, wanted
+            if self._parts.scheduling.may_rescale(wanted, self._parts.run.graph):
+                return self._begin(Change.CHECKPOINT)
+            self._wait()
         return None
 
-    def go_on(self, current: JobGraph, slots: Mapping[SlotKind, int]) -> TaskFailure | None:
-        """The slots of `graph` are there; an adaptive job does with those that came in time."""
-        self.waits = False
-        if self.adaptive is None or self.target(current, slots) != current:
-            return self._begin()
-        self.take()
-        self.done()
+    def _wait(self) -> None:
+        self._log.to(Change.SLOTS, "asked for")
+        self.ask_again()
+        delay_ms = self._parts.scheduling.rescale_wait_ms
+        self._parts.outbox.add(SetTimer(timer=RESCALE_SLOTS, delay_ms=delay_ms))
+
+    def ask_again(self) -> None:
+        """Slots may have been lost with a worker: those that it waits for are needed still."""
+        if self.state is Change.SLOTS:
+            self._parts.slots.ask(ExecutionPlan(self._graph).subtasks)
+
+    # --- going on ---------------------------------------------------------------------------------
+
+    def move_on(self) -> TaskFailure | None:
+        """Takes the step that nothing stands in the way of any more."""
+        match self.state:
+            case Change.SLOTS if not self._parts.slots.lack(self._graph):
+                self._parts.outbox.add(CancelTimer(RESCALE_SLOTS))
+                return self._slots_are_there()
+            case Change.DUE | Change.ALIGNED_DUE:
+                return self._end_tasks()
+            case Change.NONE if self._parts.coordinator.is_active:
+                if self._parts.scheduling.should_grow(self._parts.run.graph):
+                    return self._begin(Change.CHECKPOINT)
         return None
 
-    def target(self, current: JobGraph, slots: Mapping[SlotKind, int]) -> JobGraph:
-        """What would run with these slots. `current`: runs now."""
-        wanted = self.graph or self.wanted(current)
-        return wanted if self.adaptive is None else fit(wanted, slots) or current
-
-    def wanted(self, current: JobGraph) -> JobGraph:
-        """The graph that runs when there are enough slots."""
-        return self.adaptive.desired if self.adaptive is not None else current
-
-    def grow(self, current: JobGraph, slots: Callable[[], Mapping[SlotKind, int]]) -> TaskFailure | None:
-        """Something about the slots may have changed; maybe an adaptive job can be wider."""
-        if self.adaptive is None or self._under_way or not self._coordinator.is_active:
+    def overdue(self) -> TaskFailure | None:
+        """The slots did not come in time."""
+        if self.state is not Change.SLOTS:
             return None
-        return self._begin() if self.adaptive.should_grow(current, slots()) else None
+        why = self._parts.scheduling.overdue(self._graph)
+        if why is None:
+            return self._slots_are_there()
+        self.stay(why)
+        return None
 
-    def _begin(self, *, aligned: bool = False) -> TaskFailure | None:
-        self._under_way, self._aligned = True, aligned
+    def _slots_are_there(self) -> TaskFailure | None:
+        """All of them; or those that have to do. Where they change nothing, the job stays as it is."""
+        if self._target != self._parts.run.graph:
+            return self._begin(Change.CHECKPOINT)
+        self._adopt()
+        self._finish("only the upper bound changes", None)
+        return None
+
+    def _begin(self, change: Change) -> TaskFailure | None:
+        self._log.to(change, "a checkpoint first")
         self._count += 1
         request = Request(
             id=f"rescale {self._count}",
             kind=SnapshotKind.CHECKPOINT,
             target=None,
-            aligned=aligned,
+            aligned=change is Change.ALIGNED,
             on_done=self._checkpointed,
         )
-        return self._coordinator.want(request)
+        return self._parts.coordinator.want(request)
 
     def _checkpointed(self, path: str | None, error: str | None) -> None:
-        if path is not None:
-            self.is_due = True
-        else:
-            self.given_up(f"the checkpoint before it failed: {error}")
+        due = _DURABLE.get(self.state)
+        if path is None:
+            self.give_up(f"the checkpoint before it failed: {error}")
+        elif due is not None:
+            self._log.to(due, path)
 
-    def does_not_fit(self, why: str) -> TaskFailure | None:
-        """The new graph cannot start from the checkpoint: from one without rows in flight it can."""
-        self.is_due = False
-        if not self._aligned:
-            return self._begin(aligned=True)
-        self.given_up(why)
+    def _end_tasks(self) -> TaskFailure | None:
+        """All tasks end, unless that would be their end for good."""
+        why = self._parts.why_not_in(self._target)
+        if why is None:
+            self.take()
+        elif self.state is Change.DUE:
+            return self._begin(Change.ALIGNED)
+        else:
+            self.give_up(why)
         return None
 
     def take(self) -> None:
         """The job ends its tasks for it."""
-        self.is_due = False
-        if self.adaptive is not None and self.graph is not None:
-            self.adaptive.desired, self.graph = self.graph, None
+        self._log.to(Change.RESTART, "its checkpoint is there")
+        self._adopt()
+        self._restart()
+
+    def _adopt(self) -> None:
+        self._parts.scheduling.desired, self._wanted = self._graph, None
+        self._parts.slots.withdraw(self._graph)
+
+    # --- its end ----------------------------------------------------------------------------------
 
     def done(self) -> None:
         """The job runs (again)."""
-        if self._under_way and not self.is_due:
-            self._under_way = False
-            if self._asked is not None:
-                self._answer(self._asked, None)
+        if self.state is Change.RESTART:
+            self._finish("all tasks run", None)
 
-    def given_up(self, why: str) -> None:
+    def stay(self, why: str) -> None:
+        """A wider job did not get its slots (or fails meanwhile): it stays as it is."""
+        if self.state is Change.SLOTS:
+            self.give_up(why)
+            self._parts.slots.withdraw(self._graph)
+            self._parts.look_for_idle_slots()
+
+    def give_up(self, why: str) -> None:
         """It will not happen; nothing, if nothing was to happen."""
-        if not self._under_way:
-            return
-        self._under_way = self.is_due = self.waits = False
-        self.graph = None
-        if self.adaptive is not None:
-            self.adaptive.cool_down()
+        if self.state is Change.SLOTS:
+            self._parts.outbox.add(CancelTimer(RESCALE_SLOTS))
+        if self.state is not Change.NONE:
+            self._wanted = None
+            self._parts.scheduling.cool_down()
+            self._finish(why, f"the job was not rescaled: {why}")
+
+    def _finish(self, why: str, error: str | None) -> None:
+        self._log.to(Change.NONE, why)
         if self._asked is not None:
-            self._answer(self._asked, f"the job was not rescaled: {why}")
+            self._answer(self._asked, error)
+            self._asked = None
 
     def _answer(self, request: str, error: str | None) -> None:
-        if request == self._asked:
-            self._asked = None
         path = "" if error is None else None
-        self._outbox.add(AnswerRequest(request=request, path=path, error=error))
+        self._parts.outbox.add(AnswerRequest(request=request, path=path, error=error))

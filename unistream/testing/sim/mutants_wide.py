@@ -10,8 +10,8 @@ from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.job import adaptive
-from unistream.core.job.adaptive import Adaptive
-from unistream.core.job.life import JobLife, Step
+from unistream.core.job.adaptive import AdaptiveScheduling
+from unistream.core.job.life import JobLife
 from unistream.core.job.releases import Releases
 from unistream.core.job.rescaling import Rescaling
 from unistream.core.job.scaling import fit, with_parallelism
@@ -69,12 +69,11 @@ def lost_while_waiting() -> list[Patch]:
     original = JobLife.lost
 
     def lost(self: Any, task_manager: Any, reason: str) -> None:
-        adaptive = self.parts.rescaling.adaptive
-        waits = adaptive is not None and adaptive.is_waiting
+        waits = self.state.is_waiting
         held = tuple(self.parts.run.tracker._held.get(task_manager, ())) if waits else ()
         original(self, task_manager, reason)
         for partition in held:
-            if self.step is Step.ACTIVE and partition.producer not in self.parts.recoveries:
+            if self.state.is_active and partition.producer not in self.parts.recoveries:
                 failure = TaskFailure(kind="TaskManagerLost", message=reason)
                 self.fail(failure, self.parts.executions[partition.producer])
 
@@ -106,7 +105,7 @@ def above_the_maximum() -> list[Patch]:
 
 
 def never_wider() -> list[Patch]:
-    return [(Adaptive, "should_grow", lambda *_arguments: False)]
+    return [(AdaptiveScheduling, "should_grow", lambda *_arguments: False)]
 
 
 def attempts_again() -> list[Patch]:

@@ -1,4 +1,4 @@
-"""How wide a job may run, who names its vertices, and when an adaptive one starts and grows."""
+"""How wide a job may run, and who names its vertices."""
 
 from __future__ import annotations
 
@@ -7,25 +7,12 @@ from collections.abc import Mapping
 import pytest
 from msgspec import structs
 
-from tests.unit.core.cluster import grouped, job_graph, pipelines, settings
-from unistream.base.config import (
-    RESCALE_COOLDOWN,
-    RESCALE_STABILIZATION_TIMEOUT,
-    RESOURCE_STABILIZATION_TIMEOUT,
-    RESOURCE_WAIT_TIMEOUT,
-)
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
-from unistream.core import contract
-from unistream.core.contract import AdaptiveSettings, Outbox
-from unistream.core.job import Adaptive, fit, vertices_named, with_parallelism
+from unistream.core.job import fit, vertices_named, with_parallelism
 from unistream.core.job.scaling import slots_needed
 from unistream.core.resource import SlotKind
 from unistream.model.graph import JobGraph
-from unistream.model.messages import TaskFailure
-
-SETTINGS = AdaptiveSettings(wait_ms=1000, stable_ms=100, cooldown_ms=500, running_stable_ms=200)
-WAIT, STABLE, COOL = (contract.Timer(contract.TimerKind.RESOURCES, number) for number in range(3))
 
 
 def ids(graph: JobGraph, parallelism: Mapping[str, int]) -> dict[VertexId, int]:
@@ -171,139 +158,3 @@ class TestNames:
         graph = structs.replace(self.GRAPH, vertices=(self.GRAPH.vertices[0], vertex, self.GRAPH.vertices[2]))
         with pytest.raises(ConfigError, match=r"no vertex 'count'; .* 'renamed', 'sink'"):
             vertices_named(graph, {"count": 2})
-
-
-class Waiting:
-    """An `Adaptive` with what it asked its shell for."""
-
-    def __init__(self, settings: AdaptiveSettings = SETTINGS, graph: JobGraph | None = None) -> None:
-        self.outbox = Outbox()
-        self.adaptive = Adaptive(graph or job_graph(parallelism=4), settings, self.outbox)
-        self.timers: dict[contract.Timer, int] = {}
-
-    def timer_set(self, timer: contract.Timer) -> bool:
-        for command in self.outbox.take():
-            if isinstance(command, contract.SetTimer):
-                self.timers[command.timer] = command.delay_ms
-            elif isinstance(command, contract.CancelTimer):
-                self.timers.pop(command.timer, None)
-        return timer in self.timers
-
-    def start(self, slots: int) -> int | TaskFailure | None:
-        """Parallelism to start with, when any graph can start from the latest snapshot."""
-        graph = self.adaptive.start_with(leased(default=slots), self.adaptive.desired, lambda _: True)
-        return graph.vertices[0].parallelism if isinstance(graph, JobGraph) else graph
-
-
-class TestStarting:
-    def test_at_once_with_all(self) -> None:
-        waiting = Waiting()
-        waiting.adaptive.wait()
-        assert (waiting.adaptive.is_waiting, waiting.timer_set(WAIT)) == (True, True)
-        assert waiting.start(4) == 4
-        assert not waiting.adaptive.is_waiting
-        assert not waiting.timer_set(WAIT)
-        assert waiting.timers == {COOL: 500}
-
-    def test_with_fewer_when_no_more_came_for_a_while(self) -> None:
-        waiting = Waiting()
-        waiting.adaptive.wait()
-        assert waiting.start(2) is None
-        assert waiting.timer_set(STABLE)
-        assert waiting.start(3) is None, "one more came; the time goes on"
-        waiting.adaptive.fired(STABLE)
-        assert waiting.start(3) == 3
-
-    def test_slots_that_go_begin_the_time_anew(self) -> None:
-        waiting = Waiting()
-        waiting.adaptive.wait()
-        waiting.start(2)
-        assert waiting.timer_set(STABLE)
-        assert waiting.start(0) is None
-        assert not waiting.timer_set(STABLE)
-        waiting.adaptive.fired(STABLE)  # it was on its way
-        assert waiting.start(2) is None
-
-    def test_with_whatever_there_is_when_the_wait_is_over(self) -> None:
-        waiting = Waiting()
-        waiting.adaptive.wait()
-        waiting.start(1)
-        waiting.adaptive.fired(WAIT)
-        assert waiting.start(1) == 1
-
-    def test_without_any_the_job_fails_and_is_not_tried_again(self) -> None:
-        waiting = Waiting()
-        waiting.adaptive.wait()
-        assert waiting.start(0) is None
-        waiting.adaptive.fired(WAIT)
-        failure = waiting.start(0)
-        assert isinstance(failure, TaskFailure)
-        assert (failure.kind, failure.recoverable) == ("NoResourceAvailable", False)
-        assert "no slot at all for slot sharing group(s) 'default' after 1000 ms" in failure.message
-        assert not waiting.adaptive.is_waiting
-
-    def test_no_stabilization(self) -> None:
-        waiting = Waiting(AdaptiveSettings(wait_ms=1000, stable_ms=0, cooldown_ms=0, running_stable_ms=0))
-        waiting.adaptive.wait()
-        assert waiting.start(2) == 2
-        assert not waiting.timer_set(COOL)
-
-    def test_its_end_cancels_all_timers(self) -> None:
-        waiting = Waiting()
-        waiting.adaptive.wait()
-        waiting.start(2)
-        waiting.adaptive.cool_down()
-        waiting.adaptive.stop()
-        assert not waiting.timer_set(WAIT)
-        assert (waiting.timers, waiting.adaptive.is_waiting) == ({}, False)
-
-    def test_the_options(self) -> None:
-        names = (RESOURCE_WAIT_TIMEOUT, RESOURCE_STABILIZATION_TIMEOUT, RESCALE_COOLDOWN)
-        keys = [option.key for option in (*names, RESCALE_STABILIZATION_TIMEOUT)]
-        options = {key: f"{place + 1} s" for place, key in enumerate(keys)}
-        assert settings({"jobmanager.scheduler": "adaptive", **options}).adaptive == AdaptiveSettings(
-            wait_ms=1_000, stable_ms=2_000, cooldown_ms=3_000, running_stable_ms=4_000
-        )
-
-
-class TestGrowing:
-    @staticmethod
-    def running(slots: int = 2) -> Waiting:
-        waiting = Waiting()
-        waiting.adaptive.wait()
-        waiting.start(slots)
-        waiting.adaptive.fired(STABLE)
-        assert waiting.start(slots) == slots
-        return waiting
-
-    @staticmethod
-    def grows(waiting: Waiting, current: int, slots: int) -> bool:
-        return waiting.adaptive.should_grow(job_graph(parallelism=current), leased(default=slots))
-
-    def test_at_once_to_all_after_the_cool_down(self) -> None:
-        waiting = self.running()
-        assert not self.grows(waiting, 2, 4)
-        waiting.adaptive.fired(COOL)
-        assert self.grows(waiting, 2, 4)
-
-    def test_to_some_when_no_more_came_for_a_while(self) -> None:
-        waiting = self.running()
-        waiting.adaptive.fired(COOL)
-        assert not self.grows(waiting, 2, 3)
-        assert waiting.timer_set(STABLE)
-        assert waiting.timers[STABLE] == 200
-        waiting.adaptive.fired(STABLE)
-        assert self.grows(waiting, 2, 3)
-
-    @pytest.mark.parametrize("slots", [0, 1, 2])
-    def test_not_without_more_slots(self, slots: int) -> None:
-        waiting = self.running()
-        waiting.adaptive.fired(COOL)
-        assert not self.grows(waiting, 2, 3)
-        assert not self.grows(waiting, 2, slots)
-        assert not waiting.timer_set(STABLE), "the one that came is gone again"
-
-    def test_never_above_what_was_wanted(self) -> None:
-        waiting = self.running(4)
-        waiting.adaptive.fired(COOL)
-        assert not self.grows(waiting, 4, 9)

@@ -1,4 +1,4 @@
-"""The two state tables: every pair is either a step or an error with a story."""
+"""The tables of states: every pair is either a step or an error with a story."""
 
 from __future__ import annotations
 
@@ -10,12 +10,27 @@ import pytest
 
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import AttemptId, JobId, VertexId
-from unistream.core.contract import JOB_TRANSITIONS, JobStatus, StateLog, job_state
+from unistream.core.contract import (
+    JOB_LIFE,
+    JOB_TRANSITIONS,
+    JobCause,
+    JobLog,
+    JobState,
+    JobStatus,
+    StateLog,
+    job_steps,
+)
 from unistream.core.contract.story import STORY_STEPS_MAX, IllegalTransition
 from unistream.core.execution import EXECUTION_TRANSITIONS, ExecutionState, parse_reported
 from unistream.core.execution.execution import execution_state
+from unistream.core.job import CHANGES, Change
 
-TABLES: list[Mapping[Any, Mapping[Any, str]]] = [JOB_TRANSITIONS, EXECUTION_TRANSITIONS]
+TABLES: list[Mapping[Any, Mapping[Any, str]]] = [
+    JOB_TRANSITIONS,
+    job_steps(lambda state: state),
+    EXECUTION_TRANSITIONS,
+    CHANGES,
+]
 PAIRS = [
     pytest.param(table, a, b, id=f"{type(a).__name__} {a.name} to {b.name}")
     for table in TABLES
@@ -40,6 +55,65 @@ def test_every_pair(table: Mapping[Any, Mapping[Any, str]], before: Enum, after:
 @pytest.mark.parametrize("table", TABLES)
 def test_every_state_has_its_row(table: Mapping[Any, Mapping[Any, str]]) -> None:
     assert set(table) == set(type(next(iter(table))))
+
+
+def log_in(state: JobState) -> JobLog:
+    """A job that has come there on the shortest way."""
+    ways: dict[JobState, list[JobCause]] = {JobState.INITIAL: []}
+    todo = [JobState.INITIAL]
+    while state not in ways:
+        before = todo.pop(0)
+        for cause, after in JOB_LIFE[before].items():
+            if after not in ways:
+                ways[after] = [*ways[before], cause]
+                todo.append(after)
+    log = JobLog(JobId("j"))
+    for cause in ways[state]:
+        log.on(cause, "on the way")
+    return log
+
+
+@pytest.mark.parametrize("cause", JobCause, ids=lambda cause: cause.name)
+@pytest.mark.parametrize("state", JobState, ids=lambda state: state.name)
+def test_whatever_happens_to_a_job_leads_somewhere_or_is_refused_with_its_story(
+    state: JobState, cause: JobCause
+) -> None:
+    log = log_in(state)
+    assert log.state is state
+    assert log.allows(cause) is (cause in JOB_LIFE[state])
+    if log.allows(cause):
+        log.on(cause, "now")
+        assert log.state is JOB_LIFE[state][cause]
+        assert log.story[-1] == f"{state.name} -> {log.state.name}: now"
+        return
+    story = log.story
+    with pytest.raises(IllegalTransition, match=rf"job j: {state.name} -> {cause.name} \(now\)") as error:
+        log.on(cause, "now")
+    assert (log.state, error.value.story) == (state, story)
+
+
+def test_the_kinds_of_states_are_the_tables() -> None:
+    names = {
+        kind: " ".join(state.name for state in JobState if getattr(state, kind))
+        for kind in ("is_active", "is_waiting", "is_ending")
+    }
+    assert names == {
+        "is_active": "CREATED STARTING RUNNING RESTARTING RESCALING WAITING RECONCILING",
+        "is_waiting": "CREATED WAITING",
+        "is_ending": "FINISHING CANCELLING FAILING",
+    }
+    assert all(JobCause.SUSPEND in row for row in JOB_LIFE.values() if row), "a leader may always step down"
+
+
+def test_a_job_shows_as_the_state_that_flink_would_show() -> None:
+    others = {state.name: state.status.name for state in JobState if state.name != state.status.name}
+    assert others == {
+        "INITIAL": "INITIALIZING",
+        "STARTING": "CREATED",
+        "RESCALING": "RESTARTING",
+        "WAITING": "RESTARTING",
+        "FINISHING": "RUNNING",
+    }
 
 
 FLINKS_JOB = """
@@ -70,18 +144,26 @@ FLINKS_EXECUTION = """
 """
 
 
+FLINKS_ALONE = {
+    "RESTARTING": {"CREATED"},  # here it goes on being RESTARTING while it waits for slots
+    "FAILING": {"CANCELLING"},  # here a job that fails, or is cancelled, goes its own way
+    "CANCELLING": {"FAILING"},
+}
+
+
 @pytest.mark.parametrize(
-    ("table", "text"),
+    ("table", "text", "alone"),
     [
-        pytest.param(JOB_TRANSITIONS, FLINKS_JOB, id="job"),
-        pytest.param(EXECUTION_TRANSITIONS, FLINKS_EXECUTION, id="execution"),
+        pytest.param(JOB_TRANSITIONS, FLINKS_JOB, FLINKS_ALONE, id="job"),
+        pytest.param(EXECUTION_TRANSITIONS, FLINKS_EXECUTION, {}, id="execution"),
     ],
 )
 def test_a_step_is_added_or_taken_away_on_purpose_only(
-    table: Mapping[Any, Mapping[Any, str]], text: str
+    table: Mapping[Any, Mapping[Any, str]], text: str, alone: dict[str, set[str]]
 ) -> None:
     rows = (line.split(":") for line in text.strip().splitlines())
-    expected = {before.strip(): set(after.split()) for before, after in rows}
+    flinks = {before.strip(): set(after.split()) for before, after in rows}
+    expected = {before: steps - alone.get(before, set()) for before, steps in flinks.items()}
     assert {before.name: {after.name for after in steps} for before, steps in table.items()} == expected
 
 
@@ -93,7 +175,11 @@ def test_every_step_says_what_leads_to_it(table: Mapping[Any, Mapping[Any, str]]
 
 @pytest.mark.parametrize(
     ("table", "start"),
-    [(JOB_TRANSITIONS, JobStatus.INITIALIZING), (EXECUTION_TRANSITIONS, ExecutionState.CREATED)],
+    [
+        (JOB_TRANSITIONS, JobStatus.INITIALIZING),
+        (job_steps(lambda state: state), JobState.INITIAL),
+        (EXECUTION_TRANSITIONS, ExecutionState.CREATED),
+    ],
 )
 def test_every_state_can_be_reached_and_every_life_can_end(
     table: Mapping[Any, Mapping[Any, str]], start: Enum
@@ -136,13 +222,18 @@ def test_an_illegal_step_tells_how_it_came_to_it() -> None:
 
 
 def test_a_story_has_a_limit() -> None:
-    log = job_state(JobId("j"))
-    log.to(JobStatus.CREATED, "x")
-    log.to(JobStatus.RUNNING, "x")
+    log = log_in(JobState.RUNNING)
     for _ in range(STORY_STEPS_MAX):
-        log.to(JobStatus.RESTARTING, "x")
-        log.to(JobStatus.RUNNING, "x")
+        log.on(JobCause.FAILURE, "x")
+        log.on(JobCause.UP, "x")
     assert len(log.story) == STORY_STEPS_MAX
+
+
+def test_a_change_of_parallelism_comes_to_its_end_from_everywhere() -> None:
+    can_end = {Change.NONE}
+    while more := {s for s, steps in CHANGES.items() if s not in can_end and can_end & set(steps)}:
+        can_end |= more
+    assert can_end == set(Change)
 
 
 @pytest.mark.parametrize("name", ["CREATED", "SCHEDULED", "DEPLOYING", "CANCELING", "running", ""])
