@@ -23,7 +23,7 @@ from unistream.core.contract import (
 )
 from unistream.core.execution import Execution, ExecutionState, Recovery
 from unistream.core.job.parts import JobParts
-from unistream.core.job.rescaling import RESCALE_SLOTS, Rescaling
+from unistream.core.job.rescaling import RESCALE_SLOTS, Change, Rescaling
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 
@@ -129,8 +129,13 @@ class JobLife:
         failure = self.parts.coordinator.task_finished(execution)
         if self.state.is_active:
             self.parts.scheduler.finished(execution)
-            self.parts.look_for_idle_slots()
+            self.look_for_idle_slots()
         return failure
+
+    def look_for_idle_slots(self) -> None:
+        """Some slot has had nothing to do for a while; a change of parallelism may count on it."""
+        if self._rescaling.state is Change.NONE:
+            self.parts.look_for_idle_slots()
 
     # --- another parallelism ----------------------------------------------------------------------
 

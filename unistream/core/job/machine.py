@@ -227,7 +227,7 @@ class JobMachine:
             case TimerKind.SLOT_REQUEST:
                 return self._life.slots_overdue(timer.id)
             case TimerKind.SLOT_IDLE:
-                self._parts.look_for_idle_slots()
+                self._life.look_for_idle_slots()
             case TimerKind.RESOURCES:
                 self._parts.scheduling.fired(timer)
             case TimerKind.CANCELLATION:

@@ -224,7 +224,6 @@ class Rescaling:
         if self.state is Change.SLOTS:
             self.give_up(why)
             self._parts.slots.withdraw(self._graph)
-            self._parts.look_for_idle_slots()
 
     def give_up(self, why: str) -> None:
         """It will not happen; nothing, if nothing was to happen."""
@@ -240,6 +239,7 @@ class Rescaling:
         if self._asked is not None:
             self._answer(self._asked, error)
             self._asked = None
+        self._parts.look_for_idle_slots()
 
     def _answer(self, request: str, error: str | None) -> None:
         path = "" if error is None else None

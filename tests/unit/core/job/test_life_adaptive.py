@@ -254,6 +254,25 @@ class TestSlotsOfAWiderJob:
         assert (cluster.answers["r"].error, widths(cluster)) == (None, (4, 4, 4))
 
 
+    def test_those_that_are_idle_meanwhile_are_kept_for_it(self) -> None:
+        cluster = running()
+        assert rescale(cluster, "a", source=1, count=1) is None
+        ask(cluster, "b", source=4)
+        cluster.fire(contract.TimerKind.SLOT_IDLE)
+        assert not cluster.released, "the second slot has nothing to do, but the change needs it"
+        cluster.settle()
+        assert (cluster.answers["b"].error, widths(cluster)) == (None, (4, 1, 1))
+
+    def test_those_that_are_idle_go_back_when_it_is_given_up(self) -> None:
+        cluster = running()
+        ask(cluster, source=4)
+        cluster.grant()
+        cluster.fire(SLOTS)
+        assert "1 of 4 slots are missing" in (cluster.answers["r"].error or "")
+        cluster.fire(contract.TimerKind.SLOT_IDLE)
+        assert cluster.released == ["default/3", "default/2"], "what was asked for, and what had come"
+
+
 def adaptive(slots: int, parallelism: int = 3, **config: str) -> Cluster:
     """Started with so many slots; more are asked for."""
     graph = job_graph(bounded=False, parallelism=parallelism)
@@ -416,3 +435,20 @@ class TestAdaptive:
         settle(cluster)
         assert cluster.ended is not None
         assert not cluster.timers_of(contract.TimerKind.RESOURCES)
+
+    def test_a_failure_while_it_waits_for_slots_begins_the_wait_again(self) -> None:
+        cluster = adaptive(1)
+        cluster.fire(STABLE)
+        settle(cluster)
+        cluster.fail(cluster.task("count", 0))
+        recover(cluster)
+        assert (cluster.state, cluster.tasks) == ("RESTARTING", {}), "it waits for more slots"
+        failure = msg.TaskFailure(kind="Boom", message="no listing")  # was under way since the first start
+        cluster.handle(contract.DiscoveryFailed(vertex=cluster.graph.vertices[0].id, failure=failure))
+        assert cluster.machine.view().restarts == 2
+        for kind in (contract.TimerKind.RESTART_DELAY, contract.TimerKind.RESOURCES) * 2:
+            for timer in cluster.timers_of(kind):
+                if timer not in (WAIT, COOL) and timer in cluster.timers:
+                    cluster.fire(timer)
+                    settle(cluster)
+        assert (cluster.state, widths(cluster)) == ("RUNNING", (1, 1, 1))
