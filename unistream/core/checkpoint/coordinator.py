@@ -140,6 +140,13 @@ class CheckpointCoordinator:
                 self._pendings.drop_both(pending, why, reason)
                 self._refuse(asked, f"{why.value}: {reason}")
 
+    def step_down(self, reason: str) -> None:
+        """Another leader goes on: requests are refused, and what is pending stays as it is."""
+        self._active = False
+        self._queue.clear(reason)
+        for pending in self._pendings:
+            self._refuse(pending, f"{reason}; it may still become complete")
+
     def rebind(self, run: JobRun, sources: Sources) -> None:
         """The job goes on with another parallelism; nothing may be pending."""
         assert not len(self._pendings), "a snapshot of the former graph is under way"

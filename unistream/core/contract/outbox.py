@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from unistream.base.ids import TaskManagerId
-from unistream.core.contract.messages import Command, Delivered, Send, Undelivered
+from unistream.core.contract.commands import Command, Send
+from unistream.core.contract.messages import Delivered, Undelivered
 from unistream.model.messages import ToTaskManager
 
 

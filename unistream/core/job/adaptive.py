@@ -70,7 +70,7 @@ class AdaptiveScheduling:
         return self._timers[timer] is Phase.OVER
 
     def fired(self, timer: Timer) -> None:
-        if self._timers[timer] is Phase.TICKING:
+        if self._timers.get(timer) is Phase.TICKING:
             self._timers[timer] = Phase.OVER
 
     def _clear(self, *timers: Timer) -> None:

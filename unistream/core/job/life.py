@@ -215,6 +215,14 @@ class JobLife:
         if self.parts.log.allows(JobCause.CANCEL):
             self._end_tasks(JobCause.CANCEL, "the job was cancelled")
 
+    def suspend(self, reason: str) -> None:
+        """This leader steps down; what runs goes on running."""
+        self._go(JobCause.SUSPEND, reason)
+        self._rescaling.give_up(reason)
+        self.parts.scheduling.stop()
+        self.parts.refuse_stop(reason)
+        self.parts.coordinator.step_down(reason)
+
     def _end_tasks(self, cause: JobCause, why: str) -> None:
         """Ends all tasks, and then the job."""
         self._go(cause, why)

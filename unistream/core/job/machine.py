@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from unistream.base.errors import ConfigError
-from unistream.base.ids import AttemptId, CheckpointId
+from unistream.base.ids import CheckpointId
 from unistream.core.contract import (
     AnswerRequest,
     CancelRequested,
@@ -47,33 +47,23 @@ from unistream.core.contract import (
 )
 from unistream.core.execution import Execution, ExecutionState, parse_reported
 from unistream.core.graph import check
+from unistream.core.job.deliveries import ALIVE, Deliveries
 from unistream.core.job.life import JobLife
-from unistream.core.job.releases import Releases
-from unistream.core.job.suspects import Doubt, Doubts
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 from unistream.model.messages import (
-    AssignSplits,
-    CancelTask,
     CheckpointAcked,
-    CheckpointCompleted,
     CheckpointDeclined,
-    DeployTask,
     EndOfDataReached,
-    ReleasePartitions,
     SplitRequested,
     StoredInputsRead,
     TaskFailure,
     TaskStateChanged,
-    TriggerCheckpoint,
 )
 
 __all__ = ["JobMachine", "JobSettings", "RestorePoint"]
 
-SEND_TRIES: Final = 3  # of a message that may be repeated; after that only the worker's heartbeat can tell
-
-_ALIVE: Final = (ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING)
-_ORDER: Final = {state: place for place, state in enumerate(_ALIVE)}
+_ORDER: Final = {state: place for place, state in enumerate(ALIVE)}
 
 _CheckpointEvent = (
     SnapshotRequested
@@ -108,9 +98,7 @@ class JobMachine:
         self._life = JobLife(graph, settings, restore)
         self._parts = self._life.parts
         self._coordinator = self._parts.coordinator
-        self._tries: dict[tuple[AttemptId, CheckpointId | None], int] = {}
-        self._doubts = Doubts(self._parts.outbox)
-        self._releases = Releases(self._parts.outbox)
+        self._deliveries = Deliveries(self._parts, self._life.fail)
 
     def handle(self, event: Event, now_ms: int) -> list[Command]:
         """What has to be done because of `event`, in order. `now_ms`: of any clock that never goes back.
@@ -168,12 +156,12 @@ class JobMachine:
             case SlotsUnfulfillable():
                 self._life.slots_unfulfillable(event)
             case TaskManagerLost(task_manager=task_manager, reason=reason):
-                self._releases.lost(task_manager)
+                self._deliveries.releases.lost(task_manager)
                 self._life.lost(task_manager, reason)
             case Delivered():
-                return self._on_delivered(event)
+                return self._deliveries.delivered(event)
             case Undelivered():
-                return self._on_undelivered(event)
+                return self._deliveries.undelivered(event)
             case SplitsDiscovered():
                 self._parts.sources.discovered(event)
             case DiscoveryFailed():
@@ -233,11 +221,11 @@ class JobMachine:
             case TimerKind.CANCELLATION:
                 self._parts.cancellation_overdue()
             case TimerKind.UNDELIVERED:
-                self._on_doubt_over(timer.id)
+                self._deliveries.suspicion_over(timer.id)
             case TimerKind.SPLIT_DISCOVERY:
                 self._parts.sources.discovery_due(timer.id)
             case TimerKind.RELEASE:
-                self._releases.overdue(timer.id)
+                self._deliveries.releases.overdue(timer.id)
             case TimerKind.CHECKPOINT_INTERVAL:
                 return self._coordinator.interval_elapsed(timer)
             case TimerKind.CHECKPOINT_TIMEOUT:
@@ -265,7 +253,7 @@ class JobMachine:
                 self._parts.note(failure, execution)
             return None
         if state is ExecutionState.FINISHED:
-            failure = self._doubts.ended(execution.attempt)
+            failure = self._deliveries.finished(execution.attempt)
         if state is ExecutionState.FINISHED and failure is None:
             self._parts.executions.move(execution, state, "reported")
             return self._first(self._life.task_finished(execution), self._life.tasks_changed())
@@ -303,91 +291,6 @@ class JobMachine:
         execution.inputs_read = True
         return self._coordinator.obstacle_gone()
 
-    # --- what became of messages ------------------------------------------------------------------
-
-    def _on_delivered(self, event: Delivered) -> TaskFailure | None:
-        send = self._parts.outbox.settle(event)
-        match send.message if send is not None else None:
-            case TriggerCheckpoint():
-                return self._coordinator.trigger_settled(event.token, None)
-            case AssignSplits():
-                self._parts.sources.delivered(event.token)
-                return self._coordinator.splits_delivered()
-        return None
-
-    def _on_undelivered(self, event: Undelivered) -> TaskFailure | None:
-        send = self._parts.outbox.settle(event)
-        if send is None:
-            return None
-        match send.message:
-            case TriggerCheckpoint():
-                return self._coordinator.trigger_settled(event.token, event.reason, ended=event.refused)
-            case DeployTask(deployment=deployment):
-                self._on_lost_order(deployment.attempt, event, (ExecutionState.DEPLOYING,))
-            case AssignSplits(attempt=attempt):
-                execution = self._parts.executions.find(attempt)
-                if execution is not None and execution.state is ExecutionState.FINISHED:
-                    self._parts.sources.delivered(event.token)  # else no snapshot would ever begin
-                    return self._coordinator.splits_delivered()
-                self._on_lost_order(attempt, event, _ALIVE)
-            case CancelTask(attempt=attempt):
-                self._on_lost_cancel(attempt, event)
-            case CheckpointCompleted(attempt=attempt, checkpoint_id=checkpoint_id):
-                self._on_lost_completion(attempt, checkpoint_id, event)
-            case ReleasePartitions():
-                self._releases.undelivered(send, event)
-        return None
-
-    def _on_lost_order(
-        self, attempt: AttemptId, event: Undelivered, states: tuple[ExecutionState, ...]
-    ) -> None:
-        """Without it the task cannot go on. A refused deployment certainly does not run; what is refused
-        later is so because the task has ended there, and what it ended by is on its way."""
-        execution = self._parts.executions.find(attempt)
-        if execution is None or execution.state not in states:
-            return
-        text = f"{execution.vertex_name} #{attempt.index} could not be reached: {event.reason}"
-        failure = TaskFailure(kind="Undelivered", message=text)
-        if event.refused and execution.state is ExecutionState.DEPLOYING:
-            self._parts.slots.pool.distrust(attempt.subtask)
-            self._parts.executions.move(execution, ExecutionState.FAILED, event.reason)
-            self._life.fail(failure, execution)
-        else:
-            self._doubts.add(event.token, Doubt(attempt, failure, states, needed=states is _ALIVE))
-
-    def _on_lost_cancel(self, attempt: AttemptId, event: Undelivered) -> None:
-        """A worker that refuses does not have the task; one that is silent is asked again, a few times."""
-        execution = self._parts.executions.find(attempt)
-        if execution is None or execution.state is not ExecutionState.CANCELING:
-            return
-        if event.refused:
-            self._parts.executions.move(execution, ExecutionState.CANCELED, event.reason)
-        elif self._may_repeat(attempt, None):
-            self._parts.scheduler.send_cancel(execution)
-
-    def _on_lost_completion(
-        self, attempt: AttemptId, checkpoint_id: CheckpointId, event: Undelivered
-    ) -> None:
-        """A task may wait for this word to end, so it is said again; and then the task is given up."""
-        execution = self._parts.executions.find(attempt)
-        if execution is None or execution.state is not ExecutionState.RUNNING or event.refused:
-            return
-        if self._may_repeat(attempt, checkpoint_id):
-            self._coordinator.announce(execution, checkpoint_id)
-            return
-        text = f"{execution.vertex_name} #{attempt.index} could not be told of checkpoint {checkpoint_id}"
-        failure = TaskFailure(kind="Undelivered", message=f"{text}: {event.reason}")
-        self._doubts.add(event.token, Doubt(attempt, failure, (ExecutionState.RUNNING,)))
-
-    def _on_doubt_over(self, token: int) -> None:
-        if (failed := self._doubts.over(token, self._parts.executions)) is not None:
-            self._life.fail(*failed)
-
-    def _may_repeat(self, attempt: AttemptId, checkpoint_id: CheckpointId | None) -> bool:
-        key = (attempt, checkpoint_id)
-        self._tries[key] = self._tries.get(key, 1) + 1
-        return self._tries[key] <= SEND_TRIES
-
     # --- small things -----------------------------------------------------------------------------
 
     def _first(self, *failures: TaskFailure | None) -> TaskFailure | None:
@@ -398,7 +301,7 @@ class JobMachine:
             case SnapshotRequested(request=request) | RescaleRequested(request=request):
                 state = self._parts.state.status.value
                 return [AnswerRequest(request=request, error=f"the job has ended: {state}")]
-            case SlotsGranted():
+            case SlotsGranted() if self._parts.state.status.is_globally_terminal:
                 return [ReleaseSlots()]
             case _:
                 return []

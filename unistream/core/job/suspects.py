@@ -20,8 +20,8 @@ LOSS_GRACE_MS: Final = 2_000  # a host notices the end of one of its processes w
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """`failure` of the attempt, if it is in one of `states` when the doubt is over: a task that was to be
+class Suspect:
+    """`failure` of the attempt, if it is in one of `states` when the time is over: a task that was to be
     deployed and has come up had got the message after all.
 
     `needed`: without the message it cannot have done all its work, though it says so meanwhile.
@@ -33,27 +33,27 @@ class Doubt:
     needed: bool = False
 
 
-class Doubts:
+class Suspects:
     """Those of one job, by the token of the message."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._open: dict[int, Doubt] = {}
+        self._open: dict[int, Suspect] = {}
 
-    def add(self, token: int, doubt: Doubt) -> None:
+    def add(self, token: int, suspect: Suspect) -> None:
         """Nobody answered that message."""
-        self._open[token] = doubt
+        self._open[token] = suspect
         timer = Timer(TimerKind.UNDELIVERED, token)
         self._outbox.add(SetTimer(timer=timer, delay_ms=LOSS_GRACE_MS))
 
     def ended(self, attempt: AttemptId) -> TaskFailure | None:
-        """It says that it has ended well. What it fails by; None: nothing that it needs is in doubt."""
+        """It says that it has ended well. What it fails by; None: it had all that it needs."""
         return next((d.failure for d in self._open.values() if d.attempt == attempt and d.needed), None)
 
     def over(self, token: int, executions: Executions) -> tuple[TaskFailure, Execution] | None:
         """The worker lives, so the message was lost: who fails by that. None: nobody (any more)."""
-        doubt = self._open.pop(token, None)
-        execution = None if doubt is None else executions.find(doubt.attempt)
-        if doubt is None or execution is None or execution.state not in doubt.states:
+        suspect = self._open.pop(token, None)
+        execution = None if suspect is None else executions.find(suspect.attempt)
+        if suspect is None or execution is None or execution.state not in suspect.states:
             return None
-        return doubt.failure, execution
+        return suspect.failure, execution

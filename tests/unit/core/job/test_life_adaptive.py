@@ -253,7 +253,6 @@ class TestSlotsOfAWiderJob:
         cluster.settle()
         assert (cluster.answers["r"].error, widths(cluster)) == (None, (4, 4, 4))
 
-
     def test_those_that_are_idle_meanwhile_are_kept_for_it(self) -> None:
         cluster = running()
         assert rescale(cluster, "a", source=1, count=1) is None

@@ -8,7 +8,7 @@ from tests.unit.core.cluster import EVERY_2_S, Cluster, Task, pipelines, setting
 from tests.unit.core.running import FIXED, recover, running
 from unistream.base.errors import ConfigError
 from unistream.core import contract
-from unistream.core.job.machine import SEND_TRIES
+from unistream.core.job.deliveries import SEND_TRIES
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.partition_type import PartitionType
