@@ -30,7 +30,7 @@ from unistream.core.checkpoint.result import PartialFinishingNotSupported
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.start import Obstacle, SnapshotStart
 from unistream.core.checkpoint.store import CompletedSnapshots, SharedFileGone
-from unistream.core.contract import CheckpointView, FailureReason, JobSettings, JobStatus, Outbox, Retention
+from unistream.core.contract import FailureReason, JobSettings, JobStatus, Outbox, Retention
 from unistream.core.execution import Execution, JobRun
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import SnapshotKind
@@ -427,11 +427,6 @@ class CheckpointCoordinator:
 
     def _answer_error(self, request: Request, error: str) -> None:
         self._notices.answer(request, error=error)
-
-    def views(self) -> tuple[CheckpointView | None, tuple[CheckpointView, ...]]:
-        """The latest completed snapshot of this run, and those in progress."""
-        running = tuple(pending.view(pending.phase.value) for pending in self._pendings)
-        return self.history.latest_completed, running
 
     def restored(self) -> None:
         """Tasks start from the latest snapshot, if there is one; for the history only."""

@@ -15,7 +15,6 @@ import msgspec
 
 from unistream.base.ids import CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint.pending import Pending
-from unistream.core.contract import CheckpointView
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,
@@ -57,7 +56,6 @@ class CheckpointHistory:
         self.count_completed = 0
         self.count_failed = 0
         self.count_restored = 0
-        self.latest_completed: CheckpointView | None = None
         self._latest: dict[str, _Ended] = {}
         self._restored: RestoredFigures | None = None  # its time is of the machine's clock
 
@@ -86,7 +84,6 @@ class CheckpointHistory:
         """It is durable."""
         ended = self._close(pending, SnapshotStatus.COMPLETED, None, now_ms)
         self.count_completed += 1
-        self.latest_completed = pending.view("completed")
         self._latest["completed" if pending.kind is SnapshotKind.CHECKPOINT else "savepoint"] = ended
         for name, sample in self._samples.items():
             sample.add(getattr(ended.figures, name))

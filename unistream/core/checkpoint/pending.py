@@ -10,7 +10,7 @@ from typing import Final
 from unistream.base.ids import AttemptId, CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint.plan import CheckpointPlan
 from unistream.core.checkpoint.result import vertex_snapshot
-from unistream.core.contract import CheckpointView, JobSettings, Timer, TimerKind
+from unistream.core.contract import JobSettings, Timer, TimerKind
 from unistream.core.execution import Executions
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph
@@ -205,16 +205,6 @@ class Pending:
         """The manifest that was given to the storage."""
         assert self._written is not None, "no manifest yet"
         return self._written
-
-    def view(self, state: str) -> CheckpointView:
-        return CheckpointView(
-            checkpoint_id=self.checkpoint_id,
-            kind=self.kind,
-            state=state,
-            acked=len(self.acks),
-            expected=len(self.participants),
-            path=self.directory,
-        )
 
 
 def _name(directory: str | None) -> str:

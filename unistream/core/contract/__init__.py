@@ -69,7 +69,7 @@ from unistream.core.contract.status import (
     job_steps,
 )
 from unistream.core.contract.story import StateLog
-from unistream.core.contract.view import AttemptView, CheckpointView, JobView
+from unistream.core.contract.view import AttemptView, JobView
 
 __all__ = [
     "FIRST_CHECKPOINT",
@@ -80,7 +80,6 @@ __all__ = [
     "AttemptView",
     "CancelRequested",
     "CancelTimer",
-    "CheckpointView",
     "Command",
     "Delivered",
     "DirectoryFailed",

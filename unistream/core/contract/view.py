@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId
-from unistream.model.elements import SnapshotKind
+from unistream.base.ids import AttemptId, TaskManagerId
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointView:
-    """One checkpoint, for people and REST. Times in ms of the shell's wall clock are added by the shell."""
-
-    checkpoint_id: CheckpointId
-    kind: SnapshotKind
-    state: str
-    acked: int
-    expected: int
-    path: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +29,5 @@ class JobView:
     attempts: tuple[AttemptView, ...] = ()
     checkpoints_completed: int = 0
     checkpoints_failed: int = 0
-    latest_checkpoint: CheckpointView | None = None
-    in_progress: tuple[CheckpointView, ...] = ()
     failure: TaskFailure | None = None
     wanted: JobGraph | None = None

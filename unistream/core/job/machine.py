@@ -118,7 +118,6 @@ class JobMachine:
 
     def view(self) -> JobView:
         """A picture for people and REST."""
-        latest, running = self._coordinator.views()
         return JobView(
             graph=self._parts.run.graph,
             state=self._parts.state.status.value,
@@ -126,8 +125,6 @@ class JobMachine:
             attempts=self._parts.executions.views(),
             checkpoints_completed=self._coordinator.history.count_completed,
             checkpoints_failed=self._coordinator.history.count_failed,
-            latest_checkpoint=latest,
-            in_progress=running,
             failure=self._parts.failure,
             wanted=self._parts.scheduling.desired,
         )

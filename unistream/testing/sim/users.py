@@ -222,8 +222,9 @@ class Users:
         self._waiting.append(_Question(job, leader.masters()[job.id], None, widths, answer))
 
     def _mark_moment(self, leader: SimMaster, job: Job) -> None:
-        view = leader.masters()[job.id].view()
-        if view.in_progress:
+        master = leader.masters()[job.id]
+        view = master.view()
+        if master.checkpoints(0, 0).in_progress:
             self._world.sometimes("a rescale was asked for while a checkpoint was in flight")
         if view.state == "RESTARTING":
             self._world.sometimes("a rescale was asked for while a restart was under way")
