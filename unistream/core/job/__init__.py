@@ -1,8 +1,10 @@
 """How a job starts, restarts, rescales and ends. Pure; the top floor of `core`.
 
-Decides: the life of a job (`machine` takes events, `life` moves the `parts`), changes of parallelism
-(`rescaling`, `adaptive`), what is said of failures (`exception_history`), which workers may still run
-what nobody needs (`suspects`, `releases`). May import every other room of `core`. Start with `machine`.
+Decides: the life of a job (`machine` takes events, `life` moves the `parts` along the table of
+`core.contract.status`), when it may start and how wide (`scheduling`: the port and the default strategy;
+`adaptive`), changes of parallelism (`rescaling`), what is said of failures (`exception_history`), what
+messages came to (`deliveries`, `suspects`, `releases`). May import every other room of `core`. Start with
+`machine`.
 """
 
 from __future__ import annotations

@@ -36,7 +36,6 @@ class Scheduling(Protocol):
 
     def wait(self) -> None:
         """Nothing runs, and everything is to start: `start_with` is asked until it answers."""
-        ...
 
     def start_with(
         self, current: JobGraph, fits: Callable[[JobGraph], bool], not_started: str
@@ -48,43 +47,33 @@ class Scheduling(Protocol):
             fits: Whether a graph can start from the latest snapshot.
             not_started: Why the latest worker that was to bring slots did not come up.
         """
-        ...
 
     def ask(self, restarting: Iterable[SubtaskId]) -> None:
         """Asks for slots that are missing; `restarting` will start again when they have ended."""
-        ...
 
     def reach(self, failed: SubtaskId) -> SubtaskId | None:
         """Whose failure it is when that task fails; None: the whole job's."""
-        ...
 
     def target(self, wanted: JobGraph, current: JobGraph) -> JobGraph:
         """What would run with the slots that there are if `wanted` was asked for. `current` runs now."""
-        ...
 
     def may_rescale(self, wanted: JobGraph, current: JobGraph) -> bool:
         """The change can begin with the slots that there are."""
-        ...
 
     def overdue(self, wanted: JobGraph) -> str | None:
         """Why a change is given up whose slots did not come in time; None: it does with those that did."""
-        ...
 
     def should_grow(self, current: JobGraph) -> bool:
         """It should start again, on more slots than `current` uses."""
-        ...
 
     def cool_down(self) -> None:
         """A change was given up: none begins by itself for a while."""
-        ...
 
     def fired(self, timer: Timer) -> None:
         """One of its timers is over."""
-        ...
 
     def stop(self) -> None:
         """The job ends."""
-        ...
 
 
 class DefaultScheduling:
