@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId, VertexId
 from unistream.core.contract.messages import SlotRequest, Timer
@@ -137,7 +136,6 @@ class RecordException:
     task_manager: TaskManagerId | None
     is_root: bool = True
     suppressed: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,7 +224,7 @@ class Users:
     def _mark_moment(self, leader: SimMaster, job: Job) -> None:
         master = leader.masters()[job.id]
         view = master.view()
-        if master.checkpoints(0, 0).in_progress:
+        if master.checkpoints().in_progress:
             self._world.sometimes("a rescale was asked for while a checkpoint was in flight")
         if view.state == "RESTARTING":
             self._world.sometimes("a rescale was asked for while a restart was under way")
