@@ -40,7 +40,8 @@ def test_a_checkpoint_when_a_task_has_finished(config: dict[str, str], started: 
     assert [kind for kind in kinds(rig.fire(INTERVAL)) if kind == "PrepareDirectory"] == started
     answers = [c for c in rig.ask(SnapshotKind.SAVEPOINT) if isinstance(c, contract.AnswerRequest)]
     assert [bool(answer.error) for answer in answers] == ([] if started else [True])
-    assert len(rig.coordinator.views()[1]) == len(started)
+    names = {execution.attempt.vertex: execution.vertex_name for execution in rig.executions}
+    assert rig.coordinator.figures(names, 0, 0).in_progress == len(started)
 
 
 def test_nothing_is_sent_when_a_task_does_not_run() -> None:
