@@ -352,7 +352,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "a worker that has missed the last release keeps what it stores", wide.never_told_over
     ),
     "lost-while-waiting": Mutant(
-        "stored output that is lost while an adaptive job waits for slots is a failure",
+        "stored output that is lost while an adaptive job waits for slots is a failure that it waits through",
         wide.lost_while_waiting,
     ),
     "old-key-groups": Mutant("a rescaled job keeps the old key-group ranges", wide.old_key_groups),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from msgspec import structs
 
+from unistream.core.contract import JobCause
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.partition_tracker import PartitionTracker
@@ -65,8 +66,13 @@ def never_told_over() -> list[Patch]:
 
 
 def lost_while_waiting() -> list[Patch]:
-    """What is lost with a worker is a failure, also when nothing runs and everything will start anew."""
-    original = JobLife.lost
+    """What is lost with a worker is a failure, also when nothing runs and everything will start again; and
+    the job goes on waiting for slots, with that restart still open."""
+    original, go = JobLife.lost, cast(Any, JobLife._go)
+
+    def keeps_waiting(self: Any, cause: Any, why: str) -> None:
+        if cause is not JobCause.FAILURE or not self.state.is_waiting:
+            go(self, cause, why)
 
     def lost(self: Any, task_manager: Any, reason: str) -> None:
         waits = self.state.is_waiting
@@ -77,7 +83,7 @@ def lost_while_waiting() -> list[Patch]:
                 failure = TaskFailure(kind="TaskManagerLost", message=reason)
                 self.fail(failure, self.parts.executions[partition.producer])
 
-    return [(JobLife, "lost", lost)]
+    return [(JobLife, "lost", lost), (JobLife, "_go", keeps_waiting)]
 
 
 # --- parallelism ------------------------------------------------------------------------------------
