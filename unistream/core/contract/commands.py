@@ -30,7 +30,7 @@ class ReleaseSlots:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
     """One message to one worker; messages to the same worker are sent one after the other, in order.
-    With a `token` its fate comes back as `Delivered` or `Undelivered`."""
+    With a `token` its outcome comes back as `Delivered` or `Undelivered`."""
 
     task_manager: TaskManagerId
     message: ToTaskManager

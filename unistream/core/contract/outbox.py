@@ -1,4 +1,4 @@
-"""Commands of one `handle` call, in order, and the sends whose fate is still open."""
+"""Commands of one `handle` call, in order, and the sends whose outcome is still open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Outbox:
         self.add(Send(task_manager=task_manager, message=message))
 
     def send_tracked(self, task_manager: TaskManagerId, message: ToTaskManager) -> int:
-        """The fate comes back with the returned token."""
+        """The outcome comes back with the returned token."""
         self._last_token += 1
         send = Send(task_manager=task_manager, message=message, token=self._last_token)
         self._open[self._last_token] = send

@@ -2,7 +2,7 @@
 
 A failure that led to a restart (or to the end) of its own is a root cause. One that came while that restart
 was already on its way is concurrent: it is shown below its root cause, not as another one. Both are bounded,
-the oldest goes first. Pure: times and places are told.
+the oldest goes first. Pure: times and places are given.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class AttemptsHistory:
         self._past: dict[SubtaskId, deque[PastAttempt]] = {}
 
     def add(self, past: PastAttempt) -> None:
-        """The newest attempt of its subtask that has ended; told again, it is the same one."""
+        """The newest attempt of its subtask that has ended; reported again, it is the same one."""
         known = self._past.setdefault(past.attempt.subtask, deque(maxlen=self._size))
         if known and known[-1].attempt == past.attempt:
             known[-1] = past

@@ -1,11 +1,11 @@
-"""Stored results that a worker was told to release, and has not said that it did: pure.
+"""Stored results that a worker was asked to release, and has not answered: pure.
 
-    told ─► answered                       done; a worker that refuses has nothing, or ends
-       └──► no answer ─► LOSS_GRACE_MS ─► told again, while its worker may live, RELEASE_TRIES times in all
+    asked ─► answered                      done; a worker that refuses has nothing, or ends
+       └──► no answer ─► LOSS_GRACE_MS ─► asked again, while its worker may live, RELEASE_TRIES times in all
 
 A release that is lost would fill the disk of a worker that lives on, and nothing else would notice. What is
 still open when the job ends is settled by the worker: its heartbeat names the jobs that it stores results
-for, and is told which of them are over. Flink's TaskExecutor does that when the connection to the
+for, and the answer names those that are over. Flink's TaskExecutor does that when the connection to the
 job's master ends; the release itself is a call without an answer there, on a connection that loses nothing.
 """
 
@@ -17,7 +17,7 @@ from unistream.base.ids import TaskManagerId
 from unistream.core.contract import Outbox, Send, SetTimer, Timer, TimerKind, Undelivered
 from unistream.core.job.suspects import LOSS_GRACE_MS
 
-RELEASE_TRIES: Final = 10  # a job is not told of the end of a worker where it has no slot any more
+RELEASE_TRIES: Final = 10  # a job does not hear of the end of a worker where it has no slot
 
 
 class Releases:
@@ -39,7 +39,7 @@ class Releases:
         self._outbox.add(SetTimer(timer=timer, delay_ms=LOSS_GRACE_MS))
 
     def overdue(self, token: int) -> None:
-        """The worker was not lost meanwhile: it is told again."""
+        """The worker was not lost meanwhile: it is asked again."""
         send = self._open.pop(token, None)
         tries = self._tries.pop(token, 1)
         if send is not None:

@@ -1,7 +1,7 @@
 """Messages that nobody answered, or that came to a task which had ended: what is the cause? Pure.
 
 A broken connection is often the first sign of a worker's end, but not its name. So what the failed message
-means waits for `LOSS_GRACE_MS`: if the worker is lost, that is told meanwhile, and is the root cause that
+means waits for `LOSS_GRACE_MS`: if the worker is lost, that is reported meanwhile, and is the root cause that
 people see, whichever of the two was noticed first. So it is with a task that had ended when an order came:
 its own report of that is on its way.
 """
