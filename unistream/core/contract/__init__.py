@@ -7,22 +7,13 @@ states). May import: `model`, `base`. Start with `messages` (what a `JobMachine`
 
 from __future__ import annotations
 
-from unistream.core.contract.failure_reason import FailureReason
-from unistream.core.contract.messages import (
+from unistream.core.contract.commands import (
     AnswerRequest,
-    CancelRequested,
     CancelTimer,
     Command,
-    Delivered,
-    DirectoryFailed,
-    DirectoryReady,
     DiscardSnapshot,
     DiscoverSplits,
-    DiscoveryFailed,
-    Event,
     JobEnded,
-    ManifestDurable,
-    ManifestFailed,
     PrepareDirectory,
     RecordAttempt,
     RecordCheckpoint,
@@ -31,9 +22,23 @@ from unistream.core.contract.messages import (
     RecordJobState,
     ReleaseSlots,
     RequestSlots,
-    RescaleRequested,
     Send,
     SetTimer,
+    Sweep,
+    WriteManifest,
+)
+from unistream.core.contract.failure_reason import FailureReason
+from unistream.core.contract.messages import (
+    CancelRequested,
+    Delivered,
+    DirectoryFailed,
+    DirectoryReady,
+    DiscoveryFailed,
+    Event,
+    LeadershipLost,
+    ManifestDurable,
+    ManifestFailed,
+    RescaleRequested,
     SlotLease,
     SlotRequest,
     SlotsGranted,
@@ -42,13 +47,11 @@ from unistream.core.contract.messages import (
     SplitsDiscovered,
     Started,
     SuspendRequested,
-    Sweep,
     TaskManagerLost,
     Timer,
     TimerFired,
     TimerKind,
     Undelivered,
-    WriteManifest,
 )
 from unistream.core.contract.outbox import Outbox
 from unistream.core.contract.settings import (
@@ -96,6 +99,7 @@ __all__ = [
     "JobState",
     "JobStatus",
     "JobView",
+    "LeadershipLost",
     "ManifestDurable",
     "ManifestFailed",
     "Outbox",

@@ -51,10 +51,11 @@ class JobState(Enum):
     FINISHING = "its work is done; what is left of it ends, and the last snapshot is stored"
     CANCELLING = "its tasks are being ended because a user wants it"
     FAILING = "its tasks are being ended because something failed for good"
+    SUSPENDING = "its tasks are being ended because its cluster is shut down"
     FINISHED = "the end: its work is done"
     CANCELED = "the end: a user wanted it"
     FAILED = "the end: something failed for good"
-    SUSPENDED = "the end under this leader; the next one goes on from the latest checkpoint"
+    SUSPENDED = "the end under this leader; all that it can go on from is kept"
 
     @property
     def status(self) -> JobStatus:
@@ -91,13 +92,19 @@ class JobCause(Enum):
     CANCEL = "a user cancels it"
     FATAL = "something failed for good"
     ENDED = "all tasks have ended"
-    SUSPEND = "its leader steps down"
+    SUSPEND = "its cluster is shut down"
+    STEP_DOWN = "its leader steps down"
 
 
 _S, _C = JobState, JobCause
-_GIVEN_UP: Final = {_C.CANCEL: _S.CANCELLING, _C.FATAL: _S.FAILING, _C.SUSPEND: _S.SUSPENDED}
+_LEFT: Final = {_C.STEP_DOWN: _S.SUSPENDED}
+_GIVEN_UP: Final = {
+    _C.CANCEL: _S.CANCELLING,
+    _C.FATAL: _S.FAILING,
+    _C.SUSPEND: _S.SUSPENDING,
+    **_LEFT,
+}
 _FAILS: Final = {_C.FAILURE: _S.RESTARTING, **_GIVEN_UP}
-_LEFT: Final = {_C.SUSPEND: _S.SUSPENDED}
 
 JOB_LIFE: Final[Mapping[JobState, Mapping[JobCause, JobState]]] = {
     _S.INITIAL: {_C.START: _S.CREATED, _C.RECONCILE: _S.RECONCILING, **_GIVEN_UP},
@@ -111,6 +118,7 @@ JOB_LIFE: Final[Mapping[JobState, Mapping[JobCause, JobState]]] = {
     _S.FINISHING: {_C.ENDED: _S.FINISHED, **_LEFT},
     _S.CANCELLING: {_C.ENDED: _S.CANCELED, **_LEFT},
     _S.FAILING: {_C.ENDED: _S.FAILED, **_LEFT},
+    _S.SUSPENDING: {_C.ENDED: _S.SUSPENDED, **_LEFT},
     _S.FINISHED: {},
     _S.CANCELED: {},
     _S.FAILED: {},
@@ -125,6 +133,7 @@ _SHOWN_AS: Final[Mapping[JobState, JobStatus]] = {
     _S.RESCALING: JobStatus.RESTARTING,
     _S.WAITING: JobStatus.RESTARTING,
     _S.FINISHING: JobStatus.RUNNING,
+    _S.SUSPENDING: JobStatus.RUNNING,  # a leader that dies now leaves a job that goes on
 }
 
 

@@ -9,7 +9,7 @@ messages came to (`deliveries`, `suspects`, `releases`). May import every other 
 
 from __future__ import annotations
 
-from unistream.core.job.adaptive import AdaptiveScheduling, why_not_adaptive
+from unistream.core.job.adaptive import why_not_adaptive
 from unistream.core.job.exception_history import (
     SUPPRESSED_KIND,
     AttemptsHistory,
@@ -33,7 +33,6 @@ __all__ = [
     "LOSS_GRACE_MS",
     "RELEASE_TRIES",
     "SUPPRESSED_KIND",
-    "AdaptiveScheduling",
     "AttemptsHistory",
     "Change",
     "ExceptionEntry",

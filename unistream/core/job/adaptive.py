@@ -18,12 +18,12 @@ from typing import Final
 from unistream.base import config as options
 from unistream.base.ids import SubtaskId
 from unistream.core.contract import AdaptiveSettings, CancelTimer, Outbox, SetTimer, Timer, TimerKind
+from unistream.core.graph import ExecutionPlan
 from unistream.core.job.scaling import fit, slots_needed
 from unistream.core.job.slots import JobSlots
 from unistream.core.resource import SlotKind, without_slot
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.messages import TaskFailure
-from unistream.model.plan import ExecutionPlan
 
 _WAIT: Final = Timer(TimerKind.RESOURCES, 0)
 _STABLE: Final = Timer(TimerKind.RESOURCES, 1)

@@ -174,12 +174,19 @@ class JobLife:
 
     def lost(self, task_manager: TaskManagerId, reason: str) -> None:
         """A worker is gone with all that ran there and all that was kept there."""
+        if self._waits_for_slots and not self.parts.slots.pool.is_on(task_manager):
+            self.parts.not_come_up(task_manager, reason)
         failure, executions = self.parts.lost(task_manager, reason)
         if not self.state.is_waiting:  # else nothing runs, and everything starts from the beginning
             self._fail_each(failure, executions)
         if self.state.is_active:
             self.parts.scheduling.ask(self.parts.recoveries.subtasks)
             self._rescaling.ask_again()
+
+    @property
+    def _waits_for_slots(self) -> bool:
+        waits = self.state.is_waiting or self.parts.scheduler.is_waiting or bool(self.parts.recoveries)
+        return self.state.is_active and (waits or self._rescaling.state is Change.SLOTS)
 
     def _fail_each(self, failure: TaskFailure, executions: list[Execution]) -> None:
         """One failure of several tasks; those that start again already are part of that."""
@@ -216,8 +223,15 @@ class JobLife:
             self._end_tasks(JobCause.CANCEL, "the job was cancelled")
 
     def suspend(self, reason: str) -> None:
+        """The cluster ends: so do the tasks, and what the job can restart from stays. One that is ending
+        already goes its own way."""
+        if self.parts.log.allows(JobCause.SUSPEND):
+            self.parts.suspended_because = reason
+            self._end_tasks(JobCause.SUSPEND, reason)
+
+    def step_down(self, reason: str) -> None:
         """This leader steps down; what runs goes on running."""
-        self._go(JobCause.SUSPEND, reason)
+        self._go(JobCause.STEP_DOWN, reason)
         self._rescaling.give_up(reason)
         self.parts.scheduling.stop()
         self.parts.refuse_stop(reason)

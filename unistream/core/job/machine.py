@@ -28,6 +28,7 @@ from unistream.core.contract import (
     Event,
     JobSettings,
     JobView,
+    LeadershipLost,
     ManifestDurable,
     ManifestFailed,
     ReleaseSlots,
@@ -149,7 +150,7 @@ class JobMachine:
             case Started():
                 self._life.start()
             case SlotsGranted(leases=leases):
-                self._parts.scheduler.granted(leases)
+                self._parts.granted(leases)
             case SlotsUnfulfillable():
                 self._life.slots_unfulfillable(event)
             case TaskManagerLost(task_manager=task_manager, reason=reason):
@@ -169,6 +170,8 @@ class JobMachine:
                 self._life.cancel()
             case SuspendRequested(reason=reason):
                 self._life.suspend(reason)
+            case LeadershipLost(reason=reason):
+                self._life.step_down(reason)
             case RescaleRequested():
                 return self._life.rescale(event)
             case TaskStateChanged():

@@ -26,6 +26,7 @@ from unistream.core.contract import (
     ReleaseSlots,
     RestorePoint,
     SetTimer,
+    SlotLease,
     Timer,
     TimerKind,
 )
@@ -44,6 +45,7 @@ from unistream.core.graph import why_no_checkpoints
 from unistream.core.job.adaptive import AdaptiveScheduling, why_not_adaptive
 from unistream.core.job.scheduling import DefaultScheduling, Scheduling
 from unistream.core.job.slots import JobSlots
+from unistream.core.job.suspension import suspension
 from unistream.core.resource import SlotPool
 from unistream.core.restore import assign_state, assigner_states, with_in_flight
 from unistream.model.graph import JobGraph
@@ -65,6 +67,7 @@ class JobParts:
         log: Where the job is in its life.
         failure: Why the job failed last.
         failed_starts: Workers in a row that did not come up, while slots are asked for.
+        suspended_because: Stands in the sentence about a job that ends as SUSPENDED.
     """
 
     def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
@@ -93,7 +96,7 @@ class JobParts:
         )
         self.failure: TaskFailure | None = None
         self.failed_starts = 0
-        self._suspended_because = ""
+        self.suspended_because = ""
 
     def _create_scheduling(self, graph: JobGraph) -> Scheduling:
         adaptive = self._settings.adaptive
@@ -181,6 +184,10 @@ class JobParts:
         self.failures.number_of_restarts = count
         self.coordinator.rebind(self.run, self.sources)
 
+    def granted(self, leases: tuple[SlotLease, ...]) -> None:
+        self.failed_starts = 0
+        self.scheduler.granted(leases)
+
     def look_for_idle_slots(self) -> None:
         """Some slot has had nothing to do for a while; what is desired keeps those that it waits for."""
         graph, desired = self.run.graph, self.scheduling.desired
@@ -198,6 +205,14 @@ class JobParts:
         )
         needed = self.run.tracker.lost(task_manager)
         return failure, victims + [self.executions[partition.producer] for partition in sorted(needed)]
+
+    def not_come_up(self, task_manager: TaskManagerId, reason: str) -> None:
+        """A worker that was to bring slots. Of many in a row the 1st, 2nd, 4th, 8th … is recorded: the
+        cluster tries for as long as slots are asked for."""
+        self.failed_starts = count = self.failed_starts + 1
+        if count & (count - 1) == 0:
+            text = f"{count} worker(s) in a row did not come up; the latest, {task_manager}: {reason}"
+            self.note(TaskFailure(kind=NOT_STARTED_KIND, message=text), None)
 
     def decide(self, failure: TaskFailure, execution: Execution | None) -> FailureDecision:
         """What follows from a failure, of the whole job if `execution` is None. Tasks that stand behind the
@@ -275,8 +290,21 @@ class JobParts:
         self.coordinator.discard_at_end(status, self._settings.retention)
         self.scheduler.give_up_partitions()
         self.outbox.add(ReleaseSlots())
-        failure = self.failure if status is JobStatus.FAILED else None
-        self.outbox.add(JobEnded(state=status.value, failure=failure))
+        self.outbox.add(JobEnded(state=status.value, failure=self._why_ended(status)))
+
+    def _why_ended(self, status: JobStatus) -> TaskFailure | None:
+        if status is not JobStatus.SUSPENDED:
+            return self.failure if status is JobStatus.FAILED else None
+        latest = self.coordinator.completed.latest
+        why = suspension(
+            self.job,
+            self.run.graph.name,
+            self.suspended_because,
+            None if latest is None else (latest.directory, latest.manifest),
+            has_checkpoints=self._settings.checkpointing,
+        )
+        self.outbox.add(RecordException(failure=why, attempt=None, task_manager=None))
+        return why
 
     def refuse_stop(self, why: str) -> None:
         """A stop has not done all that it was for; its savepoint is there."""

@@ -23,12 +23,12 @@ from unistream.core.contract import (
     Timer,
     TimerKind,
 )
+from unistream.core.graph import ExecutionPlan
 from unistream.core.job.parts import JobParts
 from unistream.core.job.scaling import with_parallelism
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
-from unistream.model.plan import ExecutionPlan
 
 RESCALE_SLOTS: Final = Timer(TimerKind.SLOT_REQUEST, -1)  # no bulk has that id
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from unistream.base.ids import SubtaskId
 from unistream.core.contract import Outbox, ReleaseSlots, RequestSlots
+from unistream.core.graph import ExecutionPlan
 from unistream.core.resource import SlotPool, missing_slots_text
 from unistream.model.graph import JobGraph
-from unistream.model.plan import ExecutionPlan
 
 
 class JobSlots:

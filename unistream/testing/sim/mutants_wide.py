@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from msgspec import structs
 
-from unistream.core.contract import JobCause
+from unistream.core.contract.status import JobCause
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.partition_tracker import PartitionTracker

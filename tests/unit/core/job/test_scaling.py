@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from msgspec import structs
 
+from tests.unit.core.cluster import grouped, job_graph, pipelines
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
 from unistream.core.job import fit, vertices_named, with_parallelism

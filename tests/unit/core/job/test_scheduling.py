@@ -18,13 +18,13 @@ from unistream.base.config import (
 from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
 from unistream.core import contract
 from unistream.core.contract import AdaptiveSettings, Outbox, SlotLease
+from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.job.adaptive import AdaptiveScheduling
 from unistream.core.job.scheduling import DefaultScheduling, Scheduling
 from unistream.core.job.slots import JobSlots
 from unistream.core.resource import SlotPool
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
-from unistream.model.plan import ExecutionPlan
 
 SETTINGS = AdaptiveSettings(wait_ms=1000, stable_ms=100, cooldown_ms=500, running_stable_ms=200)
 AT_ONCE = AdaptiveSettings(wait_ms=1000, stable_ms=0, cooldown_ms=0, running_stable_ms=0)
