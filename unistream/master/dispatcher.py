@@ -24,7 +24,8 @@ from unistream.core.resource import heartbeat_terms
 from unistream.master.cluster_services import ClusterServices
 from unistream.master.history import checkpoints_from_records, info_from_records, summary_of
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
-from unistream.master.job_master import JobIdentity, JobMaster, JobServices
+from unistream.master.job_master import JobMaster
+from unistream.master.job_services import JobIdentity, JobServices
 from unistream.master.job_setup import JobSetup, SubmitRequest, prepare
 from unistream.master.journal import Journal
 from unistream.master.ports import MasterPorts

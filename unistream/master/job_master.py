@@ -25,29 +25,25 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
-from unistream.base.clock import Clock
 from unistream.base.crash_points import crash_point
-from unistream.base.ids import JobId, LineageId, VertexId
+from unistream.base.ids import VertexId
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
+from unistream.master.job_services import JobIdentity, JobServices, Machine
 from unistream.master.journal import Journal, summed
-from unistream.master.loop import CreateLoop, Loop
+from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
-from unistream.master.ordered import WorkPool
 from unistream.master.outgoing import Outgoing
-from unistream.master.ports import Messages, OnDefect, survived
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import SavepointFormat, SnapshotKind
-from unistream.model.graph import JobGraph, SourceInfo
+from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
-from unistream.port.source import SplitDiscovery
-from unistream.port.storage import CheckpointStorage
 
 EVENTS_MAX: Final = 256  # decided together; after so many a timer has its turn
 STORY_EVENTS: Final = 20  # how far back the story of a defect goes
@@ -58,54 +54,6 @@ RESULT_TIMEOUT_S: Final = 10.0  # longest wait for the catalogue to take a resul
 CLEANUP_TIMEOUT_S: Final = 30.0  # longest wait for superseded snapshots to be removed
 
 logger = logging.getLogger(__name__)
-
-
-class Machine(Protocol):
-    """`unistream.core.job.machine.JobMachine`, as the shell sees it."""
-
-    def handle(self, event: contract.Event, now_ms: int) -> Sequence[contract.Command]: ...
-
-    def validate(self) -> None:
-        """Raises when an invariant does not hold."""
-
-    def view(self) -> JobView: ...
-
-    def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobIdentity:
-    """What never changes about a job. `graph`: as it was submitted; see `JobMaster.graph`."""
-
-    job: JobId
-    lineage: LineageId
-    target: str
-    graph: JobGraph
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobServices:
-    """What a JobMaster works with; owned by the dispatcher.
-
-    Attributes:
-        io: For storage and discovery.
-        create_loop: Makes the loop of the job.
-        savepoint_dir: Where savepoints go whose request names no directory.
-        resources: Takes slot requests of any job.
-        on_ended: Called last, from the job's thread.
-        on_defect: See `MasterPorts`.
-    """
-
-    clock: Clock
-    io: WorkPool
-    senders: Messages
-    storage: CheckpointStorage
-    savepoint_dir: str
-    discover: Callable[[SourceInfo], SplitDiscovery]
-    resources: Callable[[SlotsWanted | SlotsReturned], None]
-    on_ended: Callable[[JobId], None]
-    create_loop: CreateLoop
-    on_defect: OnDefect = survived
 
 
 class JobMaster:

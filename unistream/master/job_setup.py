@@ -53,7 +53,7 @@ from unistream.core.resource import (
     slot_profile,
 )
 from unistream.master import resource_manager
-from unistream.master.job_master import Machine
+from unistream.master.job_services import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.snapshot import Manifest

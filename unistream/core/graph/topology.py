@@ -211,15 +211,6 @@ class Topology:
         datasets = dict.fromkeys(link.reads for link in self.outputs[subtask.vertex])
         return tuple(PartitionId(subtask, dataset) for dataset in datasets)
 
-    def readers(self, partition: PartitionId) -> tuple[tuple[VertexId, range], ...]:
-        """Who reads `partition`: consumer indices, link by link."""
-        producer = partition.producer
-        return tuple(
-            (link.target, self.consumers(link, producer.index))
-            for link in self.outputs[producer.vertex]
-            if link.reads == partition.edge
-        )
-
     def _sorted(self) -> tuple[VertexId, ...]:
         """Vertices in Flink's order: those without inputs, then depth first along their data sets, each
         vertex as soon as the last of its producers is placed."""

@@ -11,10 +11,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unistream.base.clock import Clock
 from unistream.base.config import (
     HEARTBEAT_INTERVAL,
     HEARTBEAT_TIMEOUT,
@@ -30,8 +30,6 @@ from unistream.model.messages import (
     JobsOver,
     Refused,
     RegisterTaskManager,
-    TaskDeployment,
-    ToJobManager,
 )
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import ControlHandler, PartitionSource
@@ -39,6 +37,7 @@ from unistream.testing.sim.network import Endpoint, Network, PatientReports
 from unistream.testing.sim.spill import SimBlockingPartitions
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import SimDataClient, Streams
+from unistream.testing.sim.task import SimTask
 from unistream.testing.sim.world import Process, VirtualClock, World
 from unistream.worker.exchange import PartitionKey, spill_roots
 from unistream.worker.process import (
@@ -49,18 +48,6 @@ from unistream.worker.process import (
     WorkerPorts,
     WorkerStores,
 )
-from unistream.worker.task import (
-    BuildTask,
-    Done,
-    Mail,
-    Mailbox,
-    TaskEnded,
-    TaskRun,
-    TaskState,
-    Waiting,
-)
-
-STEPS_PER_TURN = 4  # at most, before others have theirs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,107 +67,6 @@ class Surroundings:
     chains: Mapping[JobId, Mapping[VertexId, Callable[[], Chain]]]
     on_task: Callable[[TaskManagerId, AttemptId, str], None]
     on_exit: Callable[[TaskManagerId, str], None]
-
-
-class SimMailbox(Mailbox):
-    """Wakes its task by an event of the world."""
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        super().__init__()
-        self._wake = wake
-
-    def post(self, mail: Mail) -> None:
-        super().post(mail)
-        self._wake()
-
-    def cancel(self) -> None:
-        super().cancel()
-        self._wake()
-
-    def wake(self) -> None:
-        self._wake()
-
-
-class SimTask(TaskRun):
-    """A task in turns of a few steps."""
-
-    def __init__(
-        self,
-        worker: SimWorker,
-        deployment: TaskDeployment,
-        *,
-        build: BuildTask,
-        report: Callable[[ToJobManager], None],
-        on_end: TaskEnded,
-        clock: Clock,
-    ) -> None:
-        super().__init__(
-            deployment,
-            mailbox=SimMailbox(self._schedule),
-            build=build,
-            report=report,
-            on_end=on_end,
-            clock=clock,
-        )
-        self._worker = worker
-        self._world = worker.around.world
-        self._scheduled = False
-        self._ended = False
-        self._alarm_ms: float | None = None
-
-    def start(self) -> None:
-        self._world.at(self._world.between(0.5, 20), self._begin, self._worker.process)
-
-    def join(self, timeout_s: float) -> bool:
-        return self._ended
-
-    def _begin(self) -> None:
-        if not self.mailbox.is_cancelled:
-            self._worker.told(self.attempt, "begins")
-        try:
-            task = self._open()
-        except Exception as error:
-            self._not_opened(error)
-            self._end(TaskState.FAILED)
-            return
-        if task is None:
-            self._end(TaskState.CANCELED)
-        else:
-            self._schedule()
-
-    def _schedule(self) -> None:
-        if not self._scheduled and not self._ended and self._task is not None:
-            self._scheduled = True
-            self._world.at(self._world.between(0.01, 1), self._turn, self._worker.process)
-
-    def _turn(self) -> None:
-        self._scheduled = False
-        task = self._task
-        assert task is not None, "a turn is scheduled only when there is a task"
-        for _ in range(1 + self._world.random.randrange(STEPS_PER_TURN)):
-            result = task.step()
-            if isinstance(result, Done):
-                self._end(task.state)
-                return
-            if isinstance(result, Waiting):
-                self._sleep(result.deadline_ms)
-                return
-        self._schedule()
-
-    def _sleep(self, deadline_ms: int | None) -> None:
-        if deadline_ms is None or (self._alarm_ms is not None and self._alarm_ms <= deadline_ms):
-            return
-        self._alarm_ms = deadline_ms
-        self._world.at(max(0.0, deadline_ms - self._world.now), self._alarm, self._worker.process)
-
-    def _alarm(self) -> None:
-        self._alarm_ms = None
-        self._schedule()
-
-    def _end(self, state: TaskState) -> None:
-        self._ended = True
-        self._worker.told(self.attempt, state.value)
-        self._on_end(self, state)
 
 
 class SimExecutor(Executor):
@@ -324,7 +210,7 @@ class SimWorker:
                 state_reader=around.store.reader,
             ),
             code=_Code(around),
-            new_task=lambda deployment, **arguments: SimTask(self, deployment, **arguments),
+            new_task=partial(SimTask, around.world, self.process, self.told),
             snapshots=SimExecutor(around.world, self.process),
             commits=SimExecutor(around.world, self.process),
             crash_point=lambda _name: None,
