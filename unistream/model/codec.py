@@ -21,6 +21,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_TASK_MANAGER: Final[msgspec.msgpack.Decoder[ToTaskManager]] = msgspec.msgpack.Decoder(ToTaskManager)
+_TO_JOB_MANAGER: Final[msgspec.msgpack.Decoder[ToJobManager]] = msgspec.msgpack.Decoder(ToJobManager)
 _TASK_REPORT: Final[msgspec.msgpack.Decoder[TaskReport]] = msgspec.msgpack.Decoder(TaskReport)
 _FOR_TASK_MANAGER: Final[msgspec.msgpack.Decoder[ToTaskManager | Bundle]] = msgspec.msgpack.Decoder(
     ToTaskManager | Bundle
@@ -46,6 +47,11 @@ def encode(message: Request | Answer) -> bytes:
 def decode_to_task_manager(data: bytes | msgspec.Raw) -> ToTaskManager:
     """Raises ProtocolError for anything that is not one of these messages."""
     return _decode(_TO_TASK_MANAGER, data)
+
+
+def decode_to_job_manager(data: bytes) -> ToJobManager:
+    """Raises ProtocolError for anything that is not one of these messages."""
+    return _decode(_TO_JOB_MANAGER, data)
 
 
 def decode_task_report(data: bytes | msgspec.Raw) -> TaskReport:
