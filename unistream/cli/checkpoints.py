@@ -14,7 +14,7 @@ from unistream.base.ids import CheckpointId
 from unistream.cli.options import AsJson, Defines, Job, configuration
 from unistream.cli.output import console, duration, moment, print_json
 from unistream.client.lookup import find_job
-from unistream.core.resource import describe_bytes
+from unistream.core.memory import describe_bytes
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
     CheckpointsInfo,

@@ -10,7 +10,7 @@ from rich.table import Table
 from unistream.base.config import TASK_SLOTS
 from unistream.cli.options import AsJson, Defines, configuration
 from unistream.cli.output import console, print_json
-from unistream.core.resource import describe_bytes, memory_plan
+from unistream.core.memory import describe_bytes, memory_plan
 
 
 def memory(

@@ -25,7 +25,7 @@ from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
 from unistream.cli.options import AsJson, Defines, Directory, Format, Job, configuration
 from unistream.cli.output import console, duration, moment, print_json
-from unistream.core.resource import describe_bytes
+from unistream.core.memory import describe_bytes
 from unistream.model.elements import SavepointFormat
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import msgspec
 
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
-from unistream.core.resource import thread_environment
+from unistream.core.memory import thread_environment
 from unistream.host.echo import Echo, EchoPipe
 from unistream.host.logs import log_path
 from unistream.host.roster import Roster

@@ -34,7 +34,7 @@ from unistream.base.allocator import choose_allocator
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
-from unistream.core.resource import cpu_threads, thread_environment
+from unistream.core.memory import cpu_threads, thread_environment
 from unistream.host.child import die_with_parent
 from unistream.host.claims import Claims, claim
 from unistream.host.executor import executor_host

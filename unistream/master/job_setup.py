@@ -44,14 +44,8 @@ from unistream.core.graph import (
     why_interval_is_idle,
 )
 from unistream.core.job import job_settings, why_not_adaptive
-from unistream.core.resource import (
-    BlockRules,
-    ResourceMachine,
-    ResourceRules,
-    heartbeat_terms,
-    memory_plan,
-    slot_profile,
-)
+from unistream.core.memory import memory_plan, slot_profile
+from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, heartbeat_terms
 from unistream.master import resource_manager
 from unistream.master.job_services import Machine
 from unistream.model.elements import SnapshotKind

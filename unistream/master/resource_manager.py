@@ -22,6 +22,7 @@ from msgspec import structs
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SlotLease, SlotRequest
+from unistream.core.memory import config_with
 from unistream.core.resource import (
     AnnounceLoss,
     GrantSlots,
@@ -40,7 +41,6 @@ from unistream.core.resource import (
     WorkerProbed,
     WorkerRegistered,
     WorkerView,
-    config_with,
 )
 from unistream.master.job_info import TaskManagerInfo
 from unistream.master.loop import Loop

@@ -101,10 +101,9 @@ _LEFT: Final = {_C.STEP_DOWN: _S.SUSPENDED}
 _GIVEN_UP: Final = {
     _C.CANCEL: _S.CANCELLING,
     _C.FATAL: _S.FAILING,
-    _C.SUSPEND: _S.SUSPENDING,
     **_LEFT,
 }
-_FAILS: Final = {_C.FAILURE: _S.RESTARTING, **_GIVEN_UP}
+_FAILS: Final = {_C.FAILURE: _S.RESTARTING, _C.SUSPEND: _S.SUSPENDING, **_GIVEN_UP}
 
 JOB_LIFE: Final[Mapping[JobState, Mapping[JobCause, JobState]]] = {
     _S.INITIAL: {_C.START: _S.CREATED, _C.RECONCILE: _S.RECONCILING, **_GIVEN_UP},

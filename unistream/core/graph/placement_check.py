@@ -14,7 +14,8 @@ from unistream.base.ids import VertexId
 from unistream.core.graph.regions import check_regions
 from unistream.core.graph.slot_sharing import REGION_MARK
 from unistream.core.graph.topology import Topology
-from unistream.core.resource import config_with, describe, memory_plan, profile_for, serves
+from unistream.core.memory import config_with, memory_plan
+from unistream.core.resource import describe, profile_for, serves
 from unistream.model.graph import JobGraph, JobType, JobVertex
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile

@@ -67,6 +67,7 @@ class Deliveries:
         return None
 
     def undelivered(self, event: Undelivered) -> TaskFailure | None:
+        """A message did not arrive, or its worker refused it: the failure of the job that follows, if any."""
         send = self._parts.outbox.settle(event)
         if send is None:
             return None

@@ -1,8 +1,8 @@
-"""Who gets which slot, and how the memory of a worker is divided. Pure.
+"""Who gets which slot. Pure.
 
 Decides: which worker serves a slot request (`machine`, one for each cluster), which slot takes which
-subtasks (`slot_pool`, one for each job), how many bytes each consumer of memory gets (`memory`), which
-hosts are avoided (`blocklist`). May import: `core.contract`. Start with `messages`, then `machine`.
+subtasks (`slot_pool`, one for each job), which hosts are avoided (`blocklist`). May import: `core.contract`,
+`core.memory`. Start with `messages`, then `machine`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from unistream.core.resource.blocklist import BlockRules
 from unistream.core.resource.heartbeats import HeartbeatTerms, heartbeat_terms
 from unistream.core.resource.machine import ResourceMachine
-from unistream.core.resource.memory import describe_bytes, memory_plan
 from unistream.core.resource.messages import (
     AnnounceLoss,
     GrantSlots,
@@ -35,13 +34,6 @@ from unistream.core.resource.slot_deal import Slice
 from unistream.core.resource.slot_division import SlotKind, Unit, divide, without_slot
 from unistream.core.resource.slot_matching import describe, missing_slots_text, profile_for, serves
 from unistream.core.resource.slot_pool import SlotPool
-from unistream.core.resource.worker_resources import (
-    config_with,
-    cpu_threads,
-    memory_limit,
-    slot_profile,
-    thread_environment,
-)
 from unistream.core.resource.workers import ResourceRules
 
 __all__ = [
@@ -71,18 +63,11 @@ __all__ = [
     "WorkerProbed",
     "WorkerRegistered",
     "WorkerView",
-    "config_with",
-    "cpu_threads",
     "describe",
-    "describe_bytes",
     "divide",
     "heartbeat_terms",
-    "memory_limit",
-    "memory_plan",
     "missing_slots_text",
     "profile_for",
     "serves",
-    "slot_profile",
-    "thread_environment",
     "without_slot",
 ]

@@ -22,7 +22,7 @@ from unistream.base.config import (
     MEMORY_SEGMENT,
     Configuration,
 )
-from unistream.core.resource import memory_plan
+from unistream.core.memory import memory_plan
 from unistream.core.task import BATCH_OVERHEAD_BYTES, Account, GateCredits, Grant, NetworkLedger
 from unistream.model.elements import Batch
 

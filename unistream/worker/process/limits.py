@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from unistream.base.config import Configuration
 from unistream.base.limits import KIB, MIB
-from unistream.core.resource import cpu_threads, memory_limit
+from unistream.core.memory import cpu_threads, memory_limit
 
 EXIT_OUT_OF_MEMORY: Final = 76  # `unistream.host.local` says it in words
 CHECK_S: Final = 0.2  # at 1 GB/s of fresh pages it is 200 MB late

@@ -18,7 +18,7 @@ from typing import Final
 from unistream.base.config import CANCELLATION_TIMEOUT, SLOT_TIMEOUT, Configuration
 from unistream.base.errors import ConfigError, UnistreamError
 from unistream.base.ids import TaskManagerId
-from unistream.core.resource import memory_plan, slot_profile
+from unistream.core.memory import memory_plan, slot_profile
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_for_task_manager, decode_to_task_manager, encode
 from unistream.model.messages import (

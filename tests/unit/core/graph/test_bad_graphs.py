@@ -13,7 +13,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
 from unistream.core.graph import check, check_measures, check_profiles
-from unistream.core.resource import slot_profile
+from unistream.core.memory import slot_profile
 from unistream.model.graph import JobGraph, JobType, Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile

@@ -107,7 +107,7 @@ def test_settings_out_of_range_are_refused_by_key(key: str, value: str) -> None:
 
 
 def savepoint(*, stateful: bool = True) -> Manifest:
-    """Of the job of core_cluster, taken while it ran; `count` has keyed state in every key group."""
+    """Of the job of `cluster`, taken while it ran; `count` has keyed state in every key group."""
     cluster = Cluster(job_graph(bounded=False))
     cluster.handle(contract.Started())
     cluster.settle()

@@ -1,4 +1,4 @@
-"""The life of a job: each behaviour is one test; the pretended cluster is in core_cluster."""
+"""The life of a job: each behaviour is one test; the pretended cluster is in `cluster`."""
 
 from __future__ import annotations
 

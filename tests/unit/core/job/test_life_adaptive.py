@@ -442,8 +442,9 @@ class TestAdaptive:
         cluster.fail(cluster.task("count", 0))
         recover(cluster)
         assert (cluster.state, cluster.tasks) == ("RESTARTING", {}), "it waits for more slots"
-        failure = msg.TaskFailure(kind="Boom", message="no listing")  # was under way since the first start
-        cluster.handle(contract.DiscoveryFailed(vertex=cluster.graph.vertices[0].id, failure=failure))
+        failure = msg.TaskFailure(kind="Boom", message="of the whole job, from whatever was under way")
+        cluster.machine._life.fail(failure, None)
+        cluster.handle(contract.Delivered(token=-1))  # of nothing: what follows from the failure is taken along
         assert cluster.machine.view().restarts == 2
         for kind in (contract.TimerKind.RESTART_DELAY, contract.TimerKind.RESOURCES) * 2:
             for timer in cluster.timers_of(kind):

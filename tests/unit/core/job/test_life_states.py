@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import get_args
 
 import pytest
-from core_cluster import EVERY_2_S, Cluster, job_graph, settings
 
+from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, settings
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
 from unistream.core import contract
 from unistream.core.contract import JobState, JobStatus, Timer, TimerKind
@@ -94,7 +94,8 @@ def ended(cluster: Cluster) -> Cluster:
     return cluster
 
 
-STEPS_DOWN = contract.SuspendRequested(reason="another leader was elected")
+STEPS_DOWN = contract.LeadershipLost(reason="another leader was elected")
+SHUT_DOWN = contract.SuspendRequested(reason="its cluster was shut down")
 GIVEN: dict[JobState, Callable[[], Cluster]] = {
     JobState.INITIAL: lambda: Cluster(job_graph(bounded=False), settings(CONFIG)),
     JobState.CREATED: lambda: started(**{"jobmanager.scheduler": "adaptive"}),
@@ -109,6 +110,7 @@ GIVEN: dict[JobState, Callable[[], Cluster]] = {
     JobState.FINISHED: lambda: ended(finishing()),
     JobState.CANCELED: lambda: ended(after(contract.CancelRequested())),
     JobState.FAILED: lambda: ended(failing()),
+    JobState.SUSPENDING: lambda: after(SHUT_DOWN),
     JobState.SUSPENDED: lambda: after(STEPS_DOWN),
 }
 LEFT = [
@@ -129,8 +131,8 @@ EVENTS: list[contract.Event] = [
     contract.TaskManagerLost(task_manager=TaskManagerId("tm0"), reason="gone"),
     contract.Delivered(token=99),
     contract.Undelivered(token=99, reason="gone"),
-    contract.SplitsDiscovered(vertex=ELSEWHERE, splits=()),
-    contract.DiscoveryFailed(vertex=ELSEWHERE, failure=BOOM),
+    contract.SplitsDiscovered(vertex=ELSEWHERE, splits=(), number=1),
+    contract.DiscoveryFailed(vertex=ELSEWHERE, failure=BOOM, number=1),
     contract.DirectoryReady(checkpoint_id=CheckpointId(99), directory="d", timestamp_ms=1),
     contract.DirectoryFailed(checkpoint_id=CheckpointId(99), reason="full"),
     contract.ManifestDurable(checkpoint_id=CheckpointId(99)),
@@ -139,6 +141,7 @@ EVENTS: list[contract.Event] = [
     *(contract.SnapshotRequested(request=kind.name, kind=kind) for kind in SnapshotKind),
     contract.RescaleRequested(request="rescale", parallelism={}),
     contract.CancelRequested(),
+    SHUT_DOWN,
     STEPS_DOWN,
     msg.TaskStateChanged(attempt=NOBODY, state="FAILED", failure=BOOM),
     msg.EndOfDataReached(attempt=NOBODY),
@@ -174,7 +177,11 @@ def test_all_events_are_tried() -> None:
 
 @pytest.mark.parametrize("before", LEFT)
 def test_a_user_cancels_it(before: JobState) -> None:
-    own_way = {JobState.FINISHING: "FINISHED", JobState.FAILING: "FAILED"}
+    own_way = {
+        JobState.FINISHING: "FINISHED",
+        JobState.FAILING: "FAILED",
+        JobState.SUSPENDING: "SUSPENDED",
+    }
     cluster = after(contract.CancelRequested(), GIVEN[before])
     assert cluster.state != JobStatus.CANCELLING.value or before not in own_way
     cluster.settle()
@@ -196,6 +203,24 @@ def test_its_leader_steps_down(before: JobState) -> None:
     assert not cluster.timers_of(TimerKind.RESOURCES)
     cluster.settle()
     assert cluster.commands[count + len(done) :] == [], "what comes later is nothing to it"
+
+
+@pytest.mark.parametrize("before", LEFT)
+def test_its_cluster_is_shut_down(before: JobState) -> None:
+    own_way = {
+        JobState.FINISHING: "FINISHED",
+        JobState.FAILING: "FAILED",
+        JobState.CANCELLING: "CANCELED",
+    }
+    cluster = after(SHUT_DOWN, GIVEN[before])
+    cluster.settle()
+    if before is JobState.INITIAL:
+        assert cluster.ended is None, "it is started first"
+        return
+    assert cluster.ended is not None
+    assert cluster.ended.state == own_way.get(before, "SUSPENDED")
+    if before not in own_way:
+        assert set(cluster.discarded) <= set(GIVEN[before]().discarded), "what it can restart from is kept"
 
 
 def test_who_waits_for_an_answer_is_refused_by_a_leader_that_steps_down() -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from core_cluster import job_graph, settings
 
+from tests.unit.core.cluster import job_graph, settings
 from unistream.base.config import (
     RESCALE_COOLDOWN,
     RESCALE_STABILIZATION_TIMEOUT,

@@ -100,9 +100,9 @@ def test_the_kinds_of_states_are_the_tables() -> None:
     assert names == {
         "is_active": "CREATED STARTING RUNNING RESTARTING RESCALING WAITING RECONCILING",
         "is_waiting": "CREATED WAITING",
-        "is_ending": "FINISHING CANCELLING FAILING",
+        "is_ending": "FINISHING CANCELLING FAILING SUSPENDING",
     }
-    assert all(JobCause.SUSPEND in row for row in JOB_LIFE.values() if row), "a leader may always step down"
+    assert all(JobCause.STEP_DOWN in row for row in JOB_LIFE.values() if row), "a leader may always step down"
 
 
 def test_a_job_shows_as_the_state_that_flink_would_show() -> None:
@@ -113,6 +113,7 @@ def test_a_job_shows_as_the_state_that_flink_would_show() -> None:
         "RESCALING": "RESTARTING",
         "WAITING": "RESTARTING",
         "FINISHING": "RUNNING",
+        "SUSPENDING": "RUNNING",
     }
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from unistream.base.config import Configuration
-from unistream.core.resource import config_with, cpu_threads, memory_limit, slot_profile, thread_environment
+from unistream.core.memory import config_with, cpu_threads, memory_limit, slot_profile, thread_environment
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
 from unistream.worker.process.limits import MemoryWatch, own_memory
 

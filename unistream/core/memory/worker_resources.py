@@ -18,7 +18,7 @@ from unistream.base.config import (
     Configuration,
 )
 from unistream.base.limits import KIB, MIB
-from unistream.core.resource.memory import memory_plan
+from unistream.core.memory.division import memory_plan
 from unistream.model.resources import ResourceProfile
 
 _THREAD_VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

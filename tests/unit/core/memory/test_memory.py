@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.limits import GIB, MIB
-from unistream.core.resource import describe_bytes, memory_plan
-from unistream.core.resource.memory import MemoryPlan
+from unistream.core.memory import describe_bytes, memory_plan
+from unistream.core.memory.division import MemoryPlan
 
 PREFIX = "taskmanager.memory."
 
