@@ -29,7 +29,7 @@ WHOLE = (SnapshotKind.SAVEPOINT, SnapshotKind.TERMINATE)  # what a drain leaves
 def bounded(tmp_path: Path) -> Iterator[Lives]:
     (tmp_path / "lake").mkdir()
     with commands_in(tmp_path) as command:
-        yield Lives(tmp_path, command, "cascaded_sinks:build", ONLY_THE_FINAL)
+        yield Lives(tmp_path, command, "tests.integration.cascaded_sinks:build", ONLY_THE_FINAL)
 
 
 @pytest.mark.timeout(240)

@@ -23,7 +23,7 @@ from unistream.port.host import TaskManagerSpec
 
 WAIT_S = 20
 
-Losses = queue.Queue[tuple[TaskManagerId, str]]
+Losses = queue.Queue[tuple[TaskManagerId, str, str, bool]]
 RunModule = Callable[[str], tuple[LocalProcessHost, TaskManagerSpec]]
 
 
@@ -90,7 +90,7 @@ def test_the_end_of_a_process_is_told_in_words(
     run: RunModule, losses: Losses, program: str, reason: str
 ) -> None:
     _, spec = run(program)
-    lost, told = losses.get(timeout=WAIT_S)
+    lost, told, *_ = losses.get(timeout=WAIT_S)
     assert lost == spec.id
     assert reason in told
     assert str(log_path(spec)) in told
@@ -161,6 +161,6 @@ def test_an_end_is_reported_although_somebody_else_took_the_exit_code(run: RunMo
     pid = int(await_log(spec, 1)[0])
     with contextlib.suppress(ChildProcessError):  # the host was faster
         os.waitpid(pid, 0)
-    lost, reason = losses.get(timeout=WAIT_S)
+    lost, reason, *_ = losses.get(timeout=WAIT_S)
     assert lost == spec.id
     assert str(pid) in reason

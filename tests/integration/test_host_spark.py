@@ -94,13 +94,13 @@ def test_when_spark_has_ended_the_next_worker_begins_a_new_one(end: Callable[[],
     from unistream.host.spark import SparkHost
 
     master, before = Master(), children()
-    losses: queue.Queue[tuple[str, ...]] = queue.Queue()
+    losses: queue.Queue[tuple[str, str, str, bool]] = queue.Queue()
     host = SparkHost(lambda *lost: losses.put(lost), master="local[*]", workers_max=2, config={})
     try:
         host.start(TaskManagerSpec(id=TaskManagerId("tm-1"), master=master.server.address, slots=1))
         master.pids.get(timeout=RESTART_S)
         end()
-        name, reason, _ = losses.get(timeout=RESTART_S)
+        name, reason, *_ = losses.get(timeout=RESTART_S)
         assert (name, reason.partition(" (")[0]) == ("tm-1", "Spark has ended")
         host.start(TaskManagerSpec(id=TaskManagerId("tm-2"), master=master.server.address, slots=1))
         assert psutil.Process(master.pids.get(timeout=RESTART_S)) in children()

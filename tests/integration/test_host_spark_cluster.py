@@ -177,7 +177,8 @@ def test_a_host_on_which_no_worker_starts_is_left_alone_for_a_while(
     assert second.status().state != "RUNNING", "the other host is full"
     first.cancel()
     assert host_of(second.wait_for(is_running, WAIT_S)) == good, "the job goes on where there is room"
-    assert not second.status().exceptions, "a worker that never came up was no task's"
+    kinds = {failure.kind for failure in second.status().exceptions}
+    assert kinds <= {"TaskManagerNotStarted"}, "a worker that never came up was no task's"
     spark.mend_python(bad)
     third = submit(cluster, tmp_path / "c", rows=None, group=whole_host())
     assert host_of(third.wait_for(is_running, WAIT_S)) == bad, "its time is over"

@@ -36,7 +36,8 @@ def test_an_interpreter_without_unistream_is_named_at_once(tmp_path: Path) -> No
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM)],
         cwd=tmp_path,  # Python looks for modules where it is started
-        env={**os.environ, "PYSPARK_PYTHON": str(python), "UNISTREAM_HOME": str(tmp_path / "home")},
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        | {"PYSPARK_PYTHON": str(python), "UNISTREAM_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
         timeout=150,  # slots are waited for twice as long; most of this is Java on a busy machine

@@ -39,6 +39,7 @@ def pipeline(env):
     words = env.from_source(
         us.FileSource("words", format="json", schema=schema), us.WatermarkStrategy.no_watermarks(), "words"
     )
+    words.uid("words")
     counts = words.key_by("word").process(Count(), returns={"word": pa.string(), "n": pa.int64()})
     counts.uid("counts").sink_to(us.FileSink("counts", format="json")).uid("files")
 

@@ -63,11 +63,13 @@ class UnreachableMachines:
     def close(self) -> None:
         self._host.close()
 
-    def _lost(self, task_manager: TaskManagerId, reason: str) -> None:
+    def _lost(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
+    ) -> None:
         with self._ended:
             self._ends[task_manager] = reason
             self._ended.notify_all()
-        self._on_lost(task_manager, reason)
+        self._on_lost(task_manager, reason, host, hopeless)
 
     def await_end(self, task_manager: TaskManagerId, timeout_s: float) -> str:
         """How it ended, by the host that waits for it. A test that waited for the process itself would take

@@ -37,7 +37,7 @@ def java() -> str:
 
 def kafka_pom() -> Path:
     """The pom that pins the broker: of the source tree, or inside the installed package."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     places = (package.parent / "deployments/local/kafka/pom.xml", package / "_deploy/kafka/pom.xml")
     for place in places:
         if place.is_file():

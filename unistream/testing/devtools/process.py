@@ -19,7 +19,7 @@ import msgspec
 
 from unistream.base.errors import ConfigError, Unreachable
 
-SHIM: Final = Path(__file__).with_name("stack_shim.py")
+SHIM: Final = Path(__file__).with_name("shim.py")
 PORT_MIN, PORT_MAX = 20_000, 32_000  # below the range from which systems take ports of clients
 TERM_WAIT_S: Final = 10.0  # a broker flushes and closes its logs in this time
 KILL_WAIT_S: Final = 5.0

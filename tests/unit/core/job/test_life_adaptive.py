@@ -444,7 +444,9 @@ class TestAdaptive:
         assert (cluster.state, cluster.tasks) == ("RESTARTING", {}), "it waits for more slots"
         failure = msg.TaskFailure(kind="Boom", message="of the whole job, from whatever was under way")
         cluster.machine._life.fail(failure, None)
-        cluster.handle(contract.Delivered(token=-1))  # of nothing: what follows from the failure is taken along
+        cluster.handle(
+            contract.Delivered(token=-1)
+        )  # of nothing: what follows from the failure is taken along
         assert cluster.machine.view().restarts == 2
         for kind in (contract.TimerKind.RESTART_DELAY, contract.TimerKind.RESOURCES) * 2:
             for timer in cluster.timers_of(kind):
