@@ -42,6 +42,13 @@ def test_a_decision_says_what_else_was_considered() -> None:
         assert "What else was considered" in headings or "considered, and why not" in text, page.name
 
 
+def test_the_walks_through_the_house_name_files_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+/[\w/]+\.py)`", text))
+    assert len(named) > 30
+    assert {name for name in named if not (ROOT / "unistream" / name).is_file()} == set()
+
+
 def test_contributing_fits_on_a_page() -> None:
     lines = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 80
