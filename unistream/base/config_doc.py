@@ -67,7 +67,8 @@ def _section(topic: ModuleType) -> str:
 
 def _row(option: ConfigOption[object]) -> str:
     default = "unset" if option.default is None else f"`{option.default}`"
-    return f"| `{option.key}` | {_kind(option)} | {default} | {_cell(option.doc)} |\n"
+    others = "".join(f" Also: `{key}`." for key in option.other_keys)
+    return f"| `{option.key}` | {_kind(option)} | {default} | {_cell(option.doc)}{others} |\n"
 
 
 def _kind(option: ConfigOption[object]) -> str:

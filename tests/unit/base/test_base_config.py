@@ -229,3 +229,19 @@ def test_keys_of_spark_go_through_as_they_are() -> None:
     assert config.to_dict() == {"spark.executor.memory": "2g", "spark.master": "spark://h:7077"}
     with pytest.raises(ConfigError, match="unknown configuration key 'sparkle'"):
         Configuration({"sparkle": "1"})
+
+
+AFTER_FINISH = "execution.checkpointing.checkpoints-after-tasks-finish"
+
+
+def test_an_option_is_known_by_its_other_keys_too() -> None:
+    config = Configuration({f"{AFTER_FINISH}.enabled": "false"})
+    assert config.get(OPTIONS[AFTER_FINISH]) is False
+    assert config.to_dict() == {AFTER_FINISH: "false"}
+    assert config.merged({f"{AFTER_FINISH}.enabled": True}).to_dict() == {AFTER_FINISH: "true"}
+
+
+def test_two_keys_of_one_option_must_agree() -> None:
+    assert Configuration({AFTER_FINISH: "false", f"{AFTER_FINISH}.enabled": "false"}).to_dict()
+    with pytest.raises(ConfigError, match=f"{AFTER_FINISH} is true and .* is false; they are one option"):
+        Configuration({AFTER_FINISH: "true", f"{AFTER_FINISH}.enabled": "false"})

@@ -51,6 +51,7 @@ CHECKPOINTS_AFTER_TASKS_FINISH: Final = ConfigOption(
     " task has finished, one in which an input ends is given up, savepoints are refused, no task waits for a"
     " last checkpoint when its data ends, and what sinks have written since the one before is never"
     " committed.",
+    other_keys=("execution.checkpointing.checkpoints-after-tasks-finish.enabled",),
 )
 UNALIGNED_ENABLED: Final = ConfigOption(
     "execution.checkpointing.unaligned.enabled",

@@ -48,6 +48,8 @@ def options_of(topic: ModuleType) -> tuple[ConfigOption[object], ...]:
 OPTIONS: Final = {option.key: option for topic in TOPICS for option in options_of(topic)}
 """Every known key."""
 
+_OTHER_KEYS: Final = {other: option.key for option in OPTIONS.values() for other in option.other_keys}
+
 FOREIGN: Final = "spark."
 """What begins so is Spark's own, and goes there unread: Spark knows more keys than any list of ours."""
 
@@ -76,6 +78,14 @@ def _text(key: object, value: object) -> str:
     return str(value)
 
 
+def _with_our_keys(values: dict[str, str]) -> dict[str, str]:
+    for other in values.keys() & _OTHER_KEYS.keys():
+        key, value = _OTHER_KEYS[other], values.pop(other)
+        if values.setdefault(key, value) != value:
+            raise ConfigError(f"{key} is {values[key]} and {other} is {value}; they are one option: give one")
+    return values
+
+
 class Configuration:
     """Text by key; every key is a known one, or Spark's. Numbers and booleans stand for their text.
 
@@ -91,7 +101,7 @@ class Configuration:
     def __init__(self, values: Mapping[str, ConfigValue] | None = None) -> None:
         if values is not None and not isinstance(values, Mapping):
             raise ConfigError(f"a configuration is a mapping of keys to values, not {values!r}")
-        self._values = {key: _text(key, value) for key, value in (values or {}).items()}
+        self._values = _with_our_keys({key: _text(key, value) for key, value in (values or {}).items()})
         for key in self._values:
             option = OPTIONS.get(key)
             if option is not None:
@@ -124,7 +134,7 @@ class Configuration:
 
     def merged(self, other: Mapping[str, ConfigValue]) -> Configuration:
         """This one with the values of `other` on top."""
-        return Configuration({**self._values, **other})
+        return Configuration({**self._values, **{_OTHER_KEYS.get(key, key): other[key] for key in other}})
 
     def to_dict(self) -> dict[str, str]:
         """What was set, without defaults."""

@@ -157,9 +157,13 @@ def one_of(*allowed: str) -> OneOf:
 
 @dataclass(frozen=True, slots=True)
 class ConfigOption(Generic[_T]):
-    """One key. `default` is text too (None = unset), so that it is parsed and printed like a value."""
+    """One key. `default` is text too (None = unset), so that it is parsed and printed like a value.
+
+    `other_keys`: names that Flink had, or has in other versions, for the same option; they are taken as `key`.
+    """
 
     key: str
     parse: Callable[[str], _T]
     default: str | None
     doc: str
+    other_keys: tuple[str, ...] = ()
