@@ -12,10 +12,17 @@ from typing import Any, Final, TypeVar
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
-UInt8s = npt.NDArray[np.uint8]
-Int64s = npt.NDArray[np.int64]
+from unistream.connector.kafka.records import (
+    CONTROL_CHARACTER,
+    GOOD,
+    NOT_AN_OBJECT,
+    TOMBSTONE,
+    TRAILING,
+    Int64s,
+    UInt8s,
+)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 compiled: Callable[[F], F] = numba.njit(cache=True, nogil=True)
@@ -23,8 +30,6 @@ inlined: Callable[[F], F] = numba.njit(cache=True, nogil=True, inline="always")
 
 # a batch's framing: rows of the matrix that `frame_batches` fills
 OFFSET, TIMESTAMP, KEY_START, KEY_LENGTH, VALUE_START, VALUE_LENGTH = range(6)
-# verdicts, as `kafka_records` names them
-GOOD, TOMBSTONE, NOT_AN_OBJECT, TRAILING, CONTROL_CHARACTER = range(5)
 
 
 @inlined
