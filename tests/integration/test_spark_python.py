@@ -44,7 +44,8 @@ def test_an_interpreter_without_unistream_is_named_at_once(tmp_path: Path) -> No
         check=False,
     )
     assert (
-        f"REFUSED no worker can start: the Python of Spark's workers, {python}, cannot run unistream "
+        f"no worker can start: the Python of Spark's workers, {python}, cannot run unistream "
         "(ModuleNotFoundError: No module named 'unistream'): install unistream for it, or set PYSPARK_PYTHON"
     ) in done.stdout, done.stderr
+    assert done.stdout.startswith("REFUSED job 'unistream job'")
     assert done.stderr.count("event=worker_lost") == 1

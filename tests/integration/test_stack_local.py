@@ -67,7 +67,8 @@ def test_fixtures_serve_real_clients(kafka: str, zookeeper: str):
 
 def test_servers_end_with_the_process_that_entered_the_stack(tmp_path: Path):
     code = (
-        "import sys, time; from pathlib import Path; from unistream.testing.devtools import LocalStack\n"
+        "import sys, time; from pathlib import Path\n"
+        "from unistream.testing.devtools.stack import LocalStack\n"
         "with LocalStack(Path(sys.argv[1]), ['zookeeper']) as s:\n"
         "    print(s.process('zookeeper').pid, flush=True); time.sleep(600)"
     )
