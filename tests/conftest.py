@@ -11,14 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from unistream.testing.devtools.servers import KAFKA, ZOOKEEPER
 from unistream.testing.devtools.stack import shared_server
 
 # A change is judged by the same examples every time; `make random-nightly` looks for new ones.
-settings.register_profile("same", derandomize=True)
-settings.register_profile("random", derandomize=False)
+# How fast examples are made says how busy the machine is.
+BUSY = [HealthCheck.too_slow]
+settings.register_profile("same", derandomize=True, suppress_health_check=BUSY)
+settings.register_profile("random", derandomize=False, suppress_health_check=BUSY)
 settings.load_profile("same")
 
 

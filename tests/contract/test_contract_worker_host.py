@@ -74,7 +74,9 @@ class Losses:
     def __init__(self) -> None:
         self.reported: queue.Queue[tuple[TaskManagerId, str, float]] = queue.Queue()
 
-    def __call__(self, task_manager: TaskManagerId, reason: str, host: str = "", /) -> None:
+    def __call__(
+        self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
+    ) -> None:
         self.reported.put((task_manager, reason, time.monotonic()))
 
     def next(self, timeout_s: float = STOP_S) -> tuple[TaskManagerId, str, float]:
@@ -238,7 +240,7 @@ def test_arrow_allocates_with_jemalloc_in_every_worker(start: StartWorker, maste
 def test_a_listener_that_fails_does_no_harm(make_host: MakeHost, master: Master) -> None:
     losses = Losses()
 
-    def failing(task_manager: TaskManagerId, reason: str, host: str = "", /) -> None:
+    def failing(task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /) -> None:
         losses(task_manager, reason)
         raise ValueError("listener")
 
