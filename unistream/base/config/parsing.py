@@ -159,7 +159,7 @@ def one_of(*allowed: str) -> OneOf:
 class ConfigOption(Generic[_T]):
     """One key. `default` is text too (None = unset), so that it is parsed and printed like a value.
 
-    `other_keys`: names that Flink had, or has in other versions, for the same option; they are taken as `key`.
+    `other_keys`: names that Flink has in other versions for the same option; they are taken as `key`.
     """
 
     key: str
