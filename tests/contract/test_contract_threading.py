@@ -1,4 +1,4 @@
-"""The private name of `threading` that `client.at_exit` uses: a hook that runs before executors are shut down."""
+"""The private name of `threading` that `client.at_exit` uses: a hook that runs while executors still work."""
 
 from __future__ import annotations
 
