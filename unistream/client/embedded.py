@@ -49,6 +49,7 @@ from unistream.client.hosts import (
 from unistream.client.job_client import JobResult, OnProgress, checked, result_of
 from unistream.client.request_ids import identified
 from unistream.connector.registry import create_discovery
+from unistream.core.contract import SnapshotRequest
 from unistream.ha.single_node import FolderLock
 from unistream.host.echo import Echo, Show
 from unistream.master.cluster_services import ClusterServices, master_ports
@@ -59,7 +60,7 @@ from unistream.master.resource_manager import HostFactory
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import CheckpointType, SavepointFormat
+from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
 from unistream.net.address import TCP_SCHEME
 from unistream.net.client import FlightControlClient
 from unistream.net.folder import remove_stale_folders
@@ -340,11 +341,12 @@ class EmbeddedJobClient(Closing):
         self._dispatcher.cancel(self._job)
 
     def checkpoint(self, *, type: str = "configured") -> str:
-        return _directory(self._dispatcher.checkpoint(self._job, CheckpointType.parse(type)))
+        full = CheckpointType.parse(type) is CheckpointType.FULL
+        return self._snapshot(SnapshotRequest(kind=SnapshotKind.CHECKPOINT, full=full))
 
     def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
         form = SavepointFormat.parse(format)
-        return _directory(self._dispatcher.savepoint(self._job, target, form=form))
+        return self._snapshot(SnapshotRequest(kind=SnapshotKind.SAVEPOINT, target=target, format=form))
 
     def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
         answer = self._dispatcher.rescale(self._job, parallelism)
@@ -357,7 +359,11 @@ class EmbeddedJobClient(Closing):
 
     def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
         form = SavepointFormat.parse(format)
-        return _directory(self._dispatcher.stop(self._job, drain=drain, target=target, form=form))
+        kind = SnapshotKind.TERMINATE if drain else SnapshotKind.SUSPEND
+        return self._snapshot(SnapshotRequest(kind=kind, target=target, format=form))
+
+    def _snapshot(self, request: SnapshotRequest) -> str:
+        return _directory(self._dispatcher.snapshot(self._job, request))
 
     def close(self) -> None:
         """Ends the cluster if it was made for this job, and with it the job."""

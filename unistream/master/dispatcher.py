@@ -32,7 +32,6 @@ from unistream.master.ports import MasterPorts
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph, shown
 from unistream.port.metadata import JobRecord
 from unistream.port.transport import Server
@@ -194,33 +193,15 @@ class Dispatcher:
             raise AlreadyEnded(f"job {job} cannot be cancelled: it has ended as {master.state}")
         master.cancel()
 
-    def checkpoint(self, job: JobId, type: CheckpointType = CheckpointType.CONFIGURED) -> Future[str]:
-        """Directory of a checkpoint that is taken now, whatever the schedule says. It is the job's own as any
-        other: a newer one replaces it. Raises NotFound, AlreadyEnded."""
-        master = self._running(job, "no checkpoint can be taken")
-        return master.request_snapshot(SnapshotKind.CHECKPOINT, None, full=type is CheckpointType.FULL)
-
-    def savepoint(
-        self, job: JobId, target: str | None = None, *, form: SavepointFormat = SavepointFormat.CANONICAL
-    ) -> Future[str]:
-        """Directory of a savepoint; the job goes on. Raises NotFound, AlreadyEnded."""
-        return self._snapshot(job, SnapshotKind.SAVEPOINT, target, form)
-
-    def stop(
-        self,
-        job: JobId,
-        *,
-        drain: bool,
-        target: str | None = None,
-        form: SavepointFormat = SavepointFormat.CANONICAL,
-    ) -> Future[str]:
-        """Directory of the savepoint with which the job has ended; `drain`: as if all input had ended.
+    def snapshot(self, job: JobId, request: contract.SnapshotRequest) -> Future[str]:
+        """Directory of a checkpoint that is taken now, or of a savepoint; with a stop or a drain, when the
+        job has ended. A checkpoint is the job's own as any other: a newer one replaces it.
 
         Raises:
             NotFound, AlreadyEnded
         """
-        kind = SnapshotKind.TERMINATE if drain else SnapshotKind.SUSPEND
-        return self._snapshot(job, kind, target, form)
+        what = "no checkpoint can be taken" if not request.kind.is_savepoint else "no savepoint can be taken"
+        return self._running(job, what).request_snapshot(request)
 
     def rescale(self, job: JobId, parallelism: Mapping[str, int]) -> Future[str]:
         """Gives vertices of a running job another parallelism; the answer ("") comes when it runs so.
@@ -367,15 +348,6 @@ class Dispatcher:
         if record is None:
             raise NotFound(f"there is no job {job}")
         return record
-
-    def _snapshot(
-        self,
-        job: JobId,
-        kind: SnapshotKind,
-        target: str | None,
-        form: SavepointFormat = SavepointFormat.CANONICAL,
-    ) -> Future[str]:
-        return self._running(job, "no savepoint can be taken").request_snapshot(kind, target, form)
 
     def _running(self, job: JobId, what: str) -> JobMaster:
         """Raises NotFound, AlreadyEnded: `what` follows from that."""

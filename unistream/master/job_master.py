@@ -24,7 +24,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from unistream.base.crash_points import crash_point
@@ -41,7 +41,6 @@ from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.outgoing import Outgoing
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 
@@ -96,25 +95,15 @@ class JobMaster:
         if not self._ended.is_set():
             self._loop.post(event)
 
-    def request_snapshot(
-        self,
-        kind: SnapshotKind,
-        target: str | None,
-        form: SavepointFormat = SavepointFormat.CANONICAL,
-        *,
-        full: bool = False,
-    ) -> Future[str]:
+    def request_snapshot(self, wanted: contract.SnapshotRequest) -> Future[str]:
         """Directory of the snapshot, once it is complete (for a stop: once the job has ended).
 
         The future raises ConfigError with the reason when it cannot be had, AlreadyEnded if it is too late.
         """
         request, answer = self._requests.add()
         if request is not None:
-            target = target or self._services.savepoint_dir
-            event = contract.SnapshotRequested(
-                request=request, kind=kind, target=target, format=form, full=full
-            )
-            self._loop.post(event)
+            target = wanted.target or self._services.savepoint_dir
+            self._loop.post(replace(wanted, id=request, target=target))
         return answer
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:

@@ -28,9 +28,11 @@ from unistream.base.errors import (
     Transient,
     UnistreamError,
 )
-from unistream.base.ids import VertexId
+from unistream.base.ids import JobId, VertexId
+from unistream.core.contract import SnapshotRequest
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_setup import SubmitRequest
+from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.rest import flink_json
 from unistream.rest.answers import json_answer as _json
@@ -177,11 +179,8 @@ class _Api:
 
     def _savepoint(self, id_: str, body: SavepointBody) -> Response:
         job, where, form = job_id(id_), target(body.target), savepoint_format(body.format)
-        if body.cancel:
-            future = self._dispatcher.stop(job, drain=False, target=where, form=form)
-        else:
-            future = self._dispatcher.savepoint(job, where, form=form)
-        return _json({"request-id": self._triggers.add(job, future)}, 202)
+        kind = SnapshotKind.SUSPEND if body.cancel else SnapshotKind.SAVEPOINT
+        return self._snapshot(job, SnapshotRequest(kind=kind, target=where, format=form))
 
     async def stop(self, id_: str, request: Request) -> Response:
         body = await _body(request, StopBody)
@@ -189,7 +188,11 @@ class _Api:
 
     def _stop(self, id_: str, body: StopBody) -> Response:
         job, where, form = job_id(id_), target(body.target), savepoint_format(body.format)
-        future = self._dispatcher.stop(job, drain=bool(body.drain), target=where, form=form)
+        kind = SnapshotKind.TERMINATE if body.drain else SnapshotKind.SUSPEND
+        return self._snapshot(job, SnapshotRequest(kind=kind, target=where, format=form))
+
+    def _snapshot(self, job: JobId, request: SnapshotRequest) -> Response:
+        future = self._dispatcher.snapshot(job, request)
         return _json({"request-id": self._triggers.add(job, future)}, 202)
 
     def savepoint_status(self, id_: str, trigger: str) -> Response:

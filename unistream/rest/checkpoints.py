@@ -19,7 +19,7 @@ from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError, NotFound
 from unistream.base.ids import CheckpointId, VertexId
 from unistream.core.checkpoint import Sample
-from unistream.core.contract import Retention
+from unistream.core.contract import Retention, SnapshotRequest
 from unistream.core.graph import checkpoint_interval_ms
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.checkpoint_figures import (
@@ -31,6 +31,7 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
+from unistream.model.elements import CheckpointType, SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.rest.answers import json_answer
 from unistream.rest.requests import CheckpointBody, body_of, checkpoint_type, job_id, trigger_id
@@ -78,7 +79,8 @@ class CheckpointsApi:
 
     def _take(self, id_: str, body: CheckpointBody) -> Response:
         job = job_id(id_)
-        future = self._dispatcher.checkpoint(job, checkpoint_type(body.type))
+        full = checkpoint_type(body.type) is CheckpointType.FULL
+        future = self._dispatcher.snapshot(job, SnapshotRequest(kind=SnapshotKind.CHECKPOINT, full=full))
         return json_answer({"request-id": self._triggers.add(job, future, WHAT)}, 202)
 
     def taken(self, id_: str, trigger: str) -> Response:

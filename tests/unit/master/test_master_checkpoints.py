@@ -13,6 +13,7 @@ from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
+from unistream.core.contract import SnapshotRequest
 from unistream.master.cluster_services import master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.history import checkpoints_from_records
@@ -29,6 +30,9 @@ from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.port.metadata import CheckpointRecord, JobRecord
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
 from unistream.testing.harness.scripted_workers import ScriptedWorkers
+
+SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)
+STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
 
 UNKNOWN = "0" * 31 + "a"
 Make = Callable[..., Any]
@@ -286,7 +290,7 @@ class TestOverRest:
         assert ids == sorted(ids, reverse=True)
 
     def test_one_with_its_vertices(self, api: Api, job: str) -> None:
-        path = api.cluster.dispatcher.savepoint(JobId(job)).result(WAIT_S)
+        path = api.cluster.dispatcher.snapshot(JobId(job), SAVEPOINT).result(WAIT_S)
         saved = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]
         assert saved["external_path"] == path
         shown = api.get(f"/jobs/{job}/checkpoints/details/{saved['id']}")
@@ -319,14 +323,14 @@ class TestOverRest:
         ],
     )
     def test_what_is_not_there(self, api: Api, job: str, path: str, status: int, text: str) -> None:
-        api.cluster.dispatcher.savepoint(JobId(job)).result(WAIT_S)
+        api.cluster.dispatcher.snapshot(JobId(job), SAVEPOINT).result(WAIT_S)
         saved = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]["id"]
         answer = api.http.get(path.format(job=job, id=saved))
         assert answer.status_code == status
         assert text in answer.json()["errors"][0]
 
     def test_figures_are_kept_after_the_end_and_the_same_for_every_client(self, api: Api, job: str) -> None:
-        path = api.cluster.dispatcher.stop(JobId(job), drain=False).result(WAIT_S)
+        path = api.cluster.dispatcher.snapshot(JobId(job), STOP).result(WAIT_S)
         embedded = EmbeddedJobClient(api.cluster.dispatcher, JobId(job)).checkpoints()
         with RestClient(api.server.url) as client:
             assert client.client(JobId(job)).checkpoints() == client.checkpoints(JobId(job)) == embedded
@@ -397,7 +401,7 @@ def test_a_job_of_an_earlier_master_is_told_of_from_the_catalogue(
     first = make_cluster(workers=ScriptedWorkers(ends=False))
     job = first.dispatcher.submit(submission(config=checkpointed))
     first.workers.await_message(mm.CheckpointCompleted, 4)
-    first.dispatcher.stop(job, drain=False).result(WAIT_S)
+    first.dispatcher.snapshot(job, STOP).result(WAIT_S)
     known = first.dispatcher.checkpoints(job)
     first.dispatcher.close()
 
@@ -426,7 +430,7 @@ def test_a_job_says_how_many_are_shown_also_from_the_catalogue(
     shown = api.get(f"/jobs/{job}/checkpoints")
     assert shown["counts"]["completed"] > 2
     assert len(shown["history"]) == 2
-    api.cluster.dispatcher.stop(job, drain=False).result(WAIT_S)
+    api.cluster.dispatcher.snapshot(job, STOP).result(WAIT_S)
     api.http.close()
     api.server.close()
     api.cluster.dispatcher.close()

@@ -9,11 +9,16 @@ from msgspec import structs
 
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
+from unistream.core.contract import SnapshotRequest
 from unistream.master.cluster_services import master_ports
 from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
+from unistream.model.elements import SnapshotKind
 from unistream.testing.harness.scripted_workers import ScriptedWorkers
+
+SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)
+STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
 
 WAIT_S = 20.0
 Make = Callable[..., Any]
@@ -120,7 +125,7 @@ class TestRefusals:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission(config=checkpointed))
         cluster.workers.await_message(mm.CheckpointCompleted)
-        path = cluster.dispatcher.stop(job, drain=False).result(WAIT_S)
+        path = cluster.dispatcher.snapshot(job, STOP).result(WAIT_S)
         manifest = Path(path.removeprefix("file://")) / "_metadata"
         manifest.write_bytes(manifest.read_bytes()[:40])
         with pytest.raises(CorruptSnapshot):
@@ -183,19 +188,20 @@ class TestSnapshots:
         job = cluster.dispatcher.submit(submission())
         cluster.workers.await_message(mm.AssignSplits, 2)
         assert cluster.dispatcher.wait_for(job, all_run, WAIT_S), "each task on its own, in any order"
-        path = cluster.dispatcher.savepoint(job, str(tmp_path / "mine")).result(WAIT_S)
+        mine = SnapshotRequest(kind=SnapshotKind.SAVEPOINT, target=str(tmp_path / "mine"))
+        path = cluster.dispatcher.snapshot(job, mine).result(WAIT_S)
         assert str(tmp_path / "mine") in path
         assert cluster.dispatcher.job(job).state == "RUNNING"
         assert cluster.dispatcher.job(job).savepoint == path
 
-    @pytest.mark.parametrize("drain", [False, True], ids=["stop", "drain"])
+    @pytest.mark.parametrize("kind", [SnapshotKind.SUSPEND, SnapshotKind.TERMINATE], ids=["stop", "drain"])
     def test_a_stopped_job_is_resumed_with_its_lineage(
-        self, make_cluster: Make, submission: Make, checkpointed: dict[str, str], drain: bool
+        self, make_cluster: Make, submission: Make, checkpointed: dict[str, str], kind: SnapshotKind
     ) -> None:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         first = cluster.dispatcher.submit(submission(config=checkpointed))
         cluster.workers.await_message(mm.CheckpointCompleted)
-        path = cluster.dispatcher.stop(first, drain=drain).result(WAIT_S)
+        path = cluster.dispatcher.snapshot(first, SnapshotRequest(kind=kind)).result(WAIT_S)
         assert cluster.dispatcher.wait(first, WAIT_S)
         info = cluster.dispatcher.job(first)
         assert info.state == "FINISHED"
@@ -213,7 +219,7 @@ class TestSnapshots:
         job = cluster.dispatcher.submit(submission())
         assert cluster.dispatcher.wait(job, WAIT_S)
         with pytest.raises(AlreadyEnded, match="FINISHED"):
-            cluster.dispatcher.stop(job, drain=False)
+            cluster.dispatcher.snapshot(job, STOP)
         with pytest.raises(AlreadyEnded, match="cannot be cancelled"):
             cluster.dispatcher.cancel(job)
 
@@ -224,7 +230,7 @@ class TestSnapshots:
         job = cluster.dispatcher.submit(submission())
         cluster.workers.await_message(mm.AssignSplits, 2)
         cluster.workers.intercept = lambda _tm, m: mm.Ack() if isinstance(m, mm.TriggerCheckpoint) else None
-        future = cluster.dispatcher.savepoint(job)
+        future = cluster.dispatcher.snapshot(job, SAVEPOINT)
         cluster.dispatcher.cancel(job)
         with pytest.raises(ConfigError):
             future.result(WAIT_S)
@@ -285,7 +291,7 @@ class TestFailures:
         cluster = make_cluster(workers=ScriptedWorkers(ends=False))
         job = cluster.dispatcher.submit(submission())
         deployed = cluster.workers.await_message(mm.DeployTask, 4).deployment.attempt
-        future = cluster.dispatcher.savepoint(job)
+        future = cluster.dispatcher.snapshot(job, SAVEPOINT)
         cluster.workers.call_master(mm.TaskStateChanged(attempt=deployed, state="ON STRIKE"))
         assert cluster.dispatcher.wait(job, WAIT_S)
         info = cluster.dispatcher.job(job)
@@ -433,7 +439,7 @@ def test_an_unknown_job_is_not_found(make_cluster: Make) -> None:
     for ask in (
         lambda: dispatcher.job(unknown),
         lambda: dispatcher.cancel(unknown),
-        lambda: dispatcher.savepoint(unknown),
+        lambda: dispatcher.snapshot(unknown, SAVEPOINT),
         lambda: dispatcher.wait(unknown, 0),
         lambda: dispatcher.graph_json(unknown),
     ):

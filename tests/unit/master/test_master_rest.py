@@ -13,12 +13,15 @@ from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound, Unreachable
 from unistream.base.ids import JobId
 from unistream.client.rest_client import RestClient
+from unistream.core.contract import SnapshotRequest
 from unistream.model import messages as mm
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BODY_BYTES_MAX
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
+
+STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
 
 UNKNOWN = "0" * 31 + "a"
 Make = Callable[..., Any]
@@ -158,7 +161,7 @@ class TestChanges:
         assert api.get(f"/jobs/{job}/status") == {"status": "CANCELED"}
 
     def test_cancel_after_the_end_is_a_conflict(self, api: Api, job: str) -> None:
-        api.cluster.dispatcher.stop(job, drain=False).result(WAIT_S)
+        api.cluster.dispatcher.snapshot(job, STOP).result(WAIT_S)
         answer = api.http.patch(f"/jobs/{job}")
         assert answer.status_code == 409
         assert "FINISHED" in answer.json()["errors"][0]

@@ -12,7 +12,11 @@ from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.base.ids import JobId
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.client.rest_client import RestClient
+from unistream.core.contract import SnapshotRequest
 from unistream.model import messages as mm
+from unistream.model.elements import SnapshotKind
+
+STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
 
 UNKNOWN = "0" * 31 + "a"
 Make = Callable[..., Any]
@@ -70,7 +74,7 @@ def test_a_checkpoint_that_fails_says_why(api: Api, job: JobId) -> None:
 
 
 def test_a_job_that_has_ended_takes_none(api: Api, job: JobId) -> None:
-    api.cluster.dispatcher.stop(job, drain=False).result(WAIT_S)
+    api.cluster.dispatcher.snapshot(job, STOP).result(WAIT_S)
     message = "has already ended as FINISHED: no checkpoint can be taken"
     with RestClient(api.server.url) as client:
         for checkpoint in (client.client(job), EmbeddedJobClient(api.cluster.dispatcher, job)):

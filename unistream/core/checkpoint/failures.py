@@ -36,7 +36,7 @@ class FailureCounter:
     def failed(self, checkpoint_id: CheckpointId | None, reason: FailureReason, *, savepoint: bool) -> bool:
         """True: that was one too many, the job has to fail. `checkpoint_id` None: it had none yet.
 
-        `savepoint`: a savepoint of a job that goes on, which failed at the master: that is the asker's alone,
+        `savepoint`: a savepoint of a job that goes on, which failed at the master: only its user's concern,
         since a restart would not help. What a task could not do counts for savepoints, too: a restart may
         help, and the next checkpoint would meet the same.
         """

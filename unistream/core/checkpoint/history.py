@@ -1,4 +1,4 @@
-"""Figures of a job's snapshots: pure bookkeeping beside the coordinator.
+"""Figures of a job's snapshots: pure bookkeeping next to the coordinator.
 
 The newest are kept whole, as many as `web.checkpoints.history` says; of the others only numbers: counts,
 bounds, and for the quantiles the figures of the last `SAMPLES_MAX` completed ones.
@@ -41,7 +41,7 @@ class _Ended:
 
 
 class CheckpointHistory:
-    """What has become of the snapshots of one job. Times are of the machine's clock, in ms, unless said.
+    """The outcomes of one job's snapshots. Times are of the machine's clock, in ms, unless said.
 
     Args:
         kept_max: Those that are kept whole. The latest completed and the latest failed one, and the latest
@@ -64,7 +64,7 @@ class CheckpointHistory:
         self._open[pending.checkpoint_id] = (now_ms, {})
 
     def acked(self, pending: Pending, ack: CheckpointAcked, now_ms: int) -> None:
-        """One of its tasks has done its part."""
+        """One of its tasks has acknowledged."""
         started_ms, subtasks = self._open[pending.checkpoint_id]
         subtasks[ack.attempt.subtask] = SubtaskFigures(
             index=ack.attempt.index,
@@ -117,7 +117,7 @@ class CheckpointHistory:
         figures = CheckpointFigures(
             checkpoint_id=pending.checkpoint_id,
             kind=pending.kind,
-            format=pending.format,
+            format=pending.request.format,
             status=status,
             timestamp_ms=pending.timestamp_ms,
             duration_ms=now_ms - started_ms,
@@ -162,9 +162,9 @@ class CheckpointHistory:
 
 def _by_vertex(pending: Pending, subtasks: dict[SubtaskId, SubtaskFigures]) -> tuple[VertexFigures, ...]:
     """Those that take part, in order."""
-    everyone: dict[VertexId, list[SubtaskId]] = {}
+    expected: dict[VertexId, list[SubtaskId]] = {}
     for subtask in sorted(attempt.subtask for attempt in pending.participants):
-        everyone.setdefault(subtask.vertex, []).append(subtask)
+        expected.setdefault(subtask.vertex, []).append(subtask)
     return tuple(
         VertexFigures(
             vertex=vertex,
@@ -172,7 +172,7 @@ def _by_vertex(pending: Pending, subtasks: dict[SubtaskId, SubtaskFigures]) -> t
             subtasks=tuple(subtasks[s] for s in of_vertex if s in subtasks),
             missing=tuple(s.index for s in of_vertex if s not in subtasks),
         )
-        for vertex, of_vertex in everyone.items()
+        for vertex, of_vertex in expected.items()
     )
 
 

@@ -1,12 +1,12 @@
-"""What tasks, people and the catalogue are told of a snapshot."""
+"""Messages about a snapshot to its tasks, its user and the catalogue."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId
-from unistream.core.checkpoint.pending import Pending, Request
-from unistream.core.contract import AnswerRequest, Outbox, RecordCheckpoint
+from unistream.core.checkpoint.pending import Pending
+from unistream.core.contract import AnswerRequest, Outbox, RecordCheckpoint, SnapshotRequest
 from unistream.core.execution import Execution, ExecutionState, JobRun
 from unistream.model.messages import (
     CheckpointAborted,
@@ -17,8 +17,8 @@ from unistream.model.messages import (
 from unistream.model.plan import Place
 
 
-class Notices:
-    """Speaks for the coordinator; decides nothing."""
+class Notifications:
+    """Sends for the coordinator; decides nothing."""
 
     def __init__(self, outbox: Outbox, run: JobRun, epoch: LeaderEpoch) -> None:
         self._outbox = outbox
@@ -39,9 +39,9 @@ class Notices:
                 before=None
                 if half is None
                 else SnapshotPlace(checkpoint_id=half.checkpoint_id, directory=half.directory or ""),
-                format=pending.format,
-                full=pending.full,
-                aligned=pending.aligned,
+                format=pending.request.format,
+                full=pending.request.full,
+                aligned=pending.request.aligned,
             )
             token = self._outbox.send_tracked(_place(execution).task_manager, message)
             pending.triggers.add(token)
@@ -51,7 +51,7 @@ class Notices:
             self.completed_to(execution, pending.checkpoint_id)
 
     def completed_to(self, execution: Execution, checkpoint_id: CheckpointId) -> None:
-        """Tells one task; tracked, because a task may wait for it to end."""
+        """Notifies one task; tracked, because a task may wait for it before it ends."""
         message = CheckpointCompleted(
             attempt=execution.attempt, checkpoint_id=checkpoint_id, epoch=self._epoch
         )
@@ -72,7 +72,7 @@ class Notices:
                 yield execution
 
     def record(self, pending: Pending, state: str, reason: str | None = None) -> None:
-        """What the catalogue is told of a checkpoint."""
+        """Records a checkpoint in the catalogue."""
         self._outbox.add(
             RecordCheckpoint(
                 checkpoint_id=pending.checkpoint_id,
@@ -84,7 +84,7 @@ class Notices:
             )
         )
 
-    def answer(self, request: Request, *, path: str | None = None, error: str | None = None) -> None:
+    def answer(self, request: SnapshotRequest, *, path: str | None = None, error: str | None = None) -> None:
         assert (path is None) != (error is None), "an answer is a path or an error"
         if request.on_done is not None:
             request.on_done(path, error)

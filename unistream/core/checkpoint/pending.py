@@ -10,9 +10,9 @@ from typing import Final
 from unistream.base.ids import AttemptId, CheckpointId, SubtaskId, VertexId
 from unistream.core.checkpoint.plan import CheckpointPlan
 from unistream.core.checkpoint.result import vertex_snapshot
-from unistream.core.contract import JobSettings, Timer, TimerKind
+from unistream.core.contract import JobSettings, SnapshotRequest, Timer, TimerKind
 from unistream.core.execution import Executions
-from unistream.model.elements import SavepointFormat, SnapshotKind
+from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.messages import CheckpointAcked
 from unistream.model.snapshot import Manifest
@@ -30,49 +30,23 @@ class Phase(Enum):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Request:
-    """A wish for a snapshot.
-
-    Attributes:
-        full: Of a checkpoint, which is to refer to no file of another.
-        aligned: Of a checkpoint whose barriers keep their places, so that no row is in flight.
-        number: Requests are served in this order, as far as they are of one kind.
-        on_done: Of the machine's own: called with (path, error) instead of an answer to a user.
-    """
-
-    id: str
-    kind: SnapshotKind
-    target: str | None
-    format: SavepointFormat = SavepointFormat.CANONICAL
-    full: bool = False
-    aligned: bool = False
-    number: int = 0
-    on_done: Callable[[str | None, str | None], None] | None = None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
 class Pending:
     """State of one snapshot.
 
     Attributes:
         participants: Attempts that take part; messages of any other are ignored.
         restored_finished: Participants whose vertex had finished before the job was restored.
-        triggers: Tokens of `TriggerCheckpoint`s whose fate is open.
+        triggers: Tokens of `TriggerCheckpoint`s that no task has answered.
         triggered: Tasks that were sent one.
         acks: By subtask.
-        format, full, aligned: As it was asked for.
         partner: Of a drain, whose two snapshots have the same positions: the resumable one names the terminal
             one here, and the other way round.
-        orphaned: Nobody wants it any more, but its manifest may be on its way to the storage.
-        is_durable: Its manifest lies on the storage.
+        orphaned: It is not needed any more, but its manifest may be on its way to the storage.
+        is_durable: Its manifest is stored.
     """
 
     checkpoint_id: CheckpointId
-    kind: SnapshotKind
-    request: Request | None
-    format: SavepointFormat = SavepointFormat.CANONICAL
-    full: bool = False
-    aligned: bool = False
+    request: SnapshotRequest
     partner: Pending | None = field(default=None, repr=False)
     orphaned: bool = False
     is_durable: bool = False
@@ -89,8 +63,12 @@ class Pending:
     manifest_tries: int = 1
     _written: Manifest | None = None
 
+    @property
+    def kind(self) -> SnapshotKind:
+        return self.request.kind
+
     def begin(self, plan: CheckpointPlan, assigners: dict[VertexId, bytes], executions: Executions) -> None:
-        """Fixes who takes part; the triggers follow."""
+        """Fixes which tasks take part; the triggers follow."""
         tasks = [executions[subtask] for subtask in plan.to_wait_for]
         self.phase = Phase.TRIGGERED
         self.participants = frozenset(execution.attempt for execution in tasks)
@@ -106,7 +84,7 @@ class Pending:
         and its consumers take the end of its output for its barrier.
 
         Args:
-            attempt: Who leaves.
+            attempt: The one that leaves.
             plan: As it is without it.
 
         Returns:
@@ -146,8 +124,8 @@ class Pending:
         return self.partner is not None and self.kind is SnapshotKind.SAVEPOINT
 
     @property
-    def asked(self) -> Pending:
-        """The snapshot that somebody asked for: of a drain the terminal one, which both belong to."""
+    def requested(self) -> Pending:
+        """The snapshot that was requested: of a drain the terminal one, which both belong to."""
         return self.partner if self.partner is not None and self.is_resumable_half else self
 
     @property
@@ -160,7 +138,7 @@ class Pending:
         return sum(ack.state_bytes for ack in self.acks.values())
 
     def waiting_text(self, executions: Executions) -> str:
-        """Who has not acknowledged, for people."""
+        """Tasks that have not acknowledged, for people."""
         if not self.participants:
             return f"still {self.phase.value}"
         late = [execution.title for execution in executions if self.waits_for(execution.attempt)]
@@ -190,7 +168,7 @@ class Pending:
             timestamp_ms=self.timestamp_ms,
             resumes_after=partner.checkpoint_id if partner and self.is_resumable_half else None,
             resumable=_name(partner.directory) if partner and self.kind.is_synchronous else None,
-            savepoint_format=self.format,
+            savepoint_format=self.request.format,
             in_flight_keys={edge.id: edge.key_columns for edge in graph.edges if edge.id in in_flight},
             vertices=tuple(
                 vertex_snapshot(vertex, acked=acked, ended=ended, coordinator=self.assigners.get(vertex.id))

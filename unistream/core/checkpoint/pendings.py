@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from unistream.base.ids import AttemptId, CheckpointId
 from unistream.core import contract
 from unistream.core.checkpoint.history import CheckpointHistory
-from unistream.core.checkpoint.notifications import Notices
-from unistream.core.checkpoint.pending import Pending, Phase, Request
+from unistream.core.checkpoint.notifications import Notifications
+from unistream.core.checkpoint.pending import Pending, Phase
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.store import CompletedSnapshots
 from unistream.core.contract import FailureReason, JobSettings, Outbox
@@ -33,14 +33,14 @@ class PendingSnapshots:
         *,
         completed: CompletedSnapshots,
         history: CheckpointHistory,
-        notices: Notices,
+        notifications: Notifications,
         sources: Sources,
     ) -> None:
         self._timeout_ms = settings.checkpoint_timeout_ms
         self._outbox = outbox
         self._completed = completed
         self._history = history
-        self._notices = notices
+        self._notifications = notifications
         self._sources = sources
         latest = completed.latest
         after_restored = latest.checkpoint_id + 1 if latest is not None else 1
@@ -50,9 +50,9 @@ class PendingSnapshots:
         self._undecided: set[CheckpointId] = set()  # given up, though they may exist on the storage
         self.now_ms = 0
 
-    def rebind(self, notices: Notices, sources: Sources) -> None:
+    def rebind(self, notifications: Notifications, sources: Sources) -> None:
         """The job goes on with another graph."""
-        self._notices, self._sources = notices, sources
+        self._notifications, self._sources = notifications, sources
 
     # --- looking ----------------------------------------------------------------------------------
 
@@ -101,18 +101,16 @@ class PendingSnapshots:
 
     # --- beginning and ending ---------------------------------------------------------------------
 
-    def open(self, kind: SnapshotKind, request: Request | None, *, like: Request | None) -> Pending:
-        """A new one, whose directory is asked for. `like`: says where it goes, and in what form."""
-        pending = Pending(checkpoint_id=CheckpointId(self._next_id), kind=kind, request=request)
-        target = None
-        if like is not None:
-            target, pending.format = like.target, like.format
-            pending.full, pending.aligned = like.full, like.aligned
+    def open(self, request: contract.SnapshotRequest) -> Pending:
+        """Begins a snapshot: its directory is requested."""
+        pending = Pending(checkpoint_id=CheckpointId(self._next_id), request=request)
         self._next_id += 1
         self._all[pending.checkpoint_id] = pending
         self._outbox.add(contract.SetTimer(timer=pending.timeout, delay_ms=self._timeout_ms))
         self._outbox.add(
-            contract.PrepareDirectory(checkpoint_id=pending.checkpoint_id, kind=kind, target=target)
+            contract.PrepareDirectory(
+                checkpoint_id=pending.checkpoint_id, kind=request.kind, target=request.target
+            )
         )
         self._history.opened(pending, self.now_ms)
         return pending
@@ -129,8 +127,8 @@ class PendingSnapshots:
         self._history.acked(pending, ack, self.now_ms)
 
     def completed(self, pending: Pending) -> None:
-        """Its manifest is durable. One that nobody wants any more is discarded; of a drain both are there, or
-        none is: the resumable one is of no use without the terminal one."""
+        """Its manifest is durable. One that is not needed any more is discarded; of a drain both exist, or
+        neither: the resumable one is of no use without the terminal one."""
         del self._all[pending.checkpoint_id]
         pending.is_durable = True
         if pending.triggers:
@@ -140,7 +138,7 @@ class PendingSnapshots:
         elif not pending.is_resumable_half:
             for one in (pending.partner, pending):
                 if one is not None:
-                    self._notices.record(one, "completed")
+                    self._notifications.record(one, "completed")
                     self._history.completed(one, self.now_ms)
 
     def drop_both(
@@ -185,12 +183,12 @@ class PendingSnapshots:
         if pending.phase is Phase.DELIVERING or pending.triggers:
             self._sources.release()
         latest = self._completed.latest
-        self._notices.aborted(pending, latest.checkpoint_id if latest is not None else None)
+        self._notifications.aborted(pending, latest.checkpoint_id if latest is not None else None)
         self._fail(pending, reason, detail, discard=discard)
 
     def _fail(self, pending: Pending, reason: FailureReason, detail: str, *, discard: bool = True) -> None:
         text = f"{reason.value}: {detail}"
-        self._notices.record(pending, "failed", text)
+        self._notifications.record(pending, "failed", text)
         self._history.failed(pending, text, self.now_ms)
         if discard:
             self._discard(pending)
@@ -213,13 +211,13 @@ class PendingSnapshots:
         self._outbox.add(contract.DiscardSnapshot(directory, shared=unneeded.files, sweep=unneeded.sweep))
 
     def sweep(self, before: CheckpointId | None = None) -> None:
-        """Looks for what tasks have stored and nobody has named; see `CompletedSnapshots.sweep`."""
+        """Looks for files that tasks have stored and no checkpoint names; see `CompletedSnapshots.sweep`."""
         sweep = self._completed.sweep(before)
         if sweep is not None:
             self._outbox.add(contract.DiscardSnapshot("", sweep=sweep))
 
     def acked_too_late(self, ack: CheckpointAcked) -> None:
-        """The files that it shares are nobody's, unless the snapshot is still under way or may exist."""
+        """Removes the shared files of the acknowledgement, unless its snapshot is pending or may exist."""
         if ack.checkpoint_id in self._all or ack.checkpoint_id in self._undecided:
             return
         shared = self._completed.unneeded_of(ack.checkpoint_id, [ack.snapshot])

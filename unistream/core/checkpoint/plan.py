@@ -1,4 +1,4 @@
-"""Who takes part in a checkpoint, given which tasks have finished (Flink's CheckpointPlan)."""
+"""Which tasks take part in a checkpoint, given which have finished (Flink's CheckpointPlan)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class CheckpointPlan:
 
     Attributes:
         to_trigger: Running tasks without running predecessors: they start the barriers.
-        to_wait_for: All running tasks; each acknowledges, and is told of completion.
-        finished: Tasks that have ended and have nothing to say.
+        to_wait_for: All running tasks; each acknowledges, and is notified of completion.
+        finished: Tasks that have ended and do not acknowledge.
         fully_finished: Vertices all of whose tasks have ended.
     """
 

@@ -35,10 +35,10 @@ def vertex_snapshot(
         PartialFinishingNotSupported: union state while some, not all, tasks have finished.
     """
     subtasks = [SubtaskId(vertex.id, index) for index in range(vertex.parallelism)]
-    gone = frozenset(ended)
-    finished = tuple(subtask.index for subtask in subtasks if subtask in gone)
+    without = frozenset(ended)
+    finished = tuple(subtask.index for subtask in subtasks if subtask in without)
     fully = len(finished) == vertex.parallelism
-    snapshots = tuple(None if subtask in gone else acked[subtask] for subtask in subtasks)
+    snapshots = tuple(None if subtask in without else acked[subtask] for subtask in subtasks)
     if not fully:
         reported = [acked[subtask] for subtask in subtasks if subtask in acked]
         _check_union(vertex, reported, some_ended=bool(finished))

@@ -70,7 +70,7 @@ class Sources:
             self._discover()
 
     def reset_readers(self, subtasks: Iterable[SubtaskId]) -> None:
-        """Some tasks start again, from the last completed checkpoint: what they were given since is free."""
+        """Some tasks restart from the last completed checkpoint: splits assigned since are free again."""
         again = frozenset(subtasks)
         self._undelivered = {token: s for token, s in self._undelivered.items() if s not in again}
         for subtask in sorted(again):
@@ -110,7 +110,7 @@ class Sources:
         )
 
     def discovery_failed(self, event: DiscoveryFailed) -> TaskFailure | None:
-        """What the job fails by; None: it goes on with what it has, and asks again."""
+        """The failure of the job; None: it goes on with the splits it has, and discovery is repeated."""
         if not self._discoveries.is_current(event.vertex, event.number):
             return None
         found_before = self._assigners[event.vertex].found is not None

@@ -1,12 +1,12 @@
 """Which subtask of a source reads which split. Pure; one `SplitAssigner` per source vertex.
 
-Wishes come in (a subtask is ready, a subtask asks for more, splits were found); `take` says what can be
-given out now. So whoever holds back assignments while a snapshot is being triggered (FLINK-21996) just does
-not call `take`, and a split is always in exactly one place: here, or (once taken) with its reader.
+Requests come in (a subtask is ready, a subtask requests more, splits were found); `take` returns what can be
+assigned now. A caller that holds back assignments while a snapshot is being triggered (FLINK-21996) does not
+call `take`, and a split is always in exactly one place: here, or (once taken) with its reader.
 
 Push: the split at position k of all ids ever seen goes to subtask k mod parallelism. Positions are given in
 the natural order of the ids of each discovery and never change, so that partition p of a topic goes to p mod
-parallelism and a restart deals them out alike. Pull: first asked, first served.
+parallelism and a restart deals them out alike. Pull: first come, first served.
 
 What was given out since the last completed checkpoint is remembered (as Flink does): a reader
 that restarts alone goes back to that checkpoint, whose state does not have those splits, so they return here.
@@ -72,9 +72,9 @@ class SplitAssigner:
         self._unassigned: deque[Split] = deque()
         self._discovered = False
         self._origin = ""
-        self._ready: list[int] = []  # push: subtasks that run and were not told `no_more`
+        self._ready: list[int] = []  # push: subtasks that run and were not sent `no_more`
         self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
-        self._told: set[int] = set()  # pull: subtasks that were told `no_more`
+        self._notified: set[int] = set()  # pull: subtasks that were sent `no_more`
         self._given: list[_Given] = []  # since the last completed checkpoint
         self._mark = 0  # id of the last snapshot that was begun
 
@@ -144,14 +144,14 @@ class SplitAssigner:
         self._discovered = True
 
     def ready(self, index: int) -> None:
-        """Subtask `index` runs (a new attempt). A pulling one asks by itself."""
+        """Subtask `index` runs (a new attempt). One that pulls requests splits itself."""
         if not self._info.pull and index not in self._ready:
             self._ready.append(index)
 
     def request(self, index: int) -> None:
         """Subtask `index` has room for one more split. A repeated request is one request; one that comes
         again after `no_more` is none: its reader has ended, also if a split has come back since."""
-        if self._info.pull and index not in self._waiting and index not in self._told:
+        if self._info.pull and index not in self._waiting and index not in self._notified:
             self._waiting.append(index)
 
     def take(self) -> list[Assignment]:
@@ -175,14 +175,14 @@ class SplitAssigner:
             self._ready.remove(index)
         if index in self._waiting:
             self._waiting.remove(index)
-        self._told.discard(index)
+        self._notified.discard(index)
 
     def _take_pulled(self) -> list[Assignment]:
         given = []
         while self._waiting and (self._unassigned or self._info.bounded):
             splits = (self._unassigned.popleft(),) if self._unassigned else ()
             given.append(Assignment(index=self._waiting.popleft(), splits=splits, no_more=not splits))
-        self._told.update(assignment.index for assignment in given if assignment.no_more)
+        self._notified.update(assignment.index for assignment in given if assignment.no_more)
         return given
 
     def _take_pushed(self) -> list[Assignment]:

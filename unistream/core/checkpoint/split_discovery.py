@@ -1,14 +1,14 @@
 """When the splits of the sources are listed: at every start of the job, and then by interval. Pure.
 
-    RESTING ── start ──► ASKED ── found ──► RESTING  (no interval), or
-                           │ ▲                WAITING ── timer ──► ASKED
+    RESTING ── start ──► REQUESTED ── found ──► RESTING  (no interval), or
+                           │ ▲                WAITING ── timer ──► REQUESTED
                            │ └── timer ──────────┘
-                           └── failed, and it was found before ──► WAITING (it is asked again soon)
+                           └── failed, and it was found before ──► WAITING (it is repeated soon)
 
 Each request has a number, and only the answer to the latest one counts: an answer from before a restart may
 give the positions of a first start to splits that are new by now. A system that does not answer fails the job
 only when nothing was found yet, since then there is nothing to read; later on the readers know best whether
-it is there. What no repetition can mend (the topic is gone) always fails it.
+it is there. What no repetition can mend (the topic is deleted) always fails it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class DiscoveryState(Enum):
     """Of one source."""
 
     RESTING = "resting"
-    ASKED = "asked"
+    REQUESTED = "requested"
     WAITING = "waiting"  # for its timer
 
 
 TRANSITIONS: Final = {
-    DiscoveryState.RESTING: frozenset({DiscoveryState.ASKED}),
-    DiscoveryState.ASKED: frozenset({DiscoveryState.RESTING, DiscoveryState.WAITING, DiscoveryState.ASKED}),
-    DiscoveryState.WAITING: frozenset({DiscoveryState.ASKED, DiscoveryState.RESTING}),
+    DiscoveryState.RESTING: frozenset({DiscoveryState.REQUESTED}),
+    DiscoveryState.REQUESTED: frozenset(DiscoveryState),
+    DiscoveryState.WAITING: frozenset({DiscoveryState.REQUESTED, DiscoveryState.RESTING}),
 }
 
 
@@ -68,7 +68,7 @@ class SplitDiscoveries:
             self._outbox.add(CancelTimer(self._timer(vertex)))
         self._last += 1
         self._numbers[vertex] = self._last
-        self._move(vertex, DiscoveryState.ASKED)
+        self._move(vertex, DiscoveryState.REQUESTED)
         self._outbox.add(
             DiscoverSplits(
                 vertex=vertex, source=self._sources[vertex], known=known, number=self._numbers[vertex]
@@ -77,12 +77,12 @@ class SplitDiscoveries:
 
     def ask_soon(self, vertex: VertexId, known: KnownSplits | None) -> None:
         """As `ask`, unless a request is under way."""
-        if self._states[vertex] is not DiscoveryState.ASKED:
+        if self._states[vertex] is not DiscoveryState.REQUESTED:
             self.ask(vertex, known)
 
     def is_current(self, vertex: VertexId, number: int) -> bool:
         """Whether this is the answer that is waited for."""
-        return self._states.get(vertex) is DiscoveryState.ASKED and self._numbers.get(vertex) == number
+        return self._states.get(vertex) is DiscoveryState.REQUESTED and self._numbers.get(vertex) == number
 
     def found(self, vertex: VertexId) -> None:
         """The current request was answered."""
@@ -108,7 +108,7 @@ class SplitDiscoveries:
         return vertex if waits else None
 
     def stop(self) -> None:
-        """Nothing is asked until `ask`, and no answer counts."""
+        """Nothing is requested until `ask`, and no answer counts."""
         for vertex, state in self._states.items():
             if state is DiscoveryState.WAITING:
                 self._outbox.add(CancelTimer(self._timer(vertex)))

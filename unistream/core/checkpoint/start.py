@@ -1,4 +1,4 @@
-"""How a snapshot begins, from its wish to the triggers of its tasks. See `checkpoint` for the phases.
+"""How a snapshot begins, from its request to the triggers of its tasks. See `checkpoint` for the phases.
 
     open ──► PREPARING ── directory_ready ──► DELIVERING ── splits_delivered ──► TRIGGERED ── trigger_settled
 
@@ -8,12 +8,12 @@ one place of the snapshot (FLINK-21996).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from unistream.base.ids import CheckpointId
 from unistream.core import contract
-from unistream.core.checkpoint.notifications import Notices
-from unistream.core.checkpoint.pending import Pending, Phase, Request
+from unistream.core.checkpoint.notifications import Notifications
+from unistream.core.checkpoint.pending import Pending, Phase
 from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.plan import CheckpointPlan, NotAllRunning, plan_checkpoint
 from unistream.core.checkpoint.sources import Sources
@@ -24,12 +24,15 @@ from unistream.model.elements import SnapshotKind
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """Why a snapshot has to be given up. `named` False: it has and will get no directory."""
+    """Why a snapshot has to be aborted. `named` False: it has and will get no directory. `may_exist`: on the
+    storage, so that nothing of it may be deleted. `by_task`: a task declined."""
 
     pending: Pending
     reason: FailureReason
     detail: str
     named: bool = True
+    may_exist: bool = False
+    by_task: bool = False
 
 
 class SnapshotStart:
@@ -38,7 +41,7 @@ class SnapshotStart:
     def __init__(
         self,
         pendings: PendingSnapshots,
-        notices: Notices,
+        notifications: Notifications,
         run: JobRun,
         sources: Sources,
         *,
@@ -47,11 +50,11 @@ class SnapshotStart:
         """`after_finish`: also when some tasks have finished."""
         self._pendings = pendings
         self._after_finish = after_finish
-        self.rebind(notices, run, sources)
+        self.rebind(notifications, run, sources)
 
-    def rebind(self, notices: Notices, run: JobRun, sources: Sources) -> None:
+    def rebind(self, notifications: Notifications, run: JobRun, sources: Sources) -> None:
         """The job goes on with another graph."""
-        self._notices, self._run, self._sources = notices, run, sources
+        self._notifications, self._run, self._sources = notifications, run, sources
 
     def plan(self) -> CheckpointPlan | NotAllRunning:
         """Who would take part in a snapshot now."""
@@ -65,14 +68,14 @@ class SnapshotStart:
             return FailureReason.BLOCKING_OUTPUT_EXIST
         return None
 
-    def open(self, kind: SnapshotKind, request: Request | None) -> None:
-        """Its directory is asked for; of a drain two."""
-        half = None
-        if kind is SnapshotKind.TERMINATE:
-            half = self._pendings.open(SnapshotKind.SAVEPOINT, None, like=request)
-        whole = self._pendings.open(kind, request, like=request)
-        if half is not None:
-            half.partner, whole.partner = whole, half
+    def open(self, request: contract.SnapshotRequest) -> None:
+        """Begins the snapshot; a drain begins two."""
+        if request.kind is not SnapshotKind.TERMINATE:
+            self._pendings.open(request)
+            return
+        half = self._pendings.open(replace(request, kind=SnapshotKind.SAVEPOINT, id=""))
+        half.partner = self._pendings.open(request)
+        half.partner.partner = half
 
     def directory_ready(self, event: contract.DirectoryReady) -> Obstacle | None:
         """It has a place: its splits and barriers may go out, with those of its partner."""
@@ -87,7 +90,7 @@ class SnapshotStart:
             return None
         for one in both:
             one.phase = Phase.DELIVERING
-            self._notices.record(one, "triggered")
+            self._notifications.record(one, "triggered")
         self._sources.hold()
         return self.splits_delivered()
 
@@ -100,7 +103,7 @@ class SnapshotStart:
         return Obstacle(pending, FailureReason.IO_EXCEPTION, reason, named=False)
 
     def splits_delivered(self) -> Obstacle | None:
-        """An assignment was acknowledged: if it was the last one under way, the tasks are triggered."""
+        """An assignment was acknowledged: if it was the last one in progress, the tasks are triggered."""
         starting = [pending for pending in self._pendings if pending.phase is Phase.DELIVERING]
         if not starting or not self._sources.quiet:
             return None
@@ -111,7 +114,7 @@ class SnapshotStart:
             return Obstacle(last, FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING, late)
         for pending in starting:
             pending.begin(plan, self._sources.snapshot(pending.checkpoint_id), self._run.executions)
-        self._notices.trigger(last, plan.to_trigger)
+        self._notifications.trigger(last, plan.to_trigger)
         if not last.triggers:
             self._sources.release()
         return None

@@ -5,7 +5,7 @@ snapshot that a user started from, never one whose outcome is unknown (FLINK-224
 
 A task refers to a shared file once it has heard that a checkpoint which names it is complete, and it may hear
 so late: meanwhile a newer one may have completed, for which the task had stored the same file once more, and
-the older copy has gone. So what a new checkpoint names is looked up before its manifest is written
+the older copy was removed. So what a new checkpoint names is looked up before its manifest is written
 (`CompletedSnapshots.resolved`); Flink's registry of shared state does the like (FLINK-25395).
 """
 
@@ -66,8 +66,8 @@ class CompletedSnapshots:
         self._job: JobId | None = None
         self._unneeded: dict[str, Unneeded] = {}
         self._foreign: frozenset[str] = frozenset()  # of a snapshot that is not ours: never to be removed
-        self._undecided: frozenset[str] = frozenset()  # of those that may exist, which nobody can tell
-        self._beside = ""  # a checkpoint of ours: beside it are files that it shares
+        self._undecided: frozenset[str] = frozenset()  # of those that may exist
+        self._next_to = ""  # a checkpoint of ours: next to it is the folder of files that it shares
         self._is_littered = False
         if restored is not None:
             self._all.append(
@@ -104,31 +104,31 @@ class CompletedSnapshots:
         )
         self._all.append(completed)
         if completed.owned and completed.shared:
-            self._beside = directory
+            self._next_to = directory
         return self._subsume()
 
     def resolved(self, manifest: Manifest) -> Manifest:
-        """The same, with files that are there: instead of a copy that has gone, another one that is named
+        """The same, with files that are there: a removed copy is replaced by another one that is named
         by a snapshot which is kept.
 
         Raises:
             SharedFileGone: there is none.
         """
         needed = self._needed()
-        gone = [
+        missing = [
             ref
             for ref in referenced_files(manifest)
             if ref.shared and ref.stored_for != manifest.checkpoint_id and ref.path not in needed
         ]
-        if not gone:
+        if not missing:
             return manifest
         copies = {
             _content(ref): ref for one in self._all for ref in referenced_files(one.manifest) if ref.shared
         }
-        lost = [ref.path for ref in gone if _content(ref) not in copies]
+        lost = [ref.path for ref in missing if _content(ref) not in copies]
         if lost:
-            raise SharedFileGone(f"shared files of older checkpoints have gone: {', '.join(lost[:5])}")
-        return with_files(manifest, {ref: copies[_content(ref)] for ref in gone})
+            raise SharedFileGone(f"shared files of older checkpoints are missing: {', '.join(lost[:5])}")
+        return with_files(manifest, {ref: copies[_content(ref)] for ref in missing})
 
     def _subsume(self) -> list[str]:
         """Drops what is older than the newest `retained` checkpoints."""
@@ -142,7 +142,7 @@ class CompletedSnapshots:
         return [] if self._fenced else self._dropped(dropped)
 
     def _dropped(self, snapshots: list[Completed]) -> list[str]:
-        """Their directories, oldest first. A file of several goes with the last of them."""
+        """Their directories, oldest first. A file that several refer to is removed with the last of them."""
         needed = self._needed()
         for snapshot in reversed(snapshots):
             claimed = snapshot.manifest.job != self._job
@@ -176,21 +176,21 @@ class CompletedSnapshots:
         self._undecided |= {ref.path for ref in referenced_files(manifest) if ref.shared}
 
     def given_up(self, directory: str) -> None:
-        """A checkpoint of ours, before all tasks had told what they stored for it, which they never will."""
-        self._beside, self._is_littered = directory, True
+        """A checkpoint of ours, before all tasks reported what they stored for it, which they never will."""
+        self._next_to, self._is_littered = directory, True
 
     def tasks_died(self) -> None:
-        """They may have stored files of which they have told nobody."""
+        """They may have stored files that they did not report."""
         self._is_littered = True
 
     def sweep(self, before: CheckpointId | None = None) -> Sweep | None:
         """What to look for in `shared`: when a checkpoint has completed for the first time since tasks died
         or another one was given up, or (`before` None) when all tasks have ended."""
         wanted = self._is_littered or before is None
-        if not wanted or not self._beside or self._fenced or self._undecided:
+        if not wanted or not self._next_to or self._fenced or self._undecided:
             return None
         self._is_littered = False
-        return Sweep(self._beside, before)
+        return Sweep(self._next_to, before)
 
     def fenced(self) -> None:
         """Another leader owns the job: nothing is discarded from now on."""

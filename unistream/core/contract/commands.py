@@ -159,7 +159,7 @@ class RecordCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
-    """The answer to `SnapshotRequested` (for a stop only after every commit was acknowledged and the job has
+    """The answer to `SnapshotRequest` (for a stop only after every commit was acknowledged and the job has
     ended) or to `RescaleRequested` (`path` is empty then). Exactly one of `path` and `error` is set."""
 
     request: str

@@ -8,8 +8,8 @@ as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from unistream.base.ids import AllocationId, CheckpointId, TaskManagerId, VertexId
@@ -182,17 +182,32 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotRequested:
-    """A user asks for a savepoint (SAVEPOINT), a stop (SUSPEND) or a drain (TERMINATE), or for a
-    checkpoint now (CHECKPOINT). Answered by `AnswerRequest` with the same `request`.
-    `format`: of a savepoint, and of both that a drain takes. `full`: of a checkpoint, which is to refer to no
-    file of another."""
+class SnapshotRequest:
+    """A request for a savepoint (SAVEPOINT), a stop (SUSPEND), a drain (TERMINATE) or a checkpoint now
+    (CHECKPOINT). Answered by `AnswerRequest` with the same id when the snapshot is durable (a stop: when the
+    job has ended).
 
-    request: str
+    Attributes:
+        id: Given by the JobMaster; empty if nobody waits for an answer.
+        target: Folder for the savepoint's directory.
+        format: Of a savepoint, and of both that a drain takes.
+        full: The checkpoint refers to no file of another.
+        aligned: Barriers of the checkpoint keep their places, so that no row is in flight.
+        on_done: Called with (path, error) instead of an `AnswerRequest`: for requests of the job itself.
+    """
+
     kind: SnapshotKind
+    id: str = ""
     target: str | None = None
     format: SavepointFormat = SavepointFormat.CANONICAL
     full: bool = False
+    aligned: bool = False
+    on_done: Callable[[str | None, str | None], None] | None = field(default=None, compare=False)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether somebody waits for the answer."""
+        return bool(self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +254,7 @@ Event = (
     | ManifestDurable
     | ManifestFailed
     | TimerFired
-    | SnapshotRequested
+    | SnapshotRequest
     | RescaleRequested
     | CancelRequested
     | SuspendRequested

@@ -36,7 +36,7 @@ from unistream.core.contract import (
     RestorePoint,
     SlotsGranted,
     SlotsUnfulfillable,
-    SnapshotRequested,
+    SnapshotRequest,
     SplitsDiscovered,
     Started,
     SuspendRequested,
@@ -67,7 +67,7 @@ __all__ = ["JobMachine", "JobSettings", "RestorePoint"]
 _ORDER: Final = {state: place for place, state in enumerate(ALIVE)}
 
 _CheckpointEvent = (
-    SnapshotRequested
+    SnapshotRequest
     | DirectoryReady
     | DirectoryFailed
     | ManifestDurable
@@ -189,7 +189,7 @@ class JobMachine:
 
     def _on_checkpoint_event(self, event: _CheckpointEvent) -> TaskFailure | None:
         match event:
-            case SnapshotRequested():
+            case SnapshotRequest():
                 return self._coordinator.request(event)
             case DirectoryReady():
                 return self._coordinator.directory_ready(event)
@@ -289,7 +289,7 @@ class JobMachine:
         if execution is None or not execution.is_deployed:
             return None
         execution.inputs_read = True
-        return self._coordinator.obstacle_gone()
+        return self._coordinator.obstacle_removed()
 
     # --- small things -----------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class JobMachine:
 
     def _refuse_late(self, event: Event) -> list[Command]:
         match event:
-            case SnapshotRequested(request=request) | RescaleRequested(request=request):
+            case SnapshotRequest(id=request) | RescaleRequested(request=request):
                 state = self._parts.state.status.value
                 return [AnswerRequest(request=request, error=f"the job has ended: {state}")]
             case SlotsGranted() if self._parts.state.status.is_globally_terminal:

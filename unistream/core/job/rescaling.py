@@ -13,12 +13,12 @@ from enum import Enum, unique
 from typing import Final
 
 from unistream.base.errors import ConfigError
-from unistream.core.checkpoint import Request
 from unistream.core.contract import (
     AnswerRequest,
     CancelTimer,
     RescaleRequested,
     SetTimer,
+    SnapshotRequest,
     StateLog,
     Timer,
     TimerKind,
@@ -175,14 +175,13 @@ class Rescaling:
     def _begin(self, change: Change) -> TaskFailure | None:
         self._log.to(change, "a checkpoint first")
         self._count += 1
-        request = Request(
+        request = SnapshotRequest(
             id=f"rescale {self._count}",
             kind=SnapshotKind.CHECKPOINT,
-            target=None,
             aligned=change is Change.ALIGNED,
             on_done=self._checkpointed,
         )
-        return self._parts.coordinator.want(request)
+        return self._parts.coordinator.request(request)
 
     def _checkpointed(self, path: str | None, error: str | None) -> None:
         due = _DURABLE.get(self.state)

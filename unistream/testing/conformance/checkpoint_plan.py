@@ -7,7 +7,7 @@ from typing import Final
 from unistream.base.ids import CheckpointId
 from unistream.core.checkpoint.failures import FailureCounter
 from unistream.core.checkpoint.plan import NotAllRunning, plan_checkpoint
-from unistream.core.checkpoint.requests import CheckpointRequestDecider, TriggerRequest
+from unistream.core.checkpoint.requests import QueuedRequest, RequestQueue
 from unistream.core.contract.failure_reason import FailureReason
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.graph.plan import ExecutionPlan
@@ -69,39 +69,54 @@ def _reason(case: Json) -> Comparison:
     return Comparison(expected, {"counts": reason.counts, "before any task": reason.is_pre_flight})
 
 
-def _queue(case: Json) -> Comparison:
-    decider: CheckpointRequestDecider[str] = CheckpointRequestDecider(
-        concurrent_max=case["maxConcurrent"], pause_ms=case["minPauseMs"], waiting_max=case["maxQueued"]
+class _Decider:
+    """The product's queue among what Flink's CheckpointRequestDecider looks at in addition: the least pause
+    (here the schedule's timers keep it) and snapshots being cleaned up."""
+
+    def __init__(self, case: Json) -> None:
+        self._concurrent_max, self._pause_ms = case["maxConcurrent"], case["minPauseMs"]
+        self._queue: RequestQueue[str] = RequestQueue(
+            concurrent_max=self._concurrent_max, waiting_max=case["maxQueued"]
+        )
+        self._cleaning = self._pending = 0
+
+    def play(self, step: Json, now_ms: int) -> Json:
+        self._cleaning = step.get("cleaning", self._cleaning)
+        self._pending = step.get("pending", self._pending)
+        said: Json = {"execute": None, "failed": {}, "rescheduleInMs": None}
+        rejected = self._queue.offer(_queued(step, now_ms)) if "request" in step else None
+        if rejected is not None:
+            said["failed"][rejected.what] = FailureReason.TOO_MANY_CHECKPOINT_REQUESTS.name
+        if not step.get("isTriggering", False) and self._cleaning <= self._concurrent_max:
+            self._choose(said, now_ms - step["lastCompletionMs"])
+        return said | {"queued": len(self._queue)}
+
+    def _choose(self, said: Json, since_completion_ms: int) -> None:
+        first = self._queue.take(self._pending)
+        wait_ms = self._pause_ms - since_completion_ms
+        if first is not None and first.is_periodic and not first.is_forced and wait_ms > 0:
+            said["failed"][first.what] = FailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS.name
+            said["rescheduleInMs"] = wait_ms
+        elif first is not None:
+            said["execute"] = first.what
+
+
+def _queued(step: Json, now_ms: int) -> QueuedRequest[str]:
+    return QueuedRequest(
+        what=step["request"],
+        number=now_ms,
+        is_savepoint=IS_SAVEPOINT[step["kind"]],
+        is_forced=step.get("force", False),
+        is_periodic=step["periodic"],
     )
-    now_ms = pending = cleaning = 0
+
+
+def _queue(case: Json) -> Comparison:
+    decider, now_ms = _Decider(case), 0
     expected, actual = [], []
     for step in case["steps"]:
         now_ms = step.get("t", now_ms)
-        pending, cleaning = step.get("pending", pending), step.get("cleaning", cleaning)
-        situation = {
-            "now_ms": now_ms,
-            "pending": pending,
-            "cleaning": cleaning,
-            "is_triggering": step.get("isTriggering", False),
-            "last_completion_ms": step["lastCompletionMs"],
-        }
-        if "request" in step:
-            request = TriggerRequest(
-                what=step["request"],
-                is_savepoint=IS_SAVEPOINT[step["kind"]],
-                is_forced=step.get("force", False),
-                is_periodic=step["periodic"],
-                timestamp_ms=now_ms,
-            )
-            decision = decider.offer(request, **situation)
-        else:
-            decision = decider.choose(**situation)
-        said: Json = {
-            "execute": decision.execute.what if decision.execute is not None else None,
-            "failed": {rejected.what: reason.name for rejected, reason in decision.rejected},
-            "queued": len(decider),
-            "rescheduleInMs": decision.reschedule_in_ms,
-        }
+        said = decider.play(step, now_ms)
         expected.append({"rescheduleInMs": None} | step["expected"])
         actual.append({key: said[key] for key in expected[-1]})
     return Comparison(expected, actual)

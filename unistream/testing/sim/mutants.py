@@ -130,14 +130,14 @@ def _fallback() -> list[Patch]:
 
 
 def _notify_early() -> list[Patch]:
-    original = CheckpointCoordinator._finalize_next
+    original = CheckpointCoordinator._go_on
 
-    def finalize(self: Any) -> Any:
+    def go_on(self: Any) -> Any:
         failure = original(self)
         written = [pending for pending in self._pendings if pending.phase is Phase.FINALIZING]
         return self.manifest_durable(written[0].checkpoint_id) if written else failure
 
-    return [(CheckpointCoordinator, "_finalize_next", finalize)]
+    return [(CheckpointCoordinator, "_go_on", go_on)]
 
 
 def _reused_ids() -> list[Patch]:

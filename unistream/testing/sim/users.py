@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from unistream.base.config import CLAIM_MODE, INCREMENTAL_CHECKPOINTS
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import JobId, LineageId, OperatorUid, VertexId
-from unistream.master.dispatcher import Dispatcher
+from unistream.core.contract import SnapshotRequest
 from unistream.master.job_master import JobMaster
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.chain import Chain
@@ -183,17 +183,13 @@ class Users:
                 leader.dispatcher.cancel(job.id)
                 job.cancelled = True
             else:
-                answer = self._ask_snapshot(leader.dispatcher, job, wish.kind)
+                request = SnapshotRequest(kind=wish.kind, format=self._format())
+                answer = leader.dispatcher.snapshot(job.id, request)
                 if wish.kind.is_synchronous:
                     job.stop = wish.kind
                 self._waiting.append(_Question(job, leader.masters()[job.id], wish.kind, {}, answer))
         except UnistreamError as error:
             self._world.tell(f"user is told: {error}")
-
-    def _ask_snapshot(self, dispatcher: Dispatcher, job: Job, kind: SnapshotKind) -> Future[str]:
-        if kind is SnapshotKind.SAVEPOINT:
-            return dispatcher.savepoint(job.id, form=self._format())
-        return dispatcher.stop(job.id, drain=kind is SnapshotKind.TERMINATE, form=self._format())
 
     def _format(self) -> SavepointFormat:
         sharing = self._site.scenario.sharing

@@ -126,7 +126,7 @@ class Rig:
         request: str = "r",
         form: SavepointFormat = SavepointFormat.CANONICAL,
     ) -> list[contract.Command]:
-        event = contract.SnapshotRequested(request=request, kind=kind, format=form)
+        event = contract.SnapshotRequest(id=request, kind=kind, format=form)
         return self.do(lambda c: c.request(event))
 
     def start(self) -> list[contract.Command]:

@@ -11,7 +11,7 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, VertexId
 from unistream.core import contract
 from unistream.core.checkpoint import Pending, Sample
 from unistream.core.checkpoint.history import SAMPLES_MAX, CheckpointHistory
-from unistream.core.contract import RestorePoint
+from unistream.core.contract import RestorePoint, SnapshotRequest
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import CheckpointAcked
@@ -32,7 +32,7 @@ class Story:
         self.pending: dict[int, Pending] = {}
 
     def open(self, n: int, at_ms: int, kind: SnapshotKind = SnapshotKind.CHECKPOINT) -> None:
-        one = Pending(checkpoint_id=CheckpointId(n), kind=kind, request=None)
+        one = Pending(checkpoint_id=CheckpointId(n), request=SnapshotRequest(kind=kind))
         self.pending[n] = one
         self.history.opened(one, at_ms)
 
@@ -288,7 +288,7 @@ def test_a_failover_without_a_checkpoint_restores_nothing() -> None:
 
 def test_a_start_from_a_savepoint_is_a_restore() -> None:
     first = running(job_graph(bounded=False))
-    first.handle(contract.SnapshotRequested(request="r", kind=SnapshotKind.SAVEPOINT))
+    first.handle(contract.SnapshotRequest(id="r", kind=SnapshotKind.SAVEPOINT))
     first.settle()
     path = first.answers["r"].path
     assert path is not None

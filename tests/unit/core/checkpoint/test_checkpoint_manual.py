@@ -27,7 +27,7 @@ def running(config: dict[str, str] | None = None, schedule: dict[str, str] = EVE
 
 
 def take(rig: Rig, *, full: bool = False, request: str = "r") -> list[contract.Command]:
-    event = contract.SnapshotRequested(request=request, kind=SnapshotKind.CHECKPOINT, full=full)
+    event = contract.SnapshotRequest(id=request, kind=SnapshotKind.CHECKPOINT, full=full)
     return rig.do(lambda c: c.request(event))
 
 
@@ -152,8 +152,8 @@ def test_a_job_that_is_being_stopped_takes_none() -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        pytest.param(contract.SnapshotRequested(request="r", kind=SnapshotKind.CHECKPOINT), id="checkpoint"),
-        pytest.param(contract.SnapshotRequested(request="r", kind=SnapshotKind.TERMINATE), id="drain"),
+        pytest.param(contract.SnapshotRequest(id="r", kind=SnapshotKind.CHECKPOINT), id="checkpoint"),
+        pytest.param(contract.SnapshotRequest(id="r", kind=SnapshotKind.TERMINATE), id="drain"),
         pytest.param(contract.RescaleRequested(request="r", parallelism={SOURCE: 1}), id="rescale"),
     ],
 )
@@ -165,7 +165,7 @@ def test_a_job_that_is_being_stopped_takes_none() -> None:
     ],
 )
 def test_who_asks_while_not_all_tasks_run_is_told_whether_they_ever_will(
-    graph: JobGraph, told: str, wish: contract.SnapshotRequested | contract.RescaleRequested
+    graph: JobGraph, told: str, wish: contract.SnapshotRequest | contract.RescaleRequested
 ) -> None:
     cluster = Cluster(graph)
     cluster.handle(contract.Started())

@@ -249,5 +249,5 @@ class TestACheckpointThatNamesFilesOfOlderOnes:
         store = CompletedSnapshots(1, None)
         store.add("chk-5", naming(5, stored(5, "G")))
         store.add("chk-6", naming(6, stored(6, "H")))
-        with pytest.raises(SharedFileGone, match="older checkpoints have gone: chk-5-G"):
+        with pytest.raises(SharedFileGone, match="older checkpoints are missing: chk-5-G"):
             store.resolved(naming(7, stored(5, "G")))

@@ -61,7 +61,7 @@ def attempts(cluster: Cluster) -> dict[str, set[int]]:
 
 def savepoint(cluster: Cluster, name: str) -> str | None:
     """The error, if it is refused."""
-    request = contract.SnapshotRequested(request=name, kind=SnapshotKind.SAVEPOINT, target="there")
+    request = contract.SnapshotRequest(id=name, kind=SnapshotKind.SAVEPOINT, target="there")
     cluster.handle(request)
     return cluster.answers[name].error if name in cluster.answers else None
 

@@ -111,7 +111,7 @@ def savepoint(*, stateful: bool = True) -> Manifest:
     cluster = Cluster(job_graph(bounded=False))
     cluster.handle(contract.Started())
     cluster.settle()
-    cluster.handle(contract.SnapshotRequested(request="r", kind=SnapshotKind.SAVEPOINT))
+    cluster.handle(contract.SnapshotRequest(id="r", kind=SnapshotKind.SAVEPOINT))
     cluster.settle()
     manifest = cluster.stored["savepoint-2"]
     if not stateful:
@@ -195,7 +195,7 @@ def test_a_task_that_only_called_finish_runs_again_because_it_may_hold_committab
     cluster = Cluster(job_graph(bounded=False))
     cluster.handle(contract.Started())
     cluster.settle()
-    cluster.handle(contract.SnapshotRequested(request="r", kind=SnapshotKind.TERMINATE))
+    cluster.handle(contract.SnapshotRequest(id="r", kind=SnapshotKind.TERMINATE))
     cluster.settle()
     last = cluster.stored["savepoint-3"]
     assert all(task is not None and task.finished for v in last.vertices for task in v.subtasks)

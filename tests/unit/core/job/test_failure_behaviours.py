@@ -301,7 +301,7 @@ def test_no_checkpoint_is_triggered_while_a_running_task_has_a_blocking_output()
     bring_up(cluster)
     assert {t.state for t in cluster.tasks.values()} == {"RUNNING"}
     assert cluster.timers_of(contract.TimerKind.CHECKPOINT_INTERVAL) == []
-    cluster.handle(contract.SnapshotRequested(request="sp", kind=SnapshotKind.SAVEPOINT))
+    cluster.handle(contract.SnapshotRequest(id="sp", kind=SnapshotKind.SAVEPOINT))
     assert cluster.answers["sp"].error is not None
     cluster.run_to_end()
     assert cluster.sent(msg.TriggerCheckpoint) == []

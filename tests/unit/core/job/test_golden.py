@@ -45,7 +45,7 @@ class Script:
             case ["start"]:
                 cluster.handle(contract.Started())
             case ["stop"]:
-                cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.TERMINATE))
+                cluster.handle(contract.SnapshotRequest(id="stop", kind=SnapshotKind.TERMINATE))
             case ["settle"]:
                 cluster.settle()
             case ["settle", "except", *rest]:

@@ -316,7 +316,7 @@ def test_discovery_that_fails_fails_the_job() -> None:
 
 
 def stop(cluster: Cluster, kind: SnapshotKind = SnapshotKind.SUSPEND) -> None:
-    cluster.handle(contract.SnapshotRequested(request="stop", kind=kind, target="memory://sp"))
+    cluster.handle(contract.SnapshotRequest(id="stop", kind=kind, target="memory://sp"))
 
 
 @pytest.mark.parametrize("kind", [SnapshotKind.SUSPEND, SnapshotKind.TERMINATE])
@@ -415,7 +415,7 @@ def test_a_stop_that_was_still_waiting_when_the_job_failed_leaves_nothing_behind
 def test_a_second_stop_is_refused_while_the_first_is_under_way() -> None:
     cluster = running(**STREAM)
     stop(cluster)
-    cluster.handle(contract.SnapshotRequested(request="again", kind=SnapshotKind.TERMINATE))
+    cluster.handle(contract.SnapshotRequest(id="again", kind=SnapshotKind.TERMINATE))
     assert "stopped already" in (cluster.answers["again"].error or "")
 
 
@@ -432,10 +432,10 @@ def test_cancel_answers_a_stop_that_is_under_way() -> None:
 def test_a_request_to_a_job_that_does_not_run_is_refused(kind: SnapshotKind) -> None:
     cluster = Cluster()
     cluster.handle(contract.Started())
-    cluster.handle(contract.SnapshotRequested(request="early", kind=kind))
+    cluster.handle(contract.SnapshotRequest(id="early", kind=kind))
     assert "not all tasks are running" in (cluster.answers["early"].error or "")
     cluster.handle(contract.CancelRequested())
-    cluster.handle(contract.SnapshotRequested(request="late", kind=kind))
+    cluster.handle(contract.SnapshotRequest(id="late", kind=kind))
     assert "has ended: CANCELED" in (cluster.answers["late"].error or "")
 
 
@@ -512,7 +512,7 @@ def test_a_cancelled_job_stays_one_when_its_cluster_ends_meanwhile() -> None:
 
 def test_a_stop_that_a_shutdown_interrupts_is_answered() -> None:
     cluster = running(**STREAM)
-    cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND))
+    cluster.handle(contract.SnapshotRequest(id="stop", kind=SnapshotKind.SUSPEND))
     cluster.handle(contract.SuspendRequested(reason="its cluster was shut down"))
     cluster.settle()
     assert cluster.answers["stop"].error is not None

@@ -196,7 +196,7 @@ class JobAmongFaults(RuleBasedStateMachine):
     @rule(kind=st.sampled_from(SnapshotKind))
     def ask(self, kind: SnapshotKind) -> None:
         self.requests += 1
-        self.cluster.handle(contract.SnapshotRequested(request=f"r{self.requests}", kind=kind, target="sp"))
+        self.cluster.handle(contract.SnapshotRequest(id=f"r{self.requests}", kind=kind, target="sp"))
 
     @precondition(lambda self: self.cluster.state == "RUNNING")
     @rule(vertex=st.integers(0, 2), width=st.integers(1, 4))

@@ -146,7 +146,7 @@ class TestOnRequest:
 
     def test_a_stop_that_is_under_way_wins(self) -> None:
         cluster = running()
-        cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND))
+        cluster.handle(contract.SnapshotRequest(id="stop", kind=SnapshotKind.SUSPEND))
         assert "the job is being stopped already" in (rescale(cluster, source=1) or "")
         assert cluster.ended is not None
         assert cluster.answers["stop"].path is not None

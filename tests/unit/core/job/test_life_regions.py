@@ -139,7 +139,7 @@ def test_a_failed_checkpoint_that_counts_restarts_everything() -> None:
 
 def test_while_a_stop_holds_tasks_behind_its_barrier_a_failure_restarts_everything() -> None:
     cluster = running(pipelines())
-    cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND, target="sp"))
+    cluster.handle(contract.SnapshotRequest(id="stop", kind=SnapshotKind.SUSPEND, target="sp"))
     while not any(task.to_ack for task in cluster.tasks.values()):
         cluster.enabled()[0][1]()
     cluster.fail(cluster.task("map0", 0))

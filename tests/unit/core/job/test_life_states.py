@@ -68,7 +68,7 @@ def waiting() -> Cluster:
 def finishing() -> Cluster:
     """A stop whose savepoint is durable, and a task failed before everything was committed."""
     cluster = running()
-    cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND))
+    cluster.handle(contract.SnapshotRequest(id="stop", kind=SnapshotKind.SUSPEND))
     while cluster.machine._parts.coordinator.stop_path is None:
         cluster.enabled()[0][1]()
     cluster.fail(cluster.task("count", 0))
@@ -138,7 +138,7 @@ EVENTS: list[contract.Event] = [
     contract.ManifestDurable(checkpoint_id=CheckpointId(99)),
     contract.ManifestFailed(checkpoint_id=CheckpointId(99), reason="full"),
     *(contract.TimerFired(Timer(kind, number)) for kind in TimerKind for number in (-1, 0, 1)),
-    *(contract.SnapshotRequested(request=kind.name, kind=kind) for kind in SnapshotKind),
+    *(contract.SnapshotRequest(id=kind.name, kind=kind) for kind in SnapshotKind),
     contract.RescaleRequested(request="rescale", parallelism={}),
     contract.CancelRequested(),
     SHUT_DOWN,
@@ -225,14 +225,14 @@ def test_its_cluster_is_shut_down(before: JobState) -> None:
 
 def test_who_waits_for_an_answer_is_refused_by_a_leader_that_steps_down() -> None:
     cluster = running()
-    cluster.handle(contract.SnapshotRequested(request="savepoint", kind=SnapshotKind.SAVEPOINT))
-    cluster.handle(contract.SnapshotRequested(request="stop", kind=SnapshotKind.SUSPEND))
+    cluster.handle(contract.SnapshotRequest(id="savepoint", kind=SnapshotKind.SAVEPOINT))
+    cluster.handle(contract.SnapshotRequest(id="stop", kind=SnapshotKind.SUSPEND))
     cluster.handle(STEPS_DOWN)
     assert {name: answer.error for name, answer in cluster.answers.items()} == {
         "savepoint": "another leader was elected; it may still become complete",
         "stop": "another leader was elected",
     }
-    cluster.handle(contract.SnapshotRequested(request="late", kind=SnapshotKind.SAVEPOINT))
+    cluster.handle(contract.SnapshotRequest(id="late", kind=SnapshotKind.SAVEPOINT))
     assert cluster.answers["late"].error == "the job has ended: SUSPENDED"
 
 
