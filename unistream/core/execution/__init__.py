@@ -23,25 +23,3 @@ from unistream.core.execution.recoveries import Recoveries, Recovery
 from unistream.core.execution.region_scheduler import RegionScheduler
 from unistream.core.execution.restart_backoff import Draw, restart_backoff_from_config
 from unistream.core.execution.scheduling_strategy import Bulks, SchedulingStrategy, create_strategy
-
-__all__ = [
-    "EXECUTION_TRANSITIONS",
-    "REPORTABLE",
-    "Bulks",
-    "Draw",
-    "Execution",
-    "ExecutionState",
-    "Executions",
-    "FailureDecision",
-    "FailureHandler",
-    "JobRun",
-    "PartitionTracker",
-    "Recoveries",
-    "Recovery",
-    "RegionScheduler",
-    "SchedulingStrategy",
-    "create_failover",
-    "create_strategy",
-    "parse_reported",
-    "restart_backoff_from_config",
-]

@@ -30,33 +30,3 @@ from unistream.core.graph.regions import (
 from unistream.core.graph.slot_sharing import check_group_name
 from unistream.core.graph.topology import ConsumedGroup, Link, Pattern, Topology
 from unistream.core.graph.translate import Resolved, resolve, translate_resolved
-
-__all__ = [
-    "ConsumedGroup",
-    "ExecutionPlan",
-    "Link",
-    "Pattern",
-    "Region",
-    "RegionInput",
-    "Regions",
-    "Resolved",
-    "Topology",
-    "adapt_max_parallelism",
-    "build_regions",
-    "check",
-    "check_group_name",
-    "check_measures",
-    "check_profiles",
-    "checkpoint_interval_ms",
-    "endless_vertices",
-    "explain",
-    "job_plan",
-    "logical_regions",
-    "plan_json",
-    "resolve",
-    "singletons",
-    "translate_resolved",
-    "uid_advice",
-    "why_interval_is_idle",
-    "why_no_checkpoints",
-]

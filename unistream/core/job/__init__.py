@@ -27,26 +27,3 @@ from unistream.core.job.settings import job_settings
 from unistream.core.job.suspects import LOSS_GRACE_MS
 from unistream.core.job.suspension import abandonment
 from unistream.core.job.vertex_names import check_widths, vertices_named
-
-__all__ = [
-    "CHANGES",
-    "LOSS_GRACE_MS",
-    "RELEASE_TRIES",
-    "SUPPRESSED_KIND",
-    "AttemptsHistory",
-    "Change",
-    "ExceptionEntry",
-    "ExceptionHistory",
-    "JobMachine",
-    "PastAttempt",
-    "Releases",
-    "RootException",
-    "abandonment",
-    "check_widths",
-    "fit",
-    "job_settings",
-    "task_name",
-    "vertices_named",
-    "why_not_adaptive",
-    "with_parallelism",
-]

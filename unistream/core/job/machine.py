@@ -62,8 +62,6 @@ from unistream.model.messages import (
     TaskStateChanged,
 )
 
-__all__ = ["JobMachine", "JobSettings", "RestorePoint"]
-
 _ORDER: Final = {state: place for place, state in enumerate(ALIVE)}
 
 _CheckpointEvent = (

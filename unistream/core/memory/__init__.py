@@ -15,13 +15,3 @@ from unistream.core.memory.worker_resources import (
     slot_profile,
     thread_environment,
 )
-
-__all__ = [
-    "config_with",
-    "cpu_threads",
-    "describe_bytes",
-    "memory_limit",
-    "memory_plan",
-    "slot_profile",
-    "thread_environment",
-]

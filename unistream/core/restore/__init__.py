@@ -18,17 +18,3 @@ from unistream.core.restore.state_plan import (
     key_columns,
     plan_restore,
 )
-
-__all__ = [
-    "DeclaredList",
-    "DeclaredState",
-    "Fate",
-    "RestorePlan",
-    "StoredState",
-    "assign_state",
-    "assigner_states",
-    "key_columns",
-    "may_overtake",
-    "plan_restore",
-    "with_in_flight",
-]

@@ -30,32 +30,3 @@ from unistream.core.task.network_memory import (
     NetworkLedger,
 )
 from unistream.core.task.watermark import CombinedWatermark, Signal, StatusWatermarkValve
-
-__all__ = [
-    "BATCH_OVERHEAD_BYTES",
-    "PENDING_MAX",
-    "Abort",
-    "AbortReason",
-    "Account",
-    "Action",
-    "AlternatingAligner",
-    "BarrierAligner",
-    "BarrierHandler",
-    "BarrierSettings",
-    "BarrierTracker",
-    "CombinedWatermark",
-    "GateCredits",
-    "Grant",
-    "NetworkLedger",
-    "Notice",
-    "NotifyAborted",
-    "NotifyComplete",
-    "Prioritize",
-    "Signal",
-    "StartPersisting",
-    "StatusWatermarkValve",
-    "StopFailed",
-    "StopPersisting",
-    "TaskCheckpoints",
-    "Trigger",
-]
