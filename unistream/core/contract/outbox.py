@@ -1,15 +1,15 @@
-"""Commands of one `handle` call, in order, and the sends whose outcome is still open."""
+"""Commands of one `handle` call, in order, and the sends whose outcome is still unknown."""
 
 from __future__ import annotations
 
 from unistream.base.ids import TaskManagerId
-from unistream.core.contract.commands import Command, Send
-from unistream.core.contract.messages import Delivered, Undelivered
+from unistream.core.contract.commands import Command, ReleaseSlots, RequestSlots, Send, SetTimer
+from unistream.core.contract.messages import Delivered, SlotRequest, Timer, Undelivered
 from unistream.model.messages import ToTaskManager
 
 
 class Outbox:
-    """Collects commands; numbers the sends that must be accounted for."""
+    """Collects commands; numbers the sends whose outcome is needed."""
 
     def __init__(self) -> None:
         self._commands: list[Command] = []
@@ -20,19 +20,31 @@ class Outbox:
         self._commands.append(command)
 
     def send(self, task_manager: TaskManagerId, message: ToTaskManager) -> None:
-        """Fire and forget: a loss is noticed in some other way."""
+        """Fire and forget: a loss is detected in some other way."""
         self.add(Send(task_manager=task_manager, message=message))
 
     def send_tracked(self, task_manager: TaskManagerId, message: ToTaskManager) -> int:
-        """The outcome comes back with the returned token."""
+        """The outcome is reported with the returned token."""
         self._last_token += 1
         send = Send(task_manager=task_manager, message=message, token=self._last_token)
         self._open[self._last_token] = send
         self.add(send)
         return self._last_token
 
+    def set_timer(self, timer: Timer, delay_ms: int) -> None:
+        self.add(SetTimer(timer=timer, delay_ms=delay_ms))
+
+    def request_slots(self, requests: tuple[SlotRequest, ...]) -> None:
+        if requests:
+            self.add(RequestSlots(requests=requests))
+
+    def release_slots(self, requests: tuple[str, ...]) -> None:
+        """Leases of these requests, or the requests themselves if they are open."""
+        if requests:
+            self.add(ReleaseSlots(requests=requests))
+
     def settle(self, event: Delivered | Undelivered) -> Send | None:
-        """The send that `event` is about; None when it is repeated or unknown."""
+        """The send that `event` is about; None if it is repeated or unknown."""
         return self._open.pop(event.token, None)
 
     def take(self) -> list[Command]:

@@ -1,7 +1,7 @@
-"""What a failure means for a job: which tasks start again, and when; or that it is the end. Pure.
+"""Which tasks restart after a failure, and when; or why the job fails. Pure.
 
-The failover strategy says which tasks, the restart backoff whether and when. A failure that restarting cannot
-help asks neither. What to do about the decision (cancel, wait, deploy) is the caller's.
+The failover strategy chooses the tasks, the restart backoff decides whether and when. An unrecoverable
+failure uses neither.
 """
 
 from __future__ import annotations
@@ -23,37 +23,17 @@ class FailureDecision:
     """What follows from one failure.
 
     Attributes:
-        failed: The task; None for a failure of the job as a whole.
-        is_global: Everything starts again, or would.
-        is_new_attempt: False: it is part of the restart that an earlier failure has announced, and one of
-            the concurrent exceptions of that one.
+        is_global: All tasks restart, or would.
+        is_new_attempt: False: the failure is concurrent to an earlier one, whose restart is still to come.
         error: Why there is no restart, with the cause; None if there is one.
+        tasks: Those that restart, `delay_ms` from now.
     """
 
-    failed: SubtaskId | None
-    failure: TaskFailure
-    at_ms: int
     is_global: bool
     is_new_attempt: bool
     error: str | None
-    _tasks: frozenset[SubtaskId] = frozenset()
-    _delay_ms: int = 0
-
-    @property
-    def can_restart(self) -> bool:
-        return self.error is None
-
-    @property
-    def tasks(self) -> frozenset[SubtaskId]:
-        """All that start again. Only of a decision that restarts."""
-        assert self.can_restart, f"no restart: {self.error}"
-        return self._tasks
-
-    @property
-    def delay_ms(self) -> int:
-        """Wait before they do, from `at_ms` on. Only of a decision that restarts."""
-        assert self.can_restart, f"no restart: {self.error}"
-        return self._delay_ms
+    tasks: frozenset[SubtaskId] = frozenset()
+    delay_ms: int = 0
 
 
 class FailureHandler:
@@ -64,10 +44,7 @@ class FailureHandler:
     """
 
     def __init__(
-        self,
-        strategy: FailoverStrategy,
-        backoff: RestartBackoff,
-        all_tasks: Iterable[SubtaskId],
+        self, strategy: FailoverStrategy, backoff: RestartBackoff, all_tasks: Iterable[SubtaskId]
     ) -> None:
         self._strategy = strategy
         self._backoff = backoff
@@ -77,11 +54,8 @@ class FailureHandler:
     def handle(
         self, failed: SubtaskId | None, failure: TaskFailure, now_ms: int, view: FailoverView
     ) -> FailureDecision:
-        """Decides on one failure. `failed` None: the job as a whole failed.
-
-        `view` is handed to the failover strategy: states of the tasks and availability of partitions, as they
-        are before anything is done about the failure.
-        """
+        """Decides on one failure. `failed` None: the job as a whole failed. `view`: the job before anything
+        is done about the failure."""
         is_new_attempt, error = True, None
         if not failure.recoverable:
             error = f"{UNRECOVERABLE}; {failure.kind}: {failure.message}"
@@ -90,23 +64,16 @@ class FailureHandler:
             if not self._backoff.can_restart:
                 by = self._backoff.describe()
                 error = f"Recovery is suppressed by {by}; {failure.kind}: {failure.message}"
-        restarts = error is None
-        if restarts and is_new_attempt:
-            self.number_of_restarts += 1
+        is_global = failed is None
+        if error is not None:
+            return FailureDecision(is_global=is_global, is_new_attempt=is_new_attempt, error=error)
+        self.number_of_restarts += is_new_attempt
         return FailureDecision(
-            failed=failed,
-            failure=failure,
-            at_ms=now_ms,
-            is_global=failed is None,
+            is_global=is_global,
             is_new_attempt=is_new_attempt,
-            error=error,
-            _tasks=self._tasks(failed, failure, view) if restarts else frozenset(),
-            _delay_ms=self._backoff.backoff_ms(now_ms) if restarts else 0,
+            error=None,
+            tasks=self._all_tasks
+            if failed is None
+            else self._strategy.tasks_to_restart(failed, failure.lost_partition, view),
+            delay_ms=self._backoff.backoff_ms(now_ms),
         )
-
-    def _tasks(
-        self, failed: SubtaskId | None, failure: TaskFailure, view: FailoverView
-    ) -> frozenset[SubtaskId]:
-        if failed is None:
-            return self._all_tasks
-        return self._strategy.tasks_to_restart(failed, failure.lost_partition, view)

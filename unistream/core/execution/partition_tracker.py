@@ -64,14 +64,10 @@ class PartitionTracker:
         """All of it lies behind a completed checkpoint; see `passed`."""
         return partition in self._passed
 
-    def holds(self, task_manager: TaskManagerId) -> bool:
-        """This TaskManager must stay: partitions lie there that are still needed."""
-        return bool(self._held.get(task_manager))
-
     @property
-    def holders(self) -> tuple[TaskManagerId, ...]:
-        """All TaskManagers that must stay for their partitions."""
-        return tuple(task_manager for task_manager, held in self._held.items() if held)
+    def holders(self) -> frozenset[TaskManagerId]:
+        """TaskManagers that must stay because they store partitions that are still needed."""
+        return frozenset(self._held)
 
     # --- events -----------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@
        ▲                                                                                   │
        └───────────────────────── reset, one attempt later ◄── FAILED, CANCELED, FINISHED ─┘
 
-A bulk (the subtasks of one region) asks for its slots together and is deployed when all of them are there.
+The slots of a bulk (the subtasks of one region) are requested together; it is deployed when it has all of
+them, so that its tasks find each other by address.
 """
 
 from __future__ import annotations
@@ -18,23 +19,19 @@ from unistream.core.contract import (
     CancelTimer,
     JobSettings,
     Outbox,
-    ReleaseSlots,
-    RequestSlots,
     Send,
-    SetTimer,
     SlotLease,
     SlotRequest,
     Timer,
     TimerKind,
 )
-from unistream.core.execution.deployment import Deployer
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Execution
 from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.recoveries import Recoveries
 from unistream.core.graph import endless_vertices
 from unistream.core.resource import Slice, SlotPool, missing_slots_text
-from unistream.model.messages import CancelTask, ReleaseTaskManager, TaskFailure
+from unistream.model.messages import CancelTask, DeployTask, ReleaseTaskManager, TaskDeployment, TaskFailure
 from unistream.model.snapshot import TaskRestore
 
 _IDLE: Final = Timer(TimerKind.SLOT_IDLE)
@@ -57,8 +54,8 @@ class RegionScheduler:
     """Tasks and slots of one run.
 
     Attributes:
-        not_started: Why the latest worker that was to bring slots did not come up; empty: none, or others
-            have brought some since.
+        not_started: Why the latest worker for open slot requests did not start; empty if slots were granted
+            since.
     """
 
     def __init__(self, run: JobRun, slots: SlotPool, settings: JobSettings, outbox: Outbox) -> None:
@@ -67,14 +64,7 @@ class RegionScheduler:
         self._settings = settings
         self._outbox = outbox
         self._executions = run.executions
-        self._deployer = Deployer(
-            settings=settings,
-            plan=run.plan,
-            executions=run.executions,
-            slots=slots,
-            outbox=outbox,
-            stored=run.stored,
-        )
+        self._vertices = {vertex.id: vertex for vertex in run.graph.vertices}
         self._endless = frozenset(endless_vertices(run.graph))
         self._waiting: dict[int, _Bulk] = {}
         self._last_bulk = -1
@@ -84,11 +74,11 @@ class RegionScheduler:
     # --- scheduling -------------------------------------------------------------------------------
 
     def give_up_partitions(self) -> None:
-        """Nobody will read what this run has produced."""
+        """The results of this run are not read any more."""
         self._send(self._run.tracker.release_all())
 
     def restart(self, subtasks: frozenset[SubtaskId], restores: Mapping[SubtaskId, TaskRestore]) -> None:
-        """They start (again), after all former attempts have ended; at once where their inputs are there."""
+        """Starts them (again); all former attempts have ended."""
         self._executions.reset(sorted(subtasks))
         for subtask in subtasks:
             self._restores.pop(subtask, None)
@@ -96,10 +86,8 @@ class RegionScheduler:
                 self._restores[subtask] = restores[subtask]
         attempts = [self._executions[subtask].attempt for subtask in sorted(subtasks)]
         self._send(self._run.tracker.restarted(attempts))
-        holders = frozenset(self._run.tracker.holders)
-        dropped = self._slots.drop_distrusted(self._busy(()) | self._slots.slices_on(holders))
-        if dropped:
-            self._outbox.add(ReleaseSlots(requests=dropped))
+        kept = self._slots.slices_on(self._run.tracker.holders)
+        self._outbox.release_slots(self._slots.drop_distrusted(self._busy(()) | kept))
         self._schedule(self._run.scheduling.restart(subtasks), "restart")
 
     def _schedule(self, bulks: Iterable[Sequence[SubtaskId]], why: str) -> None:
@@ -112,19 +100,17 @@ class RegionScheduler:
             requests += self._slots.require(subtasks)
             if self._slots.missing(subtasks):
                 self._set_timer(self._last_bulk)
-        if requests:
-            self._outbox.add(RequestSlots(requests=tuple(requests)))
+        self._outbox.request_slots(tuple(requests))
 
     def _set_timer(self, bulk: int) -> None:
-        timer = Timer(TimerKind.SLOT_REQUEST, bulk)
-        self._outbox.add(SetTimer(timer=timer, delay_ms=self._settings.slot_request_timeout_ms))
+        self._outbox.set_timer(Timer(TimerKind.SLOT_REQUEST, bulk), self._settings.slot_request_timeout_ms)
 
     def running(self, execution: Execution) -> None:
         """A task has come up."""
         self._schedule(self._run.scheduling.on_running(execution.attempt.subtask), "its producers run")
 
     def finished(self, execution: Execution) -> None:
-        """A task has ended well: its partitions are complete, its inputs may be deleted."""
+        """A task has finished: its partitions are complete, its inputs may be deleted."""
         subtask = execution.attempt.subtask
         tracker = self._run.tracker
         if execution.place is not None and self._run.blocking_outputs(execution):
@@ -133,16 +119,16 @@ class RegionScheduler:
         self._send(tracker.finished(subtask))
 
     def finished_too_late(self, execution: Execution) -> None:
-        """A task has ended well after it was told to end: its partitions come too late."""
+        """A task has finished although it was being canceled: its partitions are not needed."""
         if execution.place is not None and self._run.blocking_outputs(execution):
             self._send(self._run.tracker.unwanted(execution.attempt, execution.place.task_manager))
 
     def unreadable(self, partition: PartitionId) -> None:
-        """A consumer found it missing or damaged."""
+        """A consumer found the partition missing or damaged."""
         self._send(self._run.tracker.unreadable(partition))
 
     def passed(self, vertices: Iterable[VertexId]) -> None:
-        """A checkpoint is complete in which all tasks of these had finished."""
+        """A checkpoint has completed in which all tasks of these vertices had finished."""
         gone = frozenset(vertices)
         for execution in self._executions:
             if execution.attempt.vertex in gone and self._run.blocking_outputs(execution):
@@ -154,29 +140,53 @@ class RegionScheduler:
 
     @property
     def is_waiting(self) -> bool:
-        """Some region is scheduled and has not got all its slots."""
+        """A scheduled region lacks slots."""
         return bool(self._waiting)
 
     # --- slots ------------------------------------------------------------------------------------
 
     def granted(self, leases: tuple[SlotLease, ...]) -> None:
         self.not_started = ""
-        unwanted = self._slots.grant(leases)
-        if unwanted:
-            self._outbox.add(ReleaseSlots(requests=unwanted))
+        self._outbox.release_slots(self._slots.grant(leases))
 
     def deploy_ready(self, recoveries: Recoveries) -> None:
         """Deploys every bulk that has its slots. `recoveries`: what will need its slots again soon."""
         if self._waiting and self._run.has_blocking:
-            cancelled = self._slots.share(self._busy(recoveries.subtasks))
-            if cancelled:
-                self._outbox.add(ReleaseSlots(requests=cancelled))
+            self._outbox.release_slots(self._slots.share(self._busy(recoveries.subtasks)))
         for bulk in list(self._waiting.values()):
             if not self._slots.missing(bulk.subtasks):
                 del self._waiting[bulk.id]
                 self._outbox.add(CancelTimer(Timer(TimerKind.SLOT_REQUEST, bulk.id)))
                 self._slots.used(bulk.subtasks)
-                self._deployer.deploy(bulk.subtasks, self._restores)
+                self._deploy(bulk.subtasks)
+
+    def _deploy(self, bulk: Sequence[SubtaskId]) -> None:
+        """Their producers are in the same bulk, or have been deployed before."""
+        for subtask in bulk:
+            self._executions[subtask].place = self._slots.place(subtask)
+        places, attempts = self._executions.places, self._executions.attempts
+        run, settings = self._run, self._settings
+        for subtask in bulk:
+            execution = self._executions[subtask]
+            restore = self._restores.get(subtask)
+            execution.restored_finished = restore is not None and restore.finished
+            self._executions.move(execution, ExecutionState.DEPLOYING, "all slots of its region are there")
+            deployment = TaskDeployment(
+                attempt=execution.attempt,
+                job_name=run.graph.name,
+                lineage=settings.lineage,
+                epoch=settings.epoch,
+                vertex=self._vertices[subtask.vertex],
+                artifact=settings.artifact,
+                gates=run.stored.gates(run.plan.gates(subtask, attempts, places)),
+                partitions=run.plan.partitions(subtask),
+                restore=restore,
+                checkpoint_root=settings.checkpoint_root,
+                checkpointing=settings.checkpointing and run.stored.may_checkpoint(subtask.vertex),
+                config=run.graph.config,
+                allocation=self._slots.allocation(subtask),
+            )
+            self._outbox.send_tracked(places[subtask].task_manager, DeployTask(deployment=deployment))
 
     def _busy(self, reserved: Iterable[SubtaskId]) -> frozenset[Slice]:
         """Slices in which something runs, is about to run, or will run again."""
@@ -184,21 +194,17 @@ class RegionScheduler:
         return frozenset(self._slots.slice_of(subtask) for part in (alive, reserved) for subtask in part)
 
     def release_idle(self, recoveries: Recoveries, now_ms: int) -> None:
-        """Looks for slots that have had nothing to do for `slot.idle.timeout`.
-
-        A worker that holds partitions which are still needed keeps its slots, and so stays.
-        """
-        holders = frozenset(self._run.tracker.holders)
-        busy = self._busy(recoveries.subtasks) | self._slots.slices_on(holders)
+        """Releases slots that were idle for `slot.idle.timeout`, except on workers whose partitions are still
+        needed: a worker without slots would be stopped."""
+        busy = self._busy(recoveries.subtasks) | self._slots.slices_on(self._run.tracker.holders)
         released, again_ms = self._slots.release_idle(busy, now_ms)
-        if released:
-            self._outbox.add(ReleaseSlots(requests=released))
+        self._outbox.release_slots(released)
         if again_ms is not None:
-            self._outbox.add(SetTimer(timer=_IDLE, delay_ms=again_ms))
+            self._outbox.set_timer(_IDLE, again_ms)
 
     def overdue(self, bulk_id: int, recoveries: Recoveries) -> tuple[TaskFailure, Execution] | None:
-        """The slot request timeout of a bulk is over; who fails because of it. What the bulk has got so far
-        goes back: others may have waited for that, as it has for theirs."""
+        """The slot request timeout of a bulk has expired: the failure, and the task that fails. The slots
+        that the bulk has are released, because other bulks may be waiting for them."""
         bulk = self._waiting.get(bulk_id)
         missing = self._slots.missing(bulk.subtasks) if bulk is not None else ()
         if bulk is None or not missing:
@@ -206,7 +212,7 @@ class RegionScheduler:
         own = frozenset(self._slots.slice_of(subtask) for subtask in bulk.subtasks)
         ending = self._ending(recoveries.subtasks) - own
         if self._run.has_blocking and self._slots.can_pass_on(ending, missing):
-            self._set_timer(bulk_id)  # other regions will give theirs up
+            self._set_timer(bulk_id)  # other regions will release theirs
             return None
         self._give_up_slots(bulk, own)
         requests = [self._slots.describe(piece) for piece in missing]
@@ -219,7 +225,7 @@ class RegionScheduler:
         return failure, self._executions[bulk.subtasks[0]]
 
     def _ending(self, restarting: Iterable[SubtaskId]) -> frozenset[Slice]:
-        """Slices in which something runs, or will again, and nothing that has no end."""
+        """Slices in which something runs, or will again, and all of it ends at some time."""
         running = (e.attempt.subtask for e in self._executions if e.is_deployed)
         slices: set[Slice] = set()
         endless: set[Slice] = set()
@@ -233,13 +239,11 @@ class RegionScheduler:
         own = frozenset(bulk.subtasks)
         alive = (e.attempt.subtask for e in self._executions if _is_alive(e))
         used = {self._slots.slice_of(subtask) for subtask in alive if subtask not in own}
-        kept = self._slots.slices_on(frozenset(self._run.tracker.holders))
-        released = self._slots.give_up(sorted(slices - used - kept))
-        if released:
-            self._outbox.add(ReleaseSlots(requests=released))
+        kept = self._slots.slices_on(self._run.tracker.holders)
+        self._outbox.release_slots(self._slots.give_up(sorted(slices - used - kept)))
 
     def unfulfillable(self, requests: tuple[str, ...]) -> list[Execution]:
-        """No worker can serve these requests: the first task of each region that waits for one."""
+        """No worker can serve these requests: the first task of each region that waits for one of them."""
         refused = self._slots.refused(requests)
         return [
             self._executions[bulk.subtasks[0]]
@@ -248,7 +252,7 @@ class RegionScheduler:
         ]
 
     def lost(self, task_manager: TaskManagerId, reason: str) -> list[Execution]:
-        """A worker is gone with all that ran there; returns what failed by that."""
+        """A worker is lost: the executions that failed with it."""
         if not self._slots.is_on(task_manager):
             self.not_started = reason
         self._slots.lost(task_manager)
@@ -260,9 +264,8 @@ class RegionScheduler:
                 else:
                     self._executions.move(execution, ExecutionState.FAILED, reason)
                     victims.append(execution)
-        requests = [r for bulk in self._waiting.values() for r in self._slots.require(bulk.subtasks)]
-        if requests:
-            self._outbox.add(RequestSlots(requests=tuple(requests)))
+        missing = (r for bulk in self._waiting.values() for r in self._slots.require(bulk.subtasks))
+        self._outbox.request_slots(tuple(missing))
         return victims
 
     # --- ending tasks -----------------------------------------------------------------------------
@@ -290,7 +293,7 @@ class RegionScheduler:
         self._outbox.send_tracked(execution.place.task_manager, CancelTask(attempt=execution.attempt))
 
     def end_stuck_workers(self) -> None:
-        """Tasks have not ended in time although they were told to: their processes must."""
+        """Tasks have not ended within `task.cancellation.timeout`: releases their workers."""
         stuck = {
             e.place.task_manager
             for e in self._executions

@@ -1,8 +1,8 @@
 """Whether and when a failed job starts again: Flink's restart strategies, without its clock and its dice.
 
-Each strategy is told of every failure (`notify_failure`) and then asked (`can_restart`, `backoff_ms`). Asking
-changes nothing. A failure that arrives before the announced restart belongs to the restart that is coming:
-exponential-delay merges it (`notify_failure` returns False), the others count each one.
+Each strategy is notified of every failure; queries change nothing. A failure that arrives before the
+announced restart belongs to that restart: exponential-delay merges it (`notify_failure` returns False), the
+others count each one. The configuration has checked the parameters.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from unistream.base import config as options
@@ -24,8 +25,9 @@ Draw: TypeAlias = Callable[[], float]
 """The next random number in [0, 1)."""
 
 
+@dataclass(kw_only=True)
 class ExponentialDelay:
-    """Waits longer from attempt to attempt, and starts over when the job ran well for long enough.
+    """Waits longer from attempt to attempt, and starts over after `reset_ms` without a failure.
 
     Attempt n (from 0) waits ``initial_ms * multiplier**n``, more or less `jitter` times that, within
     [`initial_ms`, `max_ms`]. `attempts_max` is between two starts over.
@@ -45,39 +47,22 @@ class ExponentialDelay:
     (True, 20, True)
     """
 
-    def __init__(
-        self,
-        *,
-        initial_ms: int,
-        max_ms: int,
-        multiplier: float,
-        reset_ms: int,
-        jitter: float,
-        attempts_max: int,
-        draw: Draw,
-    ) -> None:
-        self._initial_ms = _at_least("initial-backoff", initial_ms, 1)
-        self._max_ms = _at_least("max-backoff", max_ms, 1)
-        if initial_ms > max_ms:
-            raise ConfigError(f"initial-backoff: {initial_ms} ms is more than max-backoff, {max_ms} ms")
-        if not multiplier > 1 or math.isinf(multiplier):
-            raise ConfigError(f"backoff-multiplier: {multiplier} is not a number above 1")
-        self._multiplier = multiplier
-        self._reset_ms = _at_least("reset-backoff-threshold", reset_ms, 1)
-        if not 0 <= jitter <= 1:
-            raise ConfigError(f"jitter-factor: {jitter} is not between 0 and 1")
-        self._jitter = jitter
-        self._attempts_max = _at_least("attempts-before-reset-backoff", attempts_max, 1)
-        self._draw = draw
-        self._attempt = 0
-        self._restart_at_ms: int | None = None
+    initial_ms: int
+    max_ms: int
+    multiplier: float
+    reset_ms: int
+    jitter: float
+    attempts_max: int
+    draw: Draw
+    _attempt: int = 0
+    _restart_at_ms: int | None = None
 
     def notify_failure(self, now_ms: int) -> bool:
         if self._restart_at_ms is not None:
             since_ms = now_ms - self._restart_at_ms
             if since_ms <= 0:
                 return False
-            if since_ms >= self._reset_ms:
+            if since_ms >= self.reset_ms:
                 self._attempt = 0
         self._restart_at_ms = now_ms + self._next_ms()
         self._attempt += 1
@@ -86,31 +71,32 @@ class ExponentialDelay:
     def _next_ms(self) -> int:
         """The jitter is of the uncapped wait: once that is far above the maximum the wait is the maximum."""
         try:
-            plain_ms = min(math.trunc(self._initial_ms * self._multiplier**self._attempt), _LONG_MAX)
+            plain_ms = min(math.trunc(self.initial_ms * self.multiplier**self._attempt), _LONG_MAX)
         except OverflowError:
-            return self._max_ms
-        spread_ms = math.trunc(plain_ms * self._jitter)
-        offset_ms = math.floor(self._draw() * (2 * spread_ms + 1)) - spread_ms
-        return max(self._initial_ms, min(plain_ms + offset_ms, self._max_ms))
+            return self.max_ms
+        spread_ms = math.trunc(plain_ms * self.jitter)
+        offset_ms = math.floor(self.draw() * (2 * spread_ms + 1)) - spread_ms
+        return max(self.initial_ms, min(plain_ms + offset_ms, self.max_ms))
 
     @property
     def can_restart(self) -> bool:
-        return self._attempt <= self._attempts_max
+        return self._attempt <= self.attempts_max
 
     def backoff_ms(self, now_ms: int) -> int:
-        assert self._restart_at_ms is not None, "tell it of the failure first"
+        assert self._restart_at_ms is not None, "there was no failure yet"
         return max(0, self._restart_at_ms - now_ms)
 
     def describe(self) -> str:
-        attempts = "unlimited" if self._attempts_max == UNLIMITED else str(self._attempts_max)
+        attempts = "unlimited" if self.attempts_max == UNLIMITED else str(self.attempts_max)
         return (
-            f"exponential-delay (initial-backoff {self._initial_ms} ms, max-backoff {self._max_ms} ms, "
-            f"backoff-multiplier {self._multiplier}, reset-backoff-threshold {self._reset_ms} ms, "
-            f"jitter-factor {self._jitter}, attempts-before-reset-backoff {attempts}; "
+            f"exponential-delay (initial-backoff {self.initial_ms} ms, max-backoff {self.max_ms} ms, "
+            f"backoff-multiplier {self.multiplier}, reset-backoff-threshold {self.reset_ms} ms, "
+            f"jitter-factor {self.jitter}, attempts-before-reset-backoff {attempts}; "
             f"attempt {self._attempt})"
         )
 
 
+@dataclass(kw_only=True)
 class FixedDelay:
     """`attempts_max` restarts in the life of the job, each `delay_ms` after its failure.
 
@@ -119,10 +105,9 @@ class FixedDelay:
     (True, True, True, False)
     """
 
-    def __init__(self, *, attempts_max: int, delay_ms: int) -> None:
-        self._attempts_max = _at_least("attempts", attempts_max, 0)
-        self._delay_ms = _at_least("delay", delay_ms, 0)
-        self._failures = 0
+    attempts_max: int
+    delay_ms: int
+    _failures: int = 0
 
     def notify_failure(self, now_ms: int) -> bool:
         self._failures += 1
@@ -130,15 +115,16 @@ class FixedDelay:
 
     @property
     def can_restart(self) -> bool:
-        return self._failures <= self._attempts_max
+        return self._failures <= self.attempts_max
 
     def backoff_ms(self, now_ms: int) -> int:
-        return self._delay_ms
+        return self.delay_ms
 
     def describe(self) -> str:
-        return f"fixed-delay (attempts {self._attempts_max}, delay {self._delay_ms} ms)"
+        return f"fixed-delay (attempts {self.attempts_max}, delay {self.delay_ms} ms)"
 
 
+@dataclass(kw_only=True)
 class FailureRate:
     """Restarts while there are at most `failures_max` failures in `interval_ms` (both ends count).
 
@@ -147,29 +133,30 @@ class FailureRate:
     [(True, True), (True, False), (True, True)]
     """
 
-    def __init__(self, *, failures_max: int, interval_ms: int, delay_ms: int) -> None:
-        self._failures_max = _at_least("max-failures-per-interval", failures_max, 1)
-        self._interval_ms = _at_least("failure-rate-interval", interval_ms, 1)
-        self._delay_ms = _at_least("delay", delay_ms, 0)
-        self._failures: deque[int] = deque(maxlen=failures_max + 1)
+    failures_max: int
+    interval_ms: int
+    delay_ms: int
+    _failures: deque[int] = field(default_factory=deque)
 
     def notify_failure(self, now_ms: int) -> bool:
         self._failures.append(now_ms)
+        if len(self._failures) > self.failures_max + 1:
+            self._failures.popleft()
         return True
 
     @property
     def can_restart(self) -> bool:
-        if len(self._failures) <= self._failures_max:
+        if len(self._failures) <= self.failures_max:
             return True
-        return self._failures[-1] - self._failures[0] > self._interval_ms
+        return self._failures[-1] - self._failures[0] > self.interval_ms
 
     def backoff_ms(self, now_ms: int) -> int:
-        return self._delay_ms
+        return self.delay_ms
 
     def describe(self) -> str:
         return (
-            f"failure-rate (max-failures-per-interval {self._failures_max}, "
-            f"failure-rate-interval {self._interval_ms} ms, delay {self._delay_ms} ms)"
+            f"failure-rate (max-failures-per-interval {self.failures_max}, "
+            f"failure-rate-interval {self.interval_ms} ms, delay {self.delay_ms} ms)"
         )
 
 
@@ -188,12 +175,6 @@ class NoRestart:
 
     def describe(self) -> str:
         return "none"
-
-
-def _at_least(name: str, value: int, least: int) -> int:
-    if value < least:
-        raise ConfigError(f"{name}: {value} is less than {least}")
-    return value
 
 
 # --- from the configuration -----------------------------------------------------------------------

@@ -309,14 +309,14 @@ def test_tracker(
 
 def test_a_worker_stays_as_long_as_something_there_is_needed() -> None:
     tracker = _tracker(*A2B2)
-    assert not tracker.holds(TM1)
+    assert TM1 not in tracker.holders
     tracker.produced(_attempt("a0"), TM1)
-    assert tracker.holds(TM1)
-    assert tracker.holders == (TM1,)
+    assert TM1 in tracker.holders
+    assert tracker.holders == {TM1}
     tracker.finished(_subtask("b0"))
     tracker.finished(_subtask("b1"))
-    assert not tracker.holds(TM1)
-    assert tracker.holders == ()
+    assert TM1 not in tracker.holders
+    assert tracker.holders == frozenset()
 
 
 def test_one_message_never_outgrows_a_frame() -> None:
@@ -436,7 +436,7 @@ class TrackerMachine(RuleBasedStateMachine):
     def the_books_agree(self) -> None:
         self.tracker.validate()
         assert set(self.tracker._copies) == set(self.copies)
-        assert set(self.tracker.holders) == {worker for _, worker in self.copies.values()}
+        assert self.tracker.holders == {worker for _, worker in self.copies.values()}
 
 
 def test_what_lies_behind_a_checkpoint_is_released_and_counts_as_available() -> None:
@@ -459,7 +459,7 @@ def test_a_result_that_outlives_the_job_stays_behind_a_checkpoint() -> None:
     tracker = _tracker({"a": 1, "b": 1}, _link("ab", kind=PartitionType.BLOCKING_PERSISTENT))
     tracker.produced(_attempt("a0"), TM1)
     assert tracker.passed(_subtask("a0")) == []
-    assert tracker.holds(TM1)
+    assert TM1 in tracker.holders
 
 
 TestTrackerMachine = TrackerMachine.TestCase

@@ -53,7 +53,7 @@ def test_asking_changes_nothing() -> None:
 
 
 def test_the_wait_is_not_known_before_a_failure() -> None:
-    with pytest.raises(AssertionError, match="failure first"):
+    with pytest.raises(AssertionError, match="no failure yet"):
         exponential().backoff_ms(0)
 
 
@@ -190,37 +190,6 @@ def test_the_first_wait_cannot_be_longer_than_the_longest() -> None:
         ConfigError, match=re.escape("initial-backoff: 120000 ms is more than restart-strategy.e")
     ):
         configured(type="exponential-delay", exponential_delay__initial_backoff="2 min")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("initial_ms", 0),
-        ("initial_ms", 2_000),
-        ("max_ms", 0),
-        ("multiplier", 1.0),
-        ("multiplier", float("nan")),
-        ("multiplier", float("inf")),
-        ("reset_ms", 0),
-        ("jitter", -0.1),
-        ("jitter", 1.1),
-        ("attempts_max", 0),
-    ],
-)
-def test_an_exponential_delay_that_makes_no_sense_is_not_made(field: str, value: float) -> None:
-    with pytest.raises(ConfigError, match="is"):
-        exponential(**{field: value})
-
-
-def test_other_strategies_that_make_no_sense_are_not_made() -> None:
-    with pytest.raises(ConfigError, match="attempts: -1 is less than 0"):
-        FixedDelay(attempts_max=-1, delay_ms=0)
-    with pytest.raises(ConfigError, match="delay: -1 is less than 0"):
-        FixedDelay(attempts_max=0, delay_ms=-1)
-    with pytest.raises(ConfigError, match="max-failures-per-interval: 0 is less than 1"):
-        FailureRate(failures_max=0, interval_ms=1, delay_ms=0)
-    with pytest.raises(ConfigError, match="failure-rate-interval: 0 is less than 1"):
-        FailureRate(failures_max=1, interval_ms=0, delay_ms=0)
 
 
 def test_no_restart_says_so() -> None:
