@@ -141,7 +141,7 @@ class TestRefused:
         job.wait_for(runs, WAIT_S)
         first = cluster.dispatcher.rescale(job.job_id, {"window": 3})
         second = cluster.dispatcher.rescale(job.job_id, {"window": 1})
-        with pytest.raises(ConfigError, match="is being rescaled already"):
+        with pytest.raises(ConfigError, match="is already being rescaled"):
             second.result(WAIT_S)
         assert first.result(WAIT_S) == ""
         assert 3 in widths(job.status()).values()
@@ -200,7 +200,7 @@ def test_a_worker_that_dies_in_the_middle_loses_and_doubles_nothing(
             job.rescale({"window": 3, "rows": 3})
         else:
             with pytest.raises(
-                ConfigError, match=r"the job was not rescaled: the checkpoint before it failed"
+                ConfigError, match=r"the job was not rescaled: the checkpoint for it failed"
             ):
                 job.rescale({"window": 3, "rows": 3})
             job.wait_for(lambda i: i.state == "RUNNING" and i.restarts == 1, WAIT_S)

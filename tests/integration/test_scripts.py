@@ -163,7 +163,7 @@ def test_an_unbounded_job_that_nobody_waits_for_goes_on_until_ctrl_c(run: Run) -
             "numbers(env, rows=None).sink_to(us.BlackholeSink()).uid('out')",
             'with env.execute_async("first"):\n    pass',
             0,
-            "event=job_suspended: job 'first' .* was suspended, since its cluster was shut down; there is no "
+            "event=job_suspended: job 'first' .* was suspended because its cluster was shut down; there is no "
             "checkpoint to go on from",
             id="a client that was closed",
         ),
@@ -219,10 +219,10 @@ def test_operators_whose_state_would_be_lost_are_named_once(run: Run) -> None:
     job.until(lambda: len(job.out) > 3)
     job.process.send_signal(signal.SIGINT)
     assert job.code() == 130
-    assert job.err.count("no uid on 'numbers', 'print': give each one with .uid(...)") == 1
+    assert job.err.count("no uid on 'numbers', 'print': set one with .uid(...)") == 1
     job = run(script("without_uids(env)"))
     job.until(lambda: len(job.out) > 3)
-    assert job.err.count("no uid on 'numbers', 'print': give each one with .uid(...)") == 1
+    assert job.err.count("no uid on 'numbers', 'print': set one with .uid(...)") == 1
 
 
 def test_the_example_of_the_readme(run: Run, kafka: str, folder: Path) -> None:

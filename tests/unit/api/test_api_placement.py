@@ -145,7 +145,7 @@ def test_automatic_is_batch_for_bounded_sources() -> None:
         ),
         pytest.param(
             lambda env: rows(env).slot_sharing_group("default#1"),
-            "'default#1': names that begin with 'default#' are those of the parts of the default group",
+            "'default#1': names that begin with 'default#' are reserved for the parts of the default group",
             id="a name of the runtime's own",
         ),
         pytest.param(

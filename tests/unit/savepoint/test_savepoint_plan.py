@@ -142,7 +142,7 @@ EVERY_STATE = {
 def test_every_kind_of_state_of_the_same_pipeline_is_kept(stopped: us.Savepoint) -> None:
     found = fates(stopped, pipeline())
     unknown = found.pop(("lists", "undeclared"))
-    assert unknown == (Fate.UNKNOWN, "dropped unless the operator asks for it when it opens")
+    assert unknown == (Fate.UNKNOWN, "dropped unless the operator requests it in open()")
     assert set(found) >= EVERY_STATE
     assert {fate for fate, _ in found.values()} == {Fate.KEPT}
 

@@ -65,7 +65,7 @@ def uid_advice(graph: JobGraph) -> str | None:
     shown = ", ".join(repr(name) for name in names[:NAMES_SHOWN])
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return (
-        f"no uid on {shown}{more}: give each one with .uid(...), since a changed pipeline finds state in a "
+        f"no uid on {shown}{more}: set one with .uid(...), since a changed pipeline finds state in a "
         "savepoint by uid, and a generated one changes with the pipeline"
     )
 
@@ -138,7 +138,7 @@ def _check_inputs(vertex: JobVertex, fed: set[int]) -> None:
             raise ConfigError(f"operator {vertex.name!r} is a source, and a source has no inputs")
         return
     if vertex.inputs < 1:
-        raise ConfigError(f"operator {vertex.name!r} is no source and has no input")
+        raise ConfigError(f"operator {vertex.name!r} is not a source and has no input")
     for index in range(vertex.inputs):
         if index not in fed:
             raise ConfigError(f"operator {vertex.name!r}: nothing feeds input {index}")

@@ -154,7 +154,7 @@ def check_profiles(graph: JobGraph, share: ResourceProfile, largest: ResourcePro
         raise ConfigError(
             f"operator {_operator_of(graph, group)!r}: slot sharing group {_plain(group)!r} needs "
             f"{describe(profile)} in one slot, and no worker can serve that: with {TASK_SLOTS.key}={slots} "
-            f"a slot has at most {' or '.join(there)}; lower what its SlotSharingGroup(...) asks for, lower "
+            f"a slot has at most {' or '.join(there)}; lower what its SlotSharingGroup(...) requests, lower "
             f"{TASK_SLOTS.key}, or make workers larger"
         )
 

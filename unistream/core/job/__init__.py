@@ -2,14 +2,14 @@
 
 Decides: the life of a job (`machine` takes events, `life` moves the `parts` along the table of
 `core.contract.status`), when it may start and how wide (`scheduling`: the port and the default strategy;
-`adaptive`), changes of parallelism (`rescaling`), what is said of failures (`exception_history`), what
-messages came to (`deliveries`, `suspects`, `releases`). May import every other room of `core`. Start with
-`machine`.
+`adaptive`), changes of parallelism (`rescaling`), the history of failures (`exception_history`), the outcomes
+of messages (`deliveries`). May import every other room of `core`. Start with `machine`.
 """
 
 from __future__ import annotations
 
 from unistream.core.job.adaptive import why_not_adaptive
+from unistream.core.job.deliveries import LOSS_GRACE_MS, RELEASE_TRIES, Releases
 from unistream.core.job.exception_history import (
     SUPPRESSED_KIND,
     AttemptsHistory,
@@ -20,10 +20,7 @@ from unistream.core.job.exception_history import (
     task_name,
 )
 from unistream.core.job.machine import JobMachine
-from unistream.core.job.releases import RELEASE_TRIES, Releases
 from unistream.core.job.rescaling import CHANGES, Change
-from unistream.core.job.scaling import fit, with_parallelism
+from unistream.core.job.scaling import check_widths, fit, vertices_named, with_parallelism
 from unistream.core.job.settings import job_settings
-from unistream.core.job.suspects import LOSS_GRACE_MS
 from unistream.core.job.suspension import abandonment
-from unistream.core.job.vertex_names import check_widths, vertices_named

@@ -1,12 +1,12 @@
-"""The adaptive strategy: a job runs on the slots that there are, and starts again when more come. Pure.
+"""The adaptive strategy: a job runs on the available slots, and restarts when more come. Pure.
 
-Waiting, it starts at once when all slots are there; with fewer, when there were enough for
-`resource-stabilization-timeout` (more may still come), at the latest after `resource-wait-timeout`. Running,
-it grows when more slots are there: after a cool-down since its start, and at once if all are there, else when
-the slots were there for the stabilization timeout. See FLIP-160, FLIP-461.
+A waiting job starts at once when it has all slots; with fewer, when it has had enough for
+`resource-stabilization-timeout` (more may still come), at the latest after `resource-wait-timeout`. A running
+job grows when it gets more slots: after a cool-down since its start, and at once if it has all of them,
+otherwise after the stabilization timeout. See FLIP-160, FLIP-461.
 
-Which slots came matters only where some are too small for some groups: before the job starts it deals out all
-that it has (`unistream.core.resource.slot_division`).
+Before the job starts it divides all its slots among its groups (`unistream.core.resource.slot_division`),
+because some may be too small for some groups.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final
 
 from unistream.base import config as options
 from unistream.base.ids import SubtaskId
-from unistream.core.contract import AdaptiveSettings, CancelTimer, Outbox, SetTimer, Timer, TimerKind
+from unistream.core.contract import AdaptiveSettings, CancelTimer, Outbox, Timer, TimerKind
 from unistream.core.graph import ExecutionPlan
 from unistream.core.job.scaling import fit, slots_needed
-from unistream.core.job.slots import JobSlots
+from unistream.core.job.scheduling import JobSlots
 from unistream.core.resource import SlotKind, without_slot
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.messages import TaskFailure
@@ -30,25 +30,26 @@ _STABLE: Final = Timer(TimerKind.RESOURCES, 1)
 _COOL: Final = Timer(TimerKind.RESOURCES, 2)
 
 
-class Phase(Enum):
-    """Of one timer."""
+class _Phase(Enum):
+    """The phase of one timer."""
 
-    OFF = "nothing waits for it"
-    TICKING = "it is set"
-    OVER = "its time has passed"
+    OFF = "not needed"
+    TICKING = "set"
+    OVER = "expired"
 
 
 def why_not_adaptive(graph: JobGraph) -> str | None:
-    """Why a job has the default scheduler whatever is configured, for people; None: it has not.
+    """Why a job has the default scheduler whatever is configured, for people; None: it has the configured
+    one.
 
-    The stages of a batch job run one after the other in the slots that there are, so it has nothing to adapt
-    to (Flink takes another scheduler for it, too).
+    The stages of a batch job run one after the other in the available slots anyway (Flink has another
+    scheduler for it, too).
     """
     return "it is a BATCH job" if graph.job_type is JobType.BATCH else None
 
 
 class AdaptiveScheduling:
-    """Decides for one job; see `Scheduling`."""
+    """See `Scheduling`."""
 
     def __init__(self, graph: JobGraph, slots: JobSlots, settings: AdaptiveSettings, outbox: Outbox) -> None:
         self.desired = graph
@@ -56,32 +57,32 @@ class AdaptiveScheduling:
         self._slots = slots
         self._settings = settings
         self._outbox = outbox
-        self._timers = dict.fromkeys((_WAIT, _STABLE, _COOL), Phase.OFF)
+        self._timers = dict.fromkeys((_WAIT, _STABLE, _COOL), _Phase.OFF)
         self._fitted: tuple[JobGraph, Mapping[SlotKind, int], JobGraph | None] | None = None
 
     # --- timers -----------------------------------------------------------------------------------
 
     def _set(self, timer: Timer, delay_ms: int) -> None:
-        self._timers[timer] = Phase.TICKING if delay_ms else Phase.OVER
+        self._timers[timer] = _Phase.TICKING if delay_ms else _Phase.OVER
         if delay_ms:
-            self._outbox.add(SetTimer(timer=timer, delay_ms=delay_ms))
+            self._outbox.set_timer(timer, delay_ms)
 
     def _is_over(self, timer: Timer) -> bool:
-        return self._timers[timer] is Phase.OVER
+        return self._timers[timer] is _Phase.OVER
 
     def fired(self, timer: Timer) -> None:
-        if self._timers.get(timer) is Phase.TICKING:
-            self._timers[timer] = Phase.OVER
+        if self._timers.get(timer) is _Phase.TICKING:
+            self._timers[timer] = _Phase.OVER
 
     def _clear(self, *timers: Timer) -> None:
         for timer in timers:
-            if self._timers[timer] is not Phase.OFF:
+            if self._timers[timer] is not _Phase.OFF:
                 self._outbox.add(CancelTimer(timer))
-            self._timers[timer] = Phase.OFF
+            self._timers[timer] = _Phase.OFF
 
     def _is_stable(self, timeout_ms: int) -> bool:
-        """The timeout began with the first question and is over."""
-        if self._timers[_STABLE] is Phase.OFF:
+        """The timeout, which begins with the first call, has expired."""
+        if self._timers[_STABLE] is _Phase.OFF:
             self._set(_STABLE, timeout_ms)
         return self._is_over(_STABLE)
 
@@ -96,18 +97,19 @@ class AdaptiveScheduling:
     def wait(self) -> None:
         self._clear(_STABLE)
         self._set(_WAIT, max(1, self._settings.wait_ms))  # slots that are free come meanwhile
-        self.ask(())
+        self.request(())
 
-    def ask(self, restarting: Iterable[SubtaskId]) -> None:
-        """One slot for each slot sharing group, then a second one for each: any number divides evenly."""
+    def request(self, restarting: Iterable[SubtaskId]) -> None:
+        """One slot for each slot sharing group, then a second one for each, so that any number divides
+        evenly."""
         subtasks = ExecutionPlan(self.desired).subtasks
-        self._slots.ask(sorted(subtasks, key=lambda subtask: subtask.index))
+        self._slots.request(sorted(subtasks, key=lambda subtask: subtask.index))
 
     def start_with(
         self, current: JobGraph, fits: Callable[[JobGraph], bool], not_started: str
     ) -> JobGraph | TaskFailure | None:
-        """Rows in flight of an unaligned checkpoint may bind it to the parallelism at which it was taken.
-        Then the job starts as it was, or waits for the slots that are missing for that."""
+        """In-flight rows of an unaligned checkpoint may require the parallelism at which it was taken. Then
+        the job starts as it was, or waits for the slots that are missing for that."""
         supply = self._slots.pool.supply()
         graph = self._fit(supply)
         if graph is None:
@@ -125,11 +127,11 @@ class AdaptiveScheduling:
         self.cool_down()
         self._slots.deal(slots_needed(graph))
         self._slots.withdraw(self.desired)
-        self.ask(())
+        self.request(())
         return graph
 
     def _fit(self, supply: Mapping[SlotKind, int]) -> JobGraph | None:
-        """It is asked again with every event; the slots change seldom."""
+        """Cached: it is called with every event, and the slots rarely change."""
         if self._fitted is None or self._fitted[0] is not self.desired or self._fitted[1] != supply:
             self._fitted = (self.desired, supply, fit(self.desired, supply))
         return self._fitted[2]
@@ -139,18 +141,14 @@ class AdaptiveScheduling:
         missing = without_slot(groups, supply)
         count = sum(supply.values())
         there = (
-            f"; the {count} that there {'is' if count == 1 else 'are'} cannot give each of the {len(groups)} "
-            "groups one that is big enough for it"
+            f"; {count} available slot(s) cannot give each of the {len(groups)} groups one that is big enough"
         )
+        hint = f"a worker was started but failed: {not_started}" if not_started else "start more workers"
         return TaskFailure(
             kind="NoResourceAvailable",
-            message=f"no slot at all for slot sharing group(s) {', '.join(map(repr, missing))} after "
+            message=f"no slot for slot sharing group(s) {', '.join(map(repr, missing))} after "
             f"{self._settings.wait_ms} ms ({options.RESOURCE_WAIT_TIMEOUT.key}){there if count else ''}; "
-            + (
-                f"a worker was started and did not come up: {not_started}"
-                if not_started
-                else "start more workers"
-            ),
+            + hint,
             recoverable=False,
         )
 

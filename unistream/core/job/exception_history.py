@@ -1,8 +1,8 @@
-"""Which failures a job had: root causes with what failed along with them, and the attempts of each task.
+"""The failures of a job: root causes with their concurrent failures, and the past attempts of each task.
+Pure.
 
-A failure that led to a restart (or to the end) of its own is a root cause. One that came while that restart
-was already on its way is concurrent: it is shown below its root cause, not as another one. Both are bounded,
-the oldest goes first. Pure: times and places are given.
+A failure that caused a restart (or the end of the job) is a root cause. One that came before that restart is
+concurrent: it is shown below its root cause. Both are bounded; the oldest are dropped first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from unistream.base.ids import AttemptId, SubtaskId
 from unistream.model.messages import TaskFailure
 
-CONCURRENT_MAX: Final = 64  # per root cause; a lost worker takes all its tasks along, and they say the same
+CONCURRENT_MAX: Final = 64  # per root cause; all tasks of a lost worker report the same
 SUPPRESSED_KIND: Final = "JobFailed"
 
 
@@ -24,8 +24,7 @@ class ExceptionEntry:
     """One failure. Times are wall-clock ms since the epoch.
 
     Attributes:
-        attempt: Of the task that failed; None for a failure of the job as a whole.
-        task_name: See `task_name`; None for a failure of the job as a whole.
+        attempt, task_name: Of the task that failed; None for a failure of the job as a whole.
         task_manager, endpoint: Worker and ``host:port`` where it happened, if known.
     """
 
@@ -47,7 +46,7 @@ class RootException:
 
 
 def task_name(vertex_name: str, index: int, parallelism: int, attempt: int) -> str:
-    """How people know a task.
+    """The name of a task, for people.
 
     >>> task_name("Source: numbers -> Map", 1, 2, 0)
     'Source: numbers -> Map (2/2) - execution #0'
@@ -63,10 +62,8 @@ class ExceptionHistory:
         self.dropped = 0
 
     def add(self, entry: ExceptionEntry, *, is_root: bool) -> None:
-        """`is_root`: it is a new attempt's (`FailureDecision.is_new_attempt`); else it joins the latest one.
-
-        The first failure of all is a root cause, whatever is said of it.
-        """
+        """`is_root`: see `FailureDecision.is_new_attempt`; otherwise it joins the latest root cause, if
+        any."""
         if is_root or not self._roots:
             self._push(RootException(cause=entry))
             return
@@ -77,7 +74,7 @@ class ExceptionHistory:
             self._roots[-1] = replace(root, dropped=root.dropped + 1)
 
     def suppressed(self, error: str, entry: ExceptionEntry) -> None:
-        """`entry` is the end of the job: the root cause is the decision (`error`), the failure its reason."""
+        """`entry` ends the job: the root cause is the decision (`error`), and the failure its reason."""
         cause = entry.failure
         decision = ExceptionEntry(
             at_ms=entry.at_ms,
@@ -99,13 +96,6 @@ class ExceptionHistory:
         """Newest first."""
         return iter(tuple(reversed(self._roots)))
 
-    def __len__(self) -> int:
-        return len(self._roots)
-
-    @property
-    def latest(self) -> RootException | None:
-        return self._roots[-1] if self._roots else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastAttempt:
@@ -119,19 +109,14 @@ class PastAttempt:
 
 
 class AttemptsHistory:
-    """Former attempts of every subtask, at most `size` of each.
-
-    The size is `jobmanager.execution.attempts-history-size`.
-
-    How many there were is known beyond that: attempt numbers grow and are never given out twice.
-    """
+    """Past attempts, at most `size` of each subtask (`jobmanager.execution.attempts-history-size`)."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._past: dict[SubtaskId, deque[PastAttempt]] = {}
 
     def add(self, past: PastAttempt) -> None:
-        """The newest attempt of its subtask that has ended; reported again, it is the same one."""
+        """The newest attempt of its subtask that has ended; it may be reported again."""
         known = self._past.setdefault(past.attempt.subtask, deque(maxlen=self._size))
         if known and known[-1].attempt == past.attempt:
             known[-1] = past
@@ -140,7 +125,7 @@ class AttemptsHistory:
         known.append(past)
 
     def failed(self, attempt: AttemptId, failure: TaskFailure) -> None:
-        """Why it failed, if it is the latest of its subtask that has ended."""
+        """The failure of the attempt, if it is the latest of its subtask that has ended."""
         known = self._past.get(attempt.subtask)
         if known and known[-1].attempt == attempt:
             known[-1] = replace(known[-1], failure=failure)
@@ -150,5 +135,5 @@ class AttemptsHistory:
         return tuple(self._past.get(subtask, ()))
 
     def find(self, attempt: AttemptId) -> PastAttempt | None:
-        """None: it never was, has not ended, or is too long ago."""
+        """None: it has not ended, or is no longer in the history."""
         return next((past for past in self.of(attempt.subtask) if past.attempt == attempt), None)

@@ -1,10 +1,10 @@
 """How a job starts, restarts and ends: the steps behind `JobMachine`.
 
-The states and what leads from each to which are the table `core.contract.status.JOB_LIFE`; here is what is
-done on the way. What does not belong to a failed region goes on running. A failure that no region can be
-blamed for, or one while a stop holds tasks behind its barrier, restarts everything. A stop whose savepoint
-is durable is final: when a task fails after that, the job comes up once more from the savepoint, only so that
-its committers commit what it lists, and is then FINISHED.
+The table `core.contract.status.JOB_LIFE` has the states and their transitions; here is what is done on the
+way. Only the failed region, and what depends on it, restarts. A failure that belongs to no region, or one
+while a stop holds tasks behind its barrier, restarts everything. A stop whose savepoint is durable is final:
+if a task fails after that, the job restarts from the savepoint only to commit what it lists, and is then
+FINISHED.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class JobLife:
         return self.parts.state
 
     def _go(self, cause: JobCause, why: str) -> None:
-        """Moves along the table; people see it if it shows, and every failure."""
+        """Moves along the table; records a visible change, and every failure."""
         shown = self.state.status
         self.parts.log.on(cause, why)
         if self.state.status is not shown or cause is JobCause.FAILURE:
@@ -58,7 +58,7 @@ class JobLife:
             self.parts.scheduling.wait()
 
     def move_on(self) -> None:
-        """Takes the steps that nothing stands in the way of any more."""
+        """Takes all steps that are possible now."""
         while self.state.is_active and self._move_tasks():
             pass
         if self.parts.log.allows(JobCause.DONE) and self.parts.executions.all_finished:
@@ -68,7 +68,7 @@ class JobLife:
             self.parts.end()
 
     def _move_tasks(self) -> bool:
-        """One step; False: there is none now."""
+        """One step; False: none is possible now."""
         if self.state.is_waiting:
             return self._start()
         self.parts.scheduler.deploy_ready(self.parts.recoveries)
@@ -79,7 +79,7 @@ class JobLife:
         return recovery is not None
 
     def _start(self) -> bool:
-        """Everything begins (again), if there is enough to start with."""
+        """Starts everything (again), if there are enough slots."""
         parts = self.parts
         graph = parts.scheduling.start_with(
             parts.run.graph, lambda graph: parts.why_not_in(graph) is None, parts.scheduler.not_started
@@ -106,7 +106,7 @@ class JobLife:
             self.fail(TaskFailure(kind=type(error).__name__, message=str(error)), None)
 
     def tasks_changed(self) -> TaskFailure | None:
-        """A task has come up or has finished: is everything up that can be?"""
+        """A task has started or finished: checks whether all tasks have."""
         if not self.state.is_active or self.parts.recoveries or self.parts.scheduler.is_waiting:
             return None
         states = self.parts.executions.kinds
@@ -125,7 +125,6 @@ class JobLife:
             self.parts.scheduler.running(execution)
 
     def task_finished(self, execution: Execution) -> TaskFailure | None:
-        """A task has ended well."""
         failure = self.parts.coordinator.task_finished(execution)
         if self.state.is_active:
             self.parts.scheduler.finished(execution)
@@ -133,7 +132,7 @@ class JobLife:
         return failure
 
     def look_for_idle_slots(self) -> None:
-        """Some slot has had nothing to do for a while; a change of parallelism may count on it."""
+        """Not while a change of parallelism may need the idle slots."""
         if self._rescaling.state is Change.NONE:
             self.parts.look_for_idle_slots()
 
@@ -143,14 +142,14 @@ class JobLife:
         return self._rescaling.request(event)
 
     def _rescale(self) -> None:
-        """The checkpoint before it is durable, and the new graph can start from it."""
+        """The checkpoint for it is durable, and the new graph can start from it."""
         self._go(JobCause.RESCALE, "it is rescaled")
         self.parts.recover(self.parts.run.plan.subtasks, "it is rescaled", is_global=True, delay_ms=0)
 
     # --- slots that do not come -------------------------------------------------------------------
 
     def slots_overdue(self, bulk: int) -> TaskFailure | None:
-        """The slot request timeout of a region is over, or that of a wider graph."""
+        """The slot request timeout of a region, or of a wider graph, has expired."""
         if bulk == RESCALE_SLOTS.id:
             return self._rescaling.overdue()
         if self.state.is_active:
@@ -166,22 +165,22 @@ class JobLife:
         failure = TaskFailure(
             kind="NoResourceAvailable", message=event.reason, recoverable=not event.permanent
         )
-        if self.state.is_waiting and event.permanent:  # else what there is may be enough
+        if self.state.is_waiting and event.permanent:  # otherwise the available slots may be enough
             self.fail(failure, None)
         self._fail_each(failure, executions)
 
     # --- failing and restarting -------------------------------------------------------------------
 
     def lost(self, task_manager: TaskManagerId, reason: str) -> None:
-        """A worker is gone with all that ran there and all that was kept there."""
+        """A worker is lost with all tasks that ran and all results that were stored there."""
         if self._waits_for_slots and not self.parts.slots.pool.is_on(task_manager):
             self.parts.not_come_up(task_manager, reason)
         failure, executions = self.parts.lost(task_manager, reason)
-        if not self.state.is_waiting:  # else nothing runs, and everything starts from the beginning
+        if not self.state.is_waiting:  # nothing runs then
             self._fail_each(failure, executions)
         if self.state.is_active:
-            self.parts.scheduling.ask(self.parts.recoveries.subtasks)
-            self._rescaling.ask_again()
+            self.parts.scheduling.request(self.parts.recoveries.subtasks)
+            self._rescaling.request_slots()
 
     @property
     def _waits_for_slots(self) -> bool:
@@ -199,9 +198,9 @@ class JobLife:
             self.fail(failure, None)
 
     def fail(self, failure: TaskFailure, execution: Execution | None) -> None:
-        """Restarts what has to restart, or fails the job; when it is ending already it is only recorded.
+        """Restarts what has to restart, or fails the job; only records the failure if the job is ending.
 
-        `execution` None: the whole job is concerned.
+        `execution` None: the whole job failed.
         """
         if not self.state.is_active:
             self.parts.note(failure, execution)
@@ -218,19 +217,19 @@ class JobLife:
     # --- ending -----------------------------------------------------------------------------------
 
     def cancel(self) -> None:
-        """A user wants the job to end now; one that is failing or has ended goes its own way."""
+        """No effect on a job that is failing or has ended."""
         if self.parts.log.allows(JobCause.CANCEL):
             self._end_tasks(JobCause.CANCEL, "the job was cancelled")
 
     def suspend(self, reason: str) -> None:
-        """The cluster ends: so do the tasks, and what the job can restart from stays. One that is ending
-        already goes its own way."""
+        """The cluster shuts down: ends the tasks and keeps what the job can restart from. No effect on a job
+        that is already ending."""
         if self.parts.log.allows(JobCause.SUSPEND):
             self.parts.suspended_because = reason
             self._end_tasks(JobCause.SUSPEND, reason)
 
     def step_down(self, reason: str) -> None:
-        """This leader steps down; what runs goes on running."""
+        """This leader steps down; the tasks keep running."""
         self._go(JobCause.STEP_DOWN, reason)
         self._rescaling.give_up(reason)
         self.parts.scheduling.stop()
@@ -238,7 +237,6 @@ class JobLife:
         self.parts.coordinator.step_down(reason)
 
     def _end_tasks(self, cause: JobCause, why: str) -> None:
-        """Ends all tasks, and then the job."""
         self._go(cause, why)
         self._rescaling.give_up(why)
         self.parts.end_tasks(why)

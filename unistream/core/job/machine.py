@@ -6,9 +6,9 @@
             ...
         machine.validate()
 
-Here events find their way; the steps of a job's life are in `job_life`, snapshots in `checkpoint`, splits in
-`sources`. Messages of an attempt that is not the current one are ignored. After `JobEnded` every event is,
-save that requests are refused.
+Dispatches events: `life` has the steps of a job's life, `core.checkpoint` snapshots and splits. Messages of
+an attempt that is not the current one are ignored. After `JobEnded` requests are refused and all else is
+ignored.
 """
 
 from __future__ import annotations
@@ -80,7 +80,6 @@ class JobMachine:
 
     Args:
         graph: Checked here again.
-        settings: Decided from the configuration.
         restore: Snapshot to start from; None = a fresh start.
 
     Raises:
@@ -92,7 +91,7 @@ class JobMachine:
         if restore is not None and restore.manifest.lineage != settings.lineage:
             raise ConfigError(
                 f"{restore.directory} belongs to lineage {restore.manifest.lineage}, but the job was given "
-                f"{settings.lineage}: a restored job carries on the lineage of its snapshot"
+                f"{settings.lineage}: a restored job continues the lineage of its snapshot"
             )
         self._life = JobLife(graph, settings, restore)
         self._parts = self._life.parts
@@ -100,7 +99,7 @@ class JobMachine:
         self._deliveries = Deliveries(self._parts, self._life.fail)
 
     def handle(self, event: Event, now_ms: int) -> list[Command]:
-        """What has to be done because of `event`, in order. `now_ms`: of any clock that never goes back.
+        """The commands that follow from `event`, in order. `now_ms`: of any clock that never goes back.
 
         Raises:
             ProtocolError: a worker reported a state that it cannot report; nothing was changed.
@@ -116,7 +115,6 @@ class JobMachine:
         return self._parts.outbox.take()
 
     def view(self) -> JobView:
-        """A picture for people and REST."""
         return JobView(
             graph=self._parts.run.graph,
             state=self._parts.state.status.value,
@@ -129,19 +127,19 @@ class JobMachine:
         )
 
     def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:
-        """What has become of snapshots. `now_ms`: as for `handle`; `wall_ms`: the wall clock meanwhile."""
+        """The history of snapshots. `now_ms`: as for `handle`; `wall_ms`: the wall clock at that time."""
         names = {vertex.id: vertex.name for vertex in self._parts.run.graph.vertices}
         return self._coordinator.figures(names, now_ms, wall_ms)
 
     def validate(self) -> None:
-        """Invariants that hold between any two events; an AssertionError is a defect of ours.
+        """Invariants that hold between any two events; an AssertionError is a bug.
 
         I6: ids grow, and no manifest is written before every acknowledgement. I12: after a job's end no
         attempt is alive. I14: what runs has a lease that the job holds.
         """
         self._parts.validate()
 
-    # --- finding the way --------------------------------------------------------------------------
+    # --- dispatch ---------------------------------------------------------------------------------
 
     def _dispatch(self, event: Event) -> TaskFailure | None:  # noqa: C901  one case for each event
         match event:
@@ -254,11 +252,11 @@ class JobMachine:
             failure = self._deliveries.finished(execution.attempt)
         if state is ExecutionState.FINISHED and failure is None:
             self._parts.executions.move(execution, state, "reported")
-            return self._first(self._life.task_finished(execution), self._life.tasks_changed())
+            first, second = self._life.task_finished(execution), self._life.tasks_changed()
+            return first or second
         if failure is None:
-            failure = TaskFailure(
-                kind="TaskEnded", message=f"{execution.vertex_name}: {state.value}, unasked"
-            )
+            text = f"{execution.vertex_name} is {state.value}, but was not canceled"
+            failure = TaskFailure(kind="TaskEnded", message=text)
         self._parts.executions.move(execution, ExecutionState.FAILED, failure.message)
         self._life.fail(failure, execution)
         return None
@@ -288,11 +286,6 @@ class JobMachine:
             return None
         execution.inputs_read = True
         return self._coordinator.obstacle_removed()
-
-    # --- small things -----------------------------------------------------------------------------
-
-    def _first(self, *failures: TaskFailure | None) -> TaskFailure | None:
-        return next((failure for failure in failures if failure is not None), None)
 
     def _refuse_late(self, event: Event) -> list[Command]:
         match event:

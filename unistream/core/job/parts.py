@@ -1,6 +1,5 @@
-"""What a job consists of: tasks, slots, sources, snapshots; and what is done to several of them at once.
-
-The parts do what they are asked to; when, and what it means for the job, `life` decides.
+"""The parts of a job (tasks, slots, sources, snapshots) and operations on several of them. `life` decides
+when they are performed, and what that means for the job.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ from unistream.core.contract import (
     RecordJobState,
     ReleaseSlots,
     RestorePoint,
-    SetTimer,
     SlotLease,
     Timer,
     TimerKind,
@@ -43,8 +41,7 @@ from unistream.core.execution import (
 )
 from unistream.core.graph import why_no_checkpoints
 from unistream.core.job.adaptive import AdaptiveScheduling, why_not_adaptive
-from unistream.core.job.scheduling import DefaultScheduling, Scheduling
-from unistream.core.job.slots import JobSlots
+from unistream.core.job.scheduling import DefaultScheduling, JobSlots, Scheduling
 from unistream.core.job.suspension import suspension
 from unistream.core.resource import SlotPool
 from unistream.core.restore import assign_state, assigner_states, with_in_flight
@@ -53,21 +50,20 @@ from unistream.model.messages import TaskFailure
 from unistream.model.snapshot import TaskRestore
 
 NOT_STARTED_KIND: Final = "TaskManagerNotStarted"
-CANCEL_GRACE_MS: Final = 10_000  # the worker's own watchdog acts first
+CANCEL_GRACE_MS: Final = 10_000  # so that the worker's own watchdog acts first
 
 _CANCELLATION: Final = Timer(TimerKind.CANCELLATION)
 _IDLE: Final = Timer(TimerKind.SLOT_IDLE)
 
 
 class JobParts:
-    """The parts, made new where another graph needs others.
+    """The parts; some are replaced when the graph changes.
 
     Attributes:
         now_ms: The shell's monotonic time of the current event.
-        log: Where the job is in its life.
-        failure: Why the job failed last.
-        failed_starts: Workers in a row that did not come up, while slots are asked for.
-        suspended_because: Stands in the sentence about a job that ends as SUSPENDED.
+        failure: The latest failure.
+        failed_starts: Workers in a row that failed to start while slots were requested.
+        suspended_because: The reason, for the message about a job that ends as SUSPENDED.
     """
 
     def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
@@ -86,7 +82,7 @@ class JobParts:
         self._backoff = settings.create_backoff()
         self.failures = FailureHandler(self.run.failover, self._backoff, self.run.plan.subtasks)
         self.recoveries = Recoveries()
-        self._attempts: dict[SubtaskId, int] = {}  # numbers not used yet, of all graphs there were
+        self._attempts: dict[SubtaskId, int] = {}  # unused numbers, after all former graphs
         self.coordinator = CheckpointCoordinator(
             settings=settings,
             run=self.run,
@@ -115,7 +111,7 @@ class JobParts:
     # --- snapshots and graphs ---------------------------------------------------------------------
 
     def restores(self, graph: JobGraph | None = None) -> dict[SubtaskId, TaskRestore]:
-        """What each subtask (of `graph`; None: of the one that runs) reads of the latest snapshot.
+        """What each subtask of `graph` (None: the current graph) reads of the latest snapshot.
 
         Raises:
             ConfigError: the state does not fit the graph.
@@ -136,7 +132,7 @@ class JobParts:
         return None
 
     def snapshot_completed(self) -> None:
-        """Stored results that lie behind the latest checkpoint are not needed any more."""
+        """Releases stored results that were read before the latest checkpoint."""
         latest = self.coordinator.completed.latest
         if self.run.stored and latest is not None:
             uids = {uid for v in latest.manifest.vertices if v.fully_finished for uid in v.operators}
@@ -145,10 +141,10 @@ class JobParts:
     # --- starting ---------------------------------------------------------------------------------
 
     def start_all(self, graph: JobGraph) -> None:
-        """Every task begins (again), in `graph`; nothing runs.
+        """Starts every task (again), in `graph`; nothing runs.
 
         Raises:
-            UnistreamError: a snapshot of this very job: it was damaged since.
+            UnistreamError: the snapshot was damaged.
         """
         if graph != self.run.graph:
             self.rebuild(graph)
@@ -161,7 +157,7 @@ class JobParts:
         self.look_for_idle_slots()
 
     def start_region(self, recovery: Recovery) -> None:
-        """Its tasks start again, from the latest snapshot; nothing else is touched.
+        """Restarts its tasks from the latest snapshot, and no others.
 
         Raises:
             UnistreamError: as `start_all`.
@@ -172,7 +168,7 @@ class JobParts:
         self.scheduler.restart(recovery.subtasks, restores)
 
     def rebuild(self, graph: JobGraph) -> None:
-        """The same job at another parallelism; nothing of the former one runs."""
+        """Replaces the graph, which differs in its parallelism; nothing runs."""
         self.scheduler.give_up_partitions()
         self._attempts |= self.run.next_attempts()
         self.outbox.add(RecordGraph(graph))
@@ -189,7 +185,7 @@ class JobParts:
         self.scheduler.granted(leases)
 
     def look_for_idle_slots(self) -> None:
-        """Some slot has had nothing to do for a while; what is desired keeps those that it waits for."""
+        """Releases idle slots, unless the desired graph is waiting for more."""
         graph, desired = self.run.graph, self.scheduling.desired
         if self.state.is_active and not self.state.is_waiting and (graph is desired or graph == desired):
             self.scheduler.release_idle(self.recoveries, self.now_ms)
@@ -197,7 +193,8 @@ class JobParts:
     # --- failing ----------------------------------------------------------------------------------
 
     def lost(self, task_manager: TaskManagerId, reason: str) -> tuple[TaskFailure, list[Execution]]:
-        """A worker is gone with all that ran there and all that was kept there: which tasks fail by that."""
+        """The tasks that fail with a lost worker: those that ran there, and the producers of results that
+        were stored there and are still needed."""
         victims = self.scheduler.lost(task_manager, reason)
         failure = TaskFailure(
             kind="TaskManagerLost",
@@ -207,16 +204,16 @@ class JobParts:
         return failure, victims + [self.executions[partition.producer] for partition in sorted(needed)]
 
     def not_come_up(self, task_manager: TaskManagerId, reason: str) -> None:
-        """A worker that was to bring slots. Of many in a row the 1st, 2nd, 4th, 8th … is recorded: the
-        cluster tries for as long as slots are asked for."""
+        """A worker for the job's requests failed to start. Records the 1st, 2nd, 4th, 8th … in a row: the
+        cluster keeps trying while slots are requested."""
         self.failed_starts = count = self.failed_starts + 1
         if count & (count - 1) == 0:
-            text = f"{count} worker(s) in a row did not come up; the latest, {task_manager}: {reason}"
+            text = f"{count} worker(s) in a row failed to start; the latest, {task_manager}: {reason}"
             self.note(TaskFailure(kind=NOT_STARTED_KIND, message=text), None)
 
     def decide(self, failure: TaskFailure, execution: Execution | None) -> FailureDecision:
-        """What follows from a failure, of the whole job if `execution` is None. Tasks that stand behind the
-        barrier of a stop do not restart without the others."""
+        """What follows from a failure; `execution` None: of the whole job. Tasks behind the barrier of a stop
+        do not restart without the others."""
         self.failure = failure
         if failure.lost_partition is not None:
             self.scheduler.unreadable(failure.lost_partition)
@@ -232,27 +229,26 @@ class JobParts:
         recovery = self.recoveries.add(subtasks, is_global=is_global, delay_over=delay_ms == 0)
         self.run.tracker.will_restart(recovery.subtasks)
         if delay_ms:
-            timer = Timer(TimerKind.RESTART_DELAY, recovery.id)
-            self.outbox.add(SetTimer(timer=timer, delay_ms=delay_ms))
+            self.outbox.set_timer(Timer(TimerKind.RESTART_DELAY, recovery.id), delay_ms)
         self.cancel_tasks(recovery.subtasks, why)
-        self.scheduling.ask(recovery.subtasks)
+        self.scheduling.request(recovery.subtasks)
 
     def cancel_tasks(self, subtasks: Iterable[SubtaskId], why: str) -> None:
-        """Those that run; a worker on which one does not end in time is ended."""
+        """Those that run; a worker on which one does not end in time is released."""
         self.scheduler.cancel(subtasks, why)
         self.watch_cancelling()
 
     def watch_cancelling(self) -> None:
         if ExecutionState.CANCELING in self.executions.kinds:
             delay_ms = self._settings.cancellation_timeout_ms + CANCEL_GRACE_MS
-            self.outbox.add(SetTimer(timer=_CANCELLATION, delay_ms=delay_ms))
+            self.outbox.set_timer(_CANCELLATION, delay_ms)
 
     def cancellation_overdue(self) -> None:
         self.scheduler.end_stuck_workers()
-        self.watch_cancelling()  # that message may be lost too
+        self.watch_cancelling()  # the message to the worker may be lost too
 
     def take_recovery(self) -> Recovery | None:
-        """The next one that can begin: nothing of it runs, and no manifest is on its way."""
+        """The next one that can begin: none of its tasks runs, and no manifest is being written."""
         return None if self.coordinator.is_finalizing else self.recoveries.take(self._has_ended)
 
     def _has_ended(self, subtask: SubtaskId) -> bool:
@@ -262,7 +258,7 @@ class JobParts:
     # --- ending -----------------------------------------------------------------------------------
 
     def end_tasks(self, why: str) -> None:
-        """All of them, for good."""
+        """Cancels all tasks for good."""
         self.sources.stop()
         self.scheduling.stop()
         self.coordinator.suspend(why)
@@ -275,11 +271,11 @@ class JobParts:
 
     @property
     def have_ended(self) -> bool:
-        """Nothing runs, and no manifest is on its way."""
+        """Nothing runs, and no manifest is being written."""
         return self.executions.all_terminal and not self.coordinator.is_finalizing
 
     def end(self) -> None:
-        """All tasks have ended, and the job is: answers first, then the clean-up (FLIP-194)."""
+        """All tasks have ended: answers requests first, then cleans up (FLIP-194)."""
         status = self.state.status
         for timer in (_CANCELLATION, _IDLE):
             self.outbox.add(CancelTimer(timer))
@@ -307,7 +303,7 @@ class JobParts:
         return why
 
     def refuse_stop(self, why: str) -> None:
-        """A stop has not done all that it was for; its savepoint is there."""
+        """A stop has not committed everything; its savepoint is complete."""
         if (path := self.coordinator.stop_path) is not None:
             cause = f": {self.failure.message}" if self.failure is not None else ""
             self.coordinator.answer_stop(
@@ -320,7 +316,7 @@ class JobParts:
     def note(
         self, failure: TaskFailure, execution: Execution | None, decision: FailureDecision | None = None
     ) -> None:
-        """For the history. `decision` None: it changes nothing, its task was ending anyway."""
+        """For the history. `decision` None: the failure has no effect, because its task was ending anyway."""
         place = execution.place if execution is not None else None
         self.outbox.add(
             RecordException(
@@ -333,7 +329,6 @@ class JobParts:
         )
 
     def record_state(self) -> None:
-        """For people."""
         status = self.state.status
         failed = status in (JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.FAILED)
         self.outbox.add(

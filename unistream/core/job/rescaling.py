@@ -1,9 +1,9 @@
-"""Changes of a job's parallelism: a user asks for one, or (adaptive) slots came or went. Pure.
+"""Changes of a job's parallelism: a user requests one, or (adaptive) slots came or were lost. Pure.
 
-A change begins with a checkpoint, so that little is done twice; then all tasks end and start again from it at
-the new parallelism. `CHANGES` has the order of it. A wider job keeps running until it has the slots: without
-them nothing happens to it. Where the slots allow an adaptive job no other parallelism than it has, it keeps
-running, too, and what was asked for is its upper bound from then on.
+A change begins with a checkpoint, so that little is done twice; then all tasks restart from it at the new
+parallelism. `CHANGES` has the steps. A job that is to be wider keeps running until it has the slots. If the
+slots allow an adaptive job no other parallelism than its own, it keeps running, too, and the requested
+parallelism is its upper bound from then on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from unistream.core.contract import (
     AnswerRequest,
     CancelTimer,
     RescaleRequested,
-    SetTimer,
     SnapshotRequest,
     StateLog,
     Timer,
@@ -35,13 +34,13 @@ RESCALE_SLOTS: Final = Timer(TimerKind.SLOT_REQUEST, -1)  # no bulk has that id
 
 @unique
 class Change(Enum):
-    """Where a change of parallelism is; the value says what that means."""
+    """The state of a change of parallelism; the value describes it."""
 
-    NONE = "none is under way"
-    SLOTS = "it waits for slots; the job runs on"
+    NONE = "no change is in progress"
+    SLOTS = "it waits for slots; the job keeps running"
     CHECKPOINT = "a checkpoint is taken for it"
     DUE = "the checkpoint is durable: the tasks may end"
-    ALIGNED = "another checkpoint is taken, without rows in flight"
+    ALIGNED = "another checkpoint is taken, without in-flight rows"
     ALIGNED_DUE = "that one is durable: the tasks may end"
     RESTART = "all tasks end and start again"
 
@@ -50,20 +49,20 @@ _GIVEN_UP: Final = {Change.NONE: "it is given up"}
 
 CHANGES: Final[Mapping[Change, Mapping[Change, str]]] = {
     Change.NONE: {
-        Change.SLOTS: "a user asks for what the slots do not allow yet",
-        Change.CHECKPOINT: "a user asks for it, or (adaptive) more slots came",
+        Change.SLOTS: "a user requests what the slots do not allow yet",
+        Change.CHECKPOINT: "a user requests it, or (adaptive) more slots came",
     },
     Change.SLOTS: {
         Change.CHECKPOINT: "they have come",
         Change.NONE: "it is given up, or (adaptive) changes only the upper bound",
     },
-    Change.CHECKPOINT: {Change.DUE: "the storage has it", **_GIVEN_UP},
+    Change.CHECKPOINT: {Change.DUE: "it is durable", **_GIVEN_UP},
     Change.DUE: {
         Change.RESTART: "the new graph can start from it",
-        Change.ALIGNED: "rows in flight bind it to the old graph",
+        Change.ALIGNED: "its in-flight rows fit the old graph only",
         **_GIVEN_UP,
     },
-    Change.ALIGNED: {Change.ALIGNED_DUE: "the storage has it", **_GIVEN_UP},
+    Change.ALIGNED: {Change.ALIGNED_DUE: "it is durable", **_GIVEN_UP},
     Change.ALIGNED_DUE: {Change.RESTART: "the new graph can start from it", **_GIVEN_UP},
     Change.RESTART: {Change.NONE: "all tasks run, or the job ends"},
 }
@@ -76,15 +75,15 @@ class Rescaling:
     """At most one change at a time.
 
     Args:
-        restart: Ends all tasks, to start them again.
+        restart: Restarts all tasks.
     """
 
     def __init__(self, parts: JobParts, restart: Callable[[], None]) -> None:
         self._parts = parts
         self._restart = restart
         self._log = StateLog(f"rescaling of job {parts.job}", Change.NONE, CHANGES)
-        self._wanted: JobGraph | None = None  # that a user has asked for
-        self._asked: str | None = None  # by a user who waits for the answer
+        self._wanted: JobGraph | None = None  # requested by a user
+        self._request: str | None = None  # the id of the request that is not answered yet
         self._seen: set[str] = set()
         self._count = 0
 
@@ -94,18 +93,17 @@ class Rescaling:
 
     @property
     def _graph(self) -> JobGraph:
-        """What will run if there are enough slots."""
+        """What runs if there are enough slots."""
         return self._wanted or self._parts.scheduling.desired
 
     @property
     def _target(self) -> JobGraph:
-        """What would run with the slots that there are."""
+        """What would run with the available slots."""
         return self._parts.scheduling.target(self._graph, self._parts.run.graph)
 
-    # --- asked for --------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def request(self, event: RescaleRequested) -> TaskFailure | None:
-        """A user wants another parallelism."""
         if event.request in self._seen:
             return None
         self._seen.add(event.request)
@@ -116,33 +114,32 @@ class Rescaling:
             self._answer(event.request, str(error))
             return None
         if self.state is not Change.NONE:
-            self._answer(event.request, "the job is being rescaled already")
+            self._answer(event.request, "the job is already being rescaled")
         elif not self._parts.coordinator.is_active:
             self._answer(event.request, self._parts.coordinator.why_inactive)
         elif wanted == desired:
             self._answer(event.request, None)
         else:
-            self._asked, self._wanted = event.request, wanted
+            self._request, self._wanted = event.request, wanted
             if self._parts.scheduling.may_rescale(wanted, self._parts.run.graph):
                 return self._begin(Change.CHECKPOINT)
             self._wait()
         return None
 
     def _wait(self) -> None:
-        self._log.to(Change.SLOTS, "asked for")
-        self.ask_again()
-        delay_ms = self._parts.scheduling.rescale_wait_ms
-        self._parts.outbox.add(SetTimer(timer=RESCALE_SLOTS, delay_ms=delay_ms))
+        self._log.to(Change.SLOTS, "requested")
+        self.request_slots()
+        self._parts.outbox.set_timer(RESCALE_SLOTS, self._parts.scheduling.rescale_wait_ms)
 
-    def ask_again(self) -> None:
-        """Slots may have been lost with a worker: those that it waits for are needed still."""
+    def request_slots(self) -> None:
+        """Those that it waits for; some may have been lost with a worker."""
         if self.state is Change.SLOTS:
-            self._parts.slots.ask(ExecutionPlan(self._graph).subtasks)
+            self._parts.slots.request(ExecutionPlan(self._graph).subtasks)
 
-    # --- going on ---------------------------------------------------------------------------------
+    # --- progress ---------------------------------------------------------------------------------
 
     def move_on(self) -> TaskFailure | None:
-        """Takes the step that nothing stands in the way of any more."""
+        """Takes the step that is possible now, if any."""
         match self.state:
             case Change.SLOTS if not self._parts.slots.lack(self._graph):
                 self._parts.outbox.add(CancelTimer(RESCALE_SLOTS))
@@ -165,7 +162,7 @@ class Rescaling:
         return None
 
     def _slots_are_there(self) -> TaskFailure | None:
-        """All of them; or those that have to do. Where they change nothing, the job stays as it is."""
+        """All of them, or as many as came in time. If they change nothing, the job stays as it is."""
         if self._target != self._parts.run.graph:
             return self._begin(Change.CHECKPOINT)
         self._adopt()
@@ -186,12 +183,12 @@ class Rescaling:
     def _checkpointed(self, path: str | None, error: str | None) -> None:
         due = _DURABLE.get(self.state)
         if path is None:
-            self.give_up(f"the checkpoint before it failed: {error}")
+            self.give_up(f"the checkpoint for it failed: {error}")
         elif due is not None:
             self._log.to(due, path)
 
     def _end_tasks(self) -> TaskFailure | None:
-        """All tasks end, unless that would be their end for good."""
+        """All tasks end, unless they could not start again."""
         why = self._parts.why_not_in(self._target)
         if why is None:
             self.take()
@@ -202,8 +199,7 @@ class Rescaling:
         return None
 
     def take(self) -> None:
-        """The job ends its tasks for it."""
-        self._log.to(Change.RESTART, "its checkpoint is there")
+        self._log.to(Change.RESTART, "its checkpoint is durable")
         self._adopt()
         self._restart()
 
@@ -211,21 +207,21 @@ class Rescaling:
         self._parts.scheduling.desired, self._wanted = self._graph, None
         self._parts.slots.withdraw(self._graph)
 
-    # --- its end ----------------------------------------------------------------------------------
+    # --- end --------------------------------------------------------------------------------------
 
     def done(self) -> None:
-        """The job runs (again)."""
+        """All tasks run."""
         if self.state is Change.RESTART:
             self._finish("all tasks run", None)
 
     def stay(self, why: str) -> None:
-        """A wider job did not get its slots (or fails meanwhile): it stays as it is."""
+        """The job did not get the slots, or failed while it waited: it stays as it is."""
         if self.state is Change.SLOTS:
             self.give_up(why)
             self._parts.slots.withdraw(self._graph)
 
     def give_up(self, why: str) -> None:
-        """It will not happen; nothing, if nothing was to happen."""
+        """Ends the change in progress, if any."""
         if self.state is Change.SLOTS:
             self._parts.outbox.add(CancelTimer(RESCALE_SLOTS))
         if self.state is not Change.NONE:
@@ -235,9 +231,9 @@ class Rescaling:
 
     def _finish(self, why: str, error: str | None) -> None:
         self._log.to(Change.NONE, why)
-        if self._asked is not None:
-            self._answer(self._asked, error)
-            self._asked = None
+        if self._request is not None:
+            self._answer(self._request, error)
+            self._request = None
         self._parts.look_for_idle_slots()
 
     def _answer(self, request: str, error: str | None) -> None:

@@ -1,4 +1,4 @@
-"""How wide a job runs: the parallelism that is wanted, and what the slots that are there allow. Pure.
+"""How wide a job runs: the parallelism that a user requests, and what the available slots allow. Pure.
 
 Vertices that a forward edge joins, or that are co-located, always have the same parallelism.
 """
@@ -23,7 +23,7 @@ def with_parallelism(graph: JobGraph, wanted: Mapping[VertexId, int]) -> JobGrap
 
     Args:
         graph: A checked one.
-        wanted: What somebody asks for; any number.
+        wanted: As requested; any number.
 
     Raises:
         ConfigError: an unknown vertex, a parallelism out of range, or two vertices that a forward edge (or a
@@ -37,8 +37,8 @@ def with_parallelism(graph: JobGraph, wanted: Mapping[VertexId, int]) -> JobGrap
     for component in _equal_parallelism(graph):
         given = {vertex: wanted[vertex] for vertex in component if vertex in wanted}
         if len(set(given.values())) > 1:
-            told = ", ".join(f"{names[vertex]!r}={width}" for vertex, width in given.items())
-            raise ConfigError(f"forward edges join {told}: they must have the same parallelism")
+            shown = ", ".join(f"{names[vertex]!r}={width}" for vertex, width in given.items())
+            raise ConfigError(f"forward edges join {shown}: they must have the same parallelism")
         for vertex, width in given.items():
             _check_width(graph.vertex(vertex), width, [graph.vertex(member) for member in component])
             chosen |= dict.fromkeys(component, width)
@@ -48,7 +48,8 @@ def with_parallelism(graph: JobGraph, wanted: Mapping[VertexId, int]) -> JobGrap
 
 
 def _check_width(vertex: JobVertex, width: int, joined: Sequence[JobVertex]) -> None:
-    """Says what may be given for a vertex of a job that runs; nothing else of it can be changed."""
+    """Raises ConfigError with the numbers that are allowed, since nothing else of a running job can
+    change."""
     narrowest = min((vertex, *joined), key=lambda member: member.max_parallelism)
     most = min(narrowest.max_parallelism, PARALLELISM_MAX)
     if width < 1:
@@ -118,3 +119,64 @@ def fit(graph: JobGraph, slots: Mapping[SlotKind, int]) -> JobGraph | None:
     )
     check(fitted)
     return fitted
+
+
+# --- how people name vertices: by id, by name, or by the uid of one of their operators -------------
+
+
+def vertices_named(graph: JobGraph, parallelism: Mapping[str, int]) -> dict[VertexId, int]:
+    """`parallelism` by vertex id.
+
+    Raises:
+        ConfigError: nothing was named, a name fits no vertex or several, one vertex was given two numbers, or
+            something is not a number.
+    """
+    check_widths(parallelism)
+    if not parallelism:
+        raise ConfigError(f"name at least one vertex of job {graph.name!r}; {_known(graph)}")
+    found: dict[VertexId, tuple[str, int]] = {}
+    for text, width in parallelism.items():
+        vertex = _find(graph, text)
+        other, same = found.setdefault(vertex.id, (text, width))
+        if same != width:
+            raise ConfigError(
+                f"{other!r} and {text!r} name the same vertex, but were given {same} and {width}"
+            )
+    return {vertex: width for vertex, (_, width) in found.items()}
+
+
+def check_widths(parallelism: object) -> None:
+    """Raises ConfigError unless it is a mapping of texts to whole numbers."""
+    if not isinstance(parallelism, Mapping):
+        raise ConfigError(f"parallelism is given as {{vertex: number}}, not as {str(parallelism)[:200]!r}")
+    for text, width in parallelism.items():
+        if not isinstance(text, str):
+            raise ConfigError(f"a vertex is named by text, not {text!r}")
+        if isinstance(width, bool) or not isinstance(width, int):
+            raise ConfigError(f"the parallelism of {text!r} is a whole number, not {width!r}")
+
+
+def _find(graph: JobGraph, text: str) -> JobVertex:
+    """An id wins over names and uids, which may be anything."""
+    by_id = [vertex for vertex in graph.vertices if vertex.id == text]
+    named = [vertex for vertex in graph.vertices if vertex.name == text or text in _uids(vertex)]
+    found = by_id or named
+    if not found:
+        raise ConfigError(f"job {graph.name!r} has no vertex {text[:200]!r}; {_known(graph)}")
+    if len(found) > 1:
+        ids = ", ".join(f"{vertex.id} ({vertex.name!r})" for vertex in found)
+        raise ConfigError(f"{text[:200]!r} could be one of {len(found)} vertices: {ids}; give the id")
+    return found[0]
+
+
+def _uids(vertex: JobVertex) -> list[str]:
+    """Those that a user gave."""
+    return [operator.uid for operator in vertex.operators if not operator.generated_uid]
+
+
+def _known(graph: JobGraph) -> str:
+    named = (
+        f"{vertex.name!r}" + (f" (uid {', '.join(_uids(vertex))})" if _uids(vertex) else "")
+        for vertex in graph.vertices
+    )
+    return f"there are {', '.join(named)}"

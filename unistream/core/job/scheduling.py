@@ -1,26 +1,56 @@
-"""When a job may start and how wide, which slots it asks for, how far a failure reaches: the port, and the
-default strategy behind it. Pure.
+"""When a job may start and how wide, which slots it requests, what a failure restarts: the port, and the
+default strategy. Pure.
 
 | | default | adaptive (`adaptive.py`) |
 |---|---|---|
-| starts | at once; each region waits for its slots | when there are enough slots for a while |
-| runs | the graph that it was given, or that a user asked for | the widest that fits, up to that |
-| asks for the slots of | what restarts | the widest graph |
+| starts | at once; each region waits for its slots | when there have been enough slots for a while |
+| runs | the graph that it was given, or that a user requested | the widest that fits, up to that |
+| requests slots for | what restarts | the widest graph |
 | a failure restarts | the regions that need it | everything, maybe at another parallelism |
 | another parallelism | begins when all its slots are there | begins if the slots allow a change |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from unistream.base.ids import SubtaskId
-from unistream.core.contract import Timer
+from unistream.core.contract import Outbox, Timer
+from unistream.core.graph import ExecutionPlan
 from unistream.core.job.scaling import slots_needed
-from unistream.core.job.slots import JobSlots
+from unistream.core.resource import SlotPool, missing_slots_text
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
+
+
+class JobSlots:
+    """The slots of one job: changes the `pool`, and requests and releases slots accordingly."""
+
+    def __init__(self, pool: SlotPool, outbox: Outbox) -> None:
+        self.pool = pool
+        self._outbox = outbox
+
+    def request(self, subtasks: Iterable[SubtaskId]) -> None:
+        """Slots for those of `subtasks` that have none and no open request."""
+        self._outbox.request_slots(self.pool.require(subtasks))
+
+    def withdraw(self, graph: JobGraph) -> None:
+        """Open requests that would not be needed if all of `graph` ran."""
+        self._outbox.release_slots(self.pool.withdraw(ExecutionPlan(graph).subtasks))
+
+    def deal(self, shares: Mapping[str, int]) -> None:
+        """Leases for the first slices of each group; only while nothing runs."""
+        self._outbox.release_slots(self.pool.deal(shares))
+
+    def lack(self, graph: JobGraph) -> bool:
+        """Some slot of `graph` is missing."""
+        return bool(self.pool.missing(ExecutionPlan(graph).subtasks))
+
+    def missing_text(self, graph: JobGraph, timeout_ms: int) -> str:
+        """Which slots of `graph` did not come in time, for people."""
+        missing = [self.pool.describe(piece) for piece in self.pool.missing(ExecutionPlan(graph).subtasks)]
+        return missing_slots_text(missing, slots_needed(graph).total(), timeout_ms)
 
 
 class Scheduling(Protocol):
@@ -35,7 +65,7 @@ class Scheduling(Protocol):
     rescale_wait_ms: int
 
     def wait(self) -> None:
-        """Nothing runs, and everything is to start: `start_with` is asked until it answers."""
+        """Nothing runs, and everything is to start: `start_with` is called until it answers."""
 
     def start_with(
         self, current: JobGraph, fits: Callable[[JobGraph], bool], not_started: str
@@ -43,55 +73,52 @@ class Scheduling(Protocol):
         """The graph to start now, why there is none, or None: not yet.
 
         Args:
-            current: As it ran last.
+            current: The graph that ran last.
             fits: Whether a graph can start from the latest snapshot.
-            not_started: Why the latest worker that was to bring slots did not come up.
+            not_started: Why the latest worker for the job's requests failed to start; empty: none did.
         """
 
-    def ask(self, restarting: Iterable[SubtaskId]) -> None:
-        """Asks for slots that are missing; `restarting` will start again when they have ended."""
+    def request(self, restarting: Iterable[SubtaskId]) -> None:
+        """Requests missing slots; `restarting` start again when they have ended."""
 
     def reach(self, failed: SubtaskId) -> SubtaskId | None:
-        """Whose failure it is when that task fails; None: the whole job's."""
+        """The task to blame when `failed` fails; None: the whole job."""
 
     def target(self, wanted: JobGraph, current: JobGraph) -> JobGraph:
-        """What would run with the slots that there are if `wanted` was asked for. `current` runs now."""
+        """What would run with the available slots if `wanted` was requested. `current` runs now."""
 
     def may_rescale(self, wanted: JobGraph, current: JobGraph) -> bool:
-        """The change can begin with the slots that there are."""
+        """The change can begin with the available slots."""
 
     def overdue(self, wanted: JobGraph) -> str | None:
-        """Why a change is given up whose slots did not come in time; None: it does with those that did."""
+        """Why a change is given up whose slots did not come in time; None: it uses those that did."""
 
     def should_grow(self, current: JobGraph) -> bool:
-        """It should start again, on more slots than `current` uses."""
+        """The job should restart on more slots than `current` uses."""
 
     def cool_down(self) -> None:
         """A change was given up: none begins by itself for a while."""
 
     def fired(self, timer: Timer) -> None:
-        """One of its timers is over."""
+        """One of its timers has expired."""
 
     def stop(self) -> None:
         """The job ends."""
 
 
 class DefaultScheduling:
-    """The parallelism changes only when a user says so; regions get their slots, and restart, one by one."""
+    """Only users change the parallelism; regions get their slots, and restart, one by one."""
 
     def __init__(self, graph: JobGraph, slots: JobSlots, slot_request_timeout_ms: int) -> None:
         self.desired = graph
         self.rescale_wait_ms = slot_request_timeout_ms
         self._slots = slots
 
-    def wait(self) -> None:
-        pass
-
     def start_with(self, current: JobGraph, fits: Callable[[JobGraph], bool], not_started: str) -> JobGraph:
         return self.desired
 
-    def ask(self, restarting: Iterable[SubtaskId]) -> None:
-        self._slots.ask(sorted(restarting))
+    def request(self, restarting: Iterable[SubtaskId]) -> None:
+        self._slots.request(sorted(restarting))
 
     def reach(self, failed: SubtaskId) -> SubtaskId:
         return failed
@@ -103,16 +130,19 @@ class DefaultScheduling:
         return not self._slots.lack(wanted)
 
     def overdue(self, wanted: JobGraph) -> str:
-        return self._slots.missing_text(wanted, slots_needed(wanted).total(), self.rescale_wait_ms)
+        return self._slots.missing_text(wanted, self.rescale_wait_ms)
 
     def should_grow(self, current: JobGraph) -> bool:
         return False
 
+    def wait(self) -> None:
+        """Nothing to wait for: `start_with` answers at once."""
+
     def cool_down(self) -> None:
-        pass
+        """No change begins by itself."""
 
     def fired(self, timer: Timer) -> None:
-        pass
+        """It sets no timer."""
 
     def stop(self) -> None:
-        pass
+        """It sets no timer."""

@@ -1,56 +1,56 @@
-"""What a suspended job says: its cluster has ended, its snapshots stay, and from which of them it goes on.
+"""The message about a suspended job: why it ended, and how to resume it.
 
 Flink suspends the jobs of a cluster that is shut down. SUSPENDED is terminal for that cluster only: no task
-runs any more, and no checkpoint is removed, whatever their retention after a cancellation.
+runs any more, but no checkpoint is removed, whatever their retention after a cancellation.
 """
 
 from __future__ import annotations
 
 from posixpath import dirname
-from typing import Final
 
 from unistream.base.ids import JobId
 from unistream.model.messages import TaskFailure
 from unistream.model.snapshot import Manifest
 
-SUSPENDED_KIND: Final = "JobSuspended"
-
 
 def suspension(
     job: JobId, name: str, reason: str, snapshot: tuple[str, Manifest] | None, *, has_checkpoints: bool
 ) -> TaskFailure:
-    """One sentence for people.
+    """The failure of a job that ended as SUSPENDED.
 
     Args:
         job: Its id.
         name: Its name.
-        reason: Why the cluster ends the job.
+        reason: Why the cluster ended the job.
         snapshot: Directory and manifest of the latest one that the job could restart from.
-        has_checkpoints: It takes checkpoints by itself.
+        has_checkpoints: Periodic checkpoints are on.
     """
-    text = f"job {name!r} ({job}) was suspended, since {reason}; {_how(snapshot, has_checkpoints)}"
-    return TaskFailure(kind=SUSPENDED_KIND, message=text, recoverable=False)
+    return _suspended(job, name, reason, _how(snapshot, has_checkpoints))
 
 
 def abandonment(job: JobId, name: str, reason: str, latest: str | None) -> TaskFailure:
-    """The same of a job whose machine was not waited for. `latest`: directory of its newest snapshot."""
+    """The same, if the job's machine did not end in time. `latest`: directory of its newest snapshot."""
     how = "no checkpoint of it is known" if latest is None else f"its latest known checkpoint is {latest}"
-    text = f"job {name!r} ({job}) was suspended, since {reason}; {how}"
-    return TaskFailure(kind=SUSPENDED_KIND, message=text, recoverable=False)
+    return _suspended(job, name, reason, how)
+
+
+def _suspended(job: JobId, name: str, reason: str, how: str) -> TaskFailure:
+    text = f"job {name!r} ({job}) was suspended because {reason}; {how}"
+    return TaskFailure(kind="JobSuspended", message=text, recoverable=False)
 
 
 def _how(snapshot: tuple[str, Manifest] | None, has_checkpoints: bool) -> str:
     if snapshot is None:
-        why = "it had completed none" if has_checkpoints else "it takes none"
-        return f"there is no checkpoint to go on from ({why}), so a new run begins at the start"
+        why = "none had completed" if has_checkpoints else "checkpointing is off"
+        return f"there is no checkpoint to resume from ({why}), so a new run starts from the beginning"
     directory, manifest = snapshot
     if manifest.resumable is not None:  # the terminal savepoint of a drain: what it lists may not be visible
         resumable = f"{dirname(directory)}/{manifest.resumable}"
         return (
-            f"its drain was complete: 'unistream savepoint finalize {directory}' makes its output visible, "
-            f"and it goes on with 'unistream run MODULE:FUNCTION -s {resumable}'"
+            f"its drain had completed: 'unistream savepoint finalize {directory}' makes its output visible, "
+            f"and 'unistream run MODULE:FUNCTION -s {resumable}' resumes it"
         )
     return (
-        f"it goes on from snapshot {manifest.checkpoint_id} with 'unistream run MODULE:FUNCTION -s "
+        f"resume it from snapshot {manifest.checkpoint_id} with 'unistream run MODULE:FUNCTION -s "
         f"{directory}', or with env.execute(savepoint=...) of the same directory"
     )

@@ -1,13 +1,12 @@
 """Who gets which slot. Pure.
 
 Decides: which worker serves a slot request (`machine`, one for each cluster), which slot takes which
-subtasks (`slot_pool`, one for each job), which hosts are avoided (`blocklist`). May import: `core.contract`,
+subtasks (`slot_pool`, one for each job), which hosts are avoided (`workers`). May import: `core.contract`,
 `core.memory`. Start with `messages`, then `machine`.
 """
 
 from __future__ import annotations
 
-from unistream.core.resource.blocklist import BlockRules
 from unistream.core.resource.heartbeats import HeartbeatTerms, heartbeat_terms
 from unistream.core.resource.machine import ResourceMachine
 from unistream.core.resource.messages import (
@@ -30,8 +29,7 @@ from unistream.core.resource.messages import (
     WorkerRegistered,
     WorkerView,
 )
-from unistream.core.resource.slot_deal import Slice
-from unistream.core.resource.slot_division import SlotKind, Unit, divide, without_slot
+from unistream.core.resource.slot_division import Slice, SlotKind, Unit, divide, without_slot
 from unistream.core.resource.slot_matching import describe, missing_slots_text, profile_for, serves
 from unistream.core.resource.slot_pool import SlotPool
-from unistream.core.resource.workers import ResourceRules
+from unistream.core.resource.workers import BlockRules, ResourceRules

@@ -1,4 +1,4 @@
-"""How often peers beat, and when a silent one is given up."""
+"""How often peers send heartbeats, and when a silent one is given up."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from unistream.base.errors import ConfigError
 
 
 class HeartbeatTerms(NamedTuple):
-    """Both in milliseconds. A cluster's are its master's: a worker that registers takes them over, whatever
-    its own configuration says (Flink: the master asks for the heartbeats)."""
+    """Both in milliseconds. A worker that registers takes over those of its master, whatever its own
+    configuration says (in Flink the master requests the heartbeats)."""
 
     interval_ms: int
     timeout_ms: int
 
 
 def heartbeat_terms(config: Configuration) -> HeartbeatTerms:
-    """Those of a configuration.
+    """The configured terms.
 
     Raises:
         ConfigError: peers would be given up between two heartbeats.

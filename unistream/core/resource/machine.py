@@ -1,13 +1,13 @@
-"""Slots of a cluster: who gets which, and how many workers there have to be. Pure; one for all jobs.
+"""The slots of a cluster: which job gets which, and how many workers are started. Pure; one for all jobs.
 
-A worker is *starting* from `StartWorker` until it registers, then *up* until it ends, falls silent or is idle
-for too long; its id is never used again. A worker that was up and is lost is replaced at once; one that never
-came up is tried again with growing pauses, so that a broken host is not hammered. Each event brings its own
-monotonic time; between two ticks time stands still.
+A worker is *starting* from `StartWorker` until it registers, then *up* until it ends, is silent or idle for
+too long; its id is never used again. A worker that was up and is lost is replaced at once; after one that
+failed to start there is a growing pause. Events carry the monotonic time; between two of them time stands
+still.
 
-Requests are served oldest first; one that loses its lease with a worker keeps its age. A request that no
-free slot is big enough for holds no other one back. With a driver that is not active nothing is started or
-stopped here: workers register by themselves.
+Requests are served oldest first; one that loses its lease with a worker keeps its age. A request that is too
+big for the free slots does not block others. A driver that is not active starts and stops nothing: workers
+register by themselves.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Final, assert_never
 
 from unistream.base.ids import AllocationId, JobId, TaskManagerId
 from unistream.core.contract import SlotLease, SlotRequest
-from unistream.core.resource.blocklist import Blocklist
 from unistream.core.resource.messages import (
     AnnounceLoss,
     GrantSlots,
@@ -46,25 +45,24 @@ from unistream.core.resource.slot_matching import (
     too_big_text,
 )
 from unistream.core.resource.slot_requests import OpenRequest, SlotRequests
-from unistream.core.resource.workers import ResourceRules, Worker
+from unistream.core.resource.workers import Blocklist, ResourceRules, Worker
 from unistream.model.resources import ResourceProfile
 
 START_PAUSE_MS_MIN: Final = 500  # after the first start that failed
 START_PAUSE_MS_MAX: Final = 30_000
-HOPELESS_STARTS_MAX: Final = 3  # in a row, of many machines: another may have what one lacks
+HOPELESS_STARTS_MAX: Final = 3  # in a row, with many machines: another may have what one lacks
 
 
 class ResourceMachine:
     """Events in, commands out.
 
     Args:
-        slots_per_worker: Of workers that are started here.
+        slots_per_worker: Of started workers.
         heartbeat_timeout_ms: A worker that is silent for longer is given up.
         idle_timeout_ms: A worker without a lease for longer is stopped.
         start_timeout_ms: A worker that has not registered for longer is given up.
-        max_workers: Limit of workers, starting ones included; None = no limit.
-        new_id: Makes a new unique text that starts with the given prefix ("tm", "alloc").
-        rules: What the driver can do, probes, blocked hosts.
+        max_workers: Limit of workers, including starting ones; None = no limit.
+        new_id: Makes a unique text with the given prefix ("tm", "alloc").
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class ResourceMachine:
         new_id: Callable[[str], str],
         rules: ResourceRules | None = None,
     ) -> None:
-        assert slots_per_worker >= 1, "a worker without slots is of no use"
+        assert slots_per_worker >= 1, "a worker has slots"
         self._slots_per_worker = slots_per_worker
         self._heartbeat_timeout_ms = heartbeat_timeout_ms
         self._idle_timeout_ms = idle_timeout_ms
@@ -90,13 +88,13 @@ class ResourceMachine:
         self._workers: dict[TaskManagerId, Worker] = {}
         self._requests = SlotRequests()
         self._now_ms: int = 0
-        self._began_ms: int | None = None  # None: no event has told the time yet
+        self._began_ms: int | None = None  # None: before the first event with a time
         self._failed_starts = 0
         self._hopeless_starts = 0
         self._no_start_before_ms = 0
 
     def handle(self, event: ResourceEvent) -> list[ResourceCommand]:
-        """What has to be done because of `event`, in order."""
+        """The commands that follow from `event`, in order."""
         if not isinstance(event, JobResourceEvent):
             self._advance_to(event.now_ms)
         commands = list(self._react(event))
@@ -117,7 +115,7 @@ class ResourceMachine:
             case WorkerRegistered():
                 yield from self._register(event)
             case WorkerHeartbeat() | WorkerProbed():
-                yield from self._hear(event)
+                yield from self._on_sign_of_life(event)
             case WorkerEnded(task_manager=task_manager, reason=reason, host=host):
                 starting = task_manager in self._workers and not self._workers[task_manager].is_up
                 yield from self._lose(task_manager, reason, host)
@@ -130,7 +128,7 @@ class ResourceMachine:
             case _:
                 assert_never(event)
 
-    def _hear(self, event: WorkerHeartbeat | WorkerProbed) -> Iterator[ResourceCommand]:
+    def _on_sign_of_life(self, event: WorkerHeartbeat | WorkerProbed) -> Iterator[ResourceCommand]:
         worker = self._workers.get(event.task_manager)
         if worker is None:
             return
@@ -141,7 +139,7 @@ class ResourceMachine:
             yield from self._look_at(worker)
 
     def _advance_to(self, now_ms: int) -> None:
-        """Time never goes back; workers that were started before the first time was told start then."""
+        """Time never goes back; workers that were started before the first event with a time start then."""
         if self._began_ms is None:
             self._began_ms = now_ms
             for worker in self._workers.values():
@@ -160,7 +158,7 @@ class ResourceMachine:
     # --- jobs ---------------------------------------------------------------------------------------
 
     def _want(self, event: SlotsWanted) -> Iterator[ResourceCommand]:
-        """New requests wait; for those that have a lease already it is told again."""
+        """New requests wait; leases that were granted before are sent again."""
         held = {request: lease for w in self._workers.values() for request, lease in w.leases.items()}
         again, too_big = [], []
         for wanted in event.requests:
@@ -190,7 +188,7 @@ class ResourceMachine:
     # --- workers ------------------------------------------------------------------------------------
 
     def _register(self, event: WorkerRegistered) -> Iterator[ResourceCommand]:
-        """Of a worker that was started and is still wanted, or any if they come by themselves."""
+        """A worker that was started and is still wanted, or any if they come by themselves."""
         worker = self._workers.get(event.task_manager)
         if worker is None:
             if self._rules.active:
@@ -221,16 +219,16 @@ class ResourceMachine:
         alternative = any(other.host not in blocked for other in others)
         is_new_block = self._blocklist.failed(host, self._now_ms, alternative=alternative)
         if is_new_block:
-            self._failed_starts = self._no_start_before_ms = 0  # what stood in the way is avoided from now on
+            self._failed_starts = self._no_start_before_ms = 0  # the host is avoided from now on
         elif not worker.is_up:
             pause_ms = min(START_PAUSE_MS_MIN * 2**self._failed_starts, START_PAUSE_MS_MAX)
             self._failed_starts = min(self._failed_starts + 1, 16)
             self._no_start_before_ms = self._now_ms + pause_ms
-        jobs = worker.jobs if worker.is_up else self._requests.jobs  # those had waited for it
+        jobs = worker.jobs if worker.is_up else self._requests.jobs  # they wait for it
         yield AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs)
 
     def _give_up_starting(self, event: WorkerEnded) -> Iterator[ResourceCommand]:
-        """A worker did not come up: are there any that will? Else nobody waits for them."""
+        """A worker failed to start: refuses all requests if no other worker can start either."""
         self._hopeless_starts = self._hopeless_starts + 1 if event.hopeless else 0
         most = HOPELESS_STARTS_MAX if self._rules.block.elsewhere else 1
         if self._hopeless_starts < most or any(worker.is_up for worker in self._workers.values()):
@@ -245,7 +243,7 @@ class ResourceMachine:
             )
 
     def _look_at(self, worker: Worker) -> Iterator[ResourceCommand]:
-        """Is it alive, is it needed, is it time to ask it?"""
+        """Gives it up if it is lost, stops it if it is idle, probes it if that is due."""
         why = worker.reason_to_give_up(
             self._rules,
             now_ms=self._now_ms,
@@ -281,7 +279,7 @@ class ResourceMachine:
         return self._now_ms - worker.probed_ms >= interval_ms
 
     def _shut(self) -> frozenset[str]:
-        """Hosts whose slots are not given out."""
+        """Hosts whose slots are not granted."""
         return self._blocklist.shut(self._now_ms, (w.host for w in self._workers.values() if w.is_up))
 
     # --- slots --------------------------------------------------------------------------------------
@@ -321,8 +319,8 @@ class ResourceMachine:
         return serves(self._rules.slot, wanted, strict=True) or wanted.fits_in(self._rules.largest)
 
     def _start_workers(self) -> Iterator[ResourceCommand]:
-        """As many as the open requests need beyond those that are starting (no free slot fits by now).
-        When there may be no more, workers that are of no use to anybody make room."""
+        """As many as the open requests, which no free slot fits, need beyond those that are starting. At the
+        limit of workers, unused ones are stopped for them."""
         if not self._rules.active or not self._requests or self._now_ms < self._no_start_before_ms:
             return
         coming: FreeSlots[TaskManagerId] = FreeSlots(strict=True)
@@ -337,13 +335,14 @@ class ResourceMachine:
                 in_the_way = next(unused, None)
                 if in_the_way is None:
                     continue  # a later request may still be served by a worker that is coming
-                yield self._stop(in_the_way, "its place is needed for a worker that fits what is asked for")
+                yield self._stop(in_the_way, "its place is needed for a worker that fits the requests")
             started = self._start_for(wanted.request)
             coming.add(started.profile, started.task_manager, started.slots - 1)
             yield started
 
     def _start_for(self, request: SlotRequest) -> StartWorker:
-        """A usual worker if its slots are enough, else one with a single slot of what is asked for."""
+        """A usual worker if its slots are enough, otherwise one with a single slot of the requested
+        profile."""
         usual = serves(self._rules.slot, request.profile, strict=True)
         worker = Worker(
             id=TaskManagerId(self._new_id("tm")),
@@ -361,8 +360,8 @@ class ResourceMachine:
         )
 
     def _refuse_what_none_can_serve(self) -> Iterator[ResourceCommand]:
-        """Passive, once the cluster had time to come together: requests that are too big for every
-        worker. Without any worker the requests wait on: the first one may be on its way."""
+        """Passive, after the startup time: requests that are too big for every worker. Without any worker the
+        requests keep waiting: the first one may still register."""
         if self._began_ms is None or self._now_ms - self._began_ms < self._rules.startup_ms:
             return
         offers = [worker.profile for worker in self._workers.values()]
@@ -384,7 +383,7 @@ class ResourceMachine:
             assert worker.is_up or not worker.leases, f"{worker.id} has leases but is not up"
             for request, lease in worker.leases.items():
                 assert lease.task_manager == worker.id, f"{lease} is booked on {worker.id}"
-                assert lease.allocation not in allocations, f"{lease.allocation} was given out twice"
+                assert lease.allocation not in allocations, f"{lease.allocation} was granted twice"
                 assert request not in self._requests, f"{request} is open and leased"
-                assert self._requests.is_known(request), f"{request} is leased but was never asked for"
+                assert self._requests.is_known(request), f"{request} is leased but was never requested"
                 allocations.add(lease.allocation)

@@ -1,10 +1,4 @@
-"""What goes into the ResourceManager's machine and what comes out.
-
-`unistream.core.resource.machine.ResourceMachine.handle(event) -> list[Command]`. One for a cluster,
-for all its jobs. Slots are given out oldest request first; workers are asked for when open requests
-exceed free slots plus slots of workers that are starting; a worker that is lost is replaced while
-requests are open.
-"""
+"""Events and commands of the ResourceManager's machine (`machine`)."""
 
 from __future__ import annotations
 
@@ -18,7 +12,7 @@ from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsWanted:
-    """One bulk; granted as slots become free, maybe some now and the others later."""
+    """One bulk; granted as slots become free, possibly not all at once."""
 
     job: JobId
     requests: tuple[SlotRequest, ...]
@@ -26,10 +20,7 @@ class SlotsWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsReturned:
-    """Leases, or requests still open, that are not needed any more.
-
-    `requests` empty: everything of the job.
-    """
+    """Leases, or open requests, that are not needed any more. `requests` empty: everything of the job."""
 
     job: JobId
     requests: tuple[str, ...] = ()
@@ -37,7 +28,7 @@ class SlotsReturned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRegistered:
-    """`profile`: of one slot; `host`: the machine that it runs on ("" = not told)."""
+    """`profile`: of one slot; `host`: the machine that it runs on ("" = unknown)."""
 
     task_manager: TaskManagerId
     address: str
@@ -54,11 +45,11 @@ class WorkerHeartbeat:
 
 
 class ProbeOutcome(Enum):
-    """What became of a `ProbeWorker`."""
+    """The outcome of a `ProbeWorker`."""
 
     ANSWERED = "answered"
-    SILENT = "silent"  # connected, or maybe not; there was no answer in time
-    UNREACHABLE = "unreachable"  # nobody listens there, or somebody else
+    SILENT = "silent"  # no answer in time, with or without a connection
+    UNREACHABLE = "unreachable"  # nothing listens there, or another process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +62,8 @@ class WorkerProbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerEnded:
-    """Its process has ended. `host`: where it ran, if that is known although it never registered. `hopeless`:
-    it could not begin for a reason that stays."""
+    """Its process has ended. `host`: where it ran, if known. `hopeless`: it could not start, for a permanent
+    reason."""
 
     task_manager: TaskManagerId
     reason: str
@@ -83,7 +74,7 @@ class WorkerEnded:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Sent regularly: look for silent workers, idle ones, and starts that took too long."""
+    """Sent regularly, to find silent workers, idle ones, and starts that took too long."""
 
     now_ms: int
 
@@ -92,7 +83,7 @@ ResourceEvent = (
     SlotsWanted | SlotsReturned | WorkerRegistered | WorkerHeartbeat | WorkerProbed | WorkerEnded | Tick
 )
 JobResourceEvent = SlotsWanted | SlotsReturned
-"""What jobs send."""
+"""Events from jobs, which carry no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +98,7 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWorker:
-    """Idle too long, or given up: release it, then end its process."""
+    """Idle too long, or given up: releases it, then ends its process."""
 
     task_manager: TaskManagerId
     reason: str
@@ -115,7 +106,7 @@ class StopWorker:
 
 @dataclass(frozen=True, slots=True)
 class ProbeWorker:
-    """Ask the worker whether it is there -> `WorkerProbed`, whatever becomes of it."""
+    """Checks that the worker answers -> always `WorkerProbed`."""
 
     task_manager: TaskManagerId
 
@@ -129,9 +120,7 @@ class GrantSlots:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsUnfulfillable:
     """No worker can serve these requests; they are dropped. `reason` names profile, group and offers.
-
-    `permanent`: none ever will; else a worker that is big enough may yet join.
-    """
+    `permanent`: otherwise a worker that is big enough may still register."""
 
     job: JobId
     requests: tuple[SlotRequest, ...]
@@ -141,7 +130,7 @@ class SlotsUnfulfillable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnounceLoss:
-    """Tell every job that has leases there; of a worker that never came up, every job that waits for
+    """Notifies all jobs that have leases there; if the worker never registered, all jobs that wait for
     slots."""
 
     task_manager: TaskManagerId
@@ -154,7 +143,7 @@ ResourceCommand = StartWorker | StopWorker | ProbeWorker | GrantSlots | SlotsUnf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView:
-    """One worker as people see it. `blocked_ms`: for how long its free slots are still not given out."""
+    """One worker, for people. `blocked_ms`: for how long its free slots are still not granted."""
 
     task_manager: TaskManagerId
     slots: int

@@ -1,4 +1,4 @@
-"""Which slots a request may have, what worker to start for it, and how that is said to people. Pure."""
+"""Which slots a request may have, which worker to start for it, and the messages about that. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ S = TypeVar("S")
 
 
 def serves(slot: ResourceProfile, wanted: ResourceProfile, *, strict: bool) -> bool:
-    """A slot of profile `slot` is enough for `wanted`; one that is not told is served by any.
+    """A slot of profile `slot` is enough for `wanted`; any slot serves an unknown profile.
 
-    `strict`: what is wanted must be told by the slot. Without it a part that the slot does not tell is no
-    limit: somebody who starts workers by hand need not say what they have.
+    `strict`: the slot must specify every part that is wanted. Otherwise an unspecified part of the slot is no
+    limit: workers that are started by hand need not specify what they have.
     """
     if not wanted.fits_in(slot):
         return False
-    told = (slot.cpu_cores or not wanted.cpu_cores) and (slot.memory_mb or not wanted.memory_mb)
-    return not strict or bool(told)
+    specified = (slot.cpu_cores or not wanted.cpu_cores) and (slot.memory_mb or not wanted.memory_mb)
+    return not strict or bool(specified)
 
 
 def profile_for(wanted: ResourceProfile, default: ResourceProfile) -> ResourceProfile:
-    """Of the slot of a worker that is started for `wanted`: at least the default in every part."""
+    """The slot profile of a worker that is started for `wanted`: at least the default in every part."""
     memory_mb = max(wanted.memory_mb, default.memory_mb)
     return ResourceProfile(
         cpu_cores=max(wanted.cpu_cores, default.cpu_cores),
@@ -37,15 +37,16 @@ def profile_for(wanted: ResourceProfile, default: ResourceProfile) -> ResourcePr
 
 
 def certain_profile(slot: ResourceProfile, served: ResourceProfile) -> ResourceProfile:
-    """What a slot has that was found to serve `served`: what it tells, and at least what was asked for."""
+    """The profile of a slot that serves `served`: at least that, also in parts that the slot leaves
+    unspecified."""
     return ResourceProfile(
         cpu_cores=max(slot.cpu_cores, served.cpu_cores), memory_mb=max(slot.memory_mb, served.memory_mb)
     )
 
 
 class FreeSlots(Generic[S]):
-    """Slots to be given away, each at most once. The smallest that is enough goes first, so that the
-    big ones stay for those who need them; among equal ones the first added."""
+    """Slots to be granted, each at most once: the smallest that is enough, so that the big ones stay for
+    those that need them; among equal ones the first added."""
 
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
@@ -59,7 +60,7 @@ class FreeSlots(Generic[S]):
             self._slots[profile].extend([slot] * count)
 
     def take(self, wanted: ResourceProfile) -> S | None:
-        """None: there is no slot that is enough."""
+        """None: no slot is enough."""
         for profile in self._sorted:
             slots = self._slots[profile]
             if slots and serves(profile, wanted, strict=self._strict):
@@ -68,7 +69,7 @@ class FreeSlots(Generic[S]):
 
 
 def size_of(profile: ResourceProfile) -> tuple[float, float]:
-    """Smallest first; what is not told could be anything, and comes last."""
+    """Smallest first; an unspecified part could be of any size, and comes last."""
     return (profile.memory_mb or math.inf, profile.cpu_cores or math.inf)
 
 
@@ -106,30 +107,29 @@ def _described(count: int, group: str, profile: ResourceProfile) -> str:
 def missing_slots_text(
     missing: Sequence[SlotRequest], wanted: int, timeout_ms: int, not_started: str = ""
 ) -> str:
-    """What to say when `slot.request.timeout` is over: how many slots of `wanted` are missing, of which
-    profile, and what to do. `not_started`: why a worker that was to bring some did not come up."""
-    said = (
+    """The failure after `slot.request.timeout`: how many slots of `wanted` are missing, of which profile, and
+    what to do. `not_started`: why a worker that was started for them failed."""
+    text = (
         f"{len(missing)} of {wanted} slots are missing after {timeout_ms} ms (slot.request.timeout): "
         f"{describe_requests(missing)}; "
     )
     if not_started:
-        return f"{said}a worker was started for them and did not come up: {not_started}"
+        return f"{text}a worker was started for them but failed: {not_started}"
     return (
-        f"{said}start more workers, give them more slots (taskmanager.numberOfTaskSlots) or lower the "
+        f"{text}start more workers, give them more slots (taskmanager.numberOfTaskSlots) or lower the "
         "parallelism"
     )
 
 
 def too_big_text(requests: Iterable[SlotRequest], largest: ResourceProfile) -> str:
-    """No worker that can be started is big enough."""
     return (
-        f"no worker can serve {describe_requests(requests)}: a worker here can have at most "
+        f"no worker can serve {describe_requests(requests)}: a worker of this cluster has at most "
         f"{describe(largest)}; lower the resources of that slot sharing group"
     )
 
 
 def none_fits_text(requests: Iterable[SlotRequest], offers: Iterable[ResourceProfile]) -> str:
-    """No worker that has joined is big enough. `offers`: a slot of each worker."""
+    """`offers`: the profile of a slot of each registered worker."""
     counted = Counter(offers)
     there = ", ".join(
         f"{describe(profile)} ({count} worker{'' if count == 1 else 's'})"

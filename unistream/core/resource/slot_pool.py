@@ -1,13 +1,12 @@
-"""Slots that one job asks for and holds. Pure; one `SlotPool` per job.
+"""The slots that one job requests and holds. Pure; one `SlotPool` per job.
 
 Slot sharing: slice i of a group holds subtask i of every vertex of the group, so a job needs, for each group,
-at most as many slots as its widest vertex has subtasks. Slices are asked for when a region is scheduled. Each
-request has an id of its own that is never used again, so that a late or repeated grant cannot be mistaken for
-another. A lease whose slice has nothing to run any more goes to a slice that still waits for one and that its
-slot is big enough for, or back to the cluster when it was idle for `slot.idle.timeout`.
+at most as many slots as its widest vertex has subtasks. Slots are requested when a region is scheduled.
+Request ids are never used again, so that a late or repeated grant cannot be mistaken for another. A lease
+whose slice has nothing left to run is passed to a waiting slice that its slot is big enough for, or released
+when it was idle for `slot.idle.timeout`.
 
-An adaptive job runs in the slots that come, whichever they are: before it starts it deals out all its leases
-anew, also to other groups, wherever a slot is big enough (`supply`, `deal`).
+An adaptive job redistributes all its leases before it starts, also to other groups (`supply`, `deal`).
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from dataclasses import replace
 
 from unistream.base.ids import AllocationId, SubtaskId, TaskManagerId
 from unistream.core.contract import SlotLease, SlotRequest
-from unistream.core.resource.slot_deal import Slice, dealt
-from unistream.core.resource.slot_division import SlotKind
+from unistream.core.resource.slot_division import Slice, SlotKind, dealt
 from unistream.core.resource.slot_matching import serves, size_of
 from unistream.model.graph import JobGraph
 from unistream.model.plan import Place
@@ -33,7 +31,7 @@ class SlotPool:
         self._idle_timeout_ms = idle_timeout_ms
         self._profiles = graph.profiles
         self._groups = {vertex.id: vertex.slot_sharing_group for vertex in graph.vertices}
-        self._asked: dict[Slice, int] = {}  # how often
+        self._counts: dict[Slice, int] = {}  # how often it was requested
         self._open: dict[Slice, SlotRequest] = {}
         self._leases: dict[Slice, SlotLease] = {}
         self._lost: dict[Slice, str] = {}  # the request whose lease was lost with its worker
@@ -55,13 +53,13 @@ class SlotPool:
         return tuple(requests)
 
     def _request(self, piece: Slice) -> SlotRequest:
-        self._asked[piece] = self._asked.get(piece, 0) + 1
+        self._counts[piece] = self._counts.get(piece, 0) + 1
         return self.describe(piece)
 
     def describe(self, piece: Slice) -> SlotRequest:
-        """The last request for that slice."""
+        """The latest request for that slice."""
         group, index = piece
-        count = self._asked.get(piece, 1)
+        count = self._counts.get(piece, 1)
         return SlotRequest(
             key=f"{group}/{index}" if count == 1 else f"{group}/{index}:{count}",
             group=group,
@@ -69,7 +67,7 @@ class SlotPool:
         )
 
     def refused(self, requests: tuple[str, ...]) -> frozenset[Slice]:
-        """These are not open any more; returns their slices."""
+        """Closes these open requests; returns their slices."""
         pieces = frozenset(piece for piece, request in self._open.items() if request.key in requests)
         for piece in pieces:
             del self._open[piece]
@@ -81,7 +79,7 @@ class SlotPool:
         return tuple(piece for piece in pieces if piece not in self._leases)
 
     def withdraw(self, subtasks: Iterable[SubtaskId]) -> tuple[str, ...]:
-        """Only `subtasks` will need slots: requests that are open for others and not needed any more."""
+        """Closes the open requests of slices that `subtasks` do not need; returns them."""
         needed = {self.slice_of(subtask) for subtask in subtasks}
         unneeded = {piece: request for piece, request in self._open.items() if piece not in needed}
         for piece in unneeded:
@@ -90,7 +88,6 @@ class SlotPool:
 
     @property
     def open(self) -> tuple[SlotRequest, ...]:
-        """What was asked for and did not come yet."""
         return tuple(self._open.values())
 
     def supply(self) -> Counter[SlotKind]:
@@ -110,12 +107,9 @@ class SlotPool:
         return serves(lease.profile, self._profiles.get(group, ANY_PROFILE), strict=lease.strict)
 
     def deal(self, shares: Mapping[str, int]) -> tuple[str, ...]:
-        """Gives the first slices of every group a lease, so many as its share, wherever the leases were; only
-        while nothing runs, and only shares that `supply` allows.
-
-        Returns:
-            Requests that are not needed any more; others may be needed instead (see `require`).
-        """
+        """Gives the first slices of every group a lease, as many as its share; only while nothing runs, and
+        only shares that `supply` allows. Returns requests that are not needed any more; others may be needed
+        instead (see `require`)."""
         kinds = {piece: self._kind(piece, lease) for piece, lease in self._leases.items()}
         places = dealt(kinds, shares)
         bare = [piece for piece in self._leases if piece not in places]
@@ -137,7 +131,7 @@ class SlotPool:
         return tuple(self._leases.values())
 
     def grant(self, leases: Iterable[SlotLease]) -> tuple[str, ...]:
-        """Takes over leases of open requests; returns the requests whose lease is not (or no more) wanted."""
+        """Adds leases of open requests; returns the requests whose lease is not needed (any more)."""
         wanted = {request.key: piece for piece, request in self._open.items()}
         held = {lease.request: lease for lease in self._leases.values()}
         unwanted = []
@@ -152,13 +146,13 @@ class SlotPool:
         return tuple(unwanted)
 
     def distrust(self, subtask: SubtaskId) -> None:
-        """Its worker refused a deployment: it may know nothing of the lease any more."""
+        """Its worker refused a deployment: it may have lost the lease."""
         lease = self._leases.get(self.slice_of(subtask))
         if lease is not None:
             self._distrusted.add(lease.allocation)
 
     def drop_distrusted(self, busy: frozenset[Slice]) -> tuple[str, ...]:
-        """Gives up leases that may be void, unless something runs there; returns their requests."""
+        """Removes distrusted leases, unless something runs there; returns their requests."""
         void = sorted(piece for piece, lease in self._leases.items() if lease.allocation in self._distrusted)
         self._distrusted = {self._leases[piece].allocation for piece in void if piece in busy}
         return tuple(self._leases.pop(piece).request for piece in void if piece not in busy)
@@ -170,19 +164,14 @@ class SlotPool:
         self._leases = {p: lease for p, lease in self._leases.items() if p not in lost}
 
     def is_on(self, task_manager: TaskManagerId) -> bool:
-        """It has a lease there."""
         return any(lease.task_manager == task_manager for lease in self._leases.values())
 
     def slices_on(self, task_managers: frozenset[TaskManagerId]) -> frozenset[Slice]:
-        """Slices whose lease is there."""
         return frozenset(p for p, lease in self._leases.items() if lease.task_manager in task_managers)
 
     def share(self, busy: frozenset[Slice]) -> tuple[str, ...]:
-        """Gives leases of slices that are not `busy` to slices that wait for a slot of at most that size.
-
-        Returns:
-            Requests that are not needed any more.
-        """
+        """Passes leases of slices that are not `busy` to waiting slices that they are big enough for; returns
+        requests that are not needed any more."""
         spare = [piece for piece in self._leases if piece not in busy]
         cancelled = []
         for piece, source in self._passed_on(spare, self._open):
@@ -191,12 +180,12 @@ class SlotPool:
         return tuple(cancelled)
 
     def can_pass_on(self, ending: Iterable[Slice], missing: Sequence[Slice]) -> bool:
-        """When all that runs in the slices `ending` has ended, their leases are enough for all `missing`."""
+        """The leases of the slices `ending` are enough for all `missing`."""
         leased = [piece for piece in ending if piece in self._leases]
         return len(self._passed_on(leased, missing)) == len(missing)
 
     def _passed_on(self, sources: Iterable[Slice], waiting: Iterable[Slice]) -> list[tuple[Slice, Slice]]:
-        """Who can have whose lease: the smallest that is enough, each at most once."""
+        """(waiting slice, source of its lease): the smallest that is enough, each at most once."""
         left = sorted(sources, key=lambda piece: size_of(self._leases[piece].profile))
         found = []
         for piece in waiting:
@@ -207,15 +196,12 @@ class SlotPool:
         return found
 
     def give_up(self, pieces: Iterable[Slice]) -> tuple[str, ...]:
-        """The leases of these slices go back to the cluster; returns their requests."""
+        """Removes the leases of these slices; returns their requests."""
         return tuple(self._leases.pop(piece).request for piece in pieces if piece in self._leases)
 
     def release_idle(self, busy: frozenset[Slice], now_ms: int) -> tuple[tuple[str, ...], int | None]:
-        """Gives back leases that were idle for the whole timeout.
-
-        Returns:
-            Their requests, and in how many ms to look again (None: nothing is idle).
-        """
+        """Removes leases that were idle for the whole timeout; returns their requests, and in how many ms to
+        check again (None: nothing is idle)."""
         idle = [piece for piece in self._leases if piece not in busy]
         self._idle_since_ms = {piece: self._idle_since_ms.get(piece, now_ms) for piece in idle}
         due = [p for p in idle if now_ms - self._idle_since_ms[p] >= self._idle_timeout_ms]
@@ -227,12 +213,12 @@ class SlotPool:
         return released, min(self._idle_since_ms.values()) + self._idle_timeout_ms - now_ms
 
     def used(self, subtasks: Iterable[SubtaskId]) -> None:
-        """Their slots have something to do: they are not idle until that has ended."""
+        """Their slots are not idle any more."""
         for subtask in subtasks:
             self._idle_since_ms.pop(self.slice_of(subtask), None)
 
     def place(self, subtask: SubtaskId) -> Place:
-        """Where `subtask` is to run; call only when nothing is missing for it."""
+        """Where `subtask` is to run; its slot must not be missing."""
         lease = self._leases[self.slice_of(subtask)]
         return Place(lease.task_manager, lease.address)
 
@@ -244,11 +230,11 @@ class SlotPool:
         return lease.task_manager == place.task_manager and lease.address == place.address
 
     def allocation(self, subtask: SubtaskId) -> AllocationId:
-        """The lease that it runs in; call only when nothing is missing for it."""
+        """The lease that it runs in; its slot must not be missing."""
         return self._leases[self.slice_of(subtask)].allocation
 
     def validate(self) -> None:
         """I14: a lease is held once, and nothing is both leased and open."""
         allocations = [lease.allocation for lease in self._leases.values()]
         assert len(allocations) == len(set(allocations)), "a slot was leased twice"
-        assert not self._leases.keys() & self._open.keys(), "a slice is leased and asked for"
+        assert not self._leases.keys() & self._open.keys(), "a slice is leased and requested"

@@ -1,4 +1,4 @@
-"""The slots that jobs ask the ResourceManager for, and who asked first. Pure."""
+"""The slots that jobs request from the ResourceManager, by age. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RequestId = tuple[JobId, str]
 
 @dataclass(frozen=True, slots=True)
 class OpenRequest:
-    """A slot that is wanted and not there yet. `number`: its age."""
+    """A request without a lease. `number`: its age."""
 
     id: RequestId
     request: SlotRequest
@@ -25,8 +25,8 @@ class OpenRequest:
 
 
 class SlotRequests:
-    """Open requests, oldest first, and the ages of those that have a lease: one that loses it, or the one
-    that takes its place, keeps its age until the job gives it back."""
+    """Open requests, oldest first, and the ages of those that have a lease: one that loses it, or its
+    replacement, keeps its age until the job returns it."""
 
     def __init__(self) -> None:
         self._open: dict[RequestId, OpenRequest] = {}
@@ -34,20 +34,19 @@ class SlotRequests:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many are open."""
         return len(self._open)
 
     def __iter__(self) -> Iterator[OpenRequest]:
-        """Those that are open, oldest first; they may be served and forgotten meanwhile."""
+        """Open ones, oldest first; they may be served and forgotten during the iteration."""
         return iter(sorted(self._open.values(), key=lambda request: request.number))
 
     def __contains__(self, request: RequestId) -> bool:
-        """Is it open?"""
+        """It is open."""
         return request in self._open
 
     @property
     def jobs(self) -> tuple[JobId, ...]:
-        """Those that wait, in the order in which they have begun to."""
+        """Jobs with open requests, the longest waiting first."""
         return tuple(dict.fromkeys(request.job for request in self))
 
     def is_known(self, request: RequestId) -> bool:
@@ -55,7 +54,6 @@ class SlotRequests:
         return request in self._ages
 
     def open(self, request: RequestId, wanted: SlotRequest) -> None:
-        """It waits for a slot (again)."""
         former = self._ages.pop((request[0], wanted.replaces), None)
         if request not in self._ages:
             self._count += 1
@@ -63,21 +61,19 @@ class SlotRequests:
         self._open[request] = OpenRequest(request, wanted, self._ages[request])
 
     def served(self, request: RequestId) -> None:
-        """It has a lease now."""
         del self._open[request]
 
     def forget(self, requests: Iterable[RequestId]) -> None:
-        """They are not wanted any more."""
         for request in requests:
             self._open.pop(request, None)
             self._ages.pop(request, None)
 
     def of(self, job: JobId) -> set[RequestId]:
-        """All of a job that were not returned."""
+        """All requests of a job that were not returned."""
         return {request for request in self._ages if request[0] == job}
 
     def take(self, unwanted: Callable[[OpenRequest], bool]) -> dict[JobId, list[SlotRequest]]:
-        """Forgets the open ones that are `unwanted`; which they were, oldest first, for each job."""
+        """Removes the open ones that are `unwanted`; returns them by job, oldest first."""
         taken: dict[JobId, list[SlotRequest]] = {}
         for request in self:
             if unwanted(request):

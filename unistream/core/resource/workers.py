@@ -1,16 +1,32 @@
-"""One worker as the ResourceManager's machine knows it, and when it has to be given up. Pure."""
+"""The workers of a cluster, when one is given up, and which hosts are blocked. Pure."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SlotLease
-from unistream.core.resource.blocklist import BlockRules
 from unistream.core.resource.messages import ProbeOutcome, WorkerProbed, WorkerView
 from unistream.core.resource.slot_requests import RequestId
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRules:
+    """When a host is blocked, and for how long.
+
+    Attributes:
+        failures: Workers lost within `window_ms` after which their host is blocked; 0: never.
+        elsewhere: Workers can be started on hosts that have none yet. Otherwise a host is blocked only while
+            another one has workers.
+    """
+
+    failures: int = 0
+    window_ms: int = 600_000
+    block_ms: int = 60_000
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,14 +34,14 @@ class ResourceRules:
     """What a cluster's driver can do, and what its configuration says.
 
     Attributes:
-        active: Workers are started and stopped on demand; else they come and go by themselves.
-        slot: Profile of a slot of a worker that is started for requests that tell none.
-        largest: The most that the slot of a started worker can have; a part that is not told: no limit.
-        startup_ms: Passive: requests that no registered worker is big enough for wait at least
-            until the cluster is as old as this.
+        active: Workers are started and stopped on demand; otherwise they come and go by themselves.
+        slot: The slot profile of a worker that is started for requests without one.
+        largest: The maximum slot profile of a started worker; an unspecified part has no limit.
+        startup_ms: Passive: the minimum age of the cluster at which requests that no registered worker is big
+            enough for are refused.
         probe_interval_ms: Between two probes of one worker; 0: workers are not probed.
-        unreachable_after: A worker is given up after so many probes in a row that found nobody there;
-            0: only by timeout.
+        unreachable_after: A worker is given up after so many probes in a row that could not connect; 0: only
+            by timeout.
     """
 
     active: bool = True
@@ -51,9 +67,9 @@ class Worker:
     host: str = ""
     reached_ms: int = 0
     probed_ms: int = 0
-    is_probed: bool = False  # a probe is under way
+    is_probed: bool = False  # a probe is in progress
     silent: int = 0  # probes in a row without an answer
-    unreachable: int = 0  # probes in a row that found nobody
+    unreachable: int = 0  # probes in a row that could not connect
     unreachable_why: str = ""
     leases: dict[RequestId, SlotLease] = field(default_factory=dict)
 
@@ -67,21 +83,18 @@ class Worker:
 
     @property
     def is_unused(self) -> bool:
-        """No job has anything there."""
+        """No job has a lease there."""
         return self.is_up and not self.leases
 
     @property
     def jobs(self) -> tuple[JobId, ...]:
-        """Those that have a lease there."""
         return tuple(dict.fromkeys(job for job, _ in self.leases))
 
     def came_up(self, address: str, now_ms: int) -> None:
-        """It has registered."""
         self.address = address
         self.idle_since_ms = self.reached_ms = self.probed_ms = now_ms
 
     def drop(self, requests: Iterable[RequestId], now_ms: int) -> None:
-        """These leases are over."""
         for request in requests:
             self.leases.pop(request, None)
         if self.is_unused:
@@ -100,7 +113,6 @@ class Worker:
     def reason_to_give_up(
         self, rules: ResourceRules, *, now_ms: int, start_timeout_ms: int, heartbeat_timeout_ms: int
     ) -> str | None:
-        """None: it may live on."""
         silent_ms = now_ms - self.heard_ms
         if not self.is_up:
             late = silent_ms > start_timeout_ms
@@ -127,3 +139,56 @@ class Worker:
             blocked_ms=blocked_ms,
             jobs=self.jobs,
         )
+
+
+class Blocklist:
+    """Counts failures by host. A host without a name is never blocked."""
+
+    def __init__(self, rules: BlockRules) -> None:
+        self._rules = rules
+        self._failures: dict[str, deque[int]] = {}
+        self._until_ms: dict[str, int] = {}
+
+    def failed(self, host: str, now_ms: int, *, alternative: bool) -> bool:
+        """A worker was lost there, or could not start. True: the host is blocked from now on.
+
+        Failures on a blocked host do not count. `alternative`: another host that is not blocked has workers.
+        """
+        rules = self._rules
+        if not host or not rules.failures or self.left_ms(host, now_ms):
+            return False
+        failures = self._failures.setdefault(host, deque(maxlen=rules.failures))
+        failures.append(now_ms)
+        often = len(failures) == rules.failures and now_ms - failures[0] <= rules.window_ms
+        if not often or not (alternative or rules.elsewhere):
+            return False
+        self._until_ms[host] = now_ms + rules.block_ms
+        failures.clear()
+        return True
+
+    def left_ms(self, host: str, now_ms: int) -> int:
+        """For how much longer the host is blocked; 0: it is not."""
+        return max(0, self._until_ms.get(host, 0) - now_ms)
+
+    def expire(self, now_ms: int) -> tuple[str, ...]:
+        """Hosts that are not blocked any more; each is returned once."""
+        over = tuple(host for host, until_ms in self._until_ms.items() if until_ms <= now_ms)
+        for host in over:
+            del self._until_ms[host]
+        self._failures = {
+            host: failures
+            for host, failures in self._failures.items()
+            if failures and now_ms - failures[-1] <= self._rules.window_ms
+        }
+        return over
+
+    def shut(self, now_ms: int, hosts: Iterable[str]) -> frozenset[str]:
+        """Blocked hosts whose slots are not granted: as long as one of `hosts`, which have workers, is not
+        blocked, or workers can be started elsewhere."""
+        blocked = frozenset(self.hosts(now_ms))
+        if not blocked or self._rules.elsewhere or any(host not in blocked for host in hosts):
+            return blocked
+        return frozenset()
+
+    def hosts(self, now_ms: int) -> tuple[str, ...]:
+        return tuple(host for host in self._until_ms if self.left_ms(host, now_ms))

@@ -73,7 +73,7 @@ class Redistribution(Enum):
             case Redistribution.FIRST:
                 return tuple(range(old)) if index == 0 else ()
             case Redistribution.UNSUPPORTED:
-                raise ConfigError("rows of this kind of edge cannot be dealt out to another parallelism")
+                raise ConfigError("rows of this kind of edge cannot be redistributed to another parallelism")
 
 
 OF_PRODUCERS: Final = Redistribution.ARBITRARY
@@ -134,7 +134,7 @@ def with_in_flight(
             if allow_non_restored:
                 continue
             raise ConfigError(
-                f"{directory} is an unaligned checkpoint with rows on their way along edge {edge_id!r}, "
+                f"{directory} is an unaligned checkpoint with in-flight rows on edge {edge_id!r}, "
                 "which the job does not have: start from a savepoint, which never has such rows, or allow "
                 "non-restored state, which drops them"
             )
@@ -158,7 +158,7 @@ def _check_keys(edge: JobEdge, sent_by: tuple[str, ...] | None, name: str, direc
         return
     was = f"by key ({', '.join(sent_by)})" if sent_by else "not by key"
     raise ConfigError(
-        f"{directory} is an unaligned checkpoint with rows on their way along {name}, which were sent {was}, "
+        f"{directory} is an unaligned checkpoint with in-flight rows on {name}, which were sent {was}, "
         f"and would be sent by key ({', '.join(edge.key_columns)}) now: start from a savepoint, or undo that"
     )
 
@@ -196,8 +196,8 @@ class _Change:
         how = redistribution(self.edge.ship)
         if self.changed and how is Redistribution.UNSUPPORTED:
             raise ConfigError(
-                f"{directory} is an unaligned checkpoint with rows on their way along {self.name}, which "
-                "cannot be dealt out to another parallelism: keep the parallelism of both, start from a "
+                f"{directory} is an unaligned checkpoint with in-flight rows on {self.name}, which "
+                "cannot be redistributed to another parallelism: keep the parallelism of both, start from a "
                 "savepoint, or put a rebalance or key_by between them"
             )
         consumers: tuple[int, ...] = (index,)

@@ -240,7 +240,7 @@ class _Rules:
         declared: DeclaredState | None,
     ) -> OperatorPlan:
         if old is not None and old.fully_finished:
-            why = "it had finished, and is not run again"
+            why = "it had finished and does not run again"
             return OperatorPlan(uid=operator.uid, name=operator.name, fate=Fate.KEPT, why=why)
         if declared is None:
             states = tuple(_unknown(state, "the operator does not say what state it has") for state in stored)
@@ -299,7 +299,7 @@ class _Rules:
 
     def _pickled(self, stored: StoredState) -> str | None:
         if stored.pickled and not self._allow_pickled:
-            return f"its values are pickled; {ALLOW_PICKLED_STATE.key} allows to read them"
+            return f"its values are pickled; {ALLOW_PICKLED_STATE.key} allows reading them"
         return None
 
     def _other(self, stored: StoredState, declared: DeclaredState) -> StatePlan:
@@ -317,11 +317,11 @@ class _Rules:
         if read or name.startswith(declared.list_prefixes):
             return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
         if stored.mode is not None and not declared.has_all_lists:
-            return _unknown(stored, "dropped unless the operator asks for it when it opens")
+            return _unknown(stored, "dropped unless the operator requests it in open()")
         if stored.mode is None and not declared.is_whole:
             if stored.kind is StateKind.TIMERS:
                 return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
-            return _unknown(stored, "kept until the operator asks for it")
+            return _unknown(stored, "kept until the operator requests it")
         return StatePlan(state=name, fate=Fate.DROPPED, why="the operator does not read it", rows=rows)
 
 
@@ -342,7 +342,7 @@ def _own_table(stored: StoredState, schema: pa.Schema, wanted: OwnTable) -> Stat
         case Widened(what):
             return StatePlan(state=stored.name, fate=Fate.MIGRATED, why=what, rows=stored.rows)
         case Same() if wanted.types is None:
-            return _unknown(stored, "kept if its rows come with the types that they had; returns= tells them")
+            return _unknown(stored, "kept if its rows have the same types; declare them with returns=")
         case Same():
             return StatePlan(state=stored.name, fate=Fate.KEPT, rows=stored.rows)
 

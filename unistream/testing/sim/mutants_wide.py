@@ -12,8 +12,8 @@ from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.job import adaptive
 from unistream.core.job.adaptive import AdaptiveScheduling
+from unistream.core.job.deliveries import Releases
 from unistream.core.job.life import JobLife
-from unistream.core.job.releases import Releases
 from unistream.core.job.rescaling import Rescaling
 from unistream.core.job.scaling import fit, with_parallelism
 from unistream.core.restore import state_assignment

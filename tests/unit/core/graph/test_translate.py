@@ -243,5 +243,5 @@ def test_a_graph_from_outside_is_not_trusted(edit: Callable[[JobGraph], JobGraph
 
 def test_a_vertex_without_source_and_input_is_refused() -> None:
     graph = edited(lambda g: with_vertex(g, source=None))
-    with pytest.raises(ConfigError, match="is no source and has no input"):
+    with pytest.raises(ConfigError, match="is not a source and has no input"):
         check(graph)

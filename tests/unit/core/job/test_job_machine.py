@@ -263,7 +263,7 @@ def test_a_completion_that_cannot_be_delivered_fails_the_task() -> None:
         cluster.drop(worker)
     cluster.fire(contract.TimerKind.UNDELIVERED)
     assert cluster.state == "RESTARTING"
-    assert "could not be told of checkpoint 1" in cluster.machine.view().failure.message  # type: ignore[union-attr]
+    assert "could not be notified of checkpoint 1" in cluster.machine.view().failure.message  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("first", ["the loss", "the message"])
@@ -498,7 +498,7 @@ def test_a_job_without_a_checkpoint_says_so_when_it_is_suspended() -> None:
     cluster.handle(contract.SuspendRequested(reason="its cluster was shut down"))
     assert cluster.ended is not None
     assert cluster.ended.failure is not None
-    assert "no checkpoint to go on from" in cluster.ended.failure.message
+    assert "no checkpoint to resume from" in cluster.ended.failure.message
 
 
 def test_a_cancelled_job_stays_one_when_its_cluster_ends_meanwhile() -> None:

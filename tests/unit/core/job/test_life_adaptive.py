@@ -120,7 +120,7 @@ class TestOnRequest:
         cluster = running()
         ask(cluster, "a", source=3)
         ask(cluster, "b", source=1)
-        assert cluster.answers["b"].error == "the job is being rescaled already"
+        assert cluster.answers["b"].error == "the job is already being rescaled"
         cluster.settle()
         assert (cluster.answers["a"].error, widths(cluster)) == (None, (3, 2, 1))
 
@@ -157,7 +157,7 @@ class TestFailuresOnTheWay:
         cluster = running()
         ask(cluster, source=1)
         cluster.fail(cluster.task("count", 0))
-        assert "the checkpoint before it failed" in (cluster.answers["r"].error or "")
+        assert "the checkpoint for it failed" in (cluster.answers["r"].error or "")
         cluster.settle()
         cluster.fire(contract.TimerKind.RESTART_DELAY)
         cluster.settle()
@@ -173,7 +173,7 @@ class TestFailuresOnTheWay:
         failed = contract.ManifestFailed(checkpoint_id=job.manifest.checkpoint_id, reason="disk full")
         cluster.handle(failed)
         assert re.search(
-            "not rescaled: the checkpoint before it failed.*disk full", cluster.answers["r"].error or ""
+            "not rescaled: the checkpoint for it failed.*disk full", cluster.answers["r"].error or ""
         )
         cluster.settle()
         assert widths(cluster) == (2, 2, 1)
@@ -356,7 +356,7 @@ class TestAdaptive:
         assert cluster.ended is not None
         assert cluster.ended.state == "FAILED"
         assert cluster.ended.failure is not None
-        assert "no slot at all" in cluster.ended.failure.message
+        assert "no slot for slot sharing" in cluster.ended.failure.message
 
     def test_says_why_the_worker_did_not_come_that_was_started(self) -> None:
         cluster = adaptive(0)
@@ -368,9 +368,9 @@ class TestAdaptive:
         assert cluster.ended is not None
         assert cluster.ended.failure is not None
         assert cluster.ended.failure.message == (
-            "no slot at all for slot sharing group(s) 'default' after 300000 ms "
-            "(jobmanager.adaptive-scheduler.submission.resource-wait-timeout); a worker was started and did "
-            "not come up: no space left on device"
+            "no slot for slot sharing group(s) 'default' after 300000 ms "
+            "(jobmanager.adaptive-scheduler.submission.resource-wait-timeout); a worker was started but "
+            "failed: no space left on device"
         )
 
     @pytest.mark.parametrize("permanent", [False, True])

@@ -152,9 +152,9 @@ def test_one_slot_is_not_enough_for_two_groups() -> None:
     assert cluster.ended is not None
     assert cluster.ended.failure is not None
     assert cluster.ended.failure.message == (
-        "no slot at all for slot sharing group(s) 'b' after 300000 ms "
-        "(jobmanager.adaptive-scheduler.submission.resource-wait-timeout); the 1 that there is cannot give "
-        "each of the 2 groups one that is big enough for it; start more workers"
+        "no slot for slot sharing group(s) 'b' after 300000 ms "
+        "(jobmanager.adaptive-scheduler.submission.resource-wait-timeout); 1 available slot(s) cannot "
+        "give each of the 2 groups one that is big enough; start more workers"
     )
 
 

@@ -141,7 +141,7 @@ def test_it_is_said_why_a_worker_did_not_come_up() -> None:
     failure = cluster.machine.view().failure
     assert failure is not None
     assert failure.message == missing_slots_text(asked, 1, 5_000, "exited with code 2")
-    assert failure.message.endswith("did not come up: exited with code 2")
+    assert failure.message.endswith("but failed: exited with code 2")
     cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.grant()
     cluster.settle()
@@ -150,7 +150,7 @@ def test_it_is_said_why_a_worker_did_not_come_up() -> None:
     cluster.settle_without("grant")
     assert cluster.ended is not None
     assert cluster.ended.failure is not None
-    assert "did not come up" not in cluster.ended.failure.message, "that is over"
+    assert "but failed: " not in cluster.ended.failure.message, "that is over"
 
 
 def test_workers_that_fail_to_come_up_again_and_again_are_in_the_exceptions_and_few_times() -> None:
@@ -165,7 +165,7 @@ def test_workers_that_fail_to_come_up_again_and_again_are_in_the_exceptions_and_
         cluster.handle(contract.TaskManagerLost(task_manager=worker, reason=f"exited with code {number}"))
     failures = [command.failure for command in cluster.of(contract.RecordException)[told:]]
     assert [failure.message.split(";")[0] for failure in failures] == [
-        f"{count} worker(s) in a row did not come up" for count in (1, 2, 4, 8, 16)
+        f"{count} worker(s) in a row failed to start" for count in (1, 2, 4, 8, 16)
     ]
     assert failures[2].message.endswith("the latest, never-3: exited with code 3")
     assert {failure.kind for failure in failures} == {"TaskManagerNotStarted"}

@@ -25,7 +25,7 @@ CONFIG = {
 ADAPTIVE = {"jobmanager.scheduler": "adaptive"}
 WAIT, STABLE, COOL = (contract.Timer(contract.TimerKind.RESOURCES, number) for number in range(3))
 SLOTS = contract.Timer(contract.TimerKind.SLOT_REQUEST, -1)
-BOUND = "rows on their way along 'source' -> 'count' (rescale)"
+BOUND = "in-flight rows on 'source' -> 'count' (rescale)"
 
 
 def graph(parallelism: int) -> JobGraph:

@@ -143,7 +143,7 @@ class TestNames:
 
     def test_one_vertex_with_two_numbers(self) -> None:
         vertex = self.GRAPH.vertices[1]
-        with pytest.raises(ConfigError, match="are one vertex, but were given 3 and 4"):
+        with pytest.raises(ConfigError, match="name the same vertex, but were given 3 and 4"):
             vertices_named(self.GRAPH, {vertex.id: 3, "count": 4})
 
     def test_a_name_of_several(self) -> None:

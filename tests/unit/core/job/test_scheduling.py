@@ -20,8 +20,7 @@ from unistream.core import contract
 from unistream.core.contract import AdaptiveSettings, Outbox, SlotLease
 from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.job.adaptive import AdaptiveScheduling
-from unistream.core.job.scheduling import DefaultScheduling, Scheduling
-from unistream.core.job.slots import JobSlots
+from unistream.core.job.scheduling import DefaultScheduling, JobSlots, Scheduling
 from unistream.core.resource import SlotPool
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -188,8 +187,8 @@ def test_no_slot_fails_the_job_for_good() -> None:
     failure = job.scheduling.start_with(USUAL, lambda _: True, "no disk")
     assert isinstance(failure, TaskFailure)
     assert not failure.recoverable
-    assert "no slot at all for slot sharing group(s) 'default' after 1000 ms" in failure.message
-    assert failure.message.endswith("a worker was started and did not come up: no disk")
+    assert "no slot for slot sharing group(s) 'default' after 1000 ms" in failure.message
+    assert failure.message.endswith("a worker was started but failed: no disk")
 
 
 @pytest.mark.parametrize("strategy", ["default", "adaptive"])
@@ -224,8 +223,8 @@ def test_the_options() -> None:
 def test_what_is_asked_for_when_a_task_restarts(strategy: str, asked: list[str]) -> None:
     job = Job(strategy)
     subtask = SubtaskId(USUAL.vertices[0].id, 1)
-    job.scheduling.ask([subtask])
-    job.scheduling.ask([subtask])
+    job.scheduling.request([subtask])
+    job.scheduling.request([subtask])
     job.look()
     assert job.asked == asked, "and only once"
 

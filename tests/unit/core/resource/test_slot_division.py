@@ -14,7 +14,7 @@ from tests.unit.core.cluster import grouped, job_graph, pipelines
 from unistream.core.job import fit
 from unistream.core.job.scaling import slots_needed
 from unistream.core.resource import Slice, SlotKind, Unit, divide, without_slot
-from unistream.core.resource.slot_deal import dealt
+from unistream.core.resource.slot_division import dealt
 from unistream.model.graph import JobGraph
 
 NAMES = "abcde"

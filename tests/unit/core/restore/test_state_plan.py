@@ -201,7 +201,7 @@ def says(*descriptors: StateDescriptor, keys: pa.Schema | None = USER) -> Declar
             value(pa.int64(), pickled=True),
             value(pa.int64(), pickled=True),
             Fate.REFUSED,
-            "its values are pickled; execution.state-recovery.allow-pickled-state allows to read them",
+            "its values are pickled; execution.state-recovery.allow-pickled-state allows reading them",
             id="pickled",
         ),
     ],
@@ -374,7 +374,7 @@ def own(*columns: tuple[str, pa.DataType], keys: pa.Schema = USER) -> StoredStat
             own(TOTAL),
             OwnTable(keys=("user",), columns=("user", "total"), types=None),
             Fate.UNKNOWN,
-            "kept if its rows come with the types that they had; returns= tells them",
+            "kept if its rows have the same types; declare them with returns=",
             id="of types that are not known before it runs",
         ),
         pytest.param(
@@ -463,7 +463,7 @@ def kept_list(of: pa.DataType, mode: ListMode = ListMode.SPLIT) -> StoredState:
             kept_list(pa.int64(), ListMode.UNION),
             None,
             Fate.UNKNOWN,
-            "dropped unless the operator asks for it when it opens",
+            "dropped unless the operator requests it in open()",
             id="not declared",
         ),
     ],
@@ -535,13 +535,13 @@ def test_state_without_an_operator_is_refused_or_dropped() -> None:
 def test_new_and_finished_operators() -> None:
     plan = planned(manifest("a", finished=("a",)), graph("a", "b"))
     assert [(op.uid, op.fate) for op in plan.operators] == [("a", Fate.KEPT), ("b", Fate.NEW)]
-    assert plan.operators[0].why == "it had finished, and is not run again"
+    assert plan.operators[0].why == "it had finished and does not run again"
 
 
 def test_a_drained_savepoint_is_refused_with_the_other_one() -> None:
     drained = structs.replace(manifest("a", kind=SnapshotKind.TERMINATE), resumable="savepoint-x")
     [problem] = planned(drained, graph("a")).problems
-    assert "nothing can go on from it; go on from savepoint-x, beside it" in problem
+    assert "cannot be resumed from; resume from savepoint-x, next to it" in problem
 
 
 # --- rows in flight ---------------------------------------------------------------------------------
@@ -583,4 +583,4 @@ def test_rows_in_flight_are_refused_exactly_if_a_restore_refuses_them(
     assert planned(of, job, allow=allow).problems == refused
     bound = ship in (Ship.FORWARD, Ship.RESCALE, Ship.BROADCAST) and parallelism == 2
     assert bool(refused) == (not allow if edge == "gone" else bound)
-    assert all("is an unaligned checkpoint with rows on their way along" in told for told in refused)
+    assert all("is an unaligned checkpoint with in-flight rows on" in told for told in refused)

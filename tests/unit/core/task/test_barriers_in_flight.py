@@ -223,7 +223,7 @@ def test_rows_in_flight_find_their_subtask(
 
 @pytest.mark.parametrize("ship", [Ship.FORWARD, Ship.RESCALE, Ship.BROADCAST])
 def test_rows_that_are_bound_to_a_subtask_are_refused_at_another_parallelism(ship: Ship) -> None:
-    with pytest.raises(ConfigError, match=rf"'a' -> 'b' \({ship.value}\), which cannot be dealt out"):
+    with pytest.raises(ConfigError, match=rf"'a' -> 'b' \({ship.value}\), which cannot be redistributed"):
         dealt(ship, (1, 1), (2, 2))
 
 

@@ -230,5 +230,5 @@ def test_rows_on_an_edge_that_binds_them_are_refused_at_another_parallelism() ->
     job.trigger(SnapshotKind.CHECKPOINT)
     job.run()
     assert job.completed is not None
-    with pytest.raises(ConfigError, match=r"'S' -> 'K' \(forward\).*cannot be dealt out.*savepoint"):
+    with pytest.raises(ConfigError, match=r"'S' -> 'K' \(forward\).*cannot be redistributed.*savepoint"):
         job.completed.restores(numbers_graph(2, 2, config=UNALIGNED, ship=Ship.FORWARD))
