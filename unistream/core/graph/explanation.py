@@ -1,6 +1,6 @@
 """The three graphs of a job as text: what was written, what shares a task, what runs.
 
-Lists have an end: of a large graph the first part is shown, and how much is left out.
+Of a large graph the first part is shown, and how much is left out.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from unistream.base.ids import VertexId
 from unistream.core.graph.execution_graph import (
     ExecutionEdge,
     ExecutionGraph,
-    ExecutionRegion,
     execution_graph,
+    members,
+    text,
 )
+from unistream.core.graph.regions import Region
 from unistream.core.graph.topology import Pattern
 from unistream.core.graph.translate import Resolved
 from unistream.model.graph import JobEdge, JobGraph, JobVertex
@@ -96,8 +98,7 @@ def _vertex(vertex: JobVertex, inputs: Sequence[JobEdge], numbers: dict[VertexId
         yield f"    input {edge.input_index} <- [{numbers[edge.source]}] {edge.ship.value}{keys}{stored}"
     yield from (f"    {line}" for line in _left_out(len(inputs), "inputs"))
     for operator in vertex.operators[:LISTED]:
-        marks = [mark for mark, on in (("stateful", operator.stateful),) if on]
-        marks += ["generated uid"] if operator.generated_uid else []
+        marks = ["stateful"] * operator.stateful + ["generated uid"] * operator.generated_uid
         yield f"    {operator.uid}: {operator.name}" + (f"  ({', '.join(marks)})" if marks else "")
     yield from (f"    {line}" for line in _left_out(len(vertex.operators), "operators"))
 
@@ -106,12 +107,8 @@ def explain_execution(graph: ExecutionGraph, job: JobGraph) -> str:
     """What runs: subtasks, partitions, regions."""
     numbers = _numbers(job)
     lines = [f"execution graph: {_count(graph.subtasks, 'subtask')}, {_count(graph.region_count, 'region')}"]
-    vertices = (
-        f"[{numbers[found.vertex.id]}] "
-        + ", ".join(f"subtasks {text(run.subtasks)} attempt {run.attempt}" for run in found.attempts[:LISTED])
-        for found in graph.vertices
-    )
-    lines += _first(vertices, len(graph.vertices), "vertices")
+    vertices = (f"[{numbers[v.id]}] subtasks {text(range(v.parallelism))} attempt 0" for v in job.vertices)
+    lines += _first(vertices, len(job.vertices), "vertices")
     lines += _first((_partitions(edge, numbers) for edge in graph.edges), len(graph.edges), "edges")
     lines += [_region(region, numbers) for region in graph.regions]
     if graph.region_count > len(graph.regions):
@@ -125,40 +122,30 @@ def explain_execution(graph: ExecutionGraph, job: JobGraph) -> str:
 
 def _partitions(edge: ExecutionEdge, numbers: dict[VertexId, int]) -> str:
     what = (
-        f"[{numbers[edge.source]}] -> [{numbers[edge.target]}] {edge.pattern.value}: "
-        f"{_count(edge.partitions, 'partition')} {edge.partition.value} of "
-        f"{_between(*edge.subpartitions, 'subpartition')}"
+        f"[{numbers[edge.edge.source]}] -> [{numbers[edge.edge.target]}] {edge.pattern.value}: "
+        f"{_count(edge.partitions, 'partition')} {edge.edge.partition.value} of "
+        f"{_between(*edge.consumers, 'subpartition')}"
     )
     if edge.pattern is Pattern.ALL_TO_ALL:
         return what
-    if edge.groups is not None:
-        pairs = ", ".join(f"{text(producers)} -> {text(consumers)}" for producers, consumers in edge.groups)
+    if edge.mapping is not None:
+        pairs = ", ".join(f"{text(producers)} -> {text(consumers)}" for producers, consumers in edge.mapping)
         return f"{what}: {pairs}"
-    sizes = edge.sizes
     return (
-        f"{what}, in {_count(sizes.groups, 'group')} of {_between(*sizes.producers, 'producer')} and "
-        f"{_between(*sizes.consumers, 'consumer')}"
+        f"{what}, in {_count(edge.groups, 'group')} of {_between(*edge.producers, 'producer')} and "
+        f"{_between(*edge.consumers, 'consumer')}"
     )
 
 
-def _region(region: ExecutionRegion, numbers: dict[VertexId, int]) -> str:
-    members = [
+def _region(region: Region, numbers: dict[VertexId, int]) -> str:
+    parts = [
         f"[{numbers[vertex]}] "
         + ", ".join(text(run) for run in found[:RUNS_LISTED])
         + (", ..." if len(found) > RUNS_LISTED else "")
-        for vertex, found in region.subtasks.items()
+        for vertex, found in members(region).items()
     ]
-    more = f"; and {len(members) - LISTED:,} more vertices" if len(members) > LISTED else ""
-    return f"  region {region.number}: {'; '.join(members[:LISTED])}{more}"
-
-
-def text(indices: range) -> str:
-    """Indices of subtasks for people, both ends included.
-
-    >>> text(range(0, 4)), text(range(3, 4))
-    ('0-3', '3')
-    """
-    return str(indices.start) if len(indices) == 1 else f"{indices.start}-{indices.stop - 1}"
+    more = f"; and {len(parts) - LISTED:,} more vertices" if len(parts) > LISTED else ""
+    return f"  region {region.number}: {'; '.join(parts[:LISTED])}{more}"
 
 
 def _numbers(graph: JobGraph) -> dict[VertexId, int]:

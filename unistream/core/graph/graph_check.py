@@ -1,4 +1,4 @@
-"""Is a job graph one that can run? Asked after translation, and by the Dispatcher (graphs come from outside).
+"""Checks that a job graph can run: after translation, and by the Dispatcher (graphs come from outside).
 
 Every refusal is a `ConfigError` that names the operator and the option to change.
 """
@@ -6,8 +6,8 @@ Every refusal is a `ConfigError` that names the operator and the option to chang
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from unistream.base import config as options
 from unistream.base.config import Configuration
@@ -15,15 +15,17 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX, VERTICES_MAX
 from unistream.core.graph.exchange_modes import why_no_checkpoints
-from unistream.core.graph.order import refuse_cycle, sorted_by_level
 from unistream.core.graph.placement_check import check_exchanges, check_groups, check_regions_and_colocations
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship
+from unistream.model.stream_graph import StreamGraph
 
 NAMES_SHOWN: Final = 10  # in one sentence
 
+N = TypeVar("N", bound=Hashable)
+
 
 def check(graph: JobGraph) -> None:
-    """Raises ConfigError for the first thing that is wrong."""
+    """Raises ConfigError for the first problem."""
     if not graph.vertices:
         raise ConfigError(f"job {graph.name!r} has no operators: add a source and a sink")
     if len(graph.vertices) > VERTICES_MAX:
@@ -46,8 +48,8 @@ def check(graph: JobGraph) -> None:
 
 
 def operators_without_uid(graph: JobGraph) -> list[str]:
-    """Names of sources and stateful operators whose uid is generated: their state is lost when the graph
-    changes, so the user should be warned."""
+    """Names of sources and stateful operators whose uid is generated: their state is lost if the graph
+    changes."""
     return [
         operator.name
         for vertex in graph.vertices
@@ -57,16 +59,15 @@ def operators_without_uid(graph: JobGraph) -> list[str]:
 
 
 def uid_advice(graph: JobGraph) -> str | None:
-    """One sentence for who submits a job with such operators; None: there are none, or the job takes no
-    snapshots that they could be restored from."""
+    """A warning about such operators; None: there are none, or the job takes no snapshots."""
     names = operators_without_uid(graph)
     if not names or why_no_checkpoints(graph) is not None:
         return None
     shown = ", ".join(repr(name) for name in names[:NAMES_SHOWN])
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return (
-        f"no uid on {shown}{more}: set one with .uid(...), since a changed pipeline finds state in a "
-        "savepoint by uid, and a generated one changes with the pipeline"
+        f"no uid on {shown}{more}: set one with .uid(...); a changed pipeline finds its state in a savepoint "
+        "by uid, and generated uids change with the pipeline"
     )
 
 
@@ -145,7 +146,7 @@ def _check_inputs(vertex: JobVertex, fed: set[int]) -> None:
 
 
 def _check_order(graph: JobGraph) -> None:
-    """Vertices come before what they feed; if they cannot, the graph has a cycle."""
+    """Raises ConfigError unless vertices come before their consumers."""
     names = {vertex.id: vertex.name for vertex in graph.vertices}
     edges = [(edge.source, edge.target) for edge in graph.edges]
     if len(sorted_by_level(list(names), edges)) < len(names):
@@ -154,3 +155,69 @@ def _check_order(graph: JobGraph) -> None:
     for edge in graph.edges:
         if places[edge.source] > places[edge.target]:
             raise ConfigError(f"edge {edge.id!r} goes backwards: vertices must be in topological order")
+
+
+# --- order of nodes -------------------------------------------------------------------------------
+
+
+def topological(graph: StreamGraph) -> list[int]:
+    """Node ids, producers first: by distance from the sources, then in order of creation.
+
+    Raises:
+        ConfigError: a cycle, a position that is used twice, or an edge without an end.
+    """
+    known = {node.id: node.name for node in graph.nodes}
+    if len(known) != len(graph.nodes):
+        raise ConfigError(f"job {graph.name!r}: two nodes have the same position")
+    for edge in graph.edges:
+        if edge.source not in known or edge.target not in known:
+            raise ConfigError(f"job {graph.name!r}: an edge {edge.source} -> {edge.target} has no such end")
+    edges = [(edge.source, edge.target) for edge in graph.edges]
+    order = sorted_by_level(sorted(known), edges)
+    if len(order) < len(known):
+        refuse_cycle(known, edges)
+    return order
+
+
+def sorted_by_level(nodes: Sequence[N], edges: Iterable[tuple[N, N]]) -> list[N]:
+    """Nodes level by level, each level in the given order; those on or behind a cycle are left out.
+
+    >>> sorted_by_level("abcd", [("a", "c"), ("c", "b")])
+    ['a', 'd', 'c', 'b']
+    """
+    places = {node: place for place, node in enumerate(nodes)}
+    outputs: dict[N, list[N]] = {node: [] for node in nodes}
+    waiting = dict.fromkeys(nodes, 0)
+    for source, target in edges:
+        outputs[source].append(target)
+        waiting[target] += 1
+    order: list[N] = []
+    level = [node for node in nodes if waiting[node] == 0]
+    while level:
+        order += level
+        following = []
+        for node in level:
+            for target in outputs[node]:
+                waiting[target] -= 1
+                if waiting[target] == 0:
+                    following.append(target)
+        level = sorted(following, key=places.__getitem__)
+    return order
+
+
+def refuse_cycle(names: Mapping[N, str], edges: Iterable[tuple[N, N]]) -> None:
+    """Raises ConfigError with the operators on a cycle of a graph that has one."""
+    pairs = list(edges)
+    fine = set(sorted_by_level(list(names), pairs))
+    producers = {target: source for source, target in pairs if source not in fine and target not in fine}
+    node = next(iter(producers))
+    seen: dict[N, None] = {}
+    while node not in seen:
+        seen[node] = None
+        node = producers[node]
+    path = list(seen)
+    around = [*path[path.index(node) :], node][::-1]
+    raise ConfigError(
+        f"operators {' -> '.join(repr(names[n]) for n in around)} form a cycle; a job has no "
+        "feedback edges, so remove the edge that leads back"
+    )

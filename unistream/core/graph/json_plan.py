@@ -6,8 +6,7 @@ from collections import defaultdict
 from typing import Any, Final
 
 from unistream.base.ids import EdgeId, VertexId
-from unistream.core.graph.execution_graph import ExecutionEdge, ExecutionGraph, execution_graph
-from unistream.core.graph.explanation import text
+from unistream.core.graph.execution_graph import ExecutionEdge, execution_graph, members, text
 from unistream.core.graph.translate import Resolved, vertex_id
 from unistream.model.graph import JobEdge, JobGraph
 
@@ -23,7 +22,7 @@ def plan_json(resolved: Resolved, job: JobGraph) -> Json:
         "type": job.job_type.value,
         "streamGraph": stream_plan(resolved),
         "jobGraph": job_plan(job),
-        "executionGraph": execution_plan(execution_graph(job, regions=REGIONS_LISTED)),
+        "executionGraph": execution_plan(job),
     }
 
 
@@ -103,26 +102,25 @@ def job_plan(graph: JobGraph, *, jid: str | None = None, name: str | None = None
     return {**head, "name": name or graph.name, "type": graph.job_type.value, "nodes": nodes}
 
 
-def execution_plan(graph: ExecutionGraph) -> Json:
+def execution_plan(job: JobGraph) -> Json:
     """What runs. Indices of subtasks are written ``first-last``; all-to-all pairs are not listed."""
+    graph = execution_graph(job, regions=REGIONS_LISTED)
     produced: dict[VertexId, list[EdgeId]] = defaultdict(list)
-    for edge in graph.edges:
+    for edge in job.edges:
         produced[edge.source].append(edge.id)
     return {
         "subtasks": graph.subtasks,
         "vertices": [
             {
-                "id": found.vertex.id,
-                "name": found.vertex.name,
-                "parallelism": found.vertex.parallelism,
-                "maxParallelism": found.vertex.max_parallelism,
-                "slotSharingGroup": found.vertex.slot_sharing_group,
-                "attempts": [
-                    {"subtasks": text(run.subtasks), "attempt": run.attempt} for run in found.attempts
-                ],
-                "produces": produced[found.vertex.id],
+                "id": vertex.id,
+                "name": vertex.name,
+                "parallelism": vertex.parallelism,
+                "maxParallelism": vertex.max_parallelism,
+                "slotSharingGroup": vertex.slot_sharing_group,
+                "attempts": [{"subtasks": text(range(vertex.parallelism)), "attempt": 0}],
+                "produces": produced[vertex.id],
             }
-            for found in graph.vertices
+            for vertex in job.vertices
         ],
         "edges": [_edge(edge) for edge in graph.edges],
         "regions": {
@@ -132,9 +130,9 @@ def execution_plan(graph: ExecutionGraph) -> Json:
             "listed": [
                 {
                     "id": region.number,
-                    "size": region.size,
+                    "size": len(region.subtasks),
                     "subtasks": {
-                        vertex: [text(run) for run in runs] for vertex, runs in region.subtasks.items()
+                        vertex: [text(run) for run in runs] for vertex, runs in members(region).items()
                     },
                 }
                 for region in graph.regions
@@ -145,19 +143,19 @@ def execution_plan(graph: ExecutionGraph) -> Json:
 
 def _edge(edge: ExecutionEdge) -> Json:
     described: Json = {
-        "id": edge.id,
-        "source": edge.source,
-        "target": edge.target,
-        "shipStrategy": edge.ship.name,
+        "id": edge.edge.id,
+        "source": edge.edge.source,
+        "target": edge.edge.target,
+        "shipStrategy": edge.edge.ship.name,
         "distributionPattern": edge.pattern.value,
-        "partitionType": edge.partition.value,
+        "partitionType": edge.edge.partition.value,
         "partitions": edge.partitions,
-        "subpartitions": list(edge.subpartitions),
-        "groups": edge.sizes.groups,
+        "subpartitions": list(edge.consumers),
+        "groups": edge.groups,
     }
-    if edge.groups is not None:
+    if edge.mapping is not None:
         described["mapping"] = [
             {"producers": text(producers), "consumers": text(consumers)}
-            for producers, consumers in edge.groups
+            for producers, consumers in edge.mapping
         ]
     return described

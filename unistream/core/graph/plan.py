@@ -1,33 +1,22 @@
 """The physical plan: which channel each subtask reads and which partitions it writes.
 
-All-to-all edges connect everyone; the subpartition that a consumer reads is its place among the consumers of
-that producer. `GLOBAL` has a channel to every consumer (so that events reach them all) and rows on the first
-one only.
+The subpartition that a consumer reads is its place among the consumers of that producer. `GLOBAL` has a
+channel to every consumer, so that events reach all of them, and rows on the first one only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from unistream.base.ids import AttemptId, EdgeId, SubtaskId, VertexId
+from unistream.base.ids import AttemptId, SubtaskId, VertexId
 from unistream.core.graph.topology import Topology
 from unistream.model.graph import JobEdge, JobGraph
 from unistream.model.messages import ChannelDescriptor, GateDescriptor, PartitionDescriptor
 from unistream.model.plan import NOWHERE, Place, subtasks_of
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
-    """One subpartition of one producer, as one consumer reads it."""
-
-    edge: EdgeId
-    producer: SubtaskId
-    subpartition: int
-
-
 class ExecutionPlan:
-    """Subtasks and channels of a valid graph, which never change. `topology` says what is connected.
+    """Subtasks and channels of a valid graph; immutable.
 
     Raises:
         ConfigError: see `Topology`.
@@ -52,43 +41,28 @@ class ExecutionPlan:
     def input_edges(self, vertex: VertexId) -> tuple[JobEdge, ...]:
         return tuple(self._edges[link.id] for link in self.topology.inputs[vertex])
 
-    def channels(self, subtask: SubtaskId, input_index: int) -> tuple[Channel, ...]:
-        """Channels of one logical input, edge by edge, then producer by producer."""
-        return tuple(
-            Channel(
-                edge.id, SubtaskId(edge.source, producer), self.consumers(edge, producer).index(subtask.index)
-            )
-            for edge in self.input_edges(subtask.vertex)
-            if edge.input_index == input_index
-            for producer in self.producers(edge, subtask.index)
-        )
-
     def gates(
         self,
         subtask: SubtaskId,
         attempts: Mapping[SubtaskId, AttemptId],
         places: Mapping[SubtaskId, Place],
     ) -> tuple[GateDescriptor, ...]:
-        """What `subtask` reads, given who runs where; one gate for each logical input. A producer that runs
-        nowhere gets no address."""
-
-        def describe(channel: Channel) -> ChannelDescriptor:
-            place = places.get(channel.producer, NOWHERE)
-            return ChannelDescriptor(
-                producer=attempts[channel.producer],
-                edge=channel.edge,
-                subpartition=channel.subpartition,
-                task_manager=place.task_manager,
-                address=place.address,
-            )
-
-        return tuple(
-            GateDescriptor(
-                input_index=index,
-                channels=tuple(describe(channel) for channel in self.channels(subtask, index)),
-            )
-            for index in range(self._vertices[subtask.vertex].inputs)
-        )
+        """What `subtask` reads: one gate for each logical input, with its channels edge by edge, then
+        producer by producer. A producer without a place has no address."""
+        inputs: list[list[ChannelDescriptor]] = [[] for _ in range(self._vertices[subtask.vertex].inputs)]
+        for edge in self.input_edges(subtask.vertex):
+            for index in self.producers(edge, subtask.index):
+                producer = SubtaskId(edge.source, index)
+                place = places.get(producer, NOWHERE)
+                channel = ChannelDescriptor(
+                    producer=attempts[producer],
+                    edge=edge.id,
+                    subpartition=self.consumers(edge, index).index(subtask.index),
+                    task_manager=place.task_manager,
+                    address=place.address,
+                )
+                inputs[edge.input_index].append(channel)
+        return tuple(GateDescriptor(input_index=i, channels=tuple(found)) for i, found in enumerate(inputs))
 
     def partitions(self, subtask: SubtaskId) -> tuple[PartitionDescriptor, ...]:
         """What `subtask` produces: one partition for each outgoing edge."""

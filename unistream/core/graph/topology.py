@@ -1,9 +1,9 @@
 """What scheduling and failover see of a job: vertices, how subtasks are connected, by which partitions.
 
-A picture that never changes and never lists the pairs of an all-to-all edge. The subtasks of a link fall into
-groups: everybody on the producing side of a group feeds everybody on its consuming side, and nobody else.
-An all-to-all link is one group; a pointwise link of U producers and D consumers is min(U, D) of them. So each
-subtask is in exactly one group of each of its links, and every question is answered as a range of indices.
+Immutable; it never lists the pairs of an all-to-all edge. The subtasks of a link form groups: all producers
+of a group feed all its consumers, and no others. An all-to-all link is one group; a pointwise link of U
+producers and D consumers has min(U, D) groups. So each subtask is in exactly one group of each of its links,
+and every result is a range of indices.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Link:
     """An edge of the job graph.
 
     Attributes:
-        dataset: What the source produces for it. Links that name the same one read the same partitions;
-            None: the link has a data set of its own, named like the link.
+        dataset: What the source produces for it. Links with the same one read the same partitions. None: the
+            link has a data set of its own, named like the link.
     """
 
     id: EdgeId
@@ -73,7 +73,7 @@ class Topology:
     links. Subtasks are numbered 0, 1, … in that order, vertex by vertex.
 
     Raises:
-        ConfigError: the links form a cycle, name an unknown vertex, or disagree about a data set.
+        ConfigError: the links form a cycle or name an unknown vertex.
 
     >>> a, b = VertexId("a"), VertexId("b")
     >>> link = Link(id=EdgeId("e"), source=a, target=b, pattern=Pattern.POINTWISE,
@@ -114,7 +114,6 @@ class Topology:
             self.first_numbers[vertex] = self.size
             self.size += self.parallelism[vertex]
         self._starts = list(self.first_numbers.values())
-        self._check_datasets()
 
     @classmethod
     def of(cls, graph: JobGraph) -> Topology:
@@ -238,7 +237,7 @@ class Topology:
                     stack.append(self._targets(vertex))
         stuck = [repr(self.name(vertex)) for vertex in waiting if vertex not in placed]
         if stuck:
-            raise ConfigError(f"operators {', '.join(stuck)} form or follow a cycle: a job has none")
+            raise ConfigError(f"operators {', '.join(stuck)} form or follow a cycle: a job graph has none")
         return tuple(order)
 
     def _targets(self, vertex: VertexId) -> Iterator[VertexId]:
@@ -247,14 +246,3 @@ class Topology:
         for link in self.outputs[vertex]:
             datasets.setdefault(link.reads, []).append(link.target)
         return chain.from_iterable(datasets.values())
-
-    def _check_datasets(self) -> None:
-        """A data set has one producer and one type."""
-        seen: dict[EdgeId, Link] = {}
-        for link in self.links:
-            other = seen.setdefault(link.reads, link)
-            if (other.source, other.partition) != (link.source, link.partition):
-                raise ConfigError(
-                    f"edges {other.id!r} and {link.id!r} read the same data set {link.reads!r}, "
-                    "but have another source or another partition type"
-                )

@@ -18,8 +18,7 @@ from unistream.base.ids import EdgeId, OperatorUid, VertexId
 from unistream.base.limits import KEY_GROUPS_MAX
 from unistream.core.graph.chaining import ChainingRules, Chains, ResolvedEdge, ResolvedNode, build_chains
 from unistream.core.graph.exchange_modes import ExchangePlan, exchange_plan, why_no_checkpoints
-from unistream.core.graph.graph_check import check, check_parallelism
-from unistream.core.graph.order import topological
+from unistream.core.graph.graph_check import check, check_parallelism, topological
 from unistream.core.graph.slot_sharing import colocations, group_profiles, resolve_groups, split_by_region
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode, LocalOutput
 from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship

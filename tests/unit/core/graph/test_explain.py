@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from tests.unit.core.graphs import BOUNDED, edges, job_of, line, node, resolved
-from unistream.base.ids import SubtaskId
 from unistream.core.graph import explain, plan_json
-from unistream.core.graph.execution_graph import execution_graph
 from unistream.model.graph import Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.stream_graph import ChainingStrategy, StreamGraph
@@ -88,19 +86,6 @@ def test_json() -> None:
     assert execution["edges"][0]["mapping"] == [{"producers": "0-1", "consumers": "0-1"}]
     assert execution["regions"]["listed"] == [
         {"id": 0, "size": 4, "subtasks": {first: ["0-1"], second: ["0-1"]}}
-    ]
-
-
-def test_attempts_are_told_in_runs() -> None:
-    job = job_of(line(), parallelism=5)
-    (vertex,) = job.vertices
-    attempts = {SubtaskId(vertex.id, 1): 2, SubtaskId(vertex.id, 2): 2, SubtaskId(vertex.id, 4): 1}
-    (found,) = execution_graph(job, attempts).vertices
-    assert [(run.subtasks, run.attempt) for run in found.attempts] == [
-        (range(1), 0),
-        (range(1, 3), 2),
-        (range(3, 4), 0),
-        (range(4, 5), 1),
     ]
 
 

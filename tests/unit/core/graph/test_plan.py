@@ -70,7 +70,8 @@ def test_edges_of_one_input_share_its_gate() -> None:
     )
     plan = ExecutionPlan(graph)
     join = SubtaskId(graph.vertices[3].id, 1)
-    assert [len(plan.channels(join, index)) for index in (0, 1)] == [2, 1]
+    attempts = {s: AttemptId(JobId("j"), s.vertex, s.index, 0) for s in plan.subtasks}
+    assert [len(gate.channels) for gate in plan.gates(join, attempts, {})] == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -82,16 +82,6 @@ def test_a_deep_graph_is_no_deep_recursion() -> None:
     [
         pytest.param([_link("ab"), _link("bc"), _link("cb")], "'b', 'c'.*cycle", id="a cycle"),
         pytest.param([_link("az")], "edge 'az0'.*does not exist", id="an unknown vertex"),
-        pytest.param(
-            [_link("ab", dataset="x"), _link("bc", dataset="x")],
-            "'ab0' and 'bc0'.*data set 'x'",
-            id="a data set of two vertices",
-        ),
-        pytest.param(
-            [_link("ab", dataset="x"), _link("ac", dataset="x", partition=PartitionType.PIPELINED)],
-            "'ab0' and 'ac0'.*data set 'x'",
-            id="a data set of two types",
-        ),
     ],
 )
 def test_what_is_no_topology_is_refused(links: list[Link], words: str) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.core.graphs import BOUNDED, job_of, node
-from unistream.base.ids import PartitionId, SubtaskId
+from unistream.base.ids import AttemptId, JobId, PartitionId, SubtaskId
 from unistream.core.graph import Pattern, Topology
 from unistream.core.graph.execution_graph import execution_graph
 from unistream.core.graph.plan import ExecutionPlan
@@ -61,10 +61,12 @@ def test_topology_and_plan_agree(graph: JobGraph) -> None:
             assert topology.producers(link, consumer) == plan.producers(edge, consumer)
         for producer in range(topology.parallelism[edge.source]):
             assert topology.consumers(link, producer) == plan.consumers(edge, producer)
+    attempts = {s: AttemptId(JobId("j"), s.vertex, s.index, 0) for s in plan.subtasks}
     for subtask in plan.subtasks:
         made = [PartitionId(subtask, partition.edge) for partition in plan.partitions(subtask)]
         assert sorted(made) == sorted(topology.produced(subtask))
-        read = {(c.edge, c.producer) for i in (0,) for c in plan.channels(subtask, i)}
+        gates = plan.gates(subtask, attempts, {})
+        read = {(c.edge, c.producer.subtask) for gate in gates for c in gate.channels}
         groups = topology.consumed(subtask)
         assert read == {(g.link.id, SubtaskId(g.link.source, p)) for g in groups for p in g.producers}
 
@@ -73,11 +75,13 @@ def test_topology_and_plan_agree(graph: JobGraph) -> None:
 def test_the_described_partitions_are_those_of_the_plan(graph: JobGraph) -> None:
     plan = ExecutionPlan(graph)
     described = execution_graph(graph, regions=1_000)
-    assert sum(region.size for region in described.regions) == described.subtasks == len(plan.subtasks)
+    assert (
+        sum(len(region.subtasks) for region in described.regions) == described.subtasks == len(plan.subtasks)
+    )
     for edge, found in zip(graph.edges, described.edges, strict=True):
         widths = [len(plan.consumers(edge, producer)) for producer in range(found.partitions)]
-        if found.pattern is Pattern.ALL_TO_ALL or found.partitions <= found.sizes.groups:
-            assert (min(widths), max(widths)) == found.subpartitions
-        assert found.groups is not None
-        pairs = {(p, c) for producers, consumers in found.groups for p in producers for c in consumers}
+        if found.pattern is Pattern.ALL_TO_ALL or found.partitions <= found.groups:
+            assert (min(widths), max(widths)) == found.consumers
+        assert found.mapping is not None
+        pairs = {(p, c) for producers, consumers in found.mapping for p in producers for c in consumers}
         assert pairs == {(p, c) for p in range(found.partitions) for c in plan.consumers(edge, p)}
