@@ -1,7 +1,7 @@
 """Which part of which snapshot each new subtask reads. Pure.
 
-Decides: who gets which key groups, lists and rows in flight after a change of parallelism or pipeline
-(`state_assignment`, `in_flight`), and what becomes of each state of a savepoint in a changed pipeline
+Decides: which subtask gets which key groups, lists and in-flight rows after a change of parallelism or
+pipeline (`state_assignment`, `in_flight`), and the outcome of each state of a savepoint in a changed pipeline
 (`state_plan`). May import: `core.graph`. Start with `state_assignment`.
 """
 

@@ -1,16 +1,15 @@
-"""Rows in flight of an unaligned checkpoint, dealt out to the subtasks that start from it. Pure.
+"""In-flight rows of an unaligned checkpoint, redistributed to the subtasks that start from it. Pure.
 
 Rows are restored at the consumer, whichever side had stored them: first what it had been restored with
-before, then what had waited at inputs, then what had waited at outputs. All of it is processed before
-anything new, so that the order within a channel, and for a key, stays.
+before, then the rows of inputs, then those of outputs. All of them are processed before anything new, so that
+the order within a channel, and for a key, is kept.
 
-Where the parallelism of the consumer has changed, what was on its way to an old subtask goes to
-(FLINK-17979):
+If the parallelism of the consumer has changed, the rows for an old subtask are read by (FLINK-17979):
 
-    hash        all new subtasks that own a part of its key groups; each takes the rows of its own
+    hash        all new subtasks that own a part of its key groups; each takes its own rows
     rebalance   one new subtask, in turn
     global      the first
-    others      nobody: forward, rescale and broadcast bind rows to a subtask, so this is refused
+    others      refused: forward, rescale and broadcast bind rows to a subtask
 """
 
 from __future__ import annotations
@@ -39,26 +38,26 @@ class Redistribution(Enum):
     ROUND_ROBIN = "ROUND_ROBIN"  # every n-th
     FULL = "FULL"  # all of them
     FIRST = "FIRST"  # the first new one: all of them
-    ARBITRARY = "ARBITRARY"  # whoever; in turn
+    ARBITRARY = "ARBITRARY"  # any; in turn
     UNSUPPORTED = "UNSUPPORTED"
 
     @property
     def is_ambiguous(self) -> bool:
-        """Several new subtasks read the same old one's rows, and each must leave out the others'."""
+        """Several new subtasks read the rows of the same old one, and each must skip those of the others."""
         return self in (Redistribution.RANGE, Redistribution.FULL)
 
     def old_subtasks(self, index: int, *, old: int, new: int) -> tuple[int, ...]:
         """Old subtasks (of `old`) whose rows new subtask `index` (of `new`) reads, ascending.
 
         Raises:
-            ConfigError: rows of this kind stay where they were.
+            ConfigError: rows of this kind cannot be redistributed.
 
         >>> [Redistribution.RANGE.old_subtasks(i, old=2, new=3) for i in range(3)]
         [(0,), (0, 1), (1,)]
         """
         match self:
             case Redistribution.RANGE:
-                # over all possible key groups: at most a neighbour too many, whose rows are filtered
+                # over all possible key groups: at most one neighbour too many, whose rows are filtered
                 first, last = key_group_range(KEY_GROUPS_MAX, new, index)
                 return tuple(
                     range(
@@ -77,7 +76,7 @@ class Redistribution(Enum):
 
 
 OF_PRODUCERS: Final = Redistribution.ARBITRARY
-"""It does not matter which producer had sent a row."""
+"""The producer that had sent a row is irrelevant."""
 
 _OF_CONSUMERS: Final[Mapping[Ship, Redistribution]] = {
     Ship.HASH: Redistribution.RANGE,
@@ -90,7 +89,7 @@ _OF_CONSUMERS: Final[Mapping[Ship, Redistribution]] = {
 
 
 def redistribution(ship: Ship) -> Redistribution:
-    """How rows on their way along such an edge reach the consumers of another parallelism."""
+    """How in-flight rows of such an edge reach consumers of another parallelism."""
     return _OF_CONSUMERS[ship]
 
 
@@ -116,11 +115,11 @@ def with_in_flight(
     *,
     allow_non_restored: bool,
 ) -> dict[SubtaskId, TaskRestore]:
-    """`restores` (of `core.state_assignment`) with the rows in flight that each subtask begins with.
+    """`restores` (of `state_assignment`) with the in-flight rows that each subtask begins with.
 
     Raises:
-        ConfigError: an edge that had rows is gone (unless those may be dropped), sends by another key, or
-            binds them to subtasks whose number has changed.
+        ConfigError: an edge that had rows no longer exists (unless they may be dropped), sends by another
+            key, or binds them to subtasks whose number has changed.
     """
     result = dict(restores)
     stored = _by_edge(manifest)
@@ -153,25 +152,26 @@ def with_in_flight(
 
 
 def _check_keys(edge: JobEdge, sent_by: tuple[str, ...] | None, name: str, directory: str) -> None:
-    """Rows wait where their key groups were; the state of another key would be elsewhere."""
+    """Rows are stored by key group; the state of another key would be elsewhere."""
     if sent_by is None or edge.ship is not Ship.HASH or edge.key_columns == sent_by:
         return
     was = f"by key ({', '.join(sent_by)})" if sent_by else "not by key"
     raise ConfigError(
         f"{directory} is an unaligned checkpoint with in-flight rows on {name}, which were sent {was}, "
-        f"and would be sent by key ({', '.join(edge.key_columns)}) now: start from a savepoint, or undo that"
+        f"and would be sent by key ({', '.join(edge.key_columns)}) now: start from a savepoint, or "
+        "undo the change"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What has become of the two ends of an edge."""
+    """An edge, and how the parallelism of its ends has changed."""
 
     edge: JobEdge
     target: JobVertex
     name: str
     old_consumers: int
-    moves: bool  # the number of consumers, or of their key groups, is another
+    moves: bool  # the number of consumers, or of their key groups, has changed
     changed: bool  # … or that of producers
 
     @classmethod

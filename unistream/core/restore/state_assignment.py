@@ -1,20 +1,20 @@
-"""From a manifest and a (maybe changed) graph to what each new subtask reads.
+"""From a manifest and a (possibly changed) graph to what each new subtask reads.
 
-State is matched by operator uid, never by position. Keyed state is cut by key group; lists are dealt out by
-their mode, as Flink does. What cannot fit is refused with names, before anything starts.
+State is matched by operator uid, never by position. Keyed state is split by key group; lists are
+redistributed by their mode, as in Flink. What does not fit is refused by name, before anything starts.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from enum import Enum
 
 import msgspec
 
 from unistream.base import config as options
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, SubtaskId, VertexId
-from unistream.core.restore.finished_state import check_finished
 from unistream.model.graph import JobGraph, JobVertex
 from unistream.model.key_groups import intersect, key_group_range
 from unistream.model.snapshot import (
@@ -34,17 +34,17 @@ from unistream.model.snapshot import (
 def assign_state(
     manifest: Manifest, directory: str, graph: JobGraph, *, allow_non_restored: bool
 ) -> dict[SubtaskId, TaskRestore]:
-    """Subtask -> what it restores from; subtasks of vertices that the snapshot does not know are left out.
+    """Subtask -> what it restores from; subtasks of vertices that are not in the snapshot are left out.
 
     Args:
         manifest: Of the snapshot.
-        directory: fsspec URL where it lies now.
+        directory: fsspec URL of its current location.
         graph: The job that starts from it.
         allow_non_restored: Drop state whose operator is gone.
 
     Raises:
         ConfigError: state without an operator, a changed number of key groups, or an operator before (or in)
-            a finished part; named.
+            a finished part.
     """
     known = {uid: vertex for vertex in manifest.vertices for uid in vertex.operators}
     if not allow_non_restored:
@@ -68,17 +68,14 @@ def assign_state(
 
 
 def assigner_states(manifest: Manifest, graph: JobGraph) -> dict[VertexId, bytes | None]:
-    """State of the split assigner of every source that the snapshot knows; None: it had finished."""
+    """State of the split assigner of every source in the snapshot; None: it had finished."""
     old = {vertex.operators[0]: vertex for vertex in manifest.vertices if vertex.operators}
     return {
-        vertex.id: old[vertex.operators[0].uid].coordinator
+        vertex.id: found.coordinator
         for vertex in graph.vertices
         if vertex.source is not None
-        and vertex.operators[0].uid in old
-        and (
-            old[vertex.operators[0].uid].fully_finished
-            or old[vertex.operators[0].uid].coordinator is not None
-        )
+        and (found := old.get(vertex.operators[0].uid)) is not None
+        and (found.fully_finished or found.coordinator is not None)
     }
 
 
@@ -94,8 +91,8 @@ def _check_all_wanted(manifest: Manifest, graph: JobGraph, directory: str) -> No
             if uid not in wanted and vertex.finished_subtasks:
                 raise ConfigError(
                     f"in {directory} operator uid {uid!r} (in {vertex.name!r}) had finished, but the job "
-                    "does not have it: under another uid it would begin anew and read its input a second "
-                    "time; give the operator that uid, or allow non-restored state"
+                    "does not have it: under another uid it would start from scratch and read its input a "
+                    "second time; give the operator that uid, or allow non-restored state"
                 )
 
 
@@ -145,7 +142,7 @@ def _keyed_shares(
 def _native_shares(
     new: JobVertex, handles: list[OperatorStateHandle | None]
 ) -> list[tuple[NativeHandle, ...]]:
-    """A backend's own files, for whom some of their key groups are."""
+    """Native files of a state backend, for the subtasks that own some of their key groups."""
     stored = [handle for task in handles if task is not None for handle in task.native]
     ranges = [key_group_range(new.max_parallelism, new.parallelism, i) for i in range(new.parallelism)]
     cuts = ([native_share(handle, wanted) for handle in stored] for wanted in ranges)
@@ -153,10 +150,8 @@ def _native_shares(
 
 
 def native_share(handle: NativeHandle, wanted: tuple[int, int]) -> NativeHandle | None:
-    """What a subtask with the key groups `wanted` (first, last) reads of a backend's own files, or None.
-
-    Each file is read whole, and those without a shard by everyone.
-    """
+    """What a subtask with the key groups `wanted` (first, last) reads of a backend's native files, or None.
+    Each file is read whole, and those without a shard by all subtasks."""
     if intersect(handle.key_groups, wanted) is None:
         return None
     files = tuple(
@@ -166,11 +161,11 @@ def native_share(handle: NativeHandle, wanted: tuple[int, int]) -> NativeHandle 
 
 
 def list_shares(old: list[tuple[ListHandle, ...]], parallelism: int) -> list[tuple[ListShare, ...]]:
-    """Deals the named lists of one operator out to `parallelism` new subtasks.
+    """Redistributes the named lists of one operator to `parallelism` new subtasks.
 
-    `old[i]`: what old subtask i stored. SPLIT: unchanged parallelism changes nothing; otherwise one
-    contiguous run each, the first receivers get one more, the next name starts where the extra ones ended.
-    UNION: everybody everything. BROADCAST: the own copy, else copy i mod n.
+    `old[i]`: what old subtask i stored. SPLIT: unchanged at the same parallelism; otherwise one contiguous
+    run each, the first receivers get one more, and the next name starts where the extra ones ended. UNION:
+    all subtasks read everything. BROADCAST: the own copy, otherwise copy i mod n.
     """
     by_name: dict[str, dict[int, ListHandle]] = {}
     for subtask, handles in enumerate(old):
@@ -202,7 +197,7 @@ def _whole(handle: ListHandle) -> ListShare:
 
 
 def _deal(handles: Iterable[ListHandle], shares: list[list[ListShare]], start: int) -> int:
-    """Contiguous runs, beginning with receiver `start`; returns who starts next time."""
+    """Contiguous runs, beginning with receiver `start`; returns the first receiver of the next list."""
     pieces = list(handles)
     base, extra = divmod(sum(handle.count for handle in pieces), len(shares))
     place, offset = 0, 0
@@ -217,3 +212,54 @@ def _deal(handles: Iterable[ListHandle], shares: list[list[ListShare]], start: i
             if offset == pieces[place].count:
                 place, offset = place + 1, 0
     return (start + extra) % len(shares)
+
+
+# --- finished tasks (FLIP-147) --------------------------------------------------------------------
+
+
+class _Finished(Enum):
+    ALL_RUNNING = 0  # also: an operator that is not in the snapshot
+    PARTIALLY = 1
+    FULLY = 2
+
+
+def check_finished(manifest: Manifest, graph: JobGraph) -> None:
+    """Raises ConfigError with the vertex and the reason if the graph does not fit the finished tasks: they
+    emit nothing but MAX_WATERMARK and EndOfData, so nothing that still runs may precede them."""
+    known = {uid: vertex for vertex in manifest.vertices for uid in vertex.operators}
+    states = {vertex.id: _state_of(vertex, known) for vertex in graph.vertices}
+    names = {vertex.id: vertex.name for vertex in graph.vertices}
+    for edge in graph.edges:
+        before, after = states[edge.source], states[edge.target]
+        text = f"{names[edge.target]!r} had finished and {names[edge.source]!r} before it had not"
+        if after is _Finished.FULLY and before is not _Finished.FULLY:
+            raise _refused("FULLY_FINISHED_AFTER_NOT_FULLY_FINISHED", text)
+        if after is not _Finished.PARTIALLY:
+            continue
+        if not edge.ship.is_pointwise and before is not _Finished.FULLY:
+            raise _refused("PARTIAL_AFTER_RUNNING_OR_PARTIAL_VIA_ALL_TO_ALL", text)
+        if edge.ship.is_pointwise and before is _Finished.ALL_RUNNING:
+            raise _refused("PARTIAL_AFTER_RUNNING_VIA_POINTWISE", text)
+
+
+def _state_of(vertex: JobVertex, known: dict[OperatorUid, VertexSnapshot]) -> _Finished:
+    found = {_finished(known.get(operator.uid)) for operator in vertex.operators}
+    if len(found) > 1:
+        raise _refused(
+            "MIXED_STATES_IN_ONE_CHAIN",
+            f"some operators of {vertex.name!r} had finished in the snapshot and others had not",
+        )
+    return found.pop()
+
+
+def _finished(snapshot: VertexSnapshot | None) -> _Finished:
+    if snapshot is None or not snapshot.finished_subtasks:
+        return _Finished.ALL_RUNNING
+    return _Finished.FULLY if snapshot.fully_finished else _Finished.PARTIALLY
+
+
+def _refused(reason: str, text: str) -> ConfigError:
+    return ConfigError(
+        f"{reason}: {text}; an operator cannot be added or moved before or into a part of the job that had "
+        "finished, start without that snapshot or undo the change"
+    )

@@ -1,12 +1,11 @@
-"""What would become of each stored state if a (maybe changed) pipeline started from a snapshot.
+"""The outcome of each stored state if a (possibly changed) pipeline started from a snapshot.
 
     stored states (of the snapshot) ─┐
     declared states (of operators) ──┼─► plan_restore ─► operator ─► state ─► kept, migrated, dropped, new,
     graph, options ──────────────────┘                                        unknown, refused
 
-Nothing is started. It says what a restore would do: whether the snapshot fits the graph is asked of
-`core.state_assignment` and `core.in_flight` themselves, types are judged by `model.state_types`, as whoever
-restores judges them. Where an operator does not declare a state before it runs, nothing is guessed.
+Nothing is started. The checks are those of a restore: `state_assignment` and `in_flight` for the graph,
+`model.state_types` for types. If an operator does not declare a state before it runs, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from unistream.model.keyed_snapshot import StateKind
 from unistream.model.own_state import OwnTable, other_setting, own_table_migration
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, Manifest, VertexSnapshot
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
-from unistream.model.state_types import Refused, Same, Widened, key_migration, table_migration
+from unistream.model.state_types import Migration, Refused, Same, Widened, key_migration, table_migration
 
 _TIME_COLUMN: Final = "__timestamp"  # of timers
 _OWN_COLUMNS: Final = frozenset(
@@ -40,7 +39,7 @@ _OWN_COLUMNS: Final = frozenset(
 
 
 class Fate(Enum):
-    """What becomes of a state."""
+    """The outcome of a state."""
 
     KEPT = "kept"
     MIGRATED = "migrated"  # converted, or found under a former name
@@ -55,12 +54,12 @@ class StoredState:
     """One state in a snapshot.
 
     Attributes:
-        kind: None: a list of operator state, or a backend's own files.
-        mode: Of a list: how it is dealt out; None: it is none.
-        setting: Of a list that says how its operator was set up (`model.own_state`): how; None: of another.
-        schema: Of its table, or of the items of a list; None: it has none that can be read.
-        rows: None: not known.
-        is_native: A backend's own files, whatever states are in them.
+        kind: None: a list of operator state, or native files of a backend.
+        mode: How a list is redistributed; None: it is not a list.
+        setting: How its operator was set up, if this list stores that (`model.own_state`).
+        schema: Of its table, or of the items of a list; None: it cannot be read.
+        rows: None: unknown.
+        is_native: Native files of a backend, whatever states are in them.
     """
 
     name: str
@@ -75,12 +74,7 @@ class StoredState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredList:
-    """Operator state with a type: a list, or a broadcast map.
-
-    Attributes:
-        schema: Of its items.
-        mode: How it is dealt out.
-    """
+    """Operator state with a type: a list, or a broadcast map. `schema`: of its items."""
 
     name: str
     schema: pa.Schema
@@ -89,7 +83,7 @@ class DeclaredList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredState:
-    """What an operator says of its state before it runs.
+    """What an operator declares of its state before it runs.
 
     Attributes:
         states: Keyed states.
@@ -98,9 +92,9 @@ class DeclaredState:
         list_prefixes: The same, by the beginning of its name.
         typed_lists: Operator state of users, and broadcast maps.
         tables: Its own tables, and lists of rows, by name.
-        settings: How it is set up: name of the list that says so -> how. Its tables mean something only to
-            one that is set up alike.
-        is_whole: There is no other keyed state, and there are no timers. False: it may ask for more when it
+        settings: How it is set up, by the name of the list that stores it; its tables are of no use to an
+            operator that is set up differently.
+        is_whole: There is no other keyed state, and there are no timers. False: it may request more when it
             runs.
         has_all_lists: There is no other operator state. False: as above.
     """
@@ -117,7 +111,7 @@ class DeclaredState:
 
 
 class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`why`: how, or for what reason; empty: nothing to say. `rows`: that are stored of it."""
+    """`why`: how, or for what reason. `rows`: how many are stored."""
 
     state: str
     fate: Fate
@@ -126,7 +120,7 @@ class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`fate`: of the operator; of its states each has its own. `why`: for what reason."""
+    """`fate`: of the operator; each of its states has its own."""
 
     uid: OperatorUid
     name: str
@@ -140,7 +134,7 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestorePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`problems`: why the job as a whole would not start."""
+    """`problems`: why the job would not start."""
 
     operators: tuple[OperatorPlan, ...]
     problems: tuple[str, ...] = ()
@@ -160,14 +154,14 @@ def plan_restore(
     allow_non_restored: bool,
     allow_pickled: bool,
 ) -> RestorePlan:
-    """Of a job that starts from a snapshot.
+    """The plan for a job that starts from a snapshot.
 
     Args:
         manifest: Of the snapshot.
         graph: The job.
-        directory: Where the snapshot lies, for messages.
+        directory: Of the snapshot, for messages.
         stored: Operators with state -> their states.
-        declared: Operators that say what state they have; others are unknown until they run.
+        declared: Operators that declare their state; others are unknown until they run.
         allow_non_restored: State whose operator is gone is dropped instead of refused.
         allow_pickled: State with pickled values may be read.
     """
@@ -195,10 +189,10 @@ def plan_restore(
 def _problems(
     manifest: Manifest, directory: str, graph: JobGraph, *, allow_non_restored: bool
 ) -> tuple[str, ...]:
-    """What a submission would be refused with."""
+    """Why a submission would be refused."""
     if manifest.kind is SnapshotKind.TERMINATE:
-        beside = "" if manifest.resumable is None else f"; go on from {manifest.resumable}, beside it"
-        return (f"{directory} was taken behind the end of a drained job, nothing can go on from it{beside}",)
+        hint = "" if manifest.resumable is None else f"; resume from {manifest.resumable}, next to it"
+        return (f"{directory} was taken after the end of a drained job and cannot be resumed from{hint}",)
     try:
         fitted = adapt_max_parallelism(graph, manifest)
         restores = assign_state(manifest, directory, fitted, allow_non_restored=allow_non_restored)
@@ -227,7 +221,7 @@ def _gone(
 
 
 class _Rules:
-    """Of one restore."""
+    """The rules of one restore."""
 
     def __init__(self, allow_pickled: bool) -> None:
         self._allow_pickled = allow_pickled
@@ -243,7 +237,7 @@ class _Rules:
             why = "it had finished and does not run again"
             return OperatorPlan(uid=operator.uid, name=operator.name, fate=Fate.KEPT, why=why)
         if declared is None:
-            states = tuple(_unknown(state, "the operator does not say what state it has") for state in stored)
+            states = tuple(_unknown(state, "the operator does not declare its state") for state in stored)
         else:
             states = tuple(self._states(stored, declared))
         fate = Fate.NEW if old is None else Fate.KEPT
@@ -256,7 +250,7 @@ class _Rules:
             names = (descriptor.name, *descriptor.options.renamed_from)
             found = [
                 left.pop(name) for name in names if name in left
-            ]  # by several, if not all had asked for it
+            ]  # not all subtasks need have renamed it
             if not found:
                 fate = Fate.UNKNOWN if any(state.is_native for state in left.values()) else Fate.NEW
                 yield StatePlan(state=descriptor.name, fate=fate)
@@ -274,19 +268,11 @@ class _Rules:
     def _declared(self, stored: StoredState, wanted: StateDescriptor, keys: pa.Schema | None) -> StatePlan:
         reason = self._why_not(stored, wanted) or _other_keys(stored, keys)
         if reason is not None:
-            return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=reason, rows=stored.rows)
-        changes = [] if stored.name == wanted.name else [f"renamed from {stored.name!r}"]
+            return _changed(stored, Refused(reason), wanted.name)
         assert stored.schema is not None, "a keyed state has a table"
         own = key_columns(stored.schema)
-        match table_migration(stored.schema, wanted.table_schema(own), tuple(own.names)):
-            case Refused(reason):
-                return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=reason, rows=stored.rows)
-            case Widened(what):
-                changes.append(what)
-            case Same():
-                pass
-        fate = Fate.MIGRATED if changes else Fate.KEPT
-        return StatePlan(state=wanted.name, fate=fate, why=", ".join(changes), rows=stored.rows)
+        change = table_migration(stored.schema, wanted.table_schema(own), tuple(own.names))
+        return _changed(stored, change, wanted.name)
 
     def _why_not(self, stored: StoredState, wanted: StateDescriptor) -> str | None:
         if stored.kind is not wanted.kind:
@@ -307,7 +293,7 @@ class _Rules:
         name, rows = stored.name, stored.rows
         table = declared.tables.get(name)
         if stored.is_native:
-            return _unknown(stored, "in files of a backend's own; a canonical savepoint tells")
+            return _unknown(stored, "in native files of the backend; a canonical savepoint shows its states")
         reason = self._pickled(stored) or _other_keys(stored, declared.keys)
         if reason is not None:
             return StatePlan(state=name, fate=Fate.REFUSED, why=reason, rows=rows)
@@ -326,7 +312,7 @@ class _Rules:
 
 
 def _other_settings(stored: tuple[StoredState, ...], declared: DeclaredState) -> str | None:
-    """Why the tables of an operator are of no use to one that is set up in another way."""
+    """Why the tables of an operator are of no use to one that is set up differently."""
     for state in stored:
         wanted = declared.settings.get(state.name)
         if wanted is not None and state.setting is not None and state.setting != wanted:
@@ -337,41 +323,43 @@ def _other_settings(stored: tuple[StoredState, ...], declared: DeclaredState) ->
 def _own_table(stored: StoredState, schema: pa.Schema, wanted: OwnTable) -> StatePlan:
     match own_table_migration(schema, wanted):
         case Refused(why):
-            text = f"{why}; give the operator another uid"
-            return StatePlan(state=stored.name, fate=Fate.REFUSED, why=text, rows=stored.rows)
-        case Widened(what):
-            return StatePlan(state=stored.name, fate=Fate.MIGRATED, why=what, rows=stored.rows)
+            return _changed(stored, Refused(f"{why}; give the operator another uid"))
         case Same() if wanted.types is None:
             return _unknown(stored, "kept if its rows have the same types; declare them with returns=")
-        case Same():
-            return StatePlan(state=stored.name, fate=Fate.KEPT, rows=stored.rows)
+        case change:
+            return _changed(stored, change)
 
 
 def _declared_list(stored: StoredState | None, wanted: DeclaredList) -> StatePlan:
-    """Of operator state with a type."""
     if stored is None:
         return StatePlan(state=wanted.name, fate=Fate.NEW)
     if stored.mode is not wanted.mode:
         assert stored.mode is not None, "a list has a mode"
         why = f"it was stored as {stored.mode.value} list, and is declared as {wanted.mode.value} list"
-        return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=why, rows=stored.rows)
-    change = Same() if stored.schema is None else table_migration(stored.schema, wanted.schema, ())
-    match change:
-        case Refused(why):
-            return StatePlan(state=wanted.name, fate=Fate.REFUSED, why=why, rows=stored.rows)
-        case Widened(why):
-            return StatePlan(state=wanted.name, fate=Fate.MIGRATED, why=why, rows=stored.rows)
-        case Same():
-            return StatePlan(state=wanted.name, fate=Fate.KEPT, rows=stored.rows)
+        return _changed(stored, Refused(why))
+    return _changed(
+        stored, Same() if stored.schema is None else table_migration(stored.schema, wanted.schema, ())
+    )
+
+
+def _changed(stored: StoredState, change: Migration, name: str | None = None) -> StatePlan:
+    """The outcome of a state that is read by `name` (None: its own)."""
+    name = name or stored.name
+    if isinstance(change, Refused):
+        return StatePlan(state=name, fate=Fate.REFUSED, why=change.reason, rows=stored.rows)
+    changes = [] if stored.name == name else [f"renamed from {stored.name!r}"]
+    changes += [change.what] if isinstance(change, Widened) else []
+    fate = Fate.MIGRATED if changes else Fate.KEPT
+    return StatePlan(state=name, fate=fate, why=", ".join(changes), rows=stored.rows)
 
 
 def key_columns(table: pa.Schema) -> pa.Schema:
-    """Those of the key, of a table of keyed state or timers."""
+    """The key columns of a table of keyed state or timers."""
     return pa.schema([column for column in table if column.name not in _OWN_COLUMNS])
 
 
 def _other_keys(stored: StoredState, keys: pa.Schema | None) -> str | None:
-    """Why state that was kept by one key is of no use to another."""
+    """Why state that is stored by one key is of no use to another."""
     is_backend = stored.kind not in {None, StateKind.TABLE}
     if keys is None or stored.schema is None or not is_backend:
         return None

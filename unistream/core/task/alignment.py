@@ -1,9 +1,7 @@
 """Aligned, exactly-once handling of checkpoint barriers: pure.
 
-A channel is blocked at its barrier until all open channels have delivered theirs; then the snapshot
-is taken and all go on. At most one checkpoint is pending; a newer barrier gives up the older one, and
-whatever belongs to an id that was triggered, cancelled or given up is ignored. A channel at its end
-counts as having delivered every barrier.
+A channel is blocked at its barrier until all open channels have delivered theirs; then the snapshot is taken
+and all are released. A newer barrier gives up the older checkpoint.
 """
 
 from __future__ import annotations
@@ -14,24 +12,9 @@ from unistream.model.elements import CheckpointBarrier
 
 
 class BarrierAligner(ChannelAlignment):
-    """`core.barriers.BarrierHandler` that decides which channels may be read, and never overtakes.
-
-    Args:
-        after_tasks_finish: False: a channel that ends gives up the pending checkpoint.
-    """
-
-    deadline_ms: int | None = None
-
-    def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
-        super().__init__(channels)
-        self._after_tasks_finish = after_tasks_finish
-
-    def persists(self, channel: int) -> bool:
-        """Never: no row is overtaken."""
-        return False
+    """Blocks channels; no barrier overtakes."""
 
     def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
-        """A barrier arrived on `channel`."""
         if channel not in self._open:
             return []
         actions: list[Action] = []
@@ -46,30 +29,19 @@ class BarrierAligner(ChannelAlignment):
         self._blocked.add(channel)
         return actions + self._trigger_if_complete()
 
-    def on_announcement(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
-        """The barrier keeps its place."""
-        return []
-
     def on_cancel(self, channel: int, checkpoint_id: CheckpointId) -> list[Action]:
-        """The barrier of `checkpoint_id` will not come on `channel`."""
         return self.cancel(checkpoint_id) if channel in self._open else []
 
     def cancel(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """`checkpoint_id` is given up, from wherever that is known; reported once."""
         if checkpoint_id != self.pending and self._latest is not None and checkpoint_id <= self._latest:
             return []
         return self._give_up(checkpoint_id, AbortReason.CANCELLED)
 
     def on_end_of_partition(self, channel: int, now_ms: int) -> list[Action]:
-        """Nothing follows on `channel`."""
         self._open.discard(channel)
         if not self._after_tasks_finish and self._barrier is not None:
             return self._give_up(self._barrier.checkpoint_id, AbortReason.INPUT_ENDED)
         return self._trigger_if_complete()
-
-    def on_time(self, now_ms: int) -> list[Action]:
-        """Nothing is timed."""
-        return []
 
     def _give_up(self, checkpoint_id: CheckpointId, reason: AbortReason) -> list[Action]:
         self._latest = checkpoint_id

@@ -6,10 +6,10 @@
     OVERTAKING ─barrier─► PERSISTING ──all barriers──► WAITING
                  snapshot, unaligned
 
-An aligned barrier with a timeout is waited for as `BarrierAligner` does; when the timeout, counted from the
-barrier's own timestamp, is over, announced barriers overtake the rows before them and the snapshot is
-taken at once. A barrier that has overtaken already (the producer did so, or unaligned checkpoints have no
-timeout) takes the same way without waiting. An aligned barrier without timeout (a savepoint's) never
+Aligned barriers with a timeout are handled as `BarrierAligner` does until the timeout, counted from the
+barrier's own timestamp, expires; then announced barriers overtake the rows before them and the snapshot is
+taken at once. The same happens without waiting if a barrier has overtaken already (at the producer, or
+because unaligned checkpoints have no timeout). An aligned barrier without timeout (a savepoint's) never
 leaves the upper row. (Flink's `SingleCheckpointBarrierHandler` with its states; FLIP-76, FLIP-182.)
 """
 
@@ -39,34 +39,21 @@ class _Phase(Enum):
 
 
 class AlternatingAligner(ChannelAlignment):
-    """`core.barriers.BarrierHandler` for jobs with unaligned checkpoints.
-
-    Args:
-        after_tasks_finish: False: a channel that ends gives up the pending checkpoint.
-    """
+    """For jobs with unaligned checkpoints. `deadline_ms`: when the pending alignment becomes unaligned."""
 
     def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
-        super().__init__(channels)
-        self._after_tasks_finish = after_tasks_finish
+        super().__init__(channels, after_tasks_finish=after_tasks_finish)
         self._phase = _Phase.WAITING
         self._announced: dict[int, None] = {}  # in the order of their announcements
         self._target = 0
-        self._deadline_ms: int | None = None
-
-    @property
-    def deadline_ms(self) -> int | None:
-        """When the pending alignment becomes unaligned."""
-        return self._deadline_ms
 
     def persists(self, channel: int) -> bool:
-        """The snapshot is triggered, and the barrier of `channel` has not come."""
         waits = self._phase is _Phase.PERSISTING
         return waits and channel in self._open and channel not in self._aligned
 
     # --- events -----------------------------------------------------------------------------------
 
     def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
-        """A barrier arrived on `channel`: in its place, or having overtaken."""
         if channel not in self._open or self._is_obsolete(barrier.checkpoint_id):
             return []
         actions = self._begin_if_new(barrier)
@@ -76,7 +63,6 @@ class AlternatingAligner(ChannelAlignment):
         return actions
 
     def on_announcement(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
-        """A barrier that may time out waits behind rows of `channel`."""
         if channel not in self._open or self._is_obsolete(barrier.checkpoint_id):
             return []
         actions = self._begin_if_new(barrier)
@@ -86,8 +72,8 @@ class AlternatingAligner(ChannelAlignment):
         return actions
 
     def on_cancel(self, channel: int, checkpoint_id: CheckpointId) -> list[Action]:
-        """The barrier of `checkpoint_id` will not come on `channel`. One that was only announced so far
-        stays: its first barrier begins it, and the master's abort ends it, as in Flink."""
+        """A barrier that was only announced so far stays: its first barrier begins it, and the master's abort
+        ends it, as in Flink."""
         if channel not in self._open:
             return []
         is_begun = checkpoint_id == self.pending and bool(self._aligned)
@@ -96,13 +82,11 @@ class AlternatingAligner(ChannelAlignment):
         return []
 
     def cancel(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """`checkpoint_id` is given up, from wherever that is known; reported once."""
         if checkpoint_id == self.pending or self._is_new(checkpoint_id):
             return self._give_up(checkpoint_id, AbortReason.CANCELLED)
         return []
 
     def on_end_of_partition(self, channel: int, now_ms: int) -> list[Action]:
-        """Nothing follows on `channel`."""
         self._open.discard(channel)
         if self._barrier is None:
             return []
@@ -116,10 +100,9 @@ class AlternatingAligner(ChannelAlignment):
         return actions
 
     def on_time(self, now_ms: int) -> list[Action]:
-        """The timeout of the pending alignment may be over."""
-        if self._deadline_ms is None or now_ms < self._deadline_ms:
+        if self.deadline_ms is None or now_ms < self.deadline_ms:
             return []
-        self._deadline_ms = None
+        self.deadline_ms = None
         assert self._barrier is not None, "only what is pending has a deadline"
         return self._time_out(self._barrier)
 
@@ -141,7 +124,7 @@ class AlternatingAligner(ChannelAlignment):
         self._aligned.clear()
         self._target = len(self._open)
         if barrier.may_time_out:
-            self._deadline_ms = barrier.deadline_ms
+            self.deadline_ms = barrier.deadline_ms
         return actions
 
     def _received(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
@@ -163,7 +146,6 @@ class AlternatingAligner(ChannelAlignment):
         return actions + self._stop_if_all()
 
     def _ended(self, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
-        """A channel has ended; what that means for the pending checkpoint."""
         if self._phase is _Phase.COLLECTING:
             if self._all_there:
                 return self._trigger_aligned(barrier)
@@ -172,7 +154,7 @@ class AlternatingAligner(ChannelAlignment):
         return self._stop_if_all() if self._phase is _Phase.PERSISTING else []
 
     def _time_out(self, barrier: CheckpointBarrier) -> list[Action]:
-        """From here on barriers overtake; a snapshot whose first barrier is there is taken at once."""
+        """From here on barriers overtake; a snapshot whose first barrier has arrived is taken at once."""
         if self._phase in (_Phase.OVERTAKING, _Phase.PERSISTING):
             return []
         actions: list[Action] = [Prioritize(channel) for channel in self._announced]
@@ -203,14 +185,14 @@ class AlternatingAligner(ChannelAlignment):
 
     def _end_if_all(self) -> None:
         if self._all_there:
-            self._barrier = self._deadline_ms = None
+            self._barrier = self.deadline_ms = None
             self._aligned.clear()
 
     def _give_up(self, checkpoint_id: CheckpointId, reason: AbortReason) -> list[Action]:
         persisting = self._phase is _Phase.PERSISTING
         if self._is_new(checkpoint_id):
             self._latest = checkpoint_id
-        self._barrier = self._deadline_ms = None
+        self._barrier = self.deadline_ms = None
         self._aligned.clear()
         self._release()
         stop: list[Action] = [StopPersisting(checkpoint_id)] if persisting else []

@@ -1,4 +1,4 @@
-"""What a job's options say of its barriers: how they are sent, and who handles them. Pure."""
+"""How barriers are sent and handled, by the options of a job. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from unistream.model.elements import Alignment, CheckpointBarrier
 
 @dataclass(frozen=True, slots=True)
 class BarrierSettings:
-    """What a job says.
+    """The options of one job.
 
     Attributes:
-        timeout_ms: Of unaligned checkpoints; 0: they are never aligned.
+        timeout_ms: Of the alignment with unaligned checkpoints; 0: they are never aligned.
         after_tasks_finish: False: a checkpoint in which an input ends is given up.
     """
 
@@ -33,7 +33,7 @@ class BarrierSettings:
         """As configured.
 
         Raises:
-            ConfigError: unaligned checkpoints without exactly once, for which they would do nothing.
+            ConfigError: unaligned checkpoints without exactly once, where they would have no effect.
 
         >>> BarrierSettings.of(Configuration())
         BarrierSettings(exactly_once=True, unaligned=False, timeout_ms=0, after_tasks_finish=True)
@@ -43,7 +43,7 @@ class BarrierSettings:
         if unaligned and mode != "EXACTLY_ONCE":
             raise ConfigError(
                 f"{options.UNALIGNED_ENABLED.key} is true and {options.CHECKPOINT_MODE.key} is {mode}: "
-                "without alignment nothing is overtaken; leave one of the two out"
+                "without alignment no barrier overtakes; remove one of the two"
             )
         return cls(
             exactly_once=mode == "EXACTLY_ONCE",
@@ -53,7 +53,6 @@ class BarrierSettings:
         )
 
     def handler(self, channels: int) -> BarrierHandler:
-        """For a task with so many input channels."""
         if not self.exactly_once:
             return BarrierTracker(channels, after_tasks_finish=self.after_tasks_finish)
         if self.unaligned:
@@ -61,7 +60,7 @@ class BarrierSettings:
         return BarrierAligner(channels, after_tasks_finish=self.after_tasks_finish)
 
     def stamped(self, barrier: CheckpointBarrier) -> CheckpointBarrier:
-        """`barrier` as a source sends it: a savepoint's never overtakes, so that it can be restored at any
+        """`barrier` as a source sends it. A savepoint's never overtakes, so that it can be restored at any
         parallelism and by a changed pipeline."""
         if not self.unaligned or barrier.kind.is_savepoint:
             return barrier

@@ -1,8 +1,8 @@
 """At-least-once handling of checkpoint barriers: pure.
 
-Nothing waits: rows behind one channel's barrier are processed before the others' barriers are there, so
-that after a restore they come a second time. Several checkpoints may be pending; the first that is
-whole drops all older ones. (Flink's `CheckpointBarrierTracker`.)
+No channel waits: rows behind its barrier are processed before the others' barriers have arrived, so that they
+are read again after a restore. Several checkpoints may be pending; the first complete one drops all older
+ones. (Flink's `CheckpointBarrierTracker`.)
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections import deque
 from typing import Final
 
 from unistream.base.ids import CheckpointId
-from unistream.core.task.barriers import Abort, AbortReason, Action, Trigger
+from unistream.core.task.barriers import Abort, AbortReason, Action, BarrierHandler, Trigger
 from unistream.model.elements import CheckpointBarrier
 
-PENDING_MAX: Final = 50  # as Flink: of checkpoints that never get whole the oldest are forgotten
+PENDING_MAX: Final = 50  # as Flink: of checkpoints that never complete the oldest are dropped
 
 
 class _Pending:
-    """A checkpoint of which some barriers are there."""
+    """A checkpoint of which some barriers have arrived."""
 
     def __init__(self, checkpoint_id: CheckpointId, barrier: CheckpointBarrier | None, target: int) -> None:
         self.checkpoint_id = checkpoint_id
-        self.barrier = barrier  # None: it was cancelled before its first
+        self.barrier = barrier  # None: it was canceled before its first
         self.target = target
         self.seen: set[int] = set()
         self.aborted = False
@@ -40,42 +40,23 @@ class _Pending:
         return [Abort(self.checkpoint_id, reason)]
 
 
-class BarrierTracker:
-    """`core.barriers.BarrierHandler` that never blocks a channel."""
-
-    deadline_ms: int | None = None
-    blocked: frozenset[int] = frozenset()
+class BarrierTracker(BarrierHandler):
+    """Never blocks a channel."""
 
     def __init__(self, channels: int, *, after_tasks_finish: bool = True) -> None:
-        self._open = set(range(channels))
+        super().__init__(channels, after_tasks_finish=after_tasks_finish)
         self._pending: deque[_Pending] = deque()  # ascending ids
         self._newest: CheckpointId | None = None  # that was ever pending
-        self._after_tasks_finish = after_tasks_finish
 
     @property
     def latest(self) -> CheckpointId | None:
-        """The newest that is pending."""
         return self.pending
 
     @property
     def pending(self) -> CheckpointId | None:
-        """The newest of which some barriers are there; a cancelled one counts."""
-        return self._pending[-1].checkpoint_id if self._pending else None
-
-    @property
-    def open_channels(self) -> int:
-        """Channels that have not ended."""
-        return len(self._open)
-
-    def is_blocked(self, channel: int) -> bool:
-        return False
-
-    def persists(self, channel: int) -> bool:
-        """Never: no row is overtaken."""
-        return False
+        return self._pending[-1].checkpoint_id if self._pending else None  # a canceled one counts
 
     def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
-        """A barrier arrived on `channel`."""
         if channel not in self._open:
             return []
         is_new = self._is_new(barrier.checkpoint_id)
@@ -90,12 +71,8 @@ class BarrierTracker:
                 self._pending.popleft()
         return []
 
-    def on_announcement(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
-        """The barrier keeps its place."""
-        return []
-
     def on_cancel(self, channel: int, checkpoint_id: CheckpointId) -> list[Action]:
-        """The barrier of `checkpoint_id` will not come on `channel`; older ones will not either."""
+        """Older barriers will not arrive on it either."""
         if channel not in self._open:
             return []
         is_new = self._is_new(checkpoint_id)
@@ -115,7 +92,6 @@ class BarrierTracker:
         return actions
 
     def on_end_of_partition(self, channel: int, now_ms: int) -> list[Action]:
-        """Nothing follows on `channel`."""
         self._open.discard(channel)
         if not self._after_tasks_finish:
             ended = [pending.abort(AbortReason.INPUT_ENDED) for pending in self._pending]
@@ -126,12 +102,7 @@ class BarrierTracker:
                 return self._complete(place)
         return []
 
-    def on_time(self, now_ms: int) -> list[Action]:
-        """Nothing is timed."""
-        return []
-
     def cancel(self, checkpoint_id: CheckpointId) -> list[Action]:
-        """`checkpoint_id` is given up, from wherever that is known; reported once."""
         for pending in self._pending:
             if pending.checkpoint_id == checkpoint_id:
                 return pending.abort(AbortReason.CANCELLED)
@@ -151,11 +122,11 @@ class BarrierTracker:
         return pending
 
     def _complete(self, place: int) -> list[Action]:
-        """All barriers of the one at `place` are there; those before it will not be whole any more."""
+        """All barriers of the one at `place` have arrived; those before it cannot complete any more."""
         for _ in range(place):
             self._pending.popleft()
         done = self._pending.popleft()
         if done.aborted:
             return []
-        assert done.barrier is not None, "only a cancelled one has no barrier"
+        assert done.barrier is not None, "only a canceled one has no barrier"
         return [Trigger(done.barrier)]

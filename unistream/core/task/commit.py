@@ -1,9 +1,9 @@
-"""Which checkpoint notices a task's operators see, and when the task may end: pure.
+"""Which checkpoint notifications a task's operators get, and when the task may end: pure.
 
-Notices come at least once, late and out of order; what an operator sees is each completion at most
-once and in ascending order. A task that has sent EndOfData stays until output that it has prepared
-is committed: until a checkpoint that began afterwards completed, or, once a stop-with-savepoint has
-begun, until exactly that savepoint completed.
+The master's notifications arrive at least once, late and out of order; an operator gets each completion at
+most once and in ascending order. A task that has sent EndOfData stays until the output that it has prepared
+is committed: until a checkpoint that began afterwards has completed, or, once a stop-with-savepoint has
+begun, until exactly that savepoint has completed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class NotifyAborted:
 
 @dataclass(frozen=True, slots=True)
 class StopFailed:
-    """The savepoint that should have stopped the task failed; its operators have already stopped, so
-    the task must fail and be restored."""
+    """The savepoint that was to stop the task failed; its operators have stopped, so the task must fail and
+    be restored."""
 
     checkpoint_id: CheckpointId
 
@@ -40,7 +40,7 @@ Notice = NotifyComplete | NotifyAborted | StopFailed
 
 
 class TaskCheckpoints:
-    """The checkpoints of one attempt, as far as they decide its notices and its end."""
+    """The checkpoints of one attempt."""
 
     def __init__(self, restored: CheckpointId | None) -> None:
         self._notified = restored
@@ -53,19 +53,17 @@ class TaskCheckpoints:
 
     @property
     def stopping(self) -> CheckpointId | None:
-        """Id of the synchronous savepoint that has begun."""
+        """The synchronous savepoint that has begun."""
         return self._stopping
 
     @property
     def final_completed(self) -> bool:
-        """The checkpoint that the task waited for after its EndOfData has completed."""
+        """The checkpoint that the task waits for after its EndOfData has completed."""
         return self._final_completed
 
     def begin(self, checkpoint_id: CheckpointId, kind: SnapshotKind) -> bool:
-        """A trigger or complete alignment: True if the snapshot shall be taken.
-
-        False: it is older than one that began (repeated or late), or it was aborted before it began.
-        """
+        """A trigger or complete alignment: True if the snapshot is to be taken. False: it is older than one
+        that began (repeated or late), or was aborted before it began."""
         if self._begun is not None and checkpoint_id <= self._begun:
             return False
         self._begun = checkpoint_id
@@ -88,7 +86,6 @@ class TaskCheckpoints:
         self._data_ended = True
 
     def on_completed(self, checkpoint_id: CheckpointId) -> list[Notice]:
-        """The master says that `checkpoint_id` is durable."""
         if self._notified is not None and checkpoint_id <= self._notified:
             return []
         self._notified = checkpoint_id
@@ -99,15 +96,13 @@ class TaskCheckpoints:
         return [NotifyComplete(checkpoint_id)]
 
     def on_aborted(self, checkpoint_id: CheckpointId, latest_completed: CheckpointId | None) -> list[Notice]:
-        """The master has given up `checkpoint_id`; a completion that was missed comes first."""
-        notices: list[Notice] = []
-        if latest_completed is not None:
-            notices += self.on_completed(latest_completed)
+        """The master has given up `checkpoint_id`; a missed completion comes first."""
+        found = [] if latest_completed is None else self.on_completed(latest_completed)
         if self._begun is None or checkpoint_id > self._begun:
             self._aborted.add(checkpoint_id)
         if checkpoint_id == self._stopping:
-            return [*notices, StopFailed(checkpoint_id)]
-        return [*notices, NotifyAborted(checkpoint_id)]
+            return [*found, StopFailed(checkpoint_id)]
+        return [*found, NotifyAborted(checkpoint_id)]
 
     def on_declined(self, checkpoint_id: CheckpointId) -> list[Notice]:
         """This task cannot take (or store) `checkpoint_id`."""

@@ -1,20 +1,19 @@
 """Who may hold how much of a worker's network memory, in bytes: pure.
 
-`NetworkLedger` is the pool. Each result partition and each input gate with remote channels has an `Account`
-in it, with the least that it needs and the most that it can use; what is above all the leasts is shared in
-proportion to what they could use, and shared anew when one opens or closes. Hence the sizes never exceed the
-pool, and nobody who came first starves the others.
+`NetworkLedger` is the pool. Each result partition and each input gate with remote channels has an `Account`,
+with the minimum that it needs and the maximum that it can use; what is left above all minimums is divided in
+proportion to what they could use, again whenever an account opens or closes. So the sizes never exceed the
+pool, and the first account does not starve the others.
 
-A size is what an account may hold before it must stop to take more; it is asked before a piece of work is
-begun, not while it is done. So an account may go over: by the output of one step of its task, or by one
-batch that is larger than its size. Both are counted too (`overdraft`), and nothing is added before they
-are gone.
+The size is checked before a piece of work begins, not during it. So an account may exceed it: by the output
+of one step of its task, or by one batch that is larger than its size. That is counted too (`overdraft`), and
+nothing is added before it is released.
 
-`GateCredits` is the receiving side of the exchange between processes. A producer sends a batch only
-against credit for all of its bytes; what was granted and is neither sent nor used, is on its way, or waits
-here is the channel's window, and the windows of a gate are what its account holds. A producer whose credit
-is too small for its next batch says so (`need`); the channel then grows from the gate's floating share, or
-waits until it is empty: then it gets what it needs in any case, so one batch of any size always passes.
+`GateCredits` is the receiving side of the exchange between processes. A producer sends a batch only against
+credit for all of its bytes. The window of a channel is its unused credit plus the bytes that are under way or
+wait here; the account of a gate holds the sum of its windows. A producer whose credit is too small for its
+next batch reports that (`need`); the channel then grows from the gate's floating share, or waits until it is
+empty: then it gets what it needs in any case, so one batch of any size always passes.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from typing import Final
 from unistream.base.errors import Transient
 from unistream.base.limits import KIB, MIB
 
-CHANNEL_BYTES_MIN: Final = 32 * KIB  # Flink's segment: with less a channel is all overhead
-BATCH_OVERHEAD_BYTES: Final = 4 * KIB  # what the objects around a small batch of a few columns take
+CHANNEL_BYTES_MIN: Final = 32 * KIB  # Flink's segment
+BATCH_OVERHEAD_BYTES: Final = 4 * KIB  # of the objects around a small batch of a few columns
 
 Grant = tuple[int, int]
 """(channel, bytes of new credit)."""
 
 
 class Account:
-    """What one owner holds. Made by `NetworkLedger.open`."""
+    """What one owner holds; made by `NetworkLedger.open`."""
 
     __slots__ = ("_ledger", "_open", "least", "most", "name", "size", "used")
 
@@ -48,7 +47,7 @@ class Account:
 
     @property
     def has_room(self) -> bool:
-        """It may take more: of whatever size, if it is empty."""
+        """It may take more: of any size, if it is empty."""
         return self.used < self.size or self.used == 0
 
     @property
@@ -57,7 +56,7 @@ class Account:
         return max(0, self.used - self.size)
 
     def charge(self, size: int) -> None:
-        """`size` more bytes are held. Nothing once it is closed."""
+        """`size` more bytes are held. No effect once it is closed."""
         assert size >= 0, "a charge is not negative"
         if self._open:
             self.used += size
@@ -66,12 +65,12 @@ class Account:
     def discharge(self, size: int) -> None:
         """`size` bytes fewer are held."""
         if self._open:
-            assert 0 <= size <= self.used, f"{self.name} gives back {size} of {self.used} bytes"
+            assert 0 <= size <= self.used, f"{self.name} releases {size} of {self.used} bytes"
             self.used -= size
             self._ledger.add_used(-size)
 
     def close(self) -> None:
-        """All is given back. Repeating it is fine."""
+        """Releases all; idempotent."""
         if self._open:
             self.discharge(self.used)
             self._open = False
@@ -96,15 +95,15 @@ class NetworkLedger:
         """An account for `channels` channels that can use at most `most` bytes.
 
         Raises:
-            Transient: not even the least is left (tasks that are ending may give some back).
+            Transient: not even the minimum is left (tasks that are ending may release some).
         """
         least = channels * CHANNEL_BYTES_MIN
         taken = sum(account.least for account in self._accounts)
         if taken + least > self.total:
             raise Transient(
                 f"insufficient network memory: {name} has {channels} channels, but only"
-                f" {max(0, self.total - taken) // KIB} kb of {self.total // MIB} mb are not promised to other"
-                " channels; raise taskmanager.memory.network.min (or .fraction) or use fewer slots"
+                f" {max(0, self.total - taken) // KIB} kb of {self.total // MIB} mb are not reserved for"
+                " other channels; raise taskmanager.memory.network.min (or .fraction) or use fewer slots"
             )
         account = Account(self, name, least, max(least, most))
         self._accounts.append(account)
@@ -112,12 +111,12 @@ class NetworkLedger:
         return account
 
     def forget(self, account: Account) -> None:
-        """By an account that closes."""
+        """Called by an account that closes."""
         self._accounts.remove(account)
         self._share()
 
     def add_used(self, size: int) -> None:
-        """By an account that holds so much more (or fewer) bytes."""
+        """Called by an account that holds so many more (or fewer) bytes."""
         self._used += size
 
     def _share(self) -> None:
@@ -137,9 +136,9 @@ class NetworkLedger:
 
 @dataclass(slots=True)
 class _Channel:
-    window: int = 0  # credit that the producer has, bytes on their way, and bytes that wait here
+    window: int = 0
     held: int = 0  # bytes that wait here
-    needs: int = 0  # size of the batch that the producer cannot send; 0: it does not say
+    needs: int = 0  # size of the batch that the producer cannot send; 0: none was reported
     is_open: bool = False
 
     @property
@@ -152,8 +151,8 @@ class GateCredits:
     """Credits of the remote channels of one gate.
 
     Args:
-        exclusive: Bytes of each channel of its own, if the account is large enough.
-        step: A channel that grows does so by about this many bytes at least.
+        exclusive: Bytes of each channel, if the account is large enough.
+        step: The approximate minimum by which a channel grows.
     """
 
     def __init__(self, account: Account, channels: int, *, exclusive: int, step: int) -> None:
@@ -161,7 +160,7 @@ class GateCredits:
         self._exclusive = exclusive
         self._step = step
         self._channels = [_Channel() for _ in range(channels)]
-        self._waiting: list[int] = []  # channels whose need could not be met, the longest first
+        self._waiting: list[int] = []  # channels whose need could not be met, the longest waiting first
 
     @property
     def held(self) -> int:
@@ -182,7 +181,7 @@ class GateCredits:
         return channel.window
 
     def close(self, number: int) -> None:
-        """Its window is given back; what arrives later is nobody's. Repeating it is fine."""
+        """Releases its window; what arrives later does not count. Idempotent."""
         channel = self._channels[number]
         if channel.is_open:
             self.account.discharge(channel.window)
@@ -191,7 +190,7 @@ class GateCredits:
             self._waiting.remove(number)
 
     def received(self, number: int, size: int) -> None:
-        """A batch of `size` bytes arrived. (That it was within the credit is checked by the stream.)"""
+        """A batch of `size` bytes arrived, within the credit."""
         channel = self._channels[number]
         if channel.is_open:
             assert size <= channel.room, f"{size} bytes arrived on a channel with room for {channel.room}"
@@ -209,7 +208,8 @@ class GateCredits:
         return self._serve()
 
     def consumed(self, number: int, size: int) -> list[Grant]:
-        """`size` bytes were taken. What they free goes back to the producer, or to channels that wait."""
+        """`size` bytes were consumed: their credit returns to the producer, or is granted to waiting
+        channels."""
         channel = self._channels[number]
         if not channel.is_open:
             return []
@@ -228,7 +228,7 @@ class GateCredits:
         return max(CHANNEL_BYTES_MIN, min(self._exclusive, self.account.size // len(self._channels)))
 
     def _serve(self) -> list[Grant]:
-        """Grants for the channels that wait and can be helped."""
+        """Grants for waiting channels."""
         grants: list[Grant] = []
         for number in list(self._waiting):
             channel = self._channels[number]
@@ -237,7 +237,7 @@ class GateCredits:
             if 0 < missing <= free:
                 missing = min(free, max(missing, self._step))
             elif missing > 0 and channel.held > 0:
-                continue  # it is consumed first
+                continue  # what it holds is consumed first
             self._waiting.remove(number)
             if missing > 0:
                 channel.window += missing
@@ -246,8 +246,8 @@ class GateCredits:
         return grants
 
     def validate(self) -> None:
-        """Asserts that what waits here was granted, that the windows are what is charged, and that no
-        empty channel waits."""
+        """Asserts that what waits here was granted, that the windows are charged, and that no empty channel
+        waits."""
         for number, channel in enumerate(self._channels):
             assert 0 <= channel.held <= channel.window
             assert number not in self._waiting or channel.held > 0 or channel.room >= channel.needs

@@ -3,12 +3,11 @@
 channels of one logical input ── `StatusWatermarkValve` ──► input
 inputs of one operator        ── `CombinedWatermark`    ──► operator
 
-An idle channel does not hold the others back, and a channel that comes back takes part only when it
-has caught up with what was already said. A finished one (`on_finished`) has left: it neither holds back nor
-pulls forward the others, whether they are active or idle, and only when all have finished does event
-time end. Flink 2.3 knows no finished inputs: it takes their MAX_WATERMARK for a watermark like any other
-(`on_watermark` does so too), and rows behind the idleness of the others are late (FLINK-38477). See
-docs/decision/finished-inputs.md. Both are pure; one call, one step.
+An idle channel does not hold the others back; one that becomes active again counts only when it has caught up
+with the emitted watermark. A finished one (`on_finished`) neither holds back nor pulls forward the others,
+whether they are active or idle; event time ends only when all have finished. Flink 2.3 has no finished
+inputs: it treats their MAX_WATERMARK like any other watermark (as `on_watermark` does), and rows behind the
+idleness of the others are late (FLINK-38477). See docs/decision/finished-inputs.md. Pure; one call, one step.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ class StatusWatermarkValve:
     """The watermark of one gate: the least of all channels that are active and have caught up."""
 
     def __init__(self, channels: int) -> None:
-        assert channels > 0, "a valve without channels says nothing"
+        assert channels > 0, "a valve has channels"
         self._channels = [_Channel() for _ in range(channels)]
         self._watermark = MIN_WATERMARK
         self._idle = False
 
     @property
     def watermark(self) -> int:
-        """The last one that came out."""
+        """The last emitted one."""
         return self._watermark
 
     def on_watermark(self, channel: int, timestamp: int) -> list[Signal]:
-        """`timestamp` (ms) arrived on `channel`: what goes on, in order."""
+        """`timestamp` (ms) arrived on `channel`: what is emitted, in order."""
         state = self._channels[channel]
         if state.finished or state.idle or timestamp <= state.watermark:
             return []
@@ -62,7 +61,7 @@ class StatusWatermarkValve:
         return self._became_idle(state) if idle else self._became_active(state)
 
     def on_finished(self, channel: int) -> list[Signal]:
-        """`channel` has no more rows: it leaves. The last one to leave ends event time."""
+        """`channel` has no more rows. The last one ends event time."""
         state = self._channels[channel]
         if state.finished:
             return []
@@ -90,7 +89,7 @@ class StatusWatermarkValve:
         return [WatermarkStatus(idle=True)]
 
     def _all_idle(self) -> list[Signal]:
-        """The last active one is gone and had held back the others: flushes what they had reached."""
+        """The last active one had held back the others: emits the maximum that they have reached."""
         out = self._emit(max(c.watermark for c in self._open))
         self._idle = True
         return [*out, WatermarkStatus(idle=True)]
@@ -117,17 +116,17 @@ class CombinedWatermark:
     """The watermark of an operator with several logical inputs."""
 
     def __init__(self, inputs: int) -> None:
-        assert inputs > 0, "an operator without inputs has no combined watermark"
+        assert inputs > 0, "an operator has inputs"
         self._watermarks = [MIN_WATERMARK] * inputs
         self._idle = [False] * inputs
         self._finished = [False] * inputs
         self._combined = MIN_WATERMARK
         self._all_idle = False
-        self._said_idle = False  # a watermark makes an idle input active, without a word about it
+        self._emitted_idle = False  # a watermark makes an idle input active without a status
 
     @property
     def watermark(self) -> int:
-        """The last one that came out."""
+        """The last emitted one."""
         return self._combined
 
     def on_watermark(self, input_index: int, timestamp: int) -> list[Signal]:
@@ -139,7 +138,7 @@ class CombinedWatermark:
         return self._advance()
 
     def on_status(self, input_index: int, idle: bool) -> list[Signal]:
-        """A status from the valve of an input: the watermark goes out before the status."""
+        """A status from the valve of an input: the watermark is emitted before the status."""
         if self._finished[input_index]:
             return []
         was_idle = self._all_idle
@@ -150,16 +149,16 @@ class CombinedWatermark:
         return out
 
     def on_finished(self, input_index: int) -> list[Signal]:
-        """All channels of an input have finished: it leaves. The last one to leave ends event time, which an
-        idle operator says as an active one."""
+        """All channels of an input have finished. The last input ends event time, which an idle operator
+        emits as an active one."""
         self._finished[input_index] = True
         out = self._advance()
-        if self._said_idle != self._all_idle:
-            out.insert(0 if self._said_idle else len(out), self._status(self._all_idle))
+        if self._emitted_idle != self._all_idle:
+            out.insert(0 if self._emitted_idle else len(out), self._status(self._all_idle))
         return out
 
     def _status(self, idle: bool) -> WatermarkStatus:
-        self._said_idle = idle
+        self._emitted_idle = idle
         return WatermarkStatus(idle)
 
     def _advance(self) -> list[Signal]:
@@ -167,7 +166,7 @@ class CombinedWatermark:
         still_open = [(watermark, idle) for watermark, idle, finished in inputs if not finished]
         active = [watermark for watermark, idle in still_open if not idle]
         self._all_idle = bool(still_open) and not active
-        # all idle: nobody holds back the one that had come furthest; all finished: event time is over
+        # all idle: the maximum; all finished: event time ends
         reached = min(active) if active else max((w for w, _ in still_open), default=MAX_WATERMARK)
         if reached <= self._combined:
             return []

@@ -229,7 +229,7 @@ def test_rows_that_are_bound_to_a_subtask_are_refused_at_another_parallelism(shi
 
 def test_an_edge_that_is_gone_is_named_unless_its_rows_may_be_dropped() -> None:
     without = JobGraph(name="j", vertices=graph(Ship.HASH, 1, 1).vertices, edges=())
-    with pytest.raises(ConfigError, match="along edge 'e', which the job does not have"):
+    with pytest.raises(ConfigError, match="on edge 'e', which the job does not have"):
         with_in_flight({}, manifest(1, 1), "dir", without, allow_non_restored=False)
     assert with_in_flight({}, manifest(1, 1), "dir", without, allow_non_restored=True) == {}
 
