@@ -20,9 +20,10 @@ from deltalake import DeltaTable, Field, write_deltalake
 from unistream.base.crash_points import POINTS_VARIABLE
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, OutcomeUnknown
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.connector.common import StageFiles
 from unistream.connector.delta import DeltaSink
 from unistream.connector.delta.committer import DeltaCommitter
-from unistream.connector.delta.stage import Stage, decode_committable
+from unistream.connector.delta.stage import decode_committable
 from unistream.connector.delta.table import Conflict, LakeTable, TableCommit, Unknown
 from unistream.model.elements import Batch
 from unistream.port.operator import CommitPermit
@@ -268,7 +269,7 @@ def faulty(uri: str, tables: type[LakeTable]) -> DeltaCommitter:
         create=True,
         allow_rewind=False,
         storage_options=options,
-        stage=Stage(uri, options),
+        stage=StageFiles(uri, options, f"table {uri}"),
         tables=tables,
         attempts=4,
     )

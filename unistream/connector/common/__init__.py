@@ -1,20 +1,37 @@
-"""What several sinks share: the encoding of committables, durable local files, partition folders.
+"""What several connectors share: committers, staged files, partition folders, checks of JSON values.
 
-May import: `port`, `model`, `base`. Start with `committable_format`.
+May import: `port`, `model`, `base`. Start with `committing`.
 """
 
 from __future__ import annotations
 
-from unistream.connector.common.committable_format import decode_formatted
+from unistream.connector.common.committing import (
+    TargetMemory,
+    changed_target,
+    check_staged,
+    decode_formatted,
+    rewound,
+    uncommitted_elsewhere,
+)
 from unistream.connector.common.json_values import check_values, line_array, lines_of
 from unistream.connector.common.partitions import PartitionKey, by_partition, partition_folder
+from unistream.connector.common.stage_files import OnRewind, StageFiles, absolute, check_sink_options
 
 __all__ = [
+    "OnRewind",
     "PartitionKey",
+    "StageFiles",
+    "TargetMemory",
+    "absolute",
     "by_partition",
+    "changed_target",
+    "check_sink_options",
+    "check_staged",
     "check_values",
     "decode_formatted",
     "line_array",
     "lines_of",
     "partition_folder",
+    "rewound",
+    "uncommitted_elsewhere",
 ]

@@ -1,13 +1,12 @@
-"""What Arrow's JSON parser lets pass and should not: text that is not UTF-8, and numbers out of range.
+"""Rejects what Arrow's JSON parser accepts by mistake: text that is not UTF-8, and numbers out of range.
 
-It does not look at the bytes of a text, and a number that its column cannot hold (of 400 digits, or 1e39 in
-a float32) becomes an infinity. `NaN`, `Infinity` and `-Infinity`, which are no JSON but what many programs
-write, are read as what they say. Whole columns are looked at; texts only of rows with an infinity.
+The parser does not check the bytes of a text, and turns a number that its column cannot hold (of 400 digits,
+or 1e39 in a float32) into an infinity. `NaN`, `Infinity` and `-Infinity`, which many programs write, are
+accepted. Columns are checked as a whole; the text only of rows with an infinity.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -18,19 +17,18 @@ import pyarrow.compute as pc
 
 Int64s: TypeAlias = npt.NDArray[np.int64]
 
-_LITERAL: Final = "Inf"  # of "Inf", "Infinity" and "-Infinity"
-_COLUMN: Final = re.compile(r"In column (\d+)")
+_LITERAL: Final = "Inf"  # in "Inf", "Infinity" and "-Infinity"
 
 
 def check_values(table: pa.Table, lines: Callable[[], pa.Array | None]) -> None:
-    """Looks at what was parsed.
+    """Checks parsed rows.
 
     Args:
-        table: The rows, as the parser gave them.
-        lines: The text of each row (binary), None: it cannot be told which row is of which line.
+        table: The parsed rows.
+        lines: Returns the text of each row (binary), or None if rows cannot be matched to lines.
 
     Raises:
-        pyarrow.ArrowInvalid: a value is not what the data say; the message names the field.
+        pyarrow.ArrowInvalid: a value differs from the text; the message names the field.
     """
     _check_text(table)
     found = {
@@ -49,7 +47,7 @@ def line_array(text: npt.NDArray[np.uint8], bounds: Int64s) -> pa.Array:
 
 
 def lines_of(content: bytes, rows: int) -> pa.Array | None:
-    """The lines that hold objects, if there are as many as `rows`."""
+    """The lines with objects, if there are `rows` of them."""
     text = np.frombuffer(content, dtype=np.uint8)
     ends = np.flatnonzero(text == ord("\n")) + 1
     bounds = np.unique(np.concatenate([[0], ends, [len(text)]]))
@@ -77,7 +75,8 @@ def _is_valid(column: pa.ChunkedArray) -> bool:
 
 
 def _check_numbers(found: Mapping[str, Int64s], lines: Callable[[], pa.Array | None]) -> None:
-    """`found`: field -> the row of each of its infinities. Each has to be written as such in its line."""
+    """Each infinity must be written as one in its line. `found`: field -> the row of each of its
+    infinities."""
     texts = lines() if found else None
     if texts is None:
         return
@@ -94,7 +93,7 @@ def _infinite_rows(column: pa.Array) -> Int64s:
 
 
 def _infinite(array: pa.Array, rows: Int64s) -> Iterator[Int64s]:
-    """The rows of all infinities in `array`, whose value k is of row ``rows[k]``."""
+    """The rows of all infinities in `array`; value k belongs to row ``rows[k]``."""
     kind = array.type
     if pa.types.is_floating(kind):
         infinite = pc.fill_null(pc.is_inf(array), False)

@@ -29,7 +29,7 @@ def by_partition(
     for name in partition_by:
         codes = pc.dictionary_encode(records.column(name), null_encoding="encode")
         numbers = codes.indices.to_numpy(zero_copy_only=False)
-        # numbered anew after each column, so that the product cannot overflow
+        # renumbered after each column, so that the product cannot overflow
         _, group = np.unique(group * len(codes.dictionary) + numbers, return_inverse=True)
     order = np.argsort(group, kind="stable")
     ends = np.cumsum(np.bincount(group)).tolist()
@@ -42,13 +42,12 @@ def by_partition(
 
 
 def partition_folder(values: Mapping[str, str | None]) -> str:
-    """``origin=JFK/day=2013-01-01/``; values are percent-encoded, long ones cut and hashed. A reader
-    takes the values from the log, never from here."""
-    return "".join(f"{_encoded(name)}={_folder_value(value)}/" for name, value in values.items())
-
-
-def _folder_value(value: str | None) -> str:
-    return NULL_PARTITION if value is None else _encoded(value)
+    """``origin=JFK/day=2013-01-01/``; values are percent-encoded, long ones truncated and hashed. Readers of
+    a table take the values from its log."""
+    return "".join(
+        f"{_encoded(name)}={NULL_PARTITION if value is None else _encoded(value)}/"
+        for name, value in values.items()
+    )
 
 
 def _encoded(text: str) -> str:
@@ -60,7 +59,7 @@ def _encoded(text: str) -> str:
 
 
 def partition_text(value: object) -> str | None:
-    """A partition value as the Delta protocol writes it. The empty text is null there."""
+    """A partition value in the Delta protocol, where the empty text is null."""
     match value:
         case None | "":
             return None

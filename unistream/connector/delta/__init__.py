@@ -1,9 +1,9 @@
 """A Delta table as a sink, exactly once.
 
-Protocol: `writer` stages Parquet files (a committable names them), `committer` adds what a durable
-checkpoint lists in one Delta commit that carries (job, uid, checkpoint) and is skipped when the table has
-it already. A crash leaves staged files that no commit names; the next committer of the same uid removes
-them. Only this room knows deltalake. May import: `connector.common`. Start with `sink`.
+Protocol: `writer` stages Parquet files (a committable names them); `committer` adds the files of a durable
+checkpoint by one Delta commit with (job, uid, checkpoint), which is skipped if the table has it already. A
+crash leaves staged files that no commit names; `vacuum` removes them. Only this room imports deltalake. May
+import: `connector.common`. Start with `sink`.
 """
 
 from __future__ import annotations

@@ -1,33 +1,51 @@
-"""Under which application ids a sink commits to a table, and up to which checkpoint a table holds its output.
+"""The application ids under which a sink commits to a table, and the last checkpoint that a table holds.
 
 unistream/<lineage>/<sink uid>            version = the last checkpoint
-unistream/<lineage>/<sink uid>~1, ~2, …   behind the first rewind, the second, …
-…/begun                                   version = the checkpoint that the branch begins behind
+unistream/<lineage>/<sink uid>~1, ~2, …   after the first rewind, the second, …
+…/begun                                   version = the checkpoint after which the branch begins
+
+And the identity of the table. It is the one that was committed to if its metadata has the same `id`, its
+version is not lower, and it has the transaction of the last commit. So OPTIMIZE, VACUUM, DELETE, RESTORE, an
+overwrite, and a checkpoint or cleanup of the log leave the same table. A table that was removed and created
+again is another one, and so is one from a backup without the last commit. A table that lets transactions
+expire is identified by id and version alone.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
+import msgspec
+
 from unistream.base.errors import ConfigError
+from unistream.connector.common import changed_target
 from unistream.port.sink import SinkContext
 
 BRANCHES_MAX: Final = 1000
+STATE_FORMAT: Final = 1
+EXPIRES: Final = "delta.setTransactionRetentionDuration"
 
 
-class Transactions(Protocol):
-    """A loaded table, as far as it tells what was committed to it."""
+class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """The table after the last commit; see `unistream.connector.common.committing.Target`."""
 
-    def transaction_version(self, app_id: str) -> int | None: ...
+    address: str = msgspec.field(name="table_uri")
+    table_id: str
+    version: int
+    checkpoint_id: int
+    format: int = STATE_FORMAT
 
 
-class Versions(Protocol):
-    """A loaded table, as far as it tells which of its versions brought what."""
+class LoadedTable(Protocol):
+    """What a table says of itself and of commits to it."""
 
     @property
+    def table_id(self) -> str: ...
+    @property
     def version(self) -> int: ...
-
-    def version_of(self, lineage: str, sink_uid: str, checkpoint_id: int) -> int | None: ...
+    @property
+    def configuration(self) -> dict[str, str]: ...
+    def transaction_version(self, app_id: str) -> int | None: ...
 
 
 def app_id(context: SinkContext, branch: int) -> str:
@@ -38,13 +56,13 @@ def begun_id(context: SinkContext, branch: int) -> str:
     return f"{app_id(context, branch)}/begun"
 
 
-def last_of(table: Transactions, context: SinkContext, branch: int) -> int | None:
-    """Last checkpoint of a branch, or the one that it begins behind; None: there is no such branch."""
+def last_of(table: LoadedTable, context: SinkContext, branch: int) -> int | None:
+    """The last checkpoint of a branch, or the one after which it begins; None: there is no such branch."""
     last = table.transaction_version(app_id(context, branch))
     return table.transaction_version(begun_id(context, branch)) if last is None else last
 
 
-def newest_branch(table: Transactions, context: SinkContext, uri: str) -> int:
+def newest_branch(table: LoadedTable, context: SinkContext, uri: str) -> int:
     """Raises ConfigError if there are too many."""
     for branch in range(BRANCHES_MAX):
         if last_of(table, context, branch + 1) is None:
@@ -52,15 +70,28 @@ def newest_branch(table: Transactions, context: SinkContext, uri: str) -> int:
     raise ConfigError(f"table {uri}: more than {BRANCHES_MAX} rewinds of one sink")
 
 
-def rewind_text(uri: str, table: Versions, context: SinkContext, last: int) -> str:
-    """Why a job that was restored from before checkpoint `last` is refused, and what to do."""
-    restored = context.restored or 0
-    at = table.version_of(context.lineage, context.sink_uid, restored) if restored else None
-    back = f" (version {at})" if at is not None else ""
-    return (
-        f"table {uri} (version {table.version}) holds the output of sink {context.sink_uid!r} up to "
-        f"checkpoint {last}, but the job was restored from checkpoint {restored}: going on would write what "
-        f"follows it a second time. Restore from checkpoint {last} or a later one; or bring the table back "
-        f"to checkpoint {restored}{back} and set on_rewind='allow_duplicates'; or set that alone and accept "
-        "duplicates"
-    )
+def check_target(target: DeltaTarget, found: LoadedTable | None, context: SinkContext, branch: int) -> None:
+    """Raises ConfigError unless `found` is the remembered table, with all that was committed to it."""
+    now = _difference(target, found, None if found is None else last_of(found, context, branch))
+    if now is not None:
+        number = target.checkpoint_id
+        done = f"had committed up to checkpoint {number} to" if number else "began with"
+        done = f"{done} the table with id {target.table_id} (version {target.version})"
+        raise changed_target(f"table {target.address}", context, done, now)
+
+
+def _difference(target: DeltaTarget, found: LoadedTable | None, last: int | None) -> str | None:
+    """What is there instead; None: nothing differs. `last`: the last checkpoint of this sink in `found`."""
+    if found is None:
+        return "there is no table now"
+    if found.table_id != target.table_id:
+        return f"the table there now has id {found.table_id} (version {found.version})"
+    if found.version < target.version:
+        return f"it is at version {found.version} now"
+    if not target.checkpoint_id or (last is None and EXPIRES in found.configuration):
+        return None
+    if last is None:
+        return f"it has no commit of this sink now (version {found.version})"
+    if last < target.checkpoint_id:
+        return f"it has commits of this sink up to checkpoint {last} only (version {found.version})"
+    return None

@@ -1,22 +1,19 @@
 """Makes staged files visible: one commit to the table for each checkpoint, exactly once.
 
-Identity: application id = ``unistream/<lineage>/<sink uid>``, version = checkpoint id, written into the
-table by the same commit that adds the files.
-
-Several checkpoints of one notice go into one transaction under the newest id, so that no reader sees the
-first without the rest.
+Identity: application id = ``unistream/<lineage>/<sink uid>``, version = checkpoint id, written into the table
+by the same commit that adds the files. Several checkpoints of one notification are one transaction under the
+newest id, so that no reader sees a part of them.
 
     look     newest snapshot, last version under our id; refused if it is not the table that was committed to
     done?    checkpoints <= last version  ->  already committed
-    check    the schema still fits, every file is there with its size
-    commit   on exactly the snapshot that was looked at
-    again    if someone else was faster, or the outcome is unknown: look again, it tells
+    check    the schema still fits, every file exists with its size
+    commit   on exactly this snapshot
+    retry    after a conflict or an unknown outcome: the newest snapshot shows the result
 
 A rewind (a restore from a checkpoint older than the table's last) is refused, or begins a branch: the
-id gets a suffix ``~1``, ``~2``, … and committing starts over under it. A commit without files says so
-at once (``<id>/begun``, version = the restored checkpoint), since checkpoint ids are given out anew: after
-a crash the table must tell a commit from before the rewind from one behind it. A committer of an older
-branch is fenced.
+id gets a suffix ``~1``, ``~2``, … and committing starts over under it. Checkpoint ids are used again after a
+rewind, so a commit without files (``<id>/begun``, version = the restored checkpoint) records it at once. A
+committer of an older branch is fenced.
 """
 
 from __future__ import annotations
@@ -31,21 +28,27 @@ from typing import Final
 import pyarrow as pa
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import (
-    ConfigError,
-    CorruptSnapshot,
-    Fenced,
-    OutcomeUnknown,
-    ProtocolError,
-    Unreachable,
-)
+from unistream.base.errors import ConfigError, Fenced, OutcomeUnknown, ProtocolError, Unreachable
 from unistream.base.ids import CheckpointId
-from unistream.connector.delta.branch import app_id, begun_id, last_of, newest_branch, rewind_text
+from unistream.connector.common import (
+    StageFiles,
+    TargetMemory,
+    check_staged,
+    rewound,
+    uncommitted_elsewhere,
+)
+from unistream.connector.delta.branch import (
+    DeltaTarget,
+    app_id,
+    begun_id,
+    check_target,
+    last_of,
+    newest_branch,
+)
 from unistream.connector.delta.schema import check_fits
 from unistream.connector.delta.stage import (
     DeltaCommittable,
     DeltaFile,
-    Stage,
     decode_committable,
     schema_from_bytes,
 )
@@ -59,32 +62,37 @@ from unistream.connector.delta.table import (
     TableCommit,
     Unknown,
 )
-from unistream.connector.delta.target import DeltaTarget, check_target, decode_targets, encode_target
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
 
-ATTEMPTS_MAX: Final = 20  # conflicts or unknown outcomes of one commit; each conflict is another's success
+ATTEMPTS_MAX: Final = (
+    20  # conflicts or unknown outcomes of one commit; each conflict is another commit's success
+)
 BACKOFF_MAX_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one checkpoint brings."""
+    """The committables of one checkpoint."""
 
     checkpoint_id: int
     staged: tuple[DeltaCommittable, ...]
+
+    @property
+    def files(self) -> list[DeltaFile]:
+        return [file for committable in self.staged for file in committable.files]
 
 
 class DeltaCommitter:
     """The one committer of a table sink.
 
     Args:
-        create: Make the table at the first commit if there is none.
-        allow_rewind: Begin a branch where a rewind is found, instead of refusing.
-        storage_options: For deltalake.
-        stage: Looks staged files up.
+        create: Create a missing table at the first commit.
+        allow_rewind: Begin a branch after a rewind, instead of refusing.
+        storage_options: Options of deltalake.
+        stage: The staged files.
         tables: Opens and creates the table.
-        attempts: How often one commit is tried before its outcome is given up as unknown.
+        attempts: Attempts of one commit, after which its outcome is unknown.
     """
 
     def __init__(
@@ -95,7 +103,7 @@ class DeltaCommitter:
         create: bool,
         allow_rewind: bool,
         storage_options: Mapping[str, str],
-        stage: Stage,
+        stage: StageFiles,
         tables: type[LakeTable] = LakeTable,
         attempts: int = ATTEMPTS_MAX,
     ) -> None:
@@ -110,7 +118,7 @@ class DeltaCommitter:
         self._context: SinkContext | None = None
         self._table: LakeTable | None = None
         self._branch = 0
-        self._target: DeltaTarget | None = None
+        self._memory = TargetMemory(DeltaTarget, "Delta", table_uri)
         self._jitter = random.Random(os.urandom(8))  # noqa: S311 - spreads retries, guards nothing
 
     @property
@@ -118,15 +126,14 @@ class DeltaCommitter:
         return "delta"
 
     def restore_state(self, items: Sequence[bytes]) -> None:
-        self._target = decode_targets(items)
+        self._memory.restore(items)
 
     def snapshot_state(self) -> Sequence[bytes]:
-        target = self._target
-        return (encode_target(target),) if target is not None and target.checkpoint_id else ()
+        return self._memory.snapshot()
 
     def open(self, context: SinkContext) -> None:
-        """Raises ConfigError for a rewind, for a missing table that must not be created, and for one that is
-        not the table that was committed to; Unreachable when an allowed rewind could not be noted down."""
+        """Raises ConfigError for a rewind, for a missing table that must not be created, and for a table that
+        is not the one that was committed to; Unreachable if an allowed rewind could not be recorded."""
         self._context = context
         self._table = self._tables.open(self._uri, self._options)
         if self._table is None:
@@ -139,16 +146,16 @@ class DeltaCommitter:
         last = self._last(self._table, self._branch)
         if last is not None and last > context.committed_max:
             if not self._allow_rewind:
-                raise ConfigError(rewind_text(self._uri, self._table, context, last))
+                raise self._rewound(self._table, last)
             self._begin_branch(self._table, self._branch + 1)
-        if not self._is_target():
+        if self._memory.current is None:
             self._remember(self._table.table_id, self._table.version, 0)
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
         return self.commit_all(permit, [request])
 
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
-        """One transaction for all, with the newest checkpoint as its version."""
+        """One transaction, with the newest checkpoint as its version."""
         context = self._opened()
         permit.require(context.lineage, max(request.checkpoint_id for request in requests))
         parts: list[_Part] = []
@@ -185,7 +192,8 @@ class DeltaCommitter:
                 rows = _rows(files) if attempted else 0
                 return CommitResult(outcome, rows, table.version, visible=_visible(parts, attempted))
             files = _files(todo)
-            self._check(table, schema, files)
+            check_fits(table.shape, schema, self._partition_by)  # deltalake does not check either
+            self._check_staged(files)
             attempted, failure = todo, None
             try:
                 crash_point("delta.before_append")
@@ -195,7 +203,7 @@ class DeltaCommitter:
                 continue
             except Unknown as error:
                 failure = error
-                self._table = None  # it may hold half of an answer: load it anew
+                self._table = None  # it may be inconsistent: load it again
                 continue
             self._remember(table.table_id, table.version + 1, newest)
             version = self._version_after(table)
@@ -208,7 +216,7 @@ class DeltaCommitter:
         ) from failure
 
     def _look(self, schema: pa.Schema, files: Sequence[DeltaFile]) -> LakeTable:
-        """The newest snapshot; creates the table for `files` if there never was one."""
+        """The newest snapshot; creates the table for `files` if none was committed to."""
         try:
             if self._table is not None:
                 self._table.refresh()
@@ -224,27 +232,28 @@ class DeltaCommitter:
             self._table = self._tables.create(self._uri, self._options, schema, self._partition_by)
         return self._table
 
-    def _is_target(self) -> bool:
-        """What is remembered is of this place; another path is another table, and meant to be."""
-        return self._target is not None and self._target.table_uri == self._uri
-
     def _check_target(self, table: LakeTable | None) -> None:
-        """Raises ConfigError if it is not what was committed to."""
-        target = self._target
-        if target is None or target.table_uri != self._uri:
-            return
-        last = None if table is None else self._last(table, self._branch)
-        check_target(target, table, last, sink_uid=self._opened().sink_uid)
+        """Raises ConfigError if it is not the table that was committed to."""
+        if self._memory.current is not None:
+            check_target(self._memory.current, table, self._opened(), self._branch)
 
     def _remember(self, table_id: str, version: int, checkpoint_id: int) -> None:
-        if self._target is not None and self._target.table_uri == self._uri:
-            checkpoint_id = max(checkpoint_id, self._target.checkpoint_id)
-        self._target = DeltaTarget(
-            table_uri=self._uri, table_id=table_id, version=version, checkpoint_id=checkpoint_id
+        self._memory.remember(
+            DeltaTarget(address=self._uri, table_id=table_id, version=version, checkpoint_id=checkpoint_id)
         )
 
+    def _rewound(self, table: LakeTable, last: int) -> ConfigError:
+        context, restored = self._opened(), self._opened().restored or 0
+        at = table.version_of(context.lineage, context.sink_uid, restored) if restored else None
+        back = "" if at is None else f" (version {at})"
+        choices = (
+            f"; or bring the table back to checkpoint {restored}{back} and set "
+            "on_rewind='allow_duplicates'; or set that alone and accept duplicates"
+        )
+        return rewound(f"table {self._uri} (version {table.version})", context, last, choices)
+
     def _todo(self, table: LakeTable, parts: Sequence[_Part]) -> list[_Part]:
-        """What the table does not hold yet. Raises Fenced if a newer branch has begun."""
+        """What is not committed yet. Raises Fenced if a newer branch has begun."""
         if self._last(table, self._branch + 1) is not None:
             raise Fenced(
                 f"table {self._uri}: a job that was restored from an older checkpoint has taken over "
@@ -256,44 +265,28 @@ class DeltaCommitter:
         restored = self._opened().restored or 0
         if not self._branch or min(part.checkpoint_id for part in parts) > restored:
             return list(parts)
-        # what the older branch had committed already; paths, because its versions prove nothing here
+        # versions of the older branch prove nothing here, but its files do
         active = table.active_paths()
         return [
             part
             for part in parts
-            if part.checkpoint_id > restored or not {file.path for file in _files([part])} <= active
+            if part.checkpoint_id > restored or not {file.path for file in part.files} <= active
         ]
 
-    def _check(self, table: LakeTable, schema: pa.Schema, files: Sequence[DeltaFile]) -> None:
-        """Deltalake would accept any of this; readers would not."""
-        check_fits(table.shape, schema, self._partition_by)
-        self._check_staged(files)
-
     def _check_staged(self, files: Sequence[DeltaFile]) -> None:
-        for file in files:
-            size = self._stage.size(file.path)
-            if size != file.size:
-                found = "is missing" if size is None else f"has {size} B"
-                raise CorruptSnapshot(
-                    f"table {self._uri}: staged file {file.path} ({file.size} B, {file.rows} rows) {found}; "
-                    "was the table vacuumed with a retention shorter than the outage? "
-                    "Nothing of this checkpoint was committed"
-                )
+        hint = " (was the table vacuumed with a retention shorter than the outage?)"
+        check_staged(f"table {self._uri}", files, lambda file: self._stage.size(file.path), hint)
 
     def _table_commit(
         self, permit: CommitPermit, checkpoint_id: int, files: Sequence[DeltaFile]
     ) -> TableCommit:
-        metadata = {
-            **self._metadata(),
-            CHECKPOINT_KEY: str(checkpoint_id),
-            "unistream.leader-epoch": str(permit.epoch),
-        }
+        epoch = {CHECKPOINT_KEY: str(checkpoint_id), "unistream.leader-epoch": str(permit.epoch)}
         return TableCommit(
             files=files,
             app_id=app_id(self._opened(), self._branch),
             version=checkpoint_id,
             committed_ms=max(file.modification_ms for file in files),
-            metadata=metadata,
+            metadata=self._metadata() | epoch,
         )
 
     def _metadata(self) -> dict[str, str]:
@@ -305,7 +298,7 @@ class DeltaCommitter:
         }
 
     def _version_after(self, table: LakeTable) -> int | None:
-        """A commit does not move the loaded snapshot. It is done, unless the table was just removed."""
+        """The version after a commit, which does not move the loaded snapshot; None: not known."""
         try:
             table.refresh()
         except Removed:
@@ -320,7 +313,7 @@ class DeltaCommitter:
         return last_of(table, self._opened(), branch)
 
     def _begin_branch(self, table: LakeTable, branch: int) -> None:
-        """Idempotent: after a conflict or an unknown outcome the table tells."""
+        """Idempotent: after a conflict or an unknown outcome the table shows the result."""
         note = TableCommit(
             files=(),
             app_id=begun_id(self._opened(), branch),
@@ -338,24 +331,20 @@ class DeltaCommitter:
             if self._last(table, branch) is not None:
                 self._branch = branch
                 return
-        raise Unreachable(f"table {self._uri}: the rewind could not be noted down: {failure}") from failure
+        raise Unreachable(f"table {self._uri}: the rewind could not be recorded: {failure}") from failure
 
     def _of_this_table(self, request: CommitRequest) -> tuple[DeltaCommittable, ...]:
-        """Without what a former table of the sink has. Raises ConfigError if that has not taken it yet."""
+        """Without the output for a former table. Raises ConfigError if that is not committed."""
         staged = [decode_committable(content) for content in request.committables]
         for uri in {one.table_uri for one in staged} - {self._uri}:
             missing = self._not_in_former(uri, request.checkpoint_id)
             if missing is not None:
-                raise ConfigError(
-                    f"sink {self._opened().sink_uid!r} writes to {self._uri} now, but the restored "
-                    f"checkpoint holds output for {uri}: {missing}; commit it there first, with `unistream "
-                    "savepoint finalize` or the former settings; or, to go on without it, give the sink "
-                    "another uid and allow non-restored state"
-                )
+                raise uncommitted_elsewhere(self._opened(), self._uri, uri, missing)
         return tuple(one for one in staged if one.table_uri == self._uri)
 
     def _not_in_former(self, uri: str, checkpoint_id: int) -> str | None:
-        """Why a checkpoint is not known to be committed; None: it is, there or (the table was moved) here."""
+        """Why a checkpoint is not known to be committed; None: it is, there or (if the table was moved)
+        here."""
         context = self._opened()
         if self._table is not None and (self._last(self._table, self._branch) or 0) >= checkpoint_id:
             return None
@@ -378,19 +367,19 @@ def _rows(files: Sequence[DeltaFile]) -> int:
 
 
 def _visible(parts: Sequence[_Part], done: Collection[_Part]) -> tuple[VisibleRows, ...]:
-    """`done`: by this call."""
+    """`done`: parts committed by this call."""
     return tuple(
-        VisibleRows(CheckpointId(part.checkpoint_id), _rows(_files([part])), already=part not in done)
+        VisibleRows(CheckpointId(part.checkpoint_id), _rows(part.files), already=part not in done)
         for part in parts
     )
 
 
 def _files(parts: Sequence[_Part]) -> list[DeltaFile]:
-    return [file for part in parts for committable in part.staged for file in committable.files]
+    return [file for part in parts for file in part.files]
 
 
 def _common_schema(uri: str, staged: Sequence[DeltaCommittable]) -> pa.Schema:
     first = schema_from_bytes(staged[0].schema)
     if any(not schema_from_bytes(other.schema).equals(first) for other in staged[1:]):
-        raise ProtocolError(f"table {uri}: writers of one checkpoint staged different schemas")
+        raise ProtocolError(f"table {uri}: the writers of one checkpoint staged different schemas")
     return first

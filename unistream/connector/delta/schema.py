@@ -38,20 +38,21 @@ _NAME_FORBIDDEN: Final = " ,;{}()\n\t="  # by Parquet and so by Delta, without c
 
 
 def stored_schema(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
-    """The schema as the table holds it: Delta knows signed integers and microseconds only.
+    """The schema in the table: Delta has signed integers and microseconds only.
 
     Raises:
-        ConfigError: a column has a name or a type that Delta does not know, or the partition columns
-            are not columns of the stream, or are all of them; named.
+        ConfigError: a column has a name or a type that Delta does not support, or the partition columns are
+            not columns of the stream, or are all of them.
     """
     lowered = [name.lower() for name in schema.names]
     for name in schema.names:
         if not name or any(char in _NAME_FORBIDDEN for char in name):
-            raise ConfigError(f"column {name!r}: the name of a Delta column has none of ' ,;{{}}()='")
+            raise ConfigError(
+                f"column {name!r}: the name of a Delta column must not contain any of ' ,;{{}}()='"
+            )
         if lowered.count(name.lower()) > 1:
-            raise ConfigError(f"column {name!r} is there twice; Delta does not tell upper from lower case")
-    fields = [pa.field(f.name, _stored_type(f.name, f.type), f.nullable) for f in schema]
-    stored = pa.schema(fields)
+            raise ConfigError(f"column {name!r} occurs twice; names of Delta columns are case-insensitive")
+    stored = pa.schema([_stored_field(field.name, field.name, field) for field in schema])
     _check_partition_columns(stored, partition_by)
     return stored
 
@@ -86,7 +87,7 @@ def _check_partition_columns(stored: pa.Schema, partition_by: Sequence[str]) -> 
     for name in partition_by:
         if name not in stored.names:
             raise ConfigError(
-                f"partition column {name!r} is no column of the stream; there are {', '.join(stored.names)}"
+                f"partition column {name!r} is no column of the stream, which has {', '.join(stored.names)}"
             )
         kind = stored.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_floating(kind) or pa.types.is_binary(kind):
@@ -99,7 +100,7 @@ def _check_partition_columns(stored: pa.Schema, partition_by: Sequence[str]) -> 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableShape:
-    """What a table demands of the files that are added to it. `configuration`: its properties."""
+    """What a table requires of added files. `configuration`: its properties."""
 
     table: str
     schema: pa.Schema
@@ -108,20 +109,15 @@ class TableShape:
 
 
 def check_fits(shape: TableShape, wanted: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Can rows of `wanted` (a stored schema) be appended to the table?
-
-    The table may have more columns, if they are nullable: they are null in the new rows.
-
-    Raises:
-        ConfigError: no; names the column, and what was found and wanted.
-    """
+    """Raises ConfigError unless rows of `wanted` (a stored schema) can be appended to the table. Additional
+    columns of the table must be nullable; they are null in the new rows."""
     table, found = shape.table, shape.schema
     for field in wanted:
         index = found.get_field_index(field.name)
         if index < 0:
             raise ConfigError(
                 f"table {table} has no column {field.name!r} ({field.type}); "
-                "add it, or drop it from the stream"
+                "add it, or remove it from the stream"
             )
         held = found.field(index)
         if not _same(held.type, field.type):
@@ -145,7 +141,7 @@ def check_fits(shape: TableShape, wanted: pa.Schema, partition_by: Sequence[str]
 
 
 def _check_configuration(table: str, configuration: Mapping[str, str | None]) -> None:
-    """Rules that whoever adds files has to keep, and that this sink does not."""
+    """Rejects rules for added files that this sink does not follow."""
     mapping = configuration.get("delta.columnMapping.mode") or "none"
     if mapping != "none":
         raise ConfigError(f"table {table} uses column mapping ({mapping}), which this sink does not write")
@@ -155,7 +151,7 @@ def _check_configuration(table: str, configuration: Mapping[str, str | None]) ->
 
 
 def _same(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Equal save for the names that Arrow gives to the inside of lists and maps."""
+    """Equal, ignoring Arrow's names for the items of lists and maps."""
     if pa.types.is_list(found) and pa.types.is_list(wanted):
         return _same(found.value_type, wanted.value_type)
     if pa.types.is_map(found) and pa.types.is_map(wanted):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -12,20 +12,16 @@ from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.limits import MIB
 from unistream.base.secrets import Secret, resolved_options
+from unistream.connector.common import OnRewind, StageFiles, absolute, check_sink_options
 from unistream.connector.delta.schema import check_fits, stored_schema
-from unistream.connector.delta.stage import Stage, decode_committable
+from unistream.connector.delta.stage import decode_committable
 from unistream.connector.delta.writer import DeltaWriter
 from unistream.port.sink import Committer, SinkWriter
-
-if TYPE_CHECKING:
-    from unistream.connector.delta.table import LakeTable
 
 SCHEMES: Final = frozenset(
     {"file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "azure", "adl", "hdfs", "r2", "oss"}
 )
 TARGET_FILE_BYTES: Final = 64 * MIB
-
-OnRewind = Literal["refuse", "allow_duplicates"]
 
 
 class DeltaSink:
@@ -33,22 +29,21 @@ class DeltaSink:
 
     Args:
         table_uri: Local path or URL of the table's folder.
-        partition_by: Columns whose values divide the table, in order. The empty text is null there, as
-            the Delta protocol wants it.
+        partition_by: Columns whose values divide the table, in order. The empty text becomes null, as the
+            Delta protocol requires.
         mode: ``"append"`` only.
-        create: Create the table at the first commit if there is none; else it must exist.
-        on_rewind: What to do when the job is restored from a checkpoint older than what the table
-            holds: ``"refuse"`` to start, or write it again.
-        target_file_bytes: Rows of one partition value are written out when they take this much memory;
-            besides at every checkpoint.
-        storage_options: For deltalake (``AWS_REGION``, …). As below, text may be ``${env:NAME}``,
-            ``${file:PATH}`` or a `Secret`.
-        filesystem_options: For fsspec, through which data files are written (``key``, ``endpoint_url``,
-            …); needed for tables that are not local.
+        create: Create a missing table at the first commit; otherwise it must exist.
+        on_rewind: If the job is restored from a checkpoint older than the table's last: ``"refuse"`` to
+            start, or ``"allow_duplicates"``.
+        target_file_bytes: Rows of one partition value are written to a file when they take this much memory,
+            and at every checkpoint.
+        storage_options: Options of deltalake (``AWS_REGION``, …). Here and below, text may be
+            ``${env:NAME}``, ``${file:PATH}`` or a `Secret`.
+        filesystem_options: Options of fsspec, which writes the data files (``key``, ``endpoint_url``, …);
+            needed for tables that are not local.
 
     Raises:
-        ConfigError: an argument cannot work, or deltalake is not installed. Whether stream and table fit
-            is told by `check`.
+        ConfigError: an argument is wrong, or deltalake is not installed.
     """
 
     def __init__(
@@ -66,11 +61,8 @@ class DeltaSink:
         require("delta", "DeltaSink")
         if mode != "append":
             raise ConfigError(f"a Delta sink can only append, not {mode!r}")
-        if on_rewind not in ("refuse", "allow_duplicates"):
-            raise ConfigError(f"on_rewind must be 'refuse' or 'allow_duplicates', not {on_rewind!r}")
-        if target_file_bytes < 1:
-            raise ConfigError(f"target_file_bytes must be above 0, not {target_file_bytes}")
-        self._table_uri = _absolute(table_uri)
+        check_sink_options(target_file_bytes, on_rewind)
+        self._table_uri = _checked_uri(table_uri)
         self._partition_by = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
         self._create = create
         self._on_rewind = on_rewind
@@ -92,13 +84,16 @@ class DeltaSink:
         return True
 
     def check(self, schema: pa.Schema | None) -> None:
-        """Looks at the table if there is one; creates nothing.
+        """Reads the table if there is one; creates nothing.
 
         Raises:
-            ConfigError: the stream does not fit the table (column, found and wanted type), has a type
-                that Delta does not know, or the table is missing or cannot be created.
+            ConfigError: the stream does not fit the table, has a type that Delta does not support, or the
+                table is missing or cannot be created.
         """
-        table = _open_table(self._table_uri, self._opened_with())
+        require("delta", "a Delta table")
+        from unistream.connector.delta.table import LakeTable
+
+        table = LakeTable.open(self._table_uri, self._resolved_storage_options())
         if table is None:
             self._check_creatable()
         if schema is None:
@@ -112,7 +107,7 @@ class DeltaSink:
             table_uri=self._table_uri,
             partition_by=self._partition_by,
             target_file_bytes=self._target_file_bytes,
-            options=resolved_options("filesystem option", self._filesystem_options),
+            stage=self._stage(),
             create=self._create,
         )
 
@@ -122,11 +117,15 @@ class DeltaSink:
             partition_by=self._partition_by,
             create=self._create,
             allow_rewind=self._on_rewind == "allow_duplicates",
-            storage_options=self._opened_with(),
-            stage=Stage(self._table_uri, resolved_options("filesystem option", self._filesystem_options)),
+            storage_options=self._resolved_storage_options(),
+            stage=self._stage(),
         )
 
-    def _opened_with(self) -> dict[str, str]:
+    def _stage(self) -> StageFiles:
+        options = resolved_options("filesystem option", self._filesystem_options)
+        return StageFiles(self._table_uri, options, f"table {self._table_uri}")
+
+    def _resolved_storage_options(self) -> dict[str, str]:
         return resolved_options("storage option", self._storage_options)
 
     def _check_creatable(self) -> None:
@@ -140,12 +139,14 @@ class DeltaSink:
         if not os.path.isdir(folder):
             raise ConfigError(f"table {self._table_uri} cannot be created: {folder} is a file")
         if not os.access(folder, os.W_OK):
-            raise ConfigError(f"table {self._table_uri} cannot be created: no right to write in {folder}")
+            raise ConfigError(
+                f"table {self._table_uri} cannot be created: no permission to write in {folder}"
+            )
 
 
 def committer_of(committables: Sequence[bytes]) -> Committer:
-    """The committer of what a snapshot lists. Credentials come from the environment, as deltalake and fsspec
-    read it (``AWS_ACCESS_KEY_ID``, …).
+    """The committer for committables of a snapshot. Credentials come from the environment, as deltalake and
+    fsspec read it (``AWS_ACCESS_KEY_ID``, …).
 
     Raises:
         ConfigError: deltalake is not installed.
@@ -158,32 +159,23 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
         create=staged.create,
         allow_rewind=False,
         storage_options={},
-        stage=Stage(staged.table_uri, {}),
+        stage=StageFiles(staged.table_uri, {}, f"table {staged.table_uri}"),
     )
 
 
-def _open_table(table_uri: str, storage_options: Mapping[str, str]) -> LakeTable | None:
-    require("delta", "a Delta table")
-    from unistream.connector.delta.table import LakeTable
-
-    return LakeTable.open(table_uri, storage_options)
-
-
 def _committer(**arguments: Any) -> Committer:
-    """Deltalake is loaded here, so that a pipeline can be looked at where it is not installed."""
+    """Imports deltalake, which a client that only inspects a pipeline does not need."""
     require("delta", "a Delta table")
     from unistream.connector.delta.committer import DeltaCommitter
 
     return DeltaCommitter(**arguments)
 
 
-def _absolute(table_uri: str) -> str:
-    """Workers run in other folders. ``file://`` URLs become paths."""
+def _checked_uri(table_uri: str) -> str:
     if not table_uri:
         raise ConfigError("a Delta sink needs the path or URL of its table")
-    scheme, separator, rest = table_uri.partition("://")
-    if not separator:
-        return os.path.abspath(table_uri)
+    scheme = table_uri.partition("://")[0] if "://" in table_uri else "file"
     if scheme not in SCHEMES:
-        raise ConfigError(f"{table_uri}: Delta tables lie on {', '.join(sorted(SCHEMES))}, not on {scheme!r}")
-    return os.path.abspath(rest) if scheme == "file" else table_uri.rstrip("/")
+        known = ", ".join(sorted(SCHEMES))
+        raise ConfigError(f"{table_uri}: Delta tables are stored on {known}, not on {scheme!r}")
+    return absolute(table_uri)

@@ -1,20 +1,19 @@
 """The only module that calls deltalake: one table, loaded once and kept up to date.
 
-What deltalake 1.6 does and does not do, as tried (docs/decision/delta-commit.md): it lets any
-transaction version be committed, even a lower one, and any file, even one that does not exist; it
-compares application ids only with commits newer than the loaded snapshot. So the caller looks at a
-snapshot and `append`s on exactly that snapshot: without retries, the put of the next log entry fails if
-anyone else was faster.
+deltalake 1.6 (docs/decision/delta-commit.md) commits any transaction version, even a lower one, and any file,
+even a missing one; it compares application ids only with commits newer than the loaded snapshot. So the
+caller checks a snapshot and `append`s to exactly that snapshot: without retries, writing the next log entry
+fails after a concurrent commit.
 
-It also never asks whether a loaded table is still there: of one that was removed `update_incremental` finds
-no newer version, and of one that was made again none until that has as many. So the entry of the loaded
-version is looked at first; if it is not the one that was loaded, the table is loaded as for the first time.
+`update_incremental` does not detect that a loaded table was removed, or created again with fewer versions. So
+the log entry of the loaded version is compared first; if it differs, the table is loaded from scratch.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -35,15 +34,15 @@ SINK_KEY = "unistream.sink-uid"
 
 
 class Conflict(UnistreamError):
-    """Someone else wrote the next version; nothing of ours was written. Look again."""
+    """Another commit has written the next version; ours was not written."""
 
 
 class Removed(UnistreamError):
-    """There is no table any more."""
+    """The table no longer exists."""
 
 
 class Unknown(UnistreamError):
-    """The commit may or may not have happened. Look again."""
+    """The commit may or may not have happened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,26 +71,23 @@ class LakeTable:
         """None: there is no table.
 
         Raises:
-            ConfigError: it needs features that this version does not have.
+            ConfigError: it needs unsupported features.
             Unreachable: it could not be read.
         """
         try:
-            return cls(uri, options, _load(uri, options))
+            with _reading(uri):
+                return cls(uri, options, _load(uri, options))
         except TableNotFoundError:
             return None
-        except DeltaProtocolError as error:
-            raise ConfigError(f"table {uri} cannot be used: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise Unreachable(f"table {uri} could not be read: {error}") from error
 
     @classmethod
     def create(
         cls, uri: str, options: Mapping[str, str], schema: pa.Schema, partition_by: Sequence[str]
     ) -> Self:
-        """The new table, or the one that someone else has made in the meantime.
+        """The new table, or one that was created concurrently.
 
         Raises:
-            ConfigError: no right to write there.
+            ConfigError: no permission.
             Unreachable: the storage failed; it may have been created.
         """
         try:
@@ -105,10 +101,9 @@ class LakeTable:
         except PermissionError as error:
             raise ConfigError(f"table {uri} could not be created: {error}") from error
         except (DeltaError, OSError) as error:
-            # lost against another creator, or a failure: the table itself tells which
-            failure: Exception = error
+            failure: Exception = error  # unless another creator was faster, which `open` shows
         else:
-            failure = Unreachable("it is not there")
+            failure = Unreachable("it does not exist")
         table = cls.open(uri, options)
         if table is None:
             raise Unreachable(f"table {uri} could not be created: {failure}") from failure
@@ -116,40 +111,30 @@ class LakeTable:
         return table
 
     def refresh(self) -> None:
-        """The newest snapshot, of whatever table is there now.
-
-        Raises:
-            Removed: there is none.
-            ConfigError: it needs features that this version does not have.
-            Unreachable: it could not be read.
-        """
+        """Loads the newest snapshot of the table that exists now. Raises Removed, or as `open`."""
         try:
-            if self._entry is not None and self._find_entry() == self._entry:
-                self._table.update_incremental()
-            else:
-                self._table = _load(self._uri, self._options)
-            self._entry = self._find_entry()
+            with _reading(self._uri):
+                if self._entry is not None and self._find_entry() == self._entry:
+                    self._table.update_incremental()
+                else:
+                    self._table = _load(self._uri, self._options)
+                self._entry = self._find_entry()
         except TableNotFoundError as error:
-            raise Removed(f"table {self._uri} is not there any more") from error
-        except DeltaProtocolError as error:
-            raise ConfigError(f"table {self._uri} cannot be used: {error}") from error
-        except (DeltaError, OSError) as error:
-            raise Unreachable(f"table {self._uri} could not be read: {error}") from error
+            raise Removed(f"table {self._uri} no longer exists") from error
 
     def _find_entry(self) -> tuple[int | None, int | None] | None:
-        """(bytes, time of modification) of the log entry of the loaded version; None: it is not there, as
-        when the log was cleaned up behind a checkpoint."""
+        """(bytes, modification time) of the log entry of the loaded version; None: there is none, for example
+        after a cleanup of the log."""
         [found] = self._log.get_file_info([f"_delta_log/{self.version:020d}.json"])
         return (found.size, found.mtime_ns) if found.is_file else None
 
     @property
     def table_id(self) -> str:
-        """Given to it when it was made, and never changed."""
+        """Given at its creation, never changed."""
         return str(self._table.metadata().id)
 
     @property
     def configuration(self) -> dict[str, str]:
-        """Its properties."""
         return dict(self._table.metadata().configuration)
 
     @property
@@ -172,7 +157,7 @@ class LakeTable:
         return None if found is None else int(found)
 
     def active_paths(self) -> frozenset[str]:
-        """Data files of this snapshot, below the table."""
+        """Data files of this snapshot, relative to the table."""
         return frozenset(pa.table(self._table.get_add_actions(flatten=True)).column("path").to_pylist())
 
     def version_of(self, lineage: str, sink_uid: str, checkpoint_id: int, limit: int = 1000) -> int | None:
@@ -184,13 +169,13 @@ class LakeTable:
         return None
 
     def append(self, commit: TableCommit) -> None:
-        """Adds the files as the version that follows this snapshot. Durable when it returns.
+        """Adds the files as the version after this snapshot. Durable when it returns.
 
         Raises:
             Conflict: that version exists.
-            Unknown: the storage did not say.
-            Unreachable: it happened, but the disk did not make it durable.
-            ConfigError: the table refuses appends or needs features that this version does not have.
+            Unknown: the outcome is unknown.
+            Unreachable: it is committed, but may not be durable.
+            ConfigError: the table refuses appends or needs unsupported features.
         """
         properties = CommitProperties(
             custom_metadata=dict(commit.metadata),
@@ -214,7 +199,7 @@ class LakeTable:
         self._sync_log_entry(self.version + 1)
 
     def _sync_log_entry(self, version: int) -> None:
-        """A power cut could take back a commit that the job cannot repeat any more, and deltalake lets it."""
+        """Deltalake does not sync its log: a power cut could lose a commit that the job cannot repeat."""
         if "://" in self._uri:
             return
         folder = os.path.join(self._uri, "_delta_log")
@@ -229,8 +214,21 @@ def _load(uri: str, options: Mapping[str, str]) -> DeltaTable:
     return DeltaTable(uri, storage_options=dict(options) or None)
 
 
+@contextmanager
+def _reading(uri: str) -> Iterator[None]:
+    """Raises TableNotFoundError as it is; ConfigError and Unreachable for other errors."""
+    try:
+        yield
+    except TableNotFoundError:
+        raise
+    except DeltaProtocolError as error:
+        raise ConfigError(f"table {uri} cannot be used: {error}") from error
+    except (DeltaError, OSError) as error:
+        raise Unreachable(f"table {uri} could not be read: {error}") from error
+
+
 def _add_action(file: DeltaFile) -> Any:
-    """Deltalake percent-encodes the path for the log itself."""
+    """Deltalake percent-encodes the path."""
     return AddAction(
         path=file.path,
         size=file.size,

@@ -1,33 +1,32 @@
-"""Buffers rows for each partition value and writes them as Parquet files that no commit names yet."""
+"""Buffers rows for each partition value and writes them as staged Parquet files."""
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
+import msgspec
 import pyarrow as pa
 
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
-from unistream.connector.common import PartitionKey, by_partition, partition_folder
+from unistream.connector.common import PartitionKey, StageFiles, by_partition, partition_folder
 from unistream.connector.delta.schema import stored_schema
 from unistream.connector.delta.stage import (
     DeltaCommittable,
     DeltaFile,
-    Stage,
-    encode_committable,
-    schema_to_bytes,
     split_columns,
     statistics,
+    write_parquet,
 )
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 
-BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; then the largest is written out
+BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all partitions together; above it the largest is written to a file
 
 
 class _Buffer:
@@ -47,10 +46,9 @@ class DeltaWriter:
 
     Args:
         table_uri: Absolute.
-        target_file_bytes: A partition's rows are written out when they take this much in memory (the
-            file is smaller); besides at every checkpoint.
-        options: Of the fsspec file system that files are written through.
-        create: The table may be made at the first commit.
+        target_file_bytes: Rows of a partition are written to a file when they take this much memory.
+        stage: The folder of the table.
+        create: A missing table may be created at the first commit.
     """
 
     def __init__(
@@ -59,13 +57,13 @@ class DeltaWriter:
         table_uri: str,
         partition_by: tuple[str, ...],
         target_file_bytes: int,
-        options: Mapping[str, Any],
-        create: bool = True,
+        stage: StageFiles,
+        create: bool,
     ) -> None:
         self._table_uri = table_uri
         self._partition_by = partition_by
         self._target_file_bytes = target_file_bytes
-        self._stage = Stage(table_uri, options)
+        self._stage = stage
         self._create = create
         self._context: SinkContext | None = None
         self._source_schema: pa.Schema | None = None
@@ -75,7 +73,7 @@ class DeltaWriter:
         self._staged: list[DeltaFile] = []
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
-        """The writer has no state: what was flushed is in committables, the rest comes again."""
+        """The writer has no state: flushed rows are in committables, the others are replayed."""
         self._context = context
 
     def write(self, batch: Batch) -> None:
@@ -101,7 +99,7 @@ class DeltaWriter:
             return ()
         committable = DeltaCommittable(
             table_uri=self._table_uri,
-            schema=schema_to_bytes(self._schema),
+            schema=bytes(self._schema.serialize()),
             partition_by=self._partition_by,
             files=tuple(self._staged),
             checkpoint_id=checkpoint_id,
@@ -109,7 +107,7 @@ class DeltaWriter:
             create=self._create,
         )
         self._staged = []
-        return (encode_committable(committable),)
+        return (msgspec.msgpack.encode(committable),)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         return ()
@@ -155,7 +153,7 @@ class DeltaWriter:
         table = pa.Table.from_batches(buffer.batches, split_columns(self._schema, self._partition_by))
         values = dict(zip(self._partition_by, key, strict=True))
         path = partition_folder(values) + self._file_name()
-        size, modified_ms = self._stage.write(path, table)
+        size, modified_ms = self._stage.write(path, lambda file: write_parquet(file, table))
         self._staged.append(
             DeltaFile(
                 path=path,
@@ -172,7 +170,7 @@ class DeltaWriter:
         metrics.add("numBytesSend", size)
 
     def _file_name(self) -> str:
-        """Unique also among attempts that do not know of each other."""
+        """Unique among all attempts."""
         context = self._opened()
         uid = re.sub(r"[^A-Za-z0-9-]", "-", context.sink_uid)[:64]
         return f"{uid}-{context.index}-{context.attempt.attempt}-{uuid.uuid4().hex}.parquet"

@@ -1,13 +1,13 @@
-"""Buffers the rows of each bucket and writes them as files that readers do not see yet.
+"""Buffers the rows of each bucket and writes them as staged files.
 
-State: (name, next counter). What lies staged under a name with that counter or a later one was written
-behind the restored checkpoint, by an attempt that was killed: its rows come again, so it is removed.
+State: (name, next counter). Files staged under a name with that counter or a later one were written after the
+restored checkpoint, by an attempt that was killed: their rows are replayed, so they are removed.
 
-A name is a number that no two writers have at a time, also when states are dealt out to another number of
-subtasks: a writer goes on under one that it was given, and ends the others. (Were it the number of the
-subtask, who ends a name would remove what another writes under it by then.) One that was given none makes
-one of the restored checkpoint and its place. Nothing but orphans of attempts from that checkpoint can lie
-under it; what a subtask that had finished has left is under its own name, for a commit that is still to come.
+A name is a number that no two writers have at the same time, also after rescaling: a writer continues one of
+its restored names, and ends the others. (If it were the index of the subtask, ending a name would remove
+files that another subtask writes under it by then.) A writer without restored state derives a name from the
+restored checkpoint and its index. Under it only attempts from that checkpoint can have written; files of a
+finished subtask have that subtask's own name, and are still to be committed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from unistream.connector.file.sink_stage import (
 from unistream.model.elements import Batch
 from unistream.port.sink import SinkContext
 
-BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; then the largest is written out
+BUFFERED_BYTES_MAX: Final = 128 * MIB  # of all buckets together; above it the largest is written to a file
 
 
 class FileWriterState(msgspec.Struct, frozen=True, kw_only=True):
-    """`counter`: of the next file of `subtask`, which is the writer's name: at first the subtask's number."""
+    """`subtask`: the writer's name, at first the index of its subtask; `counter`: of its next file."""
 
     subtask: int
     counter: int
@@ -53,8 +53,7 @@ class FileSinkWriter:
     """The `SinkWriter` of one subtask.
 
     Args:
-        target_bytes: A bucket's rows are written out with the row with which they take this much memory;
-            besides at every checkpoint.
+        target_bytes: Rows of a bucket are written to a file when they take this much memory.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class FileSinkWriter:
         self._fitting: pa.Schema | None = None
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
-        """Removes what killed attempts have left under the restored names; what others write stays."""
+        """Removes the files that killed attempts have left under the restored names."""
         self._context = context
         states = [_decode(content) for content in restored]
         states = states or [FileWriterState(subtask=_new_name(context), counter=0)]
@@ -88,7 +87,7 @@ class FileSinkWriter:
             self._remove_orphans(staging_owner(context.job, context.sink_uid, state.subtask), state.counter)
 
     def write(self, batch: Batch) -> None:
-        """Raises ConfigError for a schema that does not fit, where none was known before the job ran."""
+        """Raises ConfigError for an unsupported schema, if none was known before the job ran."""
         if not batch.num_rows:
             return
         schema = batch.records.schema
@@ -101,7 +100,8 @@ class FileSinkWriter:
             self._write_out(max(self._bytes, key=self._bytes.__getitem__))
 
     def _add(self, bucket: str, records: pa.RecordBatch) -> None:
-        """A file ends with the row that makes it large enough, as in Flink, which asks at every record."""
+        """A file ends with the row that makes it large enough, as in Flink, which checks after every
+        record."""
         while records.num_rows:
             rows, size = self._rows.setdefault(bucket, []), records.nbytes
             held = self._bytes.get(bucket, 0)
@@ -162,7 +162,7 @@ class FileSinkWriter:
 
 
 def _new_name(context: SinkContext) -> int:
-    """Unlike all that were given out before, and the same for each attempt from one checkpoint."""
+    """Different from all earlier names, and the same for each attempt from one checkpoint."""
     return context.index + (0 if context.restored is None else (context.restored + 1) * PARALLELISM_MAX)
 
 
@@ -174,10 +174,10 @@ def _decode(content: bytes) -> FileWriterState:
 
 
 def rows_that_fill(records: pa.RecordBatch, room_bytes: int) -> int:
-    """The fewest first rows that take `room_bytes` of memory; all of them if they take less.
+    """The least number of first rows that take `room_bytes` of memory; all of them if they take less.
 
-    A dictionary belongs to no row and is in each piece as a whole, so it does not count here: else one that
-    is larger than a file would leave a file for each row.
+    Dictionaries do not count: each piece has the whole of them, and one that is larger than a file would make
+    a file of each row.
     """
     if records.nbytes < room_bytes:
         return int(records.num_rows)

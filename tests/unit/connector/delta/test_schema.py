@@ -62,14 +62,14 @@ def test_names_that_delta_does_not_know_are_refused(name: str) -> None:
 
 
 def test_names_that_differ_in_case_only_are_refused() -> None:
-    with pytest.raises(ConfigError, match="'id' is there twice"):
+    with pytest.raises(ConfigError, match="'id' occurs twice"):
         stored_schema(pa.schema([("id", pa.int64()), ("ID", pa.int64())]), ())
 
 
 @pytest.mark.parametrize(
     ("partition_by", "message"),
     [
-        (("none",), "partition column 'none' is no column of the stream; there are a, x, l"),
+        (("none",), "partition column 'none' is no column of the stream, which has a, x, l"),
         (("a", "a"), "named twice"),
         (("x",), "cannot be partitioned by column 'x', which is double"),
         (("l",), "cannot be partitioned by column 'l'"),
@@ -115,7 +115,7 @@ def test_the_inside_of_a_list_may_have_any_name() -> None:
     ("arguments", "message"),
     [
         ({"table_uri": ""}, "needs the path"),
-        ({"table_uri": "http://x/t"}, "Delta tables lie on"),
+        ({"table_uri": "http://x/t"}, "Delta tables are stored on"),
         ({"table_uri": "t", "mode": "overwrite"}, "can only append"),
         ({"table_uri": "t", "on_rewind": "ignore"}, "on_rewind must be"),
         ({"table_uri": "t", "target_file_bytes": 0}, "above 0"),

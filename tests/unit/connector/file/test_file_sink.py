@@ -177,7 +177,7 @@ def test_a_full_disk_leaves_no_part_of_a_file_and_none_of_a_record(
     tmp_path: Path, full_disk: FullDisk
 ) -> None:
     sink = FileSink(str(tmp_path))
-    with full_disk(100), pytest.raises(Unreachable, match="could not write part-"):
+    with full_disk(100), pytest.raises(Unreachable, match=r"could not write \.part-"):
         staged(sink, rows(n=list(range(1_000))))
     payloads = staged(sink, rows(n=[1]))
     with full_disk(10), pytest.raises(Unreachable, match="could not write the record"):

@@ -1,0 +1,117 @@
+"""The file system below the root of a sink: files are written durably, looked up and removed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from unistream.base import durable_files
+from unistream.base.errors import ConfigError, Unreachable
+
+OnRewind = Literal["refuse", "allow_duplicates"]
+
+
+class StageFiles:
+    """Files of one sink. All paths are relative to the root.
+
+    Args:
+        uri: Absolute local path or URL of the root.
+        options: Options of the fsspec file system.
+        where: The sink, for messages.
+        remote_folders: Remote systems need folders to exist; object stores do not.
+
+    Raises:
+        ConfigError: the file system cannot be used.
+    """
+
+    def __init__(
+        self, uri: str, options: Mapping[str, Any], where: str, *, remote_folders: bool = False
+    ) -> None:
+        try:
+            self.system, path = fsspec.core.url_to_fs(uri, **options)
+        except (ImportError, ValueError, TypeError) as error:
+            raise ConfigError(f"{where}: cannot use this file system: {error}") from error
+        self.root = path.rstrip("/")
+        self.is_local = isinstance(self.system, LocalFileSystem)
+        self._where = where
+        self._remote_folders = remote_folders
+
+    def write(self, path: str, write: Callable[[Any], None]) -> tuple[int, int]:
+        """Writes a new durable file and returns its size in bytes and its modification time in ms.
+
+        Raises:
+            ConfigError: no permission.
+            Unreachable: the storage failed; the incomplete file is removed.
+        """
+        full = f"{self.root}/{path}"
+        try:
+            self.make_folders(full)
+            if self.is_local:
+                return self._write_local(full, write)
+            with self.system.open(full, "wb") as file:
+                write(file)
+            found = self.system.info(full)
+        except PermissionError as error:
+            raise ConfigError(f"{self._where}: no permission to write {path}: {error}") from error
+        except OSError as error:
+            self.remove(path)
+            raise Unreachable(f"{self._where}: could not write {path}: {error}") from error
+        modified = found.get("LastModified") or found.get("created")
+        known = modified if isinstance(modified, dt.datetime) else dt.datetime.now(dt.UTC)
+        return int(found["size"]), int(known.timestamp() * 1000)
+
+    def make_folders(self, full: str) -> None:
+        """The folder of an absolute path. Raises OSError."""
+        folder = full.rpartition("/")[0]
+        if self.is_local:
+            durable_files.make_folders(folder)
+        elif self._remote_folders:
+            self.system.makedirs(folder, exist_ok=True)
+
+    def size(self, path: str) -> int | None:
+        """Bytes; None: there is no such file. Raises Unreachable."""
+        full = f"{self.root}/{path}"
+        try:
+            self.system.invalidate_cache(full.rpartition("/")[0])
+            return int(self.system.info(full)["size"])
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unreachable(f"{self._where}: could not look up {path}: {error}") from error
+
+    def remove(self, path: str) -> None:
+        """Best effort: readers do not see a staged file that remains."""
+        try:
+            self.system.rm_file(f"{self.root}/{path}")
+        except OSError:
+            return
+
+    def _write_local(self, full: str, write: Callable[[Any], None]) -> tuple[int, int]:
+        with open(full, "xb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            status = os.fstat(file.fileno())
+        durable_files.sync_folders(os.path.dirname(full), self.root)
+        return status.st_size, status.st_mtime_ns // 1_000_000
+
+
+def absolute(path: str) -> str:
+    """Workers run in other folders, so paths become absolute, and ``file://`` URLs become paths."""
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return os.path.abspath(path)
+    return os.path.abspath(rest) if scheme == "file" else path.rstrip("/")
+
+
+def check_sink_options(target_file_bytes: int, on_rewind: str) -> None:
+    """Raises ConfigError."""
+    if target_file_bytes < 1:
+        raise ConfigError(f"target_file_bytes must be above 0, not {target_file_bytes}")
+    if on_rewind not in ("refuse", "allow_duplicates"):
+        raise ConfigError(f"on_rewind must be 'refuse' or 'allow_duplicates', not {on_rewind!r}")
