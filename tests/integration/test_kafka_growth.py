@@ -121,7 +121,7 @@ def test_positions_in_a_topic_are_not_read_in_another_of_its_name(kafka, topic, 
             assert len(ids) == 1
             assert "" not in ids, "from now on it can be told"
         return
-    said = "was deleted and created again" if has_id else r"has no partition 1 any more"
+    said = "was deleted and created again" if has_id else r"no longer has partition 1"
     with SourceDriver(given, restored) as task, pytest.raises(ConfigError, match=said):
         task.all_rows()
 

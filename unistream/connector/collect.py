@@ -1,10 +1,9 @@
-"""Collects the rows of a stream in a folder, exactly once, to be read by a program or a test.
+"""Collects the rows of a stream in a folder, exactly once, for a program or a test.
 
-    <folder>/staged/<sink>-<subtask>-<attempt>-<random>.arrow    rows; not visible by themselves
+    <folder>/staged/<sink>-<subtask>-<attempt>-<random>.arrow    rows; visible when a commit file names them
     <folder>/commits/<lineage>-<sink>-<checkpoint>.json          names the files of one checkpoint
 
-A commit file is made by create-if-absent (a hard link), so a checkpoint is committed once, whoever
-tries. `read_collected` reads what commit files name.
+A commit file is created atomically if absent (by a hard link), so that a checkpoint is committed once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -37,7 +36,7 @@ from unistream.port.sink import (
 
 
 class _Committable(msgspec.Struct, frozen=True, kw_only=True):
-    """`directory`: empty where it is the committer's own, as in commit files and in former versions."""
+    """`directory`: empty in commit files and in snapshots of earlier versions."""
 
     file: str
     rows: int
@@ -46,7 +45,7 @@ class _Committable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """`sequence`: how many commits there were before; orders those of different jobs."""
+    """`sequence`: the number of earlier commits; orders those of different jobs."""
 
     sequence: int
     lineage: str
@@ -63,7 +62,7 @@ class CollectSink:
     """Keeps the rows in `directory`, for `read_collected`.
 
     Args:
-        directory: Local folder (a path or a ``file://`` URL); made if it does not exist.
+        directory: Local folder (a path or a ``file://`` URL); created if it does not exist.
     """
 
     def __init__(self, directory: str) -> None:
@@ -90,11 +89,11 @@ class CollectSink:
 
 
 def read_collected(directory: str) -> pa.Table:
-    """All committed rows: by commit, then by subtask, then as they were written.
+    """All committed rows, ordered by commit, subtask, and time of writing.
 
     Raises:
-        ConfigError: nothing was ever committed there, so there is no schema.
-        CorruptSnapshot: a commit names a file that is missing or unreadable.
+        ConfigError: no rows were ever committed, so there is no schema.
+        CorruptSnapshot: a committed file is missing or unreadable.
     """
     root = _local(directory)
     commits = sorted(_read_commits(root), key=lambda commit: (commit.sequence, commit.checkpoint_id))
@@ -132,7 +131,7 @@ class _CollectWriter:
         self._context: SinkContext | None = None
         self._name = ""
         self._file: pa.OSFile | None = None
-        self._stream: pa.ipc.RecordBatchStreamWriter | None = None
+        self._stream: Any = None  # pa.ipc.RecordBatchStreamWriter
         self._rows = 0
         self._closed: list[_Committable] = []
 
@@ -145,7 +144,6 @@ class _CollectWriter:
         with _writing(self._folder):
             if self._stream is None:
                 self._start(batch.records.schema)
-            assert self._stream is not None, "a started file has a stream"
             self._stream.write_batch(batch.records)
         self._rows += batch.num_rows
 
@@ -175,7 +173,7 @@ class _CollectWriter:
     def close(self) -> None:
         unprepared = [file.file for file in self._closed]
         if self._file is not None:
-            self._file.close()  # its stream has no end; nobody will read it
+            self._file.close()  # without an end of its stream: it is removed
             unprepared.append(self._name)
         for name in unprepared:
             os.remove(os.path.join(self._folder, name))
@@ -202,8 +200,8 @@ class _CollectCommitter:
         return "collect"
 
     def open(self, context: SinkContext) -> None:
-        """Raises ConfigError if the folder holds later checkpoints of this job than it was restored from:
-        what follows would be taken for committed already."""
+        """Raises ConfigError if the folder has later checkpoints of this job than the restored one: the next
+        ones would be considered committed already."""
         self._context = context
         with _writing(self._folder):
             durable_files.make_folders(self._folder)
@@ -248,7 +246,7 @@ class _CollectCommitter:
         return CommitResult(CommitOutcome.COMMITTED, visible.rows, visible=(visible,))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Holds nothing."""
 
     def _check(self, files: Sequence[_Committable]) -> None:
         for file in files:
@@ -267,11 +265,11 @@ def _decode(content: bytes) -> _Committable:
 
 
 def committer_of(committables: Sequence[bytes]) -> Committer:
-    """The committer of what a snapshot lists.
+    """The committer for committables of a snapshot.
 
     Raises:
         CorruptSnapshot: a committable cannot be read.
-        ConfigError: it was written by a version that did not name the folder.
+        ConfigError: it was written by a version that did not store the folder.
     """
     directory = _decode(committables[0]).directory
     if not directory:
@@ -281,7 +279,7 @@ def committer_of(committables: Sequence[bytes]) -> Committer:
 
 @contextmanager
 def _writing(folder: str) -> Iterator[None]:
-    """A disk that is full is no error of the user's code. Raises Unreachable; safe to repeat."""
+    """Raises Unreachable, for example if the disk is full; safe to repeat."""
     try:
         yield
     except OSError as error:
@@ -295,7 +293,7 @@ def _file_name(text: str) -> str:
 def _local(directory: str) -> str:
     scheme, separator, rest = directory.partition("://")
     if separator and scheme != "file":
-        raise ConfigError(f"a collect sink keeps its rows on a local disk, not on {scheme!r}")
+        raise ConfigError(f"a collect sink stores rows on a local disk, not on {scheme!r}")
     path = rest if separator else directory
     if not path:
         raise ConfigError("a collect sink needs a folder")

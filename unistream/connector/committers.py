@@ -1,9 +1,9 @@
-"""Makes the committer of a sink from what a snapshot lists, without the user's code.
+"""Makes the committer of a sink from the committables of a snapshot, without the user's code.
 
-A sink whose committables say all that a commit needs declares a function in the table below, or, in an
-installed package, in the entry-point group ``unistream.committers`` (name = "module:function"). The
-committer's `connector` (`unistream.port.sink.RecoverableCommitter`) is the name, and lies in snapshots beside
-the committables. Credentials never do: the function takes them from the environment.
+A sink whose committables have all that a commit needs declares a function in the table below, or, in an
+installed package, in the entry-point group ``unistream.committers`` (name = "module:function"). The name is
+the committer's `connector` (`unistream.port.sink.RecoverableCommitter`), which snapshots store with the
+committables. They never store credentials: the function takes them from the environment.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def committer_of(connector: str, committables: Sequence[bytes]) -> Committer:
     target = targets.get(connector)
     if target is None:
         raise ConfigError(
-            f"the committer of connector {connector!r} is not known here; known are "
-            f"{', '.join(sorted(targets))} (others come with packages that declare the entry point group "
+            f"the committer of connector {connector!r} is not installed; installed are "
+            f"{', '.join(sorted(targets))} (packages add others in the entry point group "
             f"{ENTRY_POINT_GROUP!r})"
         )
     return cast(CommitterFactory, load(connector, target))(committables)

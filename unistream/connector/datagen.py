@@ -1,9 +1,9 @@
 """Generated rows: deterministic by (seed, row index), so a reader can start anywhere.
 
-Row i is the same whatever the number of splits, the batch size or the number of restarts. Randomness
-is counter-based: the i-th draw of a column is a mix of (seed, column, i), as in SplitMix64 (Steele,
-Lea, Flood 2014), computed for a whole batch at once. Split k of n holds the rows i with i mod n = k, so
-that all splits go through event time at the same pace.
+Row i does not depend on the number of splits, the batch size or restarts. Randomness is counter-based: the
+i-th draw of a column is a mix of (seed, column, i), as in SplitMix64 (Steele, Lea, Flood 2014), computed for
+a whole batch at once. Split k of n has the rows i with i mod n = k, so that all splits advance in event time
+at the same pace.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import BATCH_ROWS_MAX, PARALLELISM_MAX
+from unistream.connector.common import ListedSplits, decoded_split, discovery_options, encoded_split
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.port.source import (
@@ -41,7 +42,7 @@ from unistream.port.source import (
 _Int64s = npt.NDArray[np.int64]
 _Uint64s = npt.NDArray[np.uint64]
 
-RATE_TICK_MS: Final = 10  # a limited source emits what is due about this often
+RATE_TICK_MS: Final = 10  # a rate-limited source emits rows about this often
 _GAMMA: Final = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: step of SplitMix64
 _MASK64: Final = 2**64 - 1
 
@@ -80,7 +81,7 @@ class RandomFloat:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of `values` (all of one type), each as likely as the others."""
+    """One of `values` (all of one type), with equal probability."""
 
     values: tuple[object, ...]
 
@@ -117,12 +118,12 @@ class DatagenSource:
 
     Args:
         columns: Name -> kind of column, in order.
-        rows: How many in all; None: without end (then `bounded` must be False).
+        rows: Total number; None: without end (then `bounded` must be False).
         seed: Any integer; the same seed makes the same rows.
-        rows_per_second: Of all splits together; None: as fast as they are taken. A restored reader
-            starts counting anew: it does not catch up with the time that it was down.
-        splits: Parts that subtasks read at the same time.
-        bounded: False: after `rows` the stream stays open (it is idle, and never ends by itself).
+        rows_per_second: Rate of all splits together; None: unlimited. A restored reader does not catch up
+            with its downtime.
+        splits: Parts that subtasks read in parallel.
+        bounded: False: after `rows` the stream stays open and idle.
 
     >>> source = DatagenSource({"id": Sequential(), "key": RandomInt(0, 10)}, rows=1000, seed=7)
     >>> source.schema.names
@@ -142,7 +143,7 @@ class DatagenSource:
         if not columns:
             raise ConfigError("a datagen source needs at least one column")
         if rows is None and bounded:
-            raise ConfigError("a datagen source without a number of rows never ends: say bounded=False")
+            raise ConfigError("a datagen source without a number of rows never ends: set bounded=False")
         if rows is not None and not 0 <= rows < 2**62:
             raise ConfigError(f"rows of a datagen source must be 0 or more, not {rows}")
         if rows_per_second is not None and not 0 < rows_per_second < math.inf:
@@ -165,7 +166,7 @@ class DatagenSource:
         return generate(self._columns, self._seed, np.empty(0, np.int64)).schema
 
     def unpaced(self) -> DatagenSource:
-        """The same rows, as fast as they are taken; itself if it has no pace."""
+        """The same rows without a rate limit; itself if it has none."""
         if self._rows_per_second is None:
             return self
         source = copy.copy(self)
@@ -185,15 +186,12 @@ class DatagenSource:
 
 
 class _DatagenSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows index, index + stride, … below `end` (None: for ever). `index` is the next one to emit."""
+    """Rows index, index + stride, … below `end` (None: without end). `index` is the next one to emit."""
 
     index: int
     stride: int
     end: int | None
     v: int = 1
-
-
-_DECODER: Final = msgspec.msgpack.Decoder(_DatagenSplit)
 
 
 class _DatagenOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,46 +201,19 @@ class _DatagenOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def create_discovery(info: SourceInfo) -> SplitDiscovery:
     """Raises ConfigError if the options are not those of `DatagenSource.info`."""
-    try:
-        options = msgspec.convert(info.options, _DatagenOptions)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"options of a datagen source: {error}") from error
-    if not 1 <= options.splits <= PARALLELISM_MAX:
+    options = discovery_options(info, _DatagenOptions, "datagen")
+    stride = options.splits
+    if not 1 <= stride <= PARALLELISM_MAX:
         raise ConfigError(f"options of a datagen source: splits must be 1 to {PARALLELISM_MAX}")
-    return _DatagenDiscovery(options)
-
-
-class _DatagenDiscovery:
-    def __init__(self, options: _DatagenOptions) -> None:
-        self._options = options
-
-    def discover(self) -> Sequence[Split]:
-        stride = self._options.splits
-        return [
-            _encode(f"datagen-{k}", _DatagenSplit(index=k, stride=stride, end=self._options.rows))
-            for k in range(stride)
-        ]
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-def _encode(split_id: str, split: _DatagenSplit) -> Split:
-    return Split(id=split_id, data=msgspec.msgpack.encode(split))
-
-
-def _decode(split: Split) -> _DatagenSplit:
-    try:
-        return _DECODER.decode(split.data)
-    except msgspec.MsgspecError as error:
-        raise CorruptSnapshot(f"split {split.id!r} of a datagen source is unreadable: {error}") from error
+    splits = [_DatagenSplit(index=k, stride=stride, end=options.rows) for k in range(stride)]
+    return ListedSplits(lambda: [encoded_split(f"datagen-{split.index}", split) for split in splits])
 
 
 # --- reader ---------------------------------------------------------------------------------------
 
 
 class _Rate:
-    """How many rows are due; starts when it is made."""
+    """How many rows are due since its creation."""
 
     def __init__(self, rows_per_second: float) -> None:
         self._rows_per_second = rows_per_second
@@ -250,17 +221,18 @@ class _Rate:
         self._taken = 0
 
     def due(self) -> int:
-        elapsed_s = (time.monotonic_ns() - self._started_ns) / 1e9
-        return int(elapsed_s * self._rows_per_second) - self._taken
+        return int(self._elapsed_s() * self._rows_per_second) - self._taken
 
     def take(self, rows: int) -> None:
         self._taken += rows
 
     def wait_ms(self) -> int:
-        """Until about one tick's worth of rows, at least one, is due."""
-        elapsed_s = (time.monotonic_ns() - self._started_ns) / 1e9
-        missing_s = (self._taken + 1) / self._rows_per_second - elapsed_s
+        """Until at least one row is due, and at least one tick."""
+        missing_s = (self._taken + 1) / self._rows_per_second - self._elapsed_s()
         return max(RATE_TICK_MS, math.ceil(missing_s * 1000))
+
+    def _elapsed_s(self) -> float:
+        return (time.monotonic_ns() - self._started_ns) / 1e9
 
 
 class _ActiveSplit:
@@ -301,7 +273,8 @@ class _DatagenReader:
     def add_splits(self, splits: Sequence[Split]) -> None:
         for split in splits:
             rate = None if self._rate is None else _Rate(self._rate)
-            self._active.append(_ActiveSplit(split.id, _decode(split), rate))
+            decoded = decoded_split(split, _DatagenSplit, "datagen")
+            self._active.append(_ActiveSplit(split.id, decoded, rate))
         self._wake()
 
     def no_more_splits(self) -> None:
@@ -309,7 +282,7 @@ class _DatagenReader:
         self._wake()
 
     def poll(self) -> Polled:
-        """The splits take turns; one whose rows are not due yet is passed over."""
+        """The splits take turns; those without due rows are skipped."""
         wait_ms: int | None = None
         for _ in range(len(self._active)):
             active = self._active[0]
@@ -324,17 +297,17 @@ class _DatagenReader:
             if due > 0:
                 rows = min(due, BATCH_ROWS_MAX, BATCH_ROWS_MAX if left is None else left)
                 return Rows(active.id, generate(self._columns, self._seed, active.take(rows)))
-            assert active.rate is not None, "only a limited split can have nothing due"
+            assert active.rate is not None, "only a rate-limited split can have nothing due"
             wait_ms = min(active.rate.wait_ms(), wait_ms or active.rate.wait_ms())
         if not self._active and self._no_more and self._bounded:
             return Exhausted()
         return Idle(wait_ms)
 
     def snapshot(self) -> Sequence[Split]:
-        return [_encode(active.id, active.split) for active in sorted(self._active, key=lambda a: a.id)]
+        return [encoded_split(one.id, one.split) for one in sorted(self._active, key=lambda one: one.id)]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Nothing is kept for it."""
+        """Does nothing."""
 
     def close(self) -> None:
         self._active.clear()

@@ -1,5 +1,5 @@
-"""Prints rows to standard output: ``column=value, …``, one line for each row. With several subtasks the
-number of the subtask is before it, as in Flink: ``2> column=value, …``."""
+"""Prints rows to standard output: ``column=value, …``, one line for each row; with several subtasks after the
+number of the subtask, as in Flink: ``2> column=value, …``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unistream.base.ids import CheckpointId
+from unistream.connector.common import PlainSink, PlainWriter
 from unistream.model.elements import Batch
-from unistream.port.sink import Committer, SinkContext, SinkWriter
+from unistream.port.sink import SinkContext, SinkWriter
 
 
-class PrintSink:
-    """For looking at a stream. At least once: rows since the last checkpoint are printed again after a
-    restart.
+class PrintSink(PlainSink):
+    """Prints a stream, at least once: after a restart, rows since the last checkpoint are printed again.
 
     Args:
-        prefix: Printed before the row (``prefix> …``), to tell several sinks apart; with several subtasks
-            ``prefix:2> …``.
+        prefix: Printed before each row (``prefix> …``, with several subtasks ``prefix:2> …``).
     """
 
     def __init__(self, prefix: str = "") -> None:
@@ -30,21 +28,11 @@ class PrintSink:
     def name(self) -> str:
         return "print"
 
-    @property
-    def global_committer(self) -> bool:
-        return False
-
-    def check(self, schema: pa.Schema | None) -> None:
-        """Any schema can be printed."""
-
     def create_writer(self) -> SinkWriter:
         return _PrintWriter(self._prefix)
 
-    def create_committer(self) -> Committer | None:
-        return None
 
-
-class _PrintWriter:
+class _PrintWriter(PlainWriter):
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self._head = ""
@@ -55,23 +43,11 @@ class _PrintWriter:
         self._head = f"{head}> " if head else ""
 
     def write(self, batch: Batch) -> None:
-        """At once: a person waits for them, and there may be no checkpoint that would flush."""
+        """Flushes at once: there may be no checkpoints."""
         lines = render_rows(batch.records)
         if lines:
             sys.stdout.write(self._head + f"\n{self._head}".join(lines) + "\n")
             sys.stdout.flush()
-
-    def flush(self, end_of_input: bool) -> None:
-        """Nothing is held back."""
-
-    def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
-        return ()
-
-    def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
-        return ()
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def render_rows(records: pa.RecordBatch) -> list[str]:

@@ -1,8 +1,7 @@
-"""Finds the discovery of a connector by name, as the master does: from data, without user code.
+"""Finds the split discovery of a connector by name, for the master, which does not run user code.
 
 Only names in the table below, and those that an installed package declares in the entry-point group
-``unistream.connectors`` (name = "module:function"), can be loaded. A connector is imported when it is
-first asked for.
+``unistream.connectors`` (name = "module:function"), can be loaded. A connector is imported at its first use.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""A table of the program as a bounded source: `Environment.from_collection` stands on it.
+"""A table of the program as a bounded source, used by `Environment.from_collection`.
 
-    up to INLINE_BYTES_MAX    the rows travel inside the splits as Arrow IPC bytes, so a job that is restored
-                              reads what it began with, whatever the program that restores it holds
-    up to STATIC_BYTES_MAX    they travel with the program's code; a split names its rows by a digest, and a
-                              job that is restored by a program with other rows is refused
+    up to INLINE_BYTES_MAX    splits contain the rows as Arrow IPC bytes, so a restored job reads the rows
+    that it
+                              began with, whatever rows the restoring program has
+    up to STATIC_BYTES_MAX    the program's code contains the rows; a split names them by a digest, and a
+    program
+                              with other rows cannot restore the job
 
-A split is in the job graph, in messages of at most FRAME_BYTES_MAX and in every checkpoint until it is read,
-which is no place for many rows.
+Splits are in the job graph, in messages of at most FRAME_BYTES_MAX, and in every checkpoint until they are
+read.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.base.ids import CheckpointId
 from unistream.base.limits import ARTIFACT_BYTES_MAX, BATCH_ROWS_MAX, MIB
+from unistream.connector.common import ListedSplits, decoded_split, encoded_split
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.port.source import (
@@ -39,11 +42,11 @@ from unistream.port.source import (
 )
 
 INLINE_BYTES_MAX: Final = MIB  # in the job graph and in every checkpoint until it is read
-STATIC_BYTES_MAX: Final = ARTIFACT_BYTES_MAX // 2  # of the program's code, in which it travels
+STATIC_BYTES_MAX: Final = ARTIFACT_BYTES_MAX // 2  # half of the program's code
 
 
 class _StaticSplit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`digest`: of rows that travel with the code; "": they are here, in `ipc`."""
+    """`digest`: of rows in the program's code; "": they are in `ipc`."""
 
     ipc: bytes = b""
     digest: str = ""
@@ -51,15 +54,12 @@ class _StaticSplit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     v: int = 1
 
 
-_DECODER: Final = msgspec.msgpack.Decoder(_StaticSplit)
-
-
 class StaticSource:
     """The rows of `table`, in order.
 
     Args:
         table: At most 256 MiB as Arrow IPC.
-        splits: Parts that subtasks can read at the same time; with 1 the order is kept.
+        splits: Parts that subtasks read in parallel; with 1 the order is kept.
 
     Raises:
         ConfigError: too large; write it to a file and read that with `FileSource`.
@@ -104,27 +104,17 @@ def create_discovery(info: SourceInfo) -> SplitDiscovery:
     try:
         if "digests" in info.options:
             digests = msgspec.convert(info.options["digests"], list[str])
-            return _StaticDiscovery([_StaticSplit(digest=digest) for digest in digests])
-        parts = msgspec.convert(info.options.get("parts"), list[str])
-        contents = [base64.b64decode(part, validate=True) for part in parts]
+            splits = [_StaticSplit(digest=digest) for digest in digests]
+        else:
+            parts = msgspec.convert(info.options.get("parts"), list[str])
+            splits = [_StaticSplit(ipc=base64.b64decode(part, validate=True)) for part in parts]
     except (msgspec.ValidationError, binascii.Error) as error:
         raise ConfigError(f"options of a static source: 'parts' must be base64 texts: {error}") from error
-    return _StaticDiscovery([_StaticSplit(ipc=content) for content in contents])
-
-
-class _StaticDiscovery:
-    def __init__(self, splits: Sequence[_StaticSplit]) -> None:
-        self._splits = splits
-
-    def discover(self) -> Sequence[Split]:
-        return [_encode(f"static-{i}", split) for i, split in enumerate(self._splits)]
-
-    def close(self) -> None:
-        """Nothing is held."""
+    return ListedSplits(lambda: [encoded_split(f"static-{i}", split) for i, split in enumerate(splits)])
 
 
 class _StaticReader:
-    """`parts`: what the source holds, by digest."""
+    """`parts`: the rows in the program's code, by digest."""
 
     def __init__(self, parts: Mapping[str, bytes]) -> None:
         self._parts = parts
@@ -138,7 +128,7 @@ class _StaticReader:
         self._context = context
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        self._splits.extend((split.id, _decode(split)) for split in splits)
+        self._splits.extend((split.id, decoded_split(split, _StaticSplit, "static")) for split in splits)
         self._requested = False
         self._wake()
 
@@ -162,16 +152,17 @@ class _StaticReader:
             self._splits.popleft()
             self._table = None
             return SplitFinished(split_id)
-        records = _slice(self._table, split.position)
+        part = self._table.slice(split.position, BATCH_ROWS_MAX).combine_chunks()
+        records = part.to_batches()[0]
         position = split.position + records.num_rows
         self._splits[0] = (split_id, msgspec.structs.replace(split, position=position))
         return Rows(split_id, records)
 
     def snapshot(self) -> Sequence[Split]:
-        return [_encode(split_id, split) for split_id, split in self._splits]
+        return [encoded_split(split_id, split) for split_id, split in self._splits]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Nothing is kept for it."""
+        """Does nothing."""
 
     def close(self) -> None:
         self._splits.clear()
@@ -183,30 +174,14 @@ class _StaticReader:
         content = self._parts.get(split.digest)
         if content is None:
             raise ConfigError(
-                f"split {split_id!r} of a static source was begun with other rows than this program holds: "
-                "run it with the same rows, or give the source another uid to read the new ones"
+                f"split {split_id!r} of a static source was begun with other rows than this program has: "
+                "run it with the same rows, or give the source another uid to read the new rows"
             )
         return content
 
     def _wake(self) -> None:
         if self._context is not None:
             self._context.wake()
-
-
-def _slice(table: pa.Table, position: int) -> pa.RecordBatch:
-    part = table.slice(position, BATCH_ROWS_MAX).combine_chunks()
-    return part.to_batches()[0]
-
-
-def _encode(split_id: str, split: _StaticSplit) -> Split:
-    return Split(id=split_id, data=msgspec.msgpack.encode(split))
-
-
-def _decode(split: Split) -> _StaticSplit:
-    try:
-        return _DECODER.decode(split.data)
-    except msgspec.MsgspecError as error:
-        raise CorruptSnapshot(f"split {split.id!r} of a static source is unreadable: {error}") from error
 
 
 def _to_ipc(table: pa.Table) -> bytes:

@@ -57,7 +57,7 @@ def test_other_rows_than_a_job_was_begun_with_are_refused() -> None:
         for start in (0, 1)
     )
     splits = create_discovery(source.info()).discover()
-    with pytest.raises(ConfigError, match=r"'static-0' .* begun with other rows than this program holds"):
+    with pytest.raises(ConfigError, match=r"'static-0' .* begun with other rows than this program has"):
         read(other, splits)
 
 

@@ -298,7 +298,9 @@ class TestDecision:
 
     def test_a_connector_that_is_not_installed(self, tmp_path: Path) -> None:
         saved = savepoint(tmp_path / "sp", {"own-committer": listed({2: [b"t"]}, "own", "pulsar")})
-        with pytest.raises(ConfigError, match="'pulsar' is not known here; known are collect, delta, files"):
+        with pytest.raises(
+            ConfigError, match="'pulsar' is not installed; installed are collect, delta, files"
+        ):
             us.finalize_savepoint(saved.path)
 
 

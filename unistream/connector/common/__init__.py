@@ -15,11 +15,21 @@ from unistream.connector.common.committing import (
 )
 from unistream.connector.common.json_values import check_values, line_array, lines_of
 from unistream.connector.common.partitions import PartitionKey, by_partition, partition_folder
+from unistream.connector.common.plain_sink import PlainSink, PlainWriter
+from unistream.connector.common.splits import (
+    ListedSplits,
+    decoded_split,
+    discovery_options,
+    encoded_split,
+)
 from unistream.connector.common.stage_files import OnRewind, StageFiles, absolute, check_sink_options
 
 __all__ = [
+    "ListedSplits",
     "OnRewind",
     "PartitionKey",
+    "PlainSink",
+    "PlainWriter",
     "StageFiles",
     "TargetMemory",
     "absolute",
@@ -29,6 +39,9 @@ __all__ = [
     "check_staged",
     "check_values",
     "decode_formatted",
+    "decoded_split",
+    "discovery_options",
+    "encoded_split",
     "line_array",
     "lines_of",
     "partition_folder",

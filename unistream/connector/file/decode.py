@@ -1,9 +1,9 @@
-"""From a split to batches of rows, each with the position that follows it.
+"""Decodes a split into batches of rows, each with the position that follows it.
 
-    unit    what is decoded in one go: a row group, or some MB of whole lines at a byte offset
+    unit    what is decoded at once: a row group, or some MB of whole lines at a byte offset
     chunk   at most 65,536 rows of a unit
 
-A restored split is decoded again from its unit, and the rows that were already returned are skipped.
+A restored split is decoded again from its unit, without the rows that were already returned.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from unistream.connector.file.format import (
 )
 from unistream.connector.file.split import FileSplit, open_file
 
-ROW_GROUP_BYTES_MAX: Final = 128 * MIB  # decoded; a larger one is decoded piece by piece, which is slower
+ROW_GROUP_BYTES_MAX: Final = 128 * MIB  # decoded; a larger one is decoded in pieces, which is slower
 SCAN_BYTES: Final = MIB
 
 
@@ -45,7 +45,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Rows of unit `at` from its row `base` on; `following`: the next unit, None: more of this one."""
+    """Rows of unit `at` from its row `base` on; `following`: the next unit; None: more rows of this one."""
 
     table: pa.Table
     at: int
@@ -54,10 +54,10 @@ class _Unit:
 
 
 def decode(split: FileSplit, spec: FileSpec) -> Iterator[Chunk]:
-    """What is left of the split.
+    """The remaining rows of the split.
 
     Raises:
-        ConfigError: the file is gone, has changed, or its columns do not fit; names file and column.
+        ConfigError: the file was removed, has changed, or its columns do not fit.
         UserCodeError: its content cannot be parsed; names file, line and byte.
         Unreachable: the storage failed.
     """
@@ -84,7 +84,7 @@ def _units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> Iterator[_U
 
 
 def _chunks(split: FileSplit, unit: _Unit, seen: int) -> Iterator[Chunk]:
-    """Even slices of the rows behind the first `seen`."""
+    """Even slices of the rows after the first `seen`."""
     table = unit.table.slice(seen).combine_chunks()
     if not table.num_rows:
         return
@@ -140,7 +140,7 @@ def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _text_units(
     split: FileSplit, spec: FileSpec, file: pa.NativeFile, parse: Parser, data_start: int = 0
 ) -> Iterator[_Unit]:
-    """`split.unit` is where a line starts, save at the very start of a split."""
+    """`split.unit` is where a line starts, except at the start of a split."""
     offset = (
         split.unit if split.unit > split.start else _line_start(file, split.start, split.size, data_start)
     )
@@ -179,9 +179,9 @@ def _line_start(file: pa.NativeFile, at: int, size: int, data_start: int) -> int
 
 
 def _first_bad_line(lines: bytes, parse: Parser) -> tuple[int, str]:
-    """(offset in `lines`, why) of the first line that cannot be parsed, found by halving."""
+    """(offset in `lines`, reason) of the first line that cannot be parsed, found by bisection."""
     rows = [row + b"\n" for row in lines.split(b"\n")]
-    low, high = 0, len(rows)  # it lies in [low, high)
+    low, high = 0, len(rows)
     while high - low > 1:
         middle = (low + high) // 2
         if _parse_error(b"".join(rows[low:middle]), parse) is None:
@@ -223,10 +223,10 @@ def _whole_csv_units(split: FileSplit, spec: FileSpec, file: pa.NativeFile) -> I
         check_columns(split.path, _named(names, spec), spec.schema)
         raise ConfigError(f"file {split.path}: {error}") from error
     except pa.ArrowInvalid as error:
-        raise UserCodeError(f"file {split.path}, behind row {base}: {error}") from error
+        raise UserCodeError(f"file {split.path}, after row {base}: {error}") from error
 
 
 def _named(names: list[str], spec: FileSpec) -> pa.Schema:
-    """The header as a schema: a CSV column has the type that is asked of it."""
+    """The header as a schema: a CSV column has the declared type."""
     types = {field.name: field.type for field in spec.schema}
     return pa.schema([(name, types.get(name, pa.string())) for name in names])

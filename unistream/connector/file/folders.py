@@ -1,8 +1,8 @@
-"""What the names in a folder mean to a file source: what is passed over, what is a table, what is a column.
+"""What the names in a folder mean to a file source: hidden files, tables, and columns.
 
-As in Spark, names that begin with a dot or an underscore are passed over (`_SUCCESS`, `_staged/`, `.x.crc`),
-but not a folder `_column=value`. The files of a table are not its rows: they include those that were removed
-from it, so only its log tells which to read. A folder `column=value` stands for a column of its files.
+As in Spark, names that begin with a dot or an underscore are ignored (`_SUCCESS`, `_staged/`, `.x.crc`), but
+not a folder `_column=value`. The folder of a table is refused: it also has files that were removed from the
+table, which only its log shows. A folder `column=value` represents a column of its files.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import Any, Final
 
 from unistream.base.errors import ConfigError
 
-_COPYING: Final = "._COPYING_"  # Hadoop's, until a copy is complete
+_COPYING: Final = "._COPYING_"  # Hadoop's suffix of an incomplete copy
 _PARTITION: Final = re.compile(r"([^=/]+)=([^/]*)")
-_DELTA_LOG: Final = "_delta_log"
-_HUDI_LOG: Final = ".hoodie"
+_LOGS: Final = {"_delta_log": "a Delta table", ".hoodie": "a Hudi table"}
 _ICEBERG_LOG: Final = re.compile(r"metadata/[^/]+\.metadata\.json")
 
 
@@ -25,7 +24,7 @@ def below(name: str, folder: str) -> str:
 
 
 def fixed_part(pattern: str) -> str:
-    """The folder of a glob pattern that is named without wildcards; a path that has none, as it is.
+    """The folder of a glob pattern before its first wildcard; a path without wildcards is returned as it is.
 
     >>> fixed_part("/flights/2013-*/*.parquet"), fixed_part("/flights/2013-01")
     ('/flights', '/flights/2013-01')
@@ -56,12 +55,12 @@ def partition_of(inner: str) -> tuple[tuple[str, str], ...]:
 
 
 def lost_columns(found: Iterable[str], folders: Iterable[str]) -> list[str]:
-    """Columns that are in the names of folders. Those of a folder that the user has named are known to be
-    the same for all rows, unless there are several such folders.
+    """Columns in the names of folders. In the part of a path that the user has given they are the same for
+    all rows, unless there are several such paths.
 
     Args:
         found: Files.
-        folders: The paths by which they were found, as far as these have no wildcards.
+        folders: The parts without wildcards of the paths by which they were found.
     """
     roots = sorted((_without_scheme(folder) for folder in folders), key=len, reverse=True)
     lost: dict[str, None] = {}
@@ -80,10 +79,10 @@ def _without_scheme(path: str) -> str:
 
 
 def check_no_table_below(names: Iterable[str], folder: str) -> None:
-    """Raises ConfigError if there is a table below `folder`, of which all files are given."""
+    """Raises ConfigError if there is a table below `folder`. `names`: all files below it."""
     for name in names:
         inner = "/" + below(name, folder)
-        for log, kind in ((_DELTA_LOG, "a Delta table"), (_HUDI_LOG, "a Hudi table")):
+        for log, kind in _LOGS.items():
             at = inner.find(f"/{log}/")
             if at >= 0:
                 raise _refused(folder.rstrip("/") + inner[:at], kind)
@@ -93,20 +92,19 @@ def check_no_table_below(names: Iterable[str], folder: str) -> None:
 
 
 class TableSearch:
-    """Looks whether folders are in a table; each folder once."""
+    """Checks whether folders are in a table; each folder once."""
 
     def __init__(self, system: Any) -> None:
         self._system = system
         self._searched: set[str] = set()
 
     def check(self, folder: str) -> None:
-        """Raises ConfigError if `folder`, or one that it is in, is a table."""
+        """Raises ConfigError if `folder`, or one of its parents, is a table."""
         while folder.strip("/") and folder not in self._searched:
             self._searched.add(folder)
-            if self._system.isdir(f"{folder}/{_DELTA_LOG}"):
-                raise _refused(folder, "a Delta table")
-            if self._system.isdir(f"{folder}/{_HUDI_LOG}"):
-                raise _refused(folder, "a Hudi table")
+            for log, kind in _LOGS.items():
+                if self._system.isdir(f"{folder}/{log}"):
+                    raise _refused(folder, kind)
             if self._system.isdir(f"{folder}/metadata") and any(
                 _ICEBERG_LOG.fullmatch(f"metadata/{str(name).rpartition('/')[2]}")
                 for name in self._system.ls(f"{folder}/metadata", detail=False)
@@ -116,14 +114,14 @@ class TableSearch:
 
 
 def _refused(folder: str, kind: str) -> ConfigError:
-    how = "write its current rows to files of their own and read these"
+    how = "write its current rows to separate files and read these"
     if kind == "a Delta table":
         how += (
             f" (pyarrow.parquet.write_table(deltalake.DeltaTable({folder!r}).to_pyarrow_table(), …)), or, if "
-            "it has neither partitions nor deletion vectors, give the files that it consists of now: "
+            "it has neither partitions nor deletion vectors, read its current files: "
             f"FileSource(deltalake.DeltaTable({folder!r}).file_uris())"
         )
     return ConfigError(
-        f"{folder} is {kind}: its folder holds files that were removed from it too, and not all its columns, "
+        f"{folder} is {kind}: its folder also has files that were removed from it, and not all its columns, "
         f"so a file source would read other rows than the table has; {how}"
     )

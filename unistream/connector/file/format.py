@@ -1,7 +1,6 @@
-"""What the bytes of a file mean: schema inference and parsing, format by format, without splits.
+"""Infers the schema of a file and parses it, format by format, without splits.
 
-Parsing uses the calling thread only (`use_threads=False`): the parallelism of the job is the
-parallelism.
+Parsing uses the calling thread only (`use_threads=False`): a job is parallel by its subtasks.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from unistream.connector.file.split import open_file
 FileFormat = Literal["parquet", "csv", "json"]
 FORMATS: Final = ("parquet", "csv", "json")
 
-INFERENCE_BYTES: Final = MIB  # of the first file, as Arrow's own block size
-LINE_BYTES_MAX: Final = 64 * MIB  # one record of a text file; longer means: not lines
+INFERENCE_BYTES: Final = MIB  # of the first file; Arrow's own block size
+LINE_BYTES_MAX: Final = 64 * MIB  # one record of a text file
 SAMPLE_CHARS: Final = 200  # of a bad line, in an error
 _BOM: Final = b"\xef\xbb\xbf"
 _BLANKS: Final = b" \t\r\n"  # of JSON
@@ -37,9 +36,9 @@ class FileSpec:
     """How to read the files of one source; picklable.
 
     Attributes:
-        schema: Of the rows that are returned: projected, in order.
+        schema: Schema of the returned rows: projected, in order.
         block_bytes: Text is parsed in pieces of about this size.
-        options: Of the fsspec file system.
+        options: Options of the fsspec file system.
     """
 
     format: FileFormat
@@ -53,7 +52,7 @@ def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Ma
     """Schema of one file: Parquet footer, CSV header and first rows, first JSON lines.
 
     Raises:
-        ConfigError: it is not such a file, or holds no row to learn from (JSON).
+        ConfigError: it is not such a file, or has no row (JSON).
     """
     with open_file(path, options) as file:
         try:
@@ -70,19 +69,13 @@ def infer_schema(path: str, file_format: FileFormat, delimiter: str, options: Ma
                     _refuse_bare_nulls(sample)
                     return pa_json.read_json(pa.BufferReader(sample), _json_blocks(sample)).schema
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise ConfigError(
-                f"file {path}: no schema can be derived, it is no {file_format}: {error}"
-            ) from error
+            raise ConfigError(f"file {path}: no schema can be inferred as {file_format}: {error}") from error
 
 
 def whole_lines(file: pa.NativeFile, offset: int, wanted: int, end: int | None = None) -> bytes:
-    """About `wanted` bytes from `offset`, up to the end of a line; at least one line, if there is one.
-
-    `end`: where the last line ends at the latest; None: the end of the file.
-
-    Raises:
-        UserCodeError: a line is longer than LINE_BYTES_MAX.
-    """
+    """About `wanted` bytes from `offset`, up to the end of a line; at least one line, if there is one. `end`:
+    the end of the last line; None: the end of the file. Raises UserCodeError if a line exceeds
+    LINE_BYTES_MAX."""
     end = file.size() if end is None else end
     while True:
         file.seek(offset)
@@ -100,7 +93,7 @@ def whole_lines(file: pa.NativeFile, offset: int, wanted: int, end: int | None =
 # --- text -----------------------------------------------------------------------------------------
 
 Parser = Callable[[bytes], pa.Table]
-"""Whole lines -> rows in the schema of the spec. Raises pa.ArrowInvalid, or KeyError (a column)."""
+"""Whole lines -> rows in the schema of the spec. Raises pa.ArrowInvalid, or KeyError for a missing column."""
 
 
 def json_parser(spec: FileSpec) -> Parser:
@@ -119,15 +112,15 @@ def json_parser(spec: FileSpec) -> Parser:
 
 
 def _refuse_bare_nulls(lines: bytes) -> None:
-    """Arrow 26 ends the process with a segmentation fault on a block whose lines are all a bare null, with or
-    without blanks before it, and takes one among others for a row of nulls. One search with a fixed first
-    character: 8 % of the parsing; one for each kind of blank were 45 %."""
+    """Arrow 26 crashes on a block whose lines are all a bare null, with or without blanks before it, and
+    reads one among other lines as a row of nulls. One search with a fixed first character takes 8 % of the
+    parsing time; one for each kind of blank would take 45 %."""
     if lines.removeprefix(_BOM).lstrip(_BLANKS).startswith(b"null") or _BARE_NULL.search(lines) is not None:
         raise pa.ArrowInvalid("a line that is a bare null is not a JSON object")
 
 
 def _json_blocks(lines: bytes) -> pa_json.ReadOptions:
-    """One block: Arrow refuses a record that is longer than one."""
+    """One block: Arrow refuses a record that is longer than a block."""
     return pa_json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
 
 
@@ -163,7 +156,7 @@ def _csv_convert(spec: FileSpec) -> pa_csv.ConvertOptions:
 
 
 def stream_csv(file: pa.NativeFile, spec: FileSpec) -> Iterator[pa.Table]:
-    """The rows of a whole CSV file, block by block. A file with a header only has none."""
+    """The rows of a whole CSV file, block by block."""
     read = pa_csv.ReadOptions(use_threads=False, block_size=spec.block_bytes)
     parse = pa_csv.ParseOptions(delimiter=spec.delimiter, newlines_in_values=True)
     if file.size() == 0:
@@ -178,7 +171,7 @@ def stream_csv(file: pa.NativeFile, spec: FileSpec) -> Iterator[pa.Table]:
 
 
 def check_columns(path: str, found: pa.Schema, wanted: pa.Schema) -> None:
-    """Raises ConfigError naming file and column unless every wanted column can be read from `found`."""
+    """Raises ConfigError unless every wanted column can be read from `found`."""
     for field in wanted:
         at = found.get_all_field_indices(field.name)
         if len(at) != 1:
@@ -186,12 +179,12 @@ def check_columns(path: str, found: pa.Schema, wanted: pa.Schema) -> None:
             raise ConfigError(f"file {path} {what} {field.name!r}; its columns are {', '.join(found.names)}")
         if not widens(found.field(at[0]).type, field.type):
             raise ConfigError(
-                f"file {path}: column {field.name!r} is {found.field(at[0]).type}, wanted is {field.type}"
+                f"file {path}: column {field.name!r} is {found.field(at[0]).type}, expected {field.type}"
             )
 
 
 def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Every value of `found` is one of `wanted`: 'int32' of 'int64', a dictionary of its values, …"""
+    """Whether every value of `found` is one of `wanted`: int32 of int64, a dictionary of its values, …"""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if found.equals(wanted) or pa.types.is_null(found):

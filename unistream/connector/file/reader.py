@@ -1,9 +1,8 @@
-"""Reads file splits ahead of the task: one background thread decodes, the task only takes.
+"""Reads file splits ahead of the task: a background thread decodes, the task takes the chunks.
 
     add_splits ─► to do ──(thread: decode)──► ready, at most READ_AHEAD_CHUNKS ──► poll
 
-Arrow releases the interpreter lock while it reads and decodes, so this overlaps with the task's work
-even in one process.
+Arrow releases the interpreter lock while it reads and decodes, so this overlaps with the task's work.
 """
 
 from __future__ import annotations
@@ -15,30 +14,29 @@ from typing import Final
 
 from unistream.base.errors import UnistreamError, Unreachable
 from unistream.base.ids import CheckpointId
+from unistream.connector.common import decoded_split
 from unistream.connector.file.decode import Chunk, decode
 from unistream.connector.file.format import FileSpec
-from unistream.connector.file.split import FileSplit, decode_split, encode_split
+from unistream.connector.file.split import FileSplit, encode_split
 from unistream.model.messages import Split
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
 READ_AHEAD_CHUNKS: Final = 8  # of at most 65,536 rows; more costs memory and gains nothing
-CLOSE_TIMEOUT_S: Final = 10.0  # the thread looks up after each chunk
+CLOSE_TIMEOUT_S: Final = 10.0  # the thread checks after each chunk
 
 
 class _End:
-    """The split has been decoded to its end."""
+    """The split is decoded to its end."""
 
 
 _Item = Chunk | _End | Exception
 
 
 class ReadAhead:
-    """Decodes splits in the order they were submitted.
-
-    Thread-safe. The thread is started by the first `submit` and ended by `close`.
+    """Decodes splits in the order they were submitted. Thread-safe.
 
     Args:
-        wake: Called (without a lock) when there is something to take after there was nothing.
+        wake: Called (without a lock) when the empty queue gets an item.
     """
 
     def __init__(self, work: Callable[[FileSplit], Iterator[Chunk]], wake: Callable[[], None]) -> None:
@@ -61,7 +59,7 @@ class ReadAhead:
             self._thread.start()
 
     def take(self) -> _Item | None:
-        """The next item, or None: then `wake` will be called."""
+        """The next item; None: `wake` will be called."""
         with self._changed:
             if not self._ready:
                 return None
@@ -69,12 +67,12 @@ class ReadAhead:
             return self._ready.popleft()
 
     def all_decoded(self) -> bool:
-        """What is left to do lies in memory: time to ask for more."""
+        """All submitted splits are in memory: time to request another."""
         with self._changed:
             return not self._todo and not self._decoding
 
     def close(self) -> None:
-        """Ends the thread. Raises nothing if it hangs in the storage: it is a daemon."""
+        """Ends the thread, unless it hangs in the storage: it is a daemon."""
         with self._changed:
             self._closed = True
             self._todo.clear()
@@ -120,7 +118,7 @@ class ReadAhead:
 
 
 class FileReader:
-    """The `SourceReader` of files. Asks for one split ahead, once all that it has is decoded."""
+    """The `SourceReader` of files. Requests one split ahead, once all of its splits are decoded."""
 
     def __init__(self, spec: FileSpec) -> None:
         self._spec = spec
@@ -137,7 +135,7 @@ class FileReader:
     def add_splits(self, splits: Sequence[Split]) -> None:
         context, ahead = self._opened()
         for split in splits:
-            file_split = decode_split(split)
+            file_split = decoded_split(split, FileSplit, "file")
             self._splits.append((split.id, file_split))
             ahead.submit(file_split)
         self._requested = False
@@ -172,11 +170,11 @@ class FileReader:
                 raise RuntimeError(f"reading split {split_id} failed: {error}") from error
 
     def snapshot(self) -> Sequence[Split]:
-        """A split whose rows are all returned is in it until its `SplitFinished` was."""
+        """Contains a split until its `SplitFinished` was returned."""
         return [encode_split(split) for _, split in self._splits]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Nothing is kept for it."""
+        """Does nothing."""
 
     def close(self) -> None:
         if self._ahead is not None:

@@ -1,9 +1,8 @@
-"""What a file sink makes of rows: the folder of each, and the bytes of a file; and which columns it can do
-that with.
+"""The folder of each row of a file sink, and the bytes of a file; and which columns are supported.
 
-Whether a column fits is tried, with the very calls that write: a row is made of its type, divided into
-folders, written to memory, and Parquet is read again. So a type is refused for what would have failed, or if
-two values that differ would be equal in the file (as times in nanoseconds in JSON), and for nothing else.
+Whether a column is supported is tried with the calls that write: a row of its type is divided into folders
+and written to memory, and Parquet is read again. A type is refused if this fails, or if two different values
+would be equal in the file (such as times in nanoseconds in JSON).
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ DAY_MS: Final = 86_400_000
 _JSON: Final = msgspec.json.Encoder()
 _NAMES: Final[dict[Format, str]] = {"parquet": "Parquet", "json": "JSON"}
 _TIME: Final = "__time"
-_OTHER: Final = "__other"  # a column beside the one that is tried
+_OTHER: Final = "__other"  # a second column, next to the one that is tried
 _REFUSALS: Final = (pa.ArrowException, OSError, LookupError, ArithmeticError, TypeError, ValueError)
 
 
 class Buckets:
-    """Which folder a row goes to.
+    """The folders of rows.
 
     Args:
-        columns: Their values name the folder, as ``column=value/``; they are not in the files.
-        time_format: `strftime` of a time, for another level of folders.
-        time_column: That time; None: the event time of the rows.
+        columns: Their values name folders, ``column=value/``; the files do not contain them.
+        time_format: `strftime` format of another level of folders.
+        time_column: The time for that; None: the event time of the rows.
     """
 
     def __init__(self, columns: tuple[str, ...], time_format: str | None, time_column: str | None) -> None:
@@ -55,7 +54,7 @@ class Buckets:
         return [(self._folder(key), rows) for key, rows in by_partition(records, names)]
 
     def check(self, schema: pa.Schema) -> None:
-        """Raises ConfigError for a column that is not there, or of whose type no folder can be made."""
+        """Raises ConfigError for a column that is missing, or whose values cannot name folders."""
         for name in (*self.columns, *([self._time_column] if self._time_column else ())):
             if name not in schema.names:
                 raise ConfigError(f"file sink: there is no column {name!r} among {', '.join(schema.names)}")
@@ -68,11 +67,11 @@ class Buckets:
             if not pa.types.is_temporal(timed.type):
                 raise ConfigError(f"file sink: column {timed.name!r} is {timed.type}, not a time")
             by_time = Buckets((), self._time_format, timed.name)
-            _try(by_time, timed, f"whose values bucket_by_time={self._time_format!r} cannot write")
+            _try(by_time, timed, f"whose values bucket_by_time={self._time_format!r} cannot format")
         if self.columns or self._time_format is not None:
             for field in schema:
                 if field.name not in self.columns:
-                    _try(Buckets((_OTHER,), None, None), field, "which cannot be sorted into folders")
+                    _try(Buckets((_OTHER,), None, None), field, "which cannot be divided into folders")
 
     def _times(self, batch: Batch) -> pa.Array:
         if self._time_column is not None:
@@ -108,8 +107,8 @@ def _try(buckets: Buckets, column: pa.Field, what: str) -> None:
         buckets.split(Batch(row))
     except _REFUSALS as error:
         raise ConfigError(
-            f"file sink: column {column.name!r} is {column.type}, {what}: {_said(error)}; cast it before the "
-            "sink, or take another"
+            f"file sink: column {column.name!r} is {column.type}, {what}: {_first_line(error)}; cast it "
+            "before the sink, or use another column"
         ) from error
 
 
@@ -130,30 +129,30 @@ def check_schema(schema: pa.Schema, file_format: Format, buckets: Buckets) -> No
 
 
 def misfit(type_: pa.DataType, file_format: Format) -> str | None:
-    """Why files of that format cannot hold values of that type, in one clause. None: they can."""
+    """Why files of that format cannot hold values of that type, as a clause; None: they can."""
     values = sample(type_, 0), sample(type_, 1)
     try:
         first, second = (_found(value, file_format) for value in values)
     except _REFUSALS as error:
-        return _said(error)
+        return _first_line(error)
     if first == second and values[0] != values[1]:
         return "values that differ by its smallest unit would be equal in the file"
     return None
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
 def _found(values: pa.Array, file_format: Format) -> object:
-    """What a file of these values holds, to be compared: of JSON its text."""
+    """The content of a file of these values, for comparison; for JSON its text."""
     file = io.BytesIO()
     write_table(pa.table({"c": values}), file, file_format)
     return pq.ParquetFile(file).read()["c"] if file_format == "parquet" else file.getvalue()
 
 
 def sample(type_: pa.DataType, number: int = 1) -> pa.Array:
-    """One value of any type, not null if one can be made. `number`, 0 or 1: which, where there are two."""
+    """One value of any type, not null if possible. `number`, 0 or 1, selects one of two different values."""
     types = pa.types
     if isinstance(type_, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(type_, sample(type_.storage_type, number))
@@ -171,7 +170,7 @@ def sample(type_: pa.DataType, number: int = 1) -> pa.Array:
         return pa.array([text.encode()], type_)
     if types.is_null(type_):
         return pa.nulls(1)
-    count = number * DAY_MS if types.is_date64(type_) else number  # which are whole days
+    count = number * DAY_MS if types.is_date64(type_) else number  # whole days
     content = count.to_bytes(max(1, type_.bit_width // 8), "little")
     return pa.Array.from_buffers(type_, 1, [None, pa.py_buffer(content)])
 
@@ -196,11 +195,11 @@ def _nested(type_: pa.DataType, number: int) -> pa.Array:
         return _one_of(type_, sample(type_.value_type, number), 4)
     if types.is_large_list(type_) or types.is_large_list_view(type_):
         return _one_of(type_, sample(type_.value_type, number), 8)
-    return pa.nulls(1, type_)  # unions, of which nothing can be written
+    return pa.nulls(1, type_)  # unions, which cannot be written
 
 
 def _one_of(type_: pa.DataType, child: pa.Array, width: int) -> pa.Array:
-    """A list of `child`; its offsets (and sizes) have `width` bytes."""
+    """A list of `child` with offsets (and sizes) of `width` bytes."""
     zero, one = (pa.py_buffer(n.to_bytes(width, "little")) for n in (0, 1))
     views = pa.types.is_list_view(type_) or pa.types.is_large_list_view(type_)
     offsets = [zero, one] if views else [pa.py_buffer(zero.to_pybytes() + one.to_pybytes())]

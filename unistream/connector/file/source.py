@@ -1,7 +1,7 @@
-"""Files as a bounded source: Parquet, CSV and JSON lines, on any file system that fsspec knows.
+"""Files as a bounded source: Parquet, CSV and JSON lines, on any file system that fsspec supports.
 
-The files are listed once, when the job starts; one that changes afterwards is an error. Large files are
-read by several subtasks at once: a Parquet file by row groups, a text file by ranges of whole lines.
+The files are listed once, when the job starts; a later change is an error. Several subtasks read a large
+file: by row groups (Parquet), or by ranges of whole lines (text).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.limits import MIB
+from unistream.connector.common import ListedSplits, discovery_options
 from unistream.connector.file.folders import (
     TableSearch,
     below,
@@ -32,10 +33,10 @@ from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.port.source import SourceReader, SplitDiscovery
 
-SPLIT_BYTES: Final = 32 * MIB  # bounds what is decoded again after a restart; large against one request
-BLOCK_BYTES: Final = 4 * MIB  # about 35,000 JSON lines; parsing is no faster with more
+SPLIT_BYTES: Final = 32 * MIB  # limits what is decoded again after a restart; large compared to one request
+BLOCK_BYTES: Final = 4 * MIB  # about 35,000 JSON lines; parsing is not faster with more
 SPLITS_MAX: Final = 1_000_000
-COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4", ".br")  # cannot be entered in the middle
+COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4", ".br")  # cannot be split
 
 assert get_args(FileFormat) == FORMATS, "the type and the table of formats differ"
 
@@ -44,25 +45,25 @@ class FileSource:
     """Rows of one or many files.
 
     Args:
-        path: A file, a folder (all files below it, save names that begin with ``.`` or ``_``), a glob
-            pattern, or a list of these; local or an fsspec URL. Not the folder of a Delta, Iceberg or Hudi
-            table, whose files are not its rows.
-        format: ``"parquet"``, ``"csv"`` (first line = column names) or ``"json"`` (one object a line).
-        schema: Of the rows; None: derived from the first file when it is first asked for.
-        columns: Only these, in this order; the others are not decoded. Columns that are only in the names of
-            folders (``year=2013/``) cannot be read: where there are any, give the columns that are wanted.
-        delimiter: Of CSV.
-        quoted_newlines: CSV values may hold line breaks; then one subtask reads a file from end to end.
-            False lets several subtasks share a CSV file.
-        split_bytes: Least size of a part that one subtask reads; also what is read again at most
-            after a restart.
-        block_bytes: Text is parsed in pieces of about this size; at least one line.
-        options: Of the fsspec file system (credentials, endpoint). Text may be ``${env:NAME}`` or
+        path: A file, a folder (all files below it, except names that begin with ``.`` or ``_``), a glob
+            pattern, or a list of these; local or an fsspec URL. The folder of a Delta, Iceberg or Hudi table
+            is refused.
+        format: ``"parquet"``, ``"csv"`` (first line = column names) or ``"json"`` (one object per line).
+        schema: Schema of the rows; None: inferred from the first file at its first use.
+        columns: Only these, in this order; the others are not decoded. Required if columns are only in the
+            names of folders (``year=2013/``), which cannot be read.
+        delimiter: Delimiter of CSV values.
+        quoted_newlines: CSV values may contain line breaks; then one subtask reads the whole file. False lets
+            several subtasks share a CSV file.
+        split_bytes: Minimum size of a part that one subtask reads; also the most that is read again after a
+            restart.
+        block_bytes: Text is parsed in pieces of about this size, at least one line.
+        options: Options of the fsspec file system (credentials, endpoint). Text may be ``${env:NAME}`` or
             ``${file:PATH}``, or a `Secret`.
 
     Raises:
-        ConfigError: at `schema` or when the job starts: a path does not exist or matches nothing, a
-            file's columns do not fit, a folder is a table, or a column is only in the names of folders.
+        ConfigError: at `schema` or when the job starts: a path does not exist or matches no file, a file's
+            columns do not fit, a folder is a table, or a column is only in the names of folders.
 
     >>> FileSource("flights/*.parquet", columns=["origin", "carrier"]).name
     'file'
@@ -84,7 +85,6 @@ class FileSource:
         paths = [path] if isinstance(path, str) else list(path)
         if not paths or not all(paths):
             raise ConfigError("a file source needs at least one path, and none may be empty")
-        # workers run in other folders
         self._paths = [one if "://" in one else os.path.abspath(one) for one in paths]
         if format not in FORMATS:
             raise ConfigError(f"format of a file source must be one of {', '.join(FORMATS)}, not {format!r}")
@@ -133,8 +133,8 @@ class FileSource:
             raise ConfigError(
                 f"file source {self._paths[0]}: columns of its rows are only in the names of folders "
                 f"({', '.join(f'{column}=…' for column in lost)}), and would be lost: {found[0]} has "
-                f"{', '.join(schema.names)}. To read without them, name the columns that are wanted "
-                "(columns=[…]); or read each folder by a source of its own; or write the files with them"
+                f"{', '.join(schema.names)}. To read without them, set columns=[…]; or read each folder with "
+                "a separate source; or write these columns into the files"
             )
 
     def info(self) -> SourceInfo:
@@ -174,38 +174,27 @@ class _Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 def create_discovery(info: SourceInfo) -> SplitDiscovery:
     """Raises ConfigError if the options are not those of `FileSource.info`."""
-    try:
-        return _FileDiscovery(msgspec.convert(info.options, _Listing))
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"options of a file source: {error}") from error
+    listing = discovery_options(info, _Listing, "file")
+    return ListedSplits(lambda: _list_splits(listing))
 
 
-class _FileDiscovery:
-    def __init__(self, listing: _Listing) -> None:
-        self._listing = listing
-
-    def discover(self) -> Sequence[Split]:
-        listing = self._listing
-        splits: list[Split] = []
-        for path, size in list_files(listing.paths, listing.options):
-            if listing.format != "parquet" and path.endswith(COMPRESSED):
-                raise ConfigError(f"file {path}: compressed text cannot be divided; decompress it first")
-            divide = _row_group_parts if listing.format == "parquet" else _byte_parts
-            parts = divide(path, size, listing)
-            splits.extend(encode_split(part) for part in parts)
-            if len(splits) > SPLITS_MAX:
-                raise ConfigError(f"more than {SPLITS_MAX} splits: raise split_bytes of the file source")
-        return splits
-
-    def close(self) -> None:
-        """Nothing is held."""
+def _list_splits(listing: _Listing) -> list[Split]:
+    splits: list[Split] = []
+    divide = _row_group_parts if listing.format == "parquet" else _byte_parts
+    for path, size in list_files(listing.paths, listing.options):
+        if listing.format != "parquet" and path.endswith(COMPRESSED):
+            raise ConfigError(f"file {path}: compressed text cannot be split; decompress it first")
+        splits += map(encode_split, divide(path, size, listing))
+        if len(splits) > SPLITS_MAX:
+            raise ConfigError(f"more than {SPLITS_MAX} splits: increase split_bytes of the file source")
+    return splits
 
 
 def list_files(paths: Sequence[str], options: Mapping[str, Any]) -> list[tuple[str, int]]:
     """(path, size in bytes) of every file, sorted by path, each once.
 
     Raises:
-        ConfigError: a path does not exist or matches no file; named.
+        ConfigError: a path does not exist or matches no file.
         Unreachable: the storage failed.
     """
     found: dict[str, int] = {}
@@ -245,7 +234,7 @@ def _url(system: Any, path: str, name: str) -> str:
 
 
 def _row_group_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:
-    """Neighbouring row groups until they have `split_bytes` (compressed)."""
+    """Adjacent row groups of at least `split_bytes` (compressed) together."""
     try:
         with open_file(path, listing.options, size) as file:
             metadata = pq.read_metadata(file)
@@ -265,7 +254,7 @@ def _row_group_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]
 
 
 def _byte_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:
-    """Even ranges of at least `split_bytes`; readers move their ends to the next line."""
+    """Even ranges of at least `split_bytes`; readers extend them to the next line."""
     count = 1 if listing.whole else max(1, size // listing.split_bytes)
     bounds = [size * i // count for i in range(count + 1)]
     return [

@@ -1,8 +1,8 @@
-"""Parts of files: how a split is written down, and how a file is opened.
+"""Parts of files: how a split is stored, and how a file is opened.
 
-A split is a range of one file: row groups of a Parquet file, bytes of a text file, or the whole of a CSV
-file whose values may hold line breaks. Its position is (unit, skip): the row group or byte offset to
-read from, and how many rows of it were already returned.
+A split is a range of one file: row groups of a Parquet file, bytes of a text file, or a whole CSV file whose
+values may contain line breaks. Its position is (unit, skip): the row group or byte offset to read from, and
+how many of its rows were already returned.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import msgspec
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.secrets import resolved_options
+from unistream.connector.common import encoded_split
 from unistream.model.messages import Split
 
 SCHEMES: Final = frozenset(
@@ -26,11 +27,9 @@ SCHEMES: Final = frozenset(
 
 
 class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
-    """[start, stop) of a file of `size` bytes: row groups (Parquet) or bytes (text).
-
-    Text: it holds the lines whose first byte lies in the range. `whole`: a CSV file read from its
-    header to its end. `unit` and `skip`: see above.
-    """
+    """[start, stop) of a file of `size` bytes: row groups (Parquet) or bytes (text): the lines whose first
+    byte is in the range. `whole`: a CSV file read from its header to its end. `unit` and `skip`: see
+    above."""
 
     path: str
     size: int
@@ -42,26 +41,16 @@ class FileSplit(msgspec.Struct, frozen=True, kw_only=True):
     v: int = 1
 
 
-_DECODER: Final = msgspec.msgpack.Decoder(FileSplit)
-
-
 def encode_split(split: FileSplit) -> Split:
-    """The id names the range, so it is the same however far the split has been read."""
-    return Split(id=f"{split.path}:{split.start}-{split.stop}", data=msgspec.msgpack.encode(split))
-
-
-def decode_split(split: Split) -> FileSplit:
-    try:
-        return _DECODER.decode(split.data)
-    except msgspec.MsgspecError as error:
-        raise CorruptSnapshot(f"split {split.id!r} of a file source is unreadable: {error}") from error
+    """The id names the range, so it does not depend on the position."""
+    return encoded_split(f"{split.path}:{split.start}-{split.stop}", split)
 
 
 def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     """(fsspec file system, path within it).
 
     Raises:
-        ConfigError: no such scheme, its package is not installed, or an option refers to nothing.
+        ConfigError: the scheme is unknown, its package is not installed, or an option cannot be resolved.
     """
     scheme = path.partition("://")[0] if "://" in path else "file"
     if scheme not in SCHEMES or "::" in path:
@@ -75,12 +64,10 @@ def file_system(path: str, options: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def open_file(path: str, options: Mapping[str, Any], size: int | None = None) -> pa.NativeFile:
-    """A seekable file; local ones without a detour through Python.
-
-    `size`: what the listing said; None: any.
+    """A seekable file; local files do not go through Python. `size`: in the listing; None: any.
 
     Raises:
-        ConfigError: it does not exist, may not be read, or has another size by now.
+        ConfigError: it does not exist, may not be read, or its size has changed.
         Unreachable: the storage failed otherwise.
     """
     system, inner = file_system(path, options)
@@ -89,7 +76,7 @@ def open_file(path: str, options: Mapping[str, Any], size: int | None = None) ->
         file = pa.OSFile(inner) if local else pa.PythonFile(system.open(inner, "rb"), "r")
         found = file.size()
     except FileNotFoundError as error:
-        raise ConfigError(f"file {path} does not exist (any more)") from error
+        raise ConfigError(f"file {path} does not exist or was removed") from error
     except (PermissionError, IsADirectoryError) as error:
         raise ConfigError(f"file {path} cannot be read: {error}") from error
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A Kafka client in the terms of a source: splits, offsets, and errors of our own tree."""
+"""A Kafka client for the source: splits, offsets, and our own errors."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from unistream.model.messages import Split
 TOPICS_SHOWN: Final = 10
 LOOKUP_TIMEOUT_MS: Final = 10_000
 CONNECT_RETRY_S: Final = 0.25
-GONE_AFTER_S: Final = 3.0  # a topic that no broker knows for so long is gone; one that starts may lag behind
-GONE_RETRY_S: Final = 0.25
+DELETED_AFTER_S: Final = 3.0  # a topic that no broker has for this time is deleted; a starting broker may lag
+DELETED_RETRY_S: Final = 0.25
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """What `Split.data` holds.
+    """The content of `Split.data`.
 
     Attributes:
         offset: The next record to read.
-        stop: Records from here on are not read; None: there is no end.
-        topic_id: Of the topic that the offset is one of; empty: not known (an old broker or savepoint).
+        stop: One past the last record to read; None: without end.
+        topic_id: The topic to which the offset belongs; empty: unknown (an old broker or savepoint).
     """
 
     topic: str
@@ -59,7 +59,7 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KafkaClient:
-    """One consumer with manual assignment. Not thread-safe; the one who makes it closes it.
+    """One consumer with manual assignment. Not thread-safe; the caller closes it.
 
     Raises:
         Unreachable: no broker answered within CONNECT_TIMEOUT_MS.
@@ -90,18 +90,19 @@ class KafkaClient:
     def same_topic(self, name: str, read: str, partitions: Sequence[int] = ()) -> Topic:
         """The topic, if it is still the one whose id is `read`.
 
-        `partitions`: ask the brokers that lead them. A broker knows of a topic before it has records of it,
-        so what was fetched from it before this is called is of the topic that it names.
+        `partitions`: ask their leaders. A broker has the metadata of a topic before its records, so records
+            that
+        were fetched before this call belong to the topic that the leader names.
 
         Raises:
             ConfigError: it was deleted, and maybe created again.
             Unreachable: a broker did not answer.
         """
-        deadline = time.monotonic() + GONE_AFTER_S
+        deadline = time.monotonic() + DELETED_AFTER_S
         while (found := self._find(name, partitions)) is None:
             if time.monotonic() > deadline:
                 raise deleted(name, self._servers)
-            time.sleep(GONE_RETRY_S)
+            time.sleep(DELETED_RETRY_S)
         if not same_topic(read, found.id):
             raise created_again(name, self._servers, read=read, now=found.id)
         missing = set(partitions) - set(found.partitions)
@@ -110,7 +111,7 @@ class KafkaClient:
         return found
 
     def _find(self, name: str, led: Sequence[int] = ()) -> Topic | None:
-        """None: a broker says that there is no such topic, or two of them know different ones."""
+        """None: a broker has no such topic, or two brokers have different ones."""
         from unistream.connector.kafka.private import topic_metadata
 
         with self._our_errors(f"looking for topic {name!r}"):
@@ -123,7 +124,7 @@ class KafkaClient:
     def bounds(self, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Partition -> (first offset that exists, one past the last that may be read)."""
         wanted = _topic_partitions(topic, partitions)
-        with self._our_errors(f"asking for the offsets of topic {topic!r}"):
+        with self._our_errors(f"reading the offsets of topic {topic!r}"):
             first = self._consumer.beginning_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
             end = self._consumer.end_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
         silent = [found.partition for found in wanted if found not in first or found not in end]
@@ -134,18 +135,19 @@ class KafkaClient:
         return {found.partition: (int(first[found]), int(end[found])) for found in wanted}
 
     def offsets_at(self, topic: str, partitions: Sequence[int], time_ms: int) -> dict[int, int | None]:
-        """Partition -> first offset whose record is of that time or later; None: there is none."""
+        """Partition -> first offset of a record with that time or a later one; None: there is none."""
         wanted = {found: time_ms for found in _topic_partitions(topic, partitions)}
-        with self._our_errors(f"asking topic {topic!r} for time {time_ms}"):
+        with self._our_errors(f"looking up time {time_ms} in topic {topic!r}"):
             found = self._consumer.offsets_for_times(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
         return {tp.partition: None if at is None else int(at.offset) for tp, at in found.items()}
 
     def assign(self, positions: Sequence[Position]) -> list[Position]:
-        """Reads exactly these from now on, each from its offset; they come back with the ids of their topics.
+        """Reads exactly these from now on, each from its offset, and returns them with the ids of their
+        topics.
 
         Raises:
-            ConfigError: an offset is outside of what the partition still (or yet) has, or its topic was
-                deleted, and maybe created again.
+            ConfigError: the partition does not have an offset, or its topic was deleted, and maybe created
+                again.
         """
         positions = self.checked(positions)
         self.check_available(positions)
@@ -158,7 +160,7 @@ class KafkaClient:
         return positions
 
     def checked(self, positions: Sequence[Position]) -> list[Position]:
-        """The positions, each with the id of the topic that it is one in; see `same_topic`."""
+        """The positions, each with the id of its topic; see `same_topic`."""
         ids: dict[tuple[str, str], str] = {}
         for topic, read in sorted({(p.topic, p.topic_id) for p in positions}):
             of_it = [p.partition for p in positions if (p.topic, p.topic_id) == (topic, read)]
@@ -168,8 +170,7 @@ class KafkaClient:
         ]
 
     def check_available(self, positions: Sequence[Position]) -> None:
-        """Raises ConfigError: records between the position and the first that exists are gone, or the
-        partition ends before the position."""
+        """Raises ConfigError if the record at a position was deleted, or does not exist yet."""
         for topic in sorted({p.topic for p in positions}):
             of_topic = [p for p in positions if p.topic == topic]
             bounds = self.bounds(topic, [p.partition for p in of_topic])
@@ -179,7 +180,7 @@ class KafkaClient:
                     raise out_of_range(position, first, end)
 
     def poll(self, timeout_ms: int, batches: int) -> dict[tuple[str, int], list[RawBatch]]:
-        """What has arrived by then, at most so many record batches."""
+        """What has arrived by then, at most `batches` record batches."""
         with self._our_errors("reading"):
             polled = self._consumer.poll(timeout_ms=timeout_ms, max_records=batches)
         return {(tp.topic, tp.partition): raw for tp, raw in polled.items()}
@@ -211,19 +212,16 @@ class KafkaClient:
             position = Position(topic=found.topic, partition=found.partition, offset=offset)
             raise out_of_range(position, first, end) from error
         except (errors.AuthorizationError, errors.SaslAuthenticationFailedError) as error:
-            raise ConfigError(f"Kafka at {self._servers} refused {doing}: {_said(error)}") from error
+            raise ConfigError(f"Kafka at {self._servers} refused {doing}: {_text(error)}") from error
         except errors.CorruptRecordError as error:
-            raise ProtocolError(f"Kafka at {self._servers}: {_said(error)}") from error
+            raise ProtocolError(f"Kafka at {self._servers}: {_text(error)}") from error
         except (errors.KafkaConfigurationError, errors.UnsupportedCodecError) as error:
-            raise ConfigError(f"Kafka at {self._servers}: {_said(error)}") from error
+            raise ConfigError(f"Kafka at {self._servers}: {_text(error)}") from error
         except errors.KafkaError as error:
-            within = (
-                f" within {CONNECT_TIMEOUT_MS / 1000:.0f} s"
-                if isinstance(error, errors.KafkaTimeoutError)
-                else ""
-            )
+            timed_out = isinstance(error, errors.KafkaTimeoutError)
+            within = f" within {CONNECT_TIMEOUT_MS / 1000:.0f} s" if timed_out else ""
             raise Unreachable(
-                f"Kafka at {self._servers} did not answer{within} while {doing} ({_said(error)})"
+                f"Kafka at {self._servers} did not answer{within} while {doing} ({_text(error)})"
             ) from error
 
 
@@ -232,12 +230,8 @@ def split_id(topic: str, partition: int) -> str:
 
 
 def _await_listener(servers: Sequence[str], timeout_s: float) -> None:
-    """Until one of the servers takes connections. kafka-python would try as long, but leave a socket open
-    for each attempt, and not say what was wrong.
-
-    Raises:
-        Unreachable: none does; with the reason of the last attempt.
-    """
+    """Waits until one of the servers accepts connections. kafka-python would leave a socket open for each
+    attempt, and not report the reason. Raises Unreachable, with the reason of the last attempt."""
     deadline = time.monotonic() + timeout_s
     while True:
         for server in servers:
@@ -246,23 +240,23 @@ def _await_listener(servers: Sequence[str], timeout_s: float) -> None:
             try:
                 socket.create_connection((host.strip("[]"), int(port)), timeout=left_s).close()
             except OSError as error:
-                said = f"{server}: {error.strerror or error}"
+                reason = f"{server}: {error.strerror or error}"
             else:
                 return
         if time.monotonic() + CONNECT_RETRY_S > deadline:
             raise Unreachable(
-                f"Kafka at {','.join(servers)} did not answer within {timeout_s:.0f} s ({said})"
+                f"Kafka at {','.join(servers)} did not answer within {timeout_s:.0f} s ({reason})"
             )
         time.sleep(CONNECT_RETRY_S)
 
 
 def out_of_range(position: Position, first: int, end: int) -> ConfigError:
-    """The records to read next are gone, or never were: nothing is skipped silently."""
-    gone = "has been deleted" if position.offset < first else "does not exist"
+    """The next record was deleted, or never existed: nothing is skipped silently."""
+    problem = "has been deleted" if position.offset < first else "does not exist"
     return ConfigError(
-        f"topic {position.topic!r} partition {position.partition}: offset {position.offset} {gone}; "
-        f"available are {first} to {end} (exclusive). Start from "
-        "another savepoint, or afresh with starting_offsets"
+        f"topic {position.topic!r} partition {position.partition}: offset {position.offset} {problem}; "
+        f"available are {first} to {end} (exclusive). Start from another savepoint, or without one from "
+        "starting_offsets"
     )
 
 
@@ -276,5 +270,5 @@ def _topic_partitions(topic: str, partitions: Sequence[int]) -> list[Any]:
     return [_topic_partition(topic, partition) for partition in partitions]
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return str(error).strip() or type(error).__name__

@@ -1,8 +1,8 @@
-"""What a Kafka source is told, checked and turned into a client's settings.
+"""Checks the properties of a Kafka source and turns them into settings of the client.
 
-Properties have the Java client's names ("security.protocol") or kafka-python's ("security_protocol").
-A value ``${env:NAME}`` or ``${file:PATH}`` is looked up where the client is made, so that a password
-need not be written into the pipeline, the job graph or a savepoint.
+Properties have the Java client's names ("security.protocol") or kafka-python's ("security_protocol"). A value
+``${env:NAME}`` or ``${file:PATH}`` is resolved where the client is created, so that the pipeline, the job
+graph and savepoints do not contain passwords.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CONNECT_TIMEOUT_MS: Final = 10_000
 REQUEST_TIMEOUT_MS: Final = 10_000
 GROUP_ID: Final = "group_id"
 
-# the reader decides these; a different value would break its promises
+# set by the reader; other values would break its guarantees
 OWNED: Final = frozenset(
     {
         "bootstrap_servers",
@@ -53,14 +53,14 @@ DEFAULTS: Final[dict[str, Any]] = {
 
 
 def check_properties(properties: Properties) -> None:
-    """Raises ConfigError: an unknown property (with the nearest known one), or a value of a wrong type."""
+    """Raises ConfigError for an unknown property, or a value of a wrong type."""
     later = {key for key, value in properties.items() if isinstance(value, str) and is_reference(value)}
     client_settings("checked:1", {k: v for k, v in properties.items() if k not in later})
     _names(dict.fromkeys(later, ""))
 
 
 def client_settings(bootstrap_servers: str, properties: Properties) -> dict[str, Any]:
-    """Arguments of a consumer that assigns its partitions by itself and never commits by itself."""
+    """Arguments of a consumer with manual assignment and without automatic commits."""
     known = _known()
     given = {
         name: _typed(name, resolved(f"Kafka property {name!r}", properties[key]), known[name])
@@ -78,7 +78,7 @@ def client_settings(bootstrap_servers: str, properties: Properties) -> dict[str,
 
 
 def group_id(properties: Properties) -> str | None:
-    """Where positions are reported for monitoring; None: nowhere."""
+    """The group for which positions are reported; None: they are not."""
     found = properties.get("group.id", properties.get(GROUP_ID))
     return None if found is None else resolved("Kafka property 'group.id'", found)
 
@@ -99,7 +99,7 @@ def _names(properties: Properties) -> dict[str, str]:
                 f"{key!r} is not a property of the client; give the source {name}={properties[key]}"
             )
         if name in OWNED:
-            raise ConfigError(f"Kafka property {key!r} is decided by the source; remove it")
+            raise ConfigError(f"Kafka property {key!r} is set by the source; remove it")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             hint = f"; did you mean {near[0].replace('_', '.')!r}?" if near else ""
@@ -108,7 +108,7 @@ def _names(properties: Properties) -> dict[str, str]:
 
 
 def _typed(name: str, text: str, default: Any) -> Any:
-    """The text as the type of the setting's default."""
+    """The text in the type of the setting's default."""
     try:
         if isinstance(default, bool):
             return parse_bool(text)

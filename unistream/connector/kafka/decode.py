@@ -1,4 +1,4 @@
-"""Framed Kafka records to rows of the declared schema, with what is to happen to bad ones."""
+"""Turns framed Kafka records into rows of the declared schema, and handles bad records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEAD_LETTER_SCHEMA: Final = pa.schema(
         ("raw", pa.binary()),
     ]
 )
-"""A record that could not be read: where it came from, Kafka's time of it, why, and its value as it came."""
+"""A record that could not be read: its position and time in Kafka, the reason, and its raw value."""
 BYTES_COLUMNS: Final = {
     "value": pa.binary(),
     "key": pa.binary(),
@@ -35,7 +35,7 @@ BYTES_COLUMNS: Final = {
     "offset": pa.int64(),
     "timestamp": pa.timestamp("ms"),
 }
-"""What a schema for ``format="bytes"`` may name, in any order."""
+"""Columns that a schema for ``format="bytes"`` may have, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Piece:
     """Rows of one partition, in the order of their offsets.
 
     Attributes:
-        records: Maybe of no rows.
+        records: Possibly without rows.
         timestamps: Kafka's record time of each row, ms.
-        skipped: Bad records that were left out (`on_bad_record="skip"`).
-        tombstones: Records without a value that were left out (JSON only).
+        skipped: Number of bad records (`on_bad_record="skip"`).
+        tombstones: Number of records without a value (JSON only).
     """
 
     records: pa.RecordBatch
@@ -60,7 +60,7 @@ class RecordDecoder:
     """Decoder of one source.
 
     Raises:
-        ConfigError: the schema cannot be read in this format; the message names the column.
+        ConfigError: the schema is not supported in this format.
     """
 
     def __init__(self, schema: pa.Schema, kind: Format, on_bad_record: OnBadRecord) -> None:
@@ -120,7 +120,7 @@ def _check_bytes_schema(schema: pa.Schema) -> None:
         wanted = BYTES_COLUMNS.get(column.name)
         if wanted is None:
             raise ConfigError(
-                f'column {column.name!r} is not one of a Kafka source with format="bytes"; '
+                f'a Kafka source with format="bytes" has no column {column.name!r}; '
                 f"it has {', '.join(BYTES_COLUMNS)}"
             )
         large = wanted == pa.binary() and column.type == pa.large_binary()
@@ -132,7 +132,7 @@ def _bad_record(framed: Framed, topic: str, partition: int, bad: BadRow) -> User
     offset = int(framed.offsets[bad.row])
     return UserCodeError(
         f"topic {topic!r} partition {partition} offset {offset}: bad record: {bad.reason}. "
-        'Mend the schema or the producer, or choose on_bad_record="skip" or "dead-letter"'
+        'Fix the schema or the producer, or set on_bad_record="skip" or "dead-letter"'
     )
 
 

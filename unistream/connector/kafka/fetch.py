@@ -1,7 +1,7 @@
-"""The thread beside a Kafka reader: it fetches and decodes ahead, within bounds.
+"""The thread of a Kafka reader: it fetches and decodes ahead, within limits.
 
-The task's thread only takes finished chunks, so that barriers and timers never wait for the network or
-for a parser; both release the interpreter while they work.
+The task's thread only takes finished chunks, so that barriers and timers never wait for the network or the
+parser; both release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from unistream.connector.kafka.decode import Piece, RecordDecoder
 from unistream.connector.kafka.records import Framed, RawBatch, frame, warm_up
 
 CHUNKS_AHEAD: Final = 4  # decoded and not yet taken; with 65,536 rows each some tens of MiB
-POLL_MS: Final = 100  # longest time until a new split, a report or the end is noticed
+POLL_MS: Final = 100  # maximum delay of a new split, a report or the end
 RAW_BATCHES_MAX: Final = 100_000  # per poll: everything that has arrived
-IDLE_CHECK_S: Final = 5.0  # after this time without data, are Kafka and the topic still there?
-UNREACHABLE_AFTER_S: Final = 60.0  # a broker may restart; longer than that the job should know
+IDLE_CHECK_S: Final = 5.0  # after this time without data, Kafka and the topic are checked
+UNREACHABLE_AFTER_S: Final = 60.0  # a broker may restart within this time
 JOIN_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What the reader takes: rows (maybe none), and where its split stands after them."""
+    """Rows (maybe none), and the position of their split after them."""
 
     position: Position
     piece: Piece | None
@@ -44,7 +44,7 @@ class FetchThread:
     """Fetches the assigned partitions until closed.
 
     Args:
-        bootstrap_servers, properties: Of the client; it is made when the first split comes.
+        bootstrap_servers, properties: Of the client, which is created for the first split.
         decoder: Used by the thread only.
         wake: Called after each chunk, and when the thread has failed.
     """
@@ -61,13 +61,13 @@ class FetchThread:
         self._decoder = decoder
         self._wake = wake
         self._chunks: queue.Queue[Chunk] = queue.Queue(maxsize=CHUNKS_AHEAD)
-        self._news = threading.Event()  # splits, a report or the end
+        self._changed = threading.Event()  # splits, a report or the end
         self._lock = threading.Lock()
         self._added: list[Position] = []
         self._reports: list[Position] = []
         self._stopping = threading.Event()
         self._error: BaseException | None = None
-        self._active: dict[tuple[str, int], Position] = {}  # the thread's own: next to be decoded
+        self._active: dict[tuple[str, int], Position] = {}  # used by the thread only: next to be decoded
         self._thread = threading.Thread(target=self._run, name="kafka-fetch", daemon=True)
 
     def start(self) -> None:
@@ -76,32 +76,29 @@ class FetchThread:
     def add(self, positions: Sequence[Position]) -> None:
         with self._lock:
             self._added += positions
-        self._news.set()
+        self._changed.set()
 
     def report(self, positions: Sequence[Position]) -> None:
-        """Commits positions to the group; a newer report replaces one that still waits."""
+        """Commits positions to the group; a newer report replaces a pending one."""
         with self._lock:
             self._reports = list(positions)
-        self._news.set()
+        self._changed.set()
 
     def take(self) -> Chunk | None:
-        """The next chunk, in the order of each partition; None: nothing yet.
-
-        Raises:
-            UnistreamError: the thread has failed; chunks from before are given out first.
-        """
+        """The next chunk, in the order of each partition; None: nothing yet. Raises the error of a failed
+        thread, after its last chunk."""
         try:
             return self._chunks.get_nowait()
         except queue.Empty:
-            # the error is set after the last chunk: look for chunks once more
+            # the error is set after the last chunk: check for chunks once more
             if self._error is None or not self._chunks.empty():
                 return None
             raise self._error from None
 
     def close(self) -> None:
-        """Ends the thread and its connections; bounded by the client's request timeout."""
+        """Ends the thread and its connections, within the client's request timeout."""
         self._stopping.set()
-        self._news.set()
+        self._changed.set()
         if self._thread.ident is not None:
             self._thread.join(JOIN_S)
 
@@ -110,7 +107,7 @@ class FetchThread:
     def _run(self) -> None:
         try:
             warm_up()
-            self._wait_for_news(None)
+            self._wait_for_change(None)
             if not self._stopping.is_set():
                 self._serve()
         except BaseException as error:
@@ -120,27 +117,27 @@ class FetchThread:
     def _serve(self) -> None:
         client = KafkaClient(self._servers, self._properties)
         try:
-            heard = time.monotonic()
+            answered = time.monotonic()
             while not self._stopping.is_set():
-                self._take_news(client)
+                self._take_changes(client)
                 if not self._active:
-                    self._wait_for_news(None)
+                    self._wait_for_change(None)
                     continue
                 polled = self._poll(client)
                 for key, batches in polled.items():
                     self._deliver(client, key, batches)
                 now = time.monotonic()
-                heard = now if polled else self._last_heard(client, heard, now)
+                answered = now if polled else self._last_answer(client, answered, now)
         finally:
             client.close()
 
     def _poll(self, client: KafkaClient) -> dict[tuple[str, int], list[RawBatch]]:
-        """What has arrived, all of it certainly of the topic that is read: a broker sends records of a topic
-        that was created again under the same name as if nothing had happened."""
+        """What has arrived. The topic is checked after it: for one that was created again under the same
+        name, a broker sends records as if it were the same."""
         try:
             polled = client.poll(POLL_MS, RAW_BATCHES_MAX)
         except UnistreamError:
-            with contextlib.suppress(Unreachable):  # if the topic is another one, that says more
+            with contextlib.suppress(Unreachable):  # another topic is the better explanation
                 client.checked(list(self._active.values()))
             raise
         read = [position for key, position in self._active.items() if key in polled]
@@ -152,14 +149,14 @@ class FetchThread:
             except Unreachable:
                 if time.monotonic() - since > UNREACHABLE_AFTER_S:
                     raise
-                self._wait_for_news(POLL_MS / 1000)
+                self._wait_for_change(POLL_MS / 1000)
         return polled
 
-    def _wait_for_news(self, wait_s: float | None) -> None:
-        self._news.wait(wait_s)
-        self._news.clear()
+    def _wait_for_change(self, wait_s: float | None) -> None:
+        self._changed.wait(wait_s)
+        self._changed.clear()
 
-    def _take_news(self, client: KafkaClient) -> None:
+    def _take_changes(self, client: KafkaClient) -> None:
         with self._lock:
             added, self._added = self._added, []
             reports, self._reports = self._reports, []
@@ -171,7 +168,7 @@ class FetchThread:
             self._active = {(p.topic, p.partition): p for p in assigned}
 
     def _deliver(self, client: KafkaClient, key: tuple[str, int], batches: Sequence[RawBatch]) -> None:
-        """Decodes what came for one partition; the last chunk takes its position past all of it."""
+        """Decodes the batches of one partition; the position of the last chunk is after all of them."""
         position = self._active.get(key)
         if position is None:
             return  # it ended with an earlier poll
@@ -195,7 +192,7 @@ class FetchThread:
             del self._active[key]
 
     def _put(self, chunk: Chunk) -> None:
-        """Waits while the task is behind: this is where backpressure reaches Kafka."""
+        """Waits while the task is slower: backpressure to Kafka."""
         while not self._stopping.is_set():
             try:
                 self._chunks.put(chunk, timeout=POLL_MS / 1000)
@@ -204,18 +201,18 @@ class FetchThread:
             self._wake()
             return
 
-    def _last_heard(self, client: KafkaClient, heard: float, now: float) -> float:
-        """When Kafka last answered. A quiet topic and a dead broker look alike until one asks."""
-        if now - heard < IDLE_CHECK_S:
-            return heard
+    def _last_answer(self, client: KafkaClient, answered: float, now: float) -> float:
+        """When Kafka last answered. Only a request tells an idle topic from a dead broker."""
+        if now - answered < IDLE_CHECK_S:
+            return answered
         try:
             client.checked(list(self._active.values()))
             for topic in {topic for topic, _ in self._active}:
                 client.bounds(topic, [p for t, p in self._active if t == topic])
         except Unreachable:
-            if now - heard > UNREACHABLE_AFTER_S:
+            if now - answered > UNREACHABLE_AFTER_S:
                 raise
-            return heard
+            return answered
         return time.monotonic()
 
 
@@ -232,6 +229,6 @@ def _groups(batches: Sequence[RawBatch]) -> Iterator[Sequence[RawBatch]]:
 
 
 def _parts(framed: Framed) -> Iterator[tuple[Framed, bool]]:
-    """At most BATCH_ROWS_MAX rows each, and whether it is the last; at least one, maybe empty."""
+    """Parts of at most BATCH_ROWS_MAX rows, and whether each is the last; at least one, maybe empty."""
     for low in range(0, max(len(framed), 1), BATCH_ROWS_MAX):
         yield framed.rows(low, low + BATCH_ROWS_MAX), low + BATCH_ROWS_MAX >= len(framed)

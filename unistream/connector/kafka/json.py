@@ -1,11 +1,10 @@
-"""JSON objects, one per Kafka record, to Arrow columns of a declared schema.
+"""Parses JSON objects, one per Kafka record, into Arrow columns of a declared schema.
 
-The good case is one call into pyarrow for tens of thousands of rows. When that call refuses the rows,
-the offending ones are found by halving, so that good rows are never looked at one by one.
+One call of pyarrow parses tens of thousands of rows. If it fails, the bad rows are found by bisection.
 
-Missing fields and JSON nulls are null; a field that the schema declares not nullable makes the record a
-bad one. Fields that the schema does not name are ignored. `timestamp`, `date` and `time` columns take
-ISO-8601 text or numbers (of the column's unit; days for `date32`), whichever the data have.
+Missing fields and JSON nulls are null; in a column that is declared not nullable they make the record a bad
+one. Fields that the schema does not name are ignored. `timestamp`, `date` and `time` columns accept ISO-8601
+text or numbers (in the column's unit; days for `date32`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SHOWN: Final = 60  # characters of a value in a message
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """Row of the input that is not of the schema, and why (one clause)."""
+    """A row of the input that does not match the schema, and the reason, as a clause."""
 
     row: int
     reason: str
@@ -52,7 +51,7 @@ class Decoded:
 
 @dataclass(slots=True)
 class _Parts:
-    """What the halving has found so far, in order: batches with their line ranges, and bad lines."""
+    """Results of the bisection so far, in order: batches with their line ranges, and bad lines."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     ranges: list[tuple[int, int]] = field(default_factory=list)
@@ -63,11 +62,11 @@ class JsonDecoder:
     """Decoder of one schema.
 
     Args:
-        schema: Of the rows.
-        stop_at_bad: Give up the rest of the input at the first bad row (the job will fail anyway).
+        schema: Schema of the rows.
+        stop_at_bad: Skip the rest of the input after the first bad row (the job fails anyway).
 
     Raises:
-        ConfigError: a type that cannot be read from JSON, with the column's name.
+        ConfigError: a type cannot be read from JSON.
     """
 
     def __init__(self, schema: pa.Schema, *, stop_at_bad: bool) -> None:
@@ -94,7 +93,7 @@ class JsonDecoder:
         return Decoded(records, rows, [BadRow(row, bad[row]) for row in sorted(bad)])
 
     def _halve(self, lines: JsonLines, low: int, high: int, parts: _Parts) -> None:
-        """Lines [low, high): in one piece if they are all good, else each half by itself."""
+        """Parses lines [low, high), at once if they are all good, else each half separately."""
         if self._stop_at_bad and parts.bad:
             return
         try:
@@ -111,7 +110,7 @@ class JsonDecoder:
         parts.ranges.append((low, high))
 
     def _parse(self, lines: JsonLines, low: int, high: int) -> pa.RecordBatch:
-        """Raises ArrowInvalid: something is wrong with at least one of the rows."""
+        """Raises ArrowInvalid if at least one of the rows is bad."""
         bounds = lines.bounds[low : high + 1]
         text = lines.text[bounds[0] : bounds[-1]]
         reading = self._reading(text[: bounds[1] - bounds[0]])
@@ -126,7 +125,7 @@ class JsonDecoder:
         return pa.record_batch(columns, schema=pa.schema([f.with_nullable(True) for f in self._schema]))
 
     def _reading(self, first_line: np.ndarray) -> pa.Schema:
-        """Which type each column is read as: temporal ones by the kind that the first row has."""
+        """The type as which each column is read: for temporal columns it depends on the first row."""
         chosen = [readings[0] for readings in self._readings]
         if self._flexible:
             line = first_line.tobytes()
@@ -137,7 +136,7 @@ class JsonDecoder:
     def _without_missing(
         self, records: pa.RecordBatch, rows: np.ndarray, bad: dict[int, str]
     ) -> tuple[pa.RecordBatch, np.ndarray]:
-        """Takes out the rows in which a field is null that must not be."""
+        """Removes the rows with a null in a column that is not nullable."""
         keep = np.ones(len(rows), dtype=bool)
         for i in self._required:
             if records.column(i).null_count:
@@ -151,8 +150,8 @@ class JsonDecoder:
 
 
 def _is_number(line: bytes, name: str) -> bool:
-    """Whether a field of this record is a number. The parser is asked, as it reads records that `json` does
-    not: nested deeper than Python's recursion limit, or with an integer of thousands of digits."""
+    """Whether a field of this record is a number. Arrow's parser reads records that `json` does not: nested
+    deeper than Python's recursion limit, or with an integer of thousands of digits."""
     try:
         _read(line, pa.schema([(name, pa.string())]), max(BLOCK_BYTES, len(line)))
     except pa.ArrowInvalid as error:
@@ -162,7 +161,7 @@ def _is_number(line: bytes, name: str) -> bool:
 
 
 def _readings(column: pa.Field) -> tuple[pa.Field, ...]:
-    """Types that the parser may read a column as: (for JSON text, for JSON numbers), or the only one."""
+    """The types as which the parser reads a column: (for JSON text, for JSON numbers), or the only one."""
     kind = column.type
     nullable = column.with_nullable(True)
     text = nullable.with_type(pa.string())
@@ -213,18 +212,18 @@ def _named(column: pa.Field) -> Iterator[None]:
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
         raise ConfigError(
             f"column {column.name!r}: {column.type} cannot be read from JSON; "
-            "declare the type that the JSON has and cast it in the pipeline"
+            "declare the type in the JSON and cast it in the pipeline"
         ) from None
 
 
-def _reason(said: str) -> str:
-    """The parser's words as a clause about one record."""
-    said = _ROW.sub("", said.removeprefix("JSON parse error: "))
-    if said.startswith("field "):
-        return said
-    if changed := _KIND_CHANGED.search(said):
+def _reason(message: str) -> str:
+    """The parser's message as a clause about one record."""
+    text = _ROW.sub("", message.removeprefix("JSON parse error: "))
+    if text.startswith("field "):
+        return text
+    if changed := _KIND_CHANGED.search(text):
         name = changed[1].replace("/", ".")
         return f"field {name!r} is of JSON type {changed[3]}, where the schema needs a {changed[2]}"
-    if parsed := _NOT_PARSED.search(said):
+    if parsed := _NOT_PARSED.search(text):
         return f"{parsed[2][:_SHOWN]!r} is not a {parsed[1]}"
-    return f"it is not valid: {said.splitlines()[0][: 4 * _SHOWN].rstrip('.')}" if said else "it is not valid"
+    return f"it is not valid: {text.splitlines()[0][: 4 * _SHOWN].rstrip('.')}" if text else "it is not valid"

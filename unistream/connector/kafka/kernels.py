@@ -1,8 +1,7 @@
-"""Compiled loops of `unistream.connector.kafka.records`: the only place where bytes are walked one by one.
+"""Compiled loops of `unistream.connector.kafka.records`: the only place with a loop over bytes.
 
-numba compiles them at their first call and keeps the machine code in its cache. They hold no lock of
-Python's, touch only arrays, and check every length before they follow it. Importing this module imports
-numba, which takes most of a second: only the thread that reads does.
+numba compiles them at their first call and caches the machine code. They release the interpreter lock, use
+only arrays, and check every length. Importing numba takes most of a second; only the reading thread does.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ OFFSET, TIMESTAMP, KEY_START, KEY_LENGTH, VALUE_START, VALUE_LENGTH = range(6)
 
 @inlined
 def _varint(data: UInt8s, pos: int, end: int) -> tuple[Any, int]:
-    """(value, next position); position -1: it runs over `end` or is longer than 10 bytes."""
+    """(value, next position); position -1: it exceeds `end` or 10 bytes."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while pos < end and shift < 70:
@@ -156,8 +155,8 @@ def _string_end(data: UInt8s, at: int, end: int, classes: UInt8s) -> int:
 def _verdict(data: UInt8s, start: int, end: int, classes: UInt8s) -> tuple[int, bool]:
     """(verdict on data[start:end], whether it has line ends between its parts).
 
-    Exactly one top-level object per line is what makes line k row k, whatever the parser does with
-    empty lines, several values in one line, or a bare null.
+    With exactly one top-level object per line, line k is row k, whatever the parser does with empty lines,
+    several values in one line, or a bare null.
     """
     line_ends = False
     if start == end or data[start] != 0x7B:

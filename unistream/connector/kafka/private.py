@@ -1,7 +1,7 @@
-"""The one place that touches what kafka-python calls private.
+"""The only module that uses private names of kafka-python.
 
-Held to kafka-python >=3.0,<4 by pyproject; `tests/contract/test_contract_kafka_private.py` touches every
-name used here, so that an upgrade that breaks one says so. The names:
+pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_private.py` uses every name
+below, so that it fails after an incompatible upgrade. The names:
 
     KafkaConsumer._fetcher, ._client (to close one whose constructor failed)
     KafkaConsumer._net.run, ._manager.send, ._manager.wait_for, ._cluster.leader_for_partition: one metadata
@@ -44,12 +44,12 @@ class RawPartitionRecords(Fetcher.PartitionRecords):  # type: ignore[misc, unuse
     def _unpack_records(
         self, tp: Any, records: Any, key_deserializer: Any, value_deserializer: Any
     ) -> Iterator[RawBatch]:
-        """Replaces the record iterator. Batches that a reader must not see come with count 0, so that
-        its position moves past them."""
+        """Replaces the record iterator. Batches that are hidden from readers have count 0, so that the
+        position moves past them."""
         while (batch := records.next_batch()) is not None:
             if batch.magic != 2:
                 raise UnsupportedCodecError(
-                    f"{tp.topic}-{tp.partition} holds messages of format {batch.magic}; only format 2 is read"
+                    f"{tp.topic}-{tp.partition} has messages of format {batch.magic}; only 2 is supported"
                 )
             if self.check_crcs:
                 _check_crc(batch, tp)
@@ -88,11 +88,11 @@ def raw_consumer(config: dict[str, Any]) -> Any:
 def topic_metadata(
     consumer: Any, topic: str, timeout_ms: int, led: Sequence[int] = ()
 ) -> list[tuple[str, list[int]]]:
-    """(id, partitions) of a topic, as each asked broker knows it now: the leaders of the partitions `led`, or
-    any broker if there are none. The id is "" if the broker is older than topic ids. Empty: no such topic.
+    """(id, partitions) of a topic, from the leader of each partition in `led`, or from any broker if there
+    are none. The id is "" if the broker has no topic ids. Empty: no such topic.
 
     Raises:
-        KafkaError: one did not answer within `timeout_ms`, or refuses to.
+        KafkaError: a broker refused, or did not answer within `timeout_ms`.
     """
     leaders = {consumer._cluster.leader_for_partition(TopicPartition(topic, p)) for p in led}
     nodes: list[Any] = sorted(node for node in leaders if node is not None and node >= 0)
@@ -142,7 +142,7 @@ def _raw_batch(batch: Any, *, hidden: bool) -> RawBatch:
 
 
 def _payload(batch: Any) -> memoryview:
-    """The records, decompressed by Arrow's codecs: no further package is needed."""
+    """The records, decompressed by Arrow's codecs."""
     body = memoryview(batch._buffer)[_HEADER_BYTES:]
     codec = batch.compression_type
     if codec == DefaultRecordBatch.CODEC_NONE:
@@ -159,7 +159,7 @@ def _payload(batch: Any) -> memoryview:
 
 
 def _snappy(body: memoryview) -> bytes:
-    """Blocks in the xerial framing that Kafka clients use, or one bare block."""
+    """Blocks in the xerial framing of Kafka clients, or one bare block."""
     if bytes(body[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _snappy_block(body)
     blocks = []

@@ -1,4 +1,4 @@
-"""Reads Kafka partitions in one subtask; positions are its state, no consumer group is joined."""
+"""Reads Kafka partitions in one subtask; its state is their positions, it joins no consumer group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unistream.connector.kafka.fetch import Chunk, FetchThread
 from unistream.model.messages import Split
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, SplitFinished
 
-RETRY_MS: Final = 1_000  # a backstop; the thread wakes the task when there is something
+RETRY_MS: Final = 1_000  # a fallback; the thread wakes the task
 
 SKIPPED: Final = "numRecordsSkipped"
 TOMBSTONES: Final = "numTombstonesSkipped"
@@ -57,7 +57,7 @@ class KafkaReader:
 
     def poll(self) -> Polled:
         while True:
-            # first: a split that has ended must not hold the watermark back while others go on
+            # first: a finished split must not hold the watermark back
             for split_id, position in self._positions.items():
                 if position.at_end:
                     del self._positions[split_id]
@@ -74,8 +74,8 @@ class KafkaReader:
         return [position.split() for position in self._snapshot]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Reports the positions of the latest snapshot to the group of "group.id", if there is one: for
-        lag monitors. It decides nothing, and its failure fails nothing."""
+        """Reports the positions of the latest snapshot to the group of "group.id", if there is one, for
+        monitoring only. Failures are ignored."""
         if self._reports and self._snapshot:
             self._thread.report(self._snapshot)
 
@@ -89,7 +89,7 @@ class KafkaReader:
         return self._fetch
 
     def _accept(self, chunk: Chunk) -> Rows | None:
-        """Takes over the chunk's position; its rows, if it has any."""
+        """Takes over the chunk's position; returns its rows, if it has any."""
         assert self._context is not None
         split_id = chunk.position.split_id
         self._positions[split_id] = chunk.position
@@ -99,10 +99,9 @@ class KafkaReader:
         piece = chunk.piece
         if piece is None:
             return None
-        letters = 0 if piece.dead_letters is None else piece.dead_letters.num_rows
         for name, amount in ((SKIPPED, piece.skipped), (TOMBSTONES, piece.tombstones)):
             if amount:
                 count(name, amount)
-        if not piece.records.num_rows and not letters:
+        if not piece.records.num_rows and not piece.dead_letters:
             return None
         return Rows(split_id, piece.records, piece.timestamps, piece.dead_letters)

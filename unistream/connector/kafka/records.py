@@ -1,8 +1,8 @@
-"""Kafka's record batches (message format v2) as columns, at machine speed.
+"""Kafka's record batches (message format v2) as columns.
 
-A batch is varint-framed, so numpy cannot split it; small compiled loops walk it instead (kafka_kernels).
+A batch is varint-framed, so numpy cannot split it; small compiled loops do (`kernels`).
 
-    RawBatch*  --frame-->  Framed (offsets, timestamps, where keys and values lie)
+    RawBatch*  --frame-->  Framed (offsets, timestamps, places of keys and values)
                --json_lines / binary_column-->  one buffer for the decoder
 """
 
@@ -37,12 +37,12 @@ VERDICTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RawBatch:
-    """One record batch as it came, decompressed.
+    """One record batch, decompressed.
 
     Attributes:
-        base_offset: Records carry offsets relative to it.
-        next_offset: One past the last offset that the batch covers; some may have been compacted away.
-        first_timestamp: ms; records carry times relative to it.
+        base_offset: Records have offsets relative to it.
+        next_offset: One past the last offset that the batch covers; some records may be compacted.
+        first_timestamp: ms; records have times relative to it.
         append_timestamp: ms of all records if the topic uses LogAppendTime, else -1.
         count: Records in `payload`; 0 for control batches and aborted transactions.
         payload: The records, one after the other.
@@ -57,13 +57,13 @@ class RawBatch:
 
     @property
     def offset(self) -> int:
-        """Last offset covered: what the consumer compares with its position."""
+        """The last covered offset, which the consumer compares with its position."""
         return self.next_offset - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """Records of one partition in the order of their offsets; starts and lengths are positions in `data`."""
+    """Records of one partition in the order of their offsets; starts and lengths refer to `data`."""
 
     data: UInt8s
     offsets: Int64s
@@ -113,7 +113,7 @@ class JsonLines:
 
 @functools.cache
 def kernels() -> ModuleType:
-    """The compiled loops; imported late, because a master that only lists partitions needs no compiler."""
+    """The compiled loops; imported late, because a master does not need the compiler."""
     return importlib.import_module("unistream.connector.kafka.kernels")
 
 
@@ -165,7 +165,7 @@ def binary_column(data: UInt8s, starts: Int64s, lengths: Int64s) -> pa.Array:
 
 
 def warm_up() -> None:
-    """Compiles the kernels, or loads them from numba's cache: once per process, before data flows."""
+    """Compiles the kernels, or loads them from numba's cache: once per process."""
     empty = frame([RawBatch(0, 1, 0, -1, 1, memoryview(b"\x0c\x00\x00\x00\x01\x00\x00"))])
     json_lines(empty)
     binary_column(empty.data, empty.value_starts, empty.value_lengths)

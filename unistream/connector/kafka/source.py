@@ -19,6 +19,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.secrets import Secret, redacted
+from unistream.connector.common import discovery_options
 from unistream.connector.kafka.client import KafkaClient, Position, split_id
 from unistream.connector.kafka.config import Properties, check_properties
 from unistream.connector.kafka.decode import (
@@ -35,15 +36,13 @@ from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.splits import FoundSplits, KnownSplits
 
-__all__ = ["DEAD_LETTER_SCHEMA", "KafkaDiscovery", "KafkaSource", "create_discovery"]
-
 StartingOffsets: TypeAlias = Literal["earliest", "latest"] | int | Mapping[int, int]
 PARTITION_DISCOVERY_INTERVAL_MS: Final = 300_000  # Flink's, since FLIP-288
 _BYTES_SCHEMA: Final = pa.schema([("value", pa.binary())])
 
 
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the master needs to find the splits; travels in `SourceInfo.options`."""
+    """What the master needs to find the splits; sent in `SourceInfo.options`."""
 
     bootstrap_servers: str
     topic: str
@@ -58,34 +57,33 @@ class KafkaSource:
     Args:
         bootstrap_servers: ``host:port``, several separated by commas.
         topic: An existing topic.
-        schema: Of the rows. For "json": fields by name; others in the data are ignored, missing ones
+        schema: Schema of the rows. For "json": fields by name; others in the data are ignored, missing ones
             are null (or make the record a bad one, if declared not nullable). Timestamps, dates and
             times are read from ISO-8601 text or from numbers. For "bytes": any of `value`, `key`
             (binary), `partition` (int32), `offset` (int64), `timestamp` (ms); by default `value` alone.
-        starting_offsets: Where a fresh start begins: "earliest", "latest", a time (ms since 1970: the
-            first record of that time or later), or an offset for every partition. A restored job goes
-            on where it was. It concerns the partitions that are there at the first start; one that is
-            added later is read from its earliest record.
+        starting_offsets: Where a new job begins: "earliest", "latest", a time (ms since 1970: the first
+            record of that time or later), or an offset for every partition. A restored job continues at its
+            positions. Partitions that are added after the first start are read from their earliest record.
         bounded: Stop at the end that each partition has when the job starts. Otherwise the source
             never ends.
-        partition_discovery_interval_ms: How often to look for partitions that were added to the topic, in
-            milliseconds; 300,000 (five minutes) by default, as Flink's "partition.discovery.interval.ms".
-            0 or less: not while the job runs, only when it starts or restarts. A bounded source looks once.
+        partition_discovery_interval_ms: How often to look for new partitions, in milliseconds; 300,000 (five
+            minutes) by default, as Flink's "partition.discovery.interval.ms". 0 or less: only when the job
+            starts or restarts. A bounded source looks once.
         format: "json" (one object per record) or "bytes".
-        on_bad_record: For "json", what happens to a record that is not of the schema: "fail" stops the
+        on_bad_record: For "json", what happens to a record that does not match the schema: "fail" fails the
             job and names topic, partition and offset; "skip" counts it; "dead-letter" sends it to the
             side output "dead-letters" (columns: `DEAD_LETTER_SCHEMA`), which
             `DataStream.dead_letters_to` writes to a sink.
-        properties: Further client settings, such as "security.protocol" or "fetch.max.bytes". Values
-            may be ``${env:NAME}`` or ``${file:PATH}``, and passwords should be, or else a `Secret`.
-            With "group.id", positions are committed to that group after each checkpoint, for
-            monitoring only. "isolation.level" is read_committed unless set.
+        properties: Further client settings, such as "security.protocol" or "fetch.max.bytes". Values may be
+            ``${env:NAME}`` or ``${file:PATH}``; passwords should be, or a `Secret`. With "group.id",
+            positions are committed to that group after each checkpoint, for monitoring only.
+            "isolation.level" is read_committed by default.
 
     Records without a value (tombstones) give no row in "json" and a null `value` in "bytes".
 
     Raises:
-        ConfigError: kafka-python is not installed; a wrong argument, unknown property, or a type that
-            cannot be read from JSON.
+        ConfigError: kafka-python is not installed, an argument or property is wrong, or a type cannot be read
+            from JSON.
     """
 
     def __init__(
@@ -115,10 +113,11 @@ class KafkaSource:
             properties=self._properties,
         )
         if on_bad_record not in ON_BAD_RECORD:
-            raise ConfigError(f"on_bad_record is one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}")
+            known = ", ".join(ON_BAD_RECORD)
+            raise ConfigError(f"on_bad_record must be one of {known}, not {on_bad_record!r}")
         if type(partition_discovery_interval_ms) is not int:
             raise ConfigError(
-                "partition_discovery_interval_ms is a whole number of milliseconds, not "
+                "partition_discovery_interval_ms must be a whole number of milliseconds, not "
                 f"{partition_discovery_interval_ms!r}"
             )
         self._interval_ms = 0 if bounded else max(0, partition_discovery_interval_ms)
@@ -147,7 +146,7 @@ class KafkaSource:
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
-        """Of the side output "dead-letters"; None: bad records go another way."""
+        """Schema of the side output "dead-letters"; None: there is none."""
         return DEAD_LETTER_SCHEMA if self._on_bad_record == "dead-letter" else None
 
     def info(self) -> SourceInfo:
@@ -170,19 +169,18 @@ class KafkaSource:
 class KafkaDiscovery:
     """Lists a topic's partitions, each at its start position; see `unistream.port.source.GrowingDiscovery`.
 
-    A partition that was not there when the job began is read from its beginning, whatever the others started
-    from (FLIP-288): else what was written to it before it was found would be lost.
+    A partition that is added later is read from its beginning, whatever the starting offsets (FLIP-288):
+    otherwise records that were written before its discovery would be lost.
     """
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
 
     def discover(self) -> Sequence[Split]:
-        """Those of a first start; raises as `find`."""
         return self.find(None).splits
 
     def find(self, known: KnownSplits | None) -> FoundSplits:
-        """Raises ConfigError (no such topic, another one of the same name, offsets that do not exist) or
+        """Raises ConfigError (no such topic, another topic of the same name, offsets that do not exist) or
         Unreachable, within about 10 s."""
         options = self._options
         client = KafkaClient(options.bootstrap_servers, options.properties)
@@ -199,7 +197,7 @@ class KafkaDiscovery:
         return FoundSplits(splits=splits, origin=topic.id)
 
     def close(self) -> None:
-        """Nothing is held between calls."""
+        """Holds nothing between calls."""
 
     def _splits(
         self, client: KafkaClient, topic: Topic, partitions: Sequence[int], *, first: bool
@@ -228,22 +226,19 @@ def create_discovery(info: SourceInfo) -> KafkaDiscovery:
         ConfigError: kafka-python is not installed here, or the options are not those of a Kafka source.
     """
     require("kafka", "a Kafka source")
-    try:
-        return KafkaDiscovery(msgspec.convert(info.options, KafkaOptions))
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"options of a Kafka source: {error}") from None
+    return KafkaDiscovery(discovery_options(info, KafkaOptions, "Kafka"))
 
 
 def _checked_schema(schema: pa.Schema | None, kind: str) -> pa.Schema:
     if kind not in FORMATS:
-        raise ConfigError(f"format is one of {', '.join(FORMATS)}, not {kind!r}")
+        raise ConfigError(f"format must be one of {', '.join(FORMATS)}, not {kind!r}")
     if schema is None and kind == "json":
         raise ConfigError(
             'a Kafka source with format="json" needs a schema: the columns to read and their types'
         )
     found = _BYTES_SCHEMA if schema is None else schema
     if not isinstance(found, pa.Schema) or len(found) == 0 or len(set(found.names)) != len(found):
-        raise ConfigError("schema is a pyarrow.Schema with at least one column and no name twice")
+        raise ConfigError("schema must be a pyarrow.Schema with at least one column and no duplicate names")
     return found
 
 
@@ -268,5 +263,5 @@ def _checked_start(start: StartingOffsets) -> str | int | dict[str, int]:
     elif start in ("earliest", "latest") or (type(start) is int and start >= 0):
         return start
     raise ConfigError(
-        f'starting_offsets is "earliest", "latest", a time in ms, or offsets by partition, not {start!r}'
+        f'starting_offsets must be "earliest", "latest", a time in ms, or offsets by partition, not {start!r}'
     )

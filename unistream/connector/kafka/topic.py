@@ -1,9 +1,8 @@
-"""Which topic it is that has a name, where a source begins in it, and what is said when it is another one.
+"""The identity of a topic, where a source begins in it, and errors for another topic of the same name.
 
-A Kafka topic that was deleted and created again has the old name and a new id (KIP-516): positions in the old
-one mean other records there. So the id travels with every position, and is compared before anything is read
-and with everything that was. Pure; `kafka_client` asks the broker. Brokers before 2.8 have no ids: "" is not
-compared.
+A topic that was deleted and created again has the same name and a new id (KIP-516): old positions mean other
+records there. So every position has the id, which is compared before and after records are read. Brokers
+before 2.8 have no ids: "" is not compared. Pure; `client` asks the broker.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ NEW_START: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """A topic as it is now. `id`: empty if the broker has no ids."""
+    """The current topic. `id`: empty if the broker has no ids."""
 
     name: str
     id: str
@@ -34,20 +33,18 @@ class Topic:
 
 
 def same_topic(read: str, now: str) -> bool:
-    """Whether two ids are those of one topic, as far as they are known."""
+    """Whether two ids, as far as they are known, are equal."""
     return not read or not now or read == now
 
 
 def deleted(name: str, servers: str) -> ConfigError:
-    """It was there when the job began."""
     return ConfigError(
-        f"topic {name!r} at {servers} has been deleted since the job began to read it; what it held is gone, "
-        f"and a topic that is created under this name now is another one: {NEW_START}"
+        f"topic {name!r} at {servers} has been deleted since the job began to read it; its records are lost, "
+        f"and a topic that is created with this name now is another one: {NEW_START}"
     )
 
 
 def created_again(name: str, servers: str, *, read: str, now: str) -> ConfigError:
-    """Its name belongs to another topic by now."""
     return ConfigError(
         f"topic {name!r} at {servers} was deleted and created again since the job began to read it (its id "
         f"was {read} and is {now}), so the job's positions mean other records there; {NEW_START}"
@@ -55,9 +52,9 @@ def created_again(name: str, servers: str, *, read: str, now: str) -> ConfigErro
 
 
 def without_partitions(name: str, servers: str, missing: Collection[int]) -> ConfigError:
-    """A broker without ids; partitions never go, so it is another topic."""
+    """For a broker without ids. Partitions are never removed, so it is another topic."""
     return ConfigError(
-        f"topic {name!r} at {servers} has no partition {', '.join(map(str, sorted(missing)))} any more, so "
+        f"topic {name!r} at {servers} no longer has partition {', '.join(map(str, sorted(missing)))}, so "
         f"it was deleted and created again since the job began to read it; {NEW_START}"
     )
 
@@ -72,26 +69,18 @@ def start_offsets(
     """Where a first start begins in each partition.
 
     `bounds`: partition -> (first offset that exists, one past the last). `at_time`: if `start` is a time:
-    partition -> first offset of that time or later, None = there is none.
+    partition -> first offset of that time or later; None: there is none.
 
     Raises:
-        ConfigError: `start` names other partitions than there are, or offsets that do not exist.
+        ConfigError: `start` names other partitions than the topic has, or offsets that do not exist.
     """
     if start == "earliest":
         return {p: bounds[p][0] for p in partitions}
     if start == "latest":
         return {p: bounds[p][1] for p in partitions}
-    if isinstance(start, Mapping):
-        return _given(
-            topic, {int(partition): offset for partition, offset in start.items()}, partitions, bounds
-        )
-    return {p: bounds[p][1] if (at := at_time.get(p)) is None else at for p in partitions}
-
-
-def _given(
-    topic: str, given: dict[int, int], partitions: Sequence[int], bounds: Mapping[int, tuple[int, int]]
-) -> dict[int, int]:
-    """One offset for each partition, each of which exists (or is the next to be written)."""
+    if not isinstance(start, Mapping):
+        return {p: bounds[p][1] if (at := at_time.get(p)) is None else at for p in partitions}
+    given = {int(partition): offset for partition, offset in start.items()}
     if set(given) != set(partitions):
         raise ConfigError(
             f"starting_offsets names partitions {sorted(given)}, but topic {topic!r} has "

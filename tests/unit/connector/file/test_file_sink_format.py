@@ -103,13 +103,13 @@ def test_what_parquet_holds_comes_back(type_: pa.DataType) -> None:
         pytest.param(
             {"bucket_by_time": "%Y", "time_column": "c"},
             pa.duration("s"),
-            r"column 'c' is duration\[s\], whose values bucket_by_time='%Y' cannot write",
+            r"column 'c' is duration\[s\], whose values bucket_by_time='%Y' cannot format",
             id="folders by a duration",
         ),
         pytest.param(
             {"bucket_by_time": "%Y", "time_column": "c"},
             pa.timestamp("s", "Mars/Olympus"),
-            "whose values bucket_by_time='%Y' cannot write: .*Mars/Olympus",
+            "whose values bucket_by_time='%Y' cannot format: .*Mars/Olympus",
             id="folders by the time of no zone",
         ),
         pytest.param(

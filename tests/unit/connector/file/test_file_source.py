@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.connector.common import decoded_split
 from unistream.connector.file import FileSource
 from unistream.connector.file.decode import Chunk, decode
 from unistream.connector.file.format import FileSpec, widens
 from unistream.connector.file.reader import READ_AHEAD_CHUNKS, ReadAhead
-from unistream.connector.file.split import FileSplit, decode_split
+from unistream.connector.file.split import FileSplit
 from unistream.connector.registry import create_discovery
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows, Source, SplitFinished
 from unistream.testing.harness.source_driver import SourceDriver
@@ -31,7 +32,7 @@ class Counters:
 
 
 def splits(source: Source) -> list[FileSplit]:
-    return [decode_split(split) for split in create_discovery(source.info()).discover()]
+    return [decoded_split(split, FileSplit, "file") for split in create_discovery(source.info()).discover()]
 
 
 def read(source: Source) -> pa.Table:
@@ -235,7 +236,7 @@ def test_a_csv_file_without_a_column_is_named(tmp_path: Path, quoted: bool) -> N
 def test_a_parquet_file_of_another_schema_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": ["one"]}), tmp_path / "b.parquet")
-    with pytest.raises(ConfigError, match=r"b\.parquet: column 'n' is string, wanted is int64"):
+    with pytest.raises(ConfigError, match=r"b\.parquet: column 'n' is string, expected int64"):
         read(FileSource(str(tmp_path)))
 
 
@@ -317,7 +318,7 @@ def test_a_bad_csv_line_of_a_divided_file_is_named(tmp_path: Path) -> None:
 def test_a_bad_csv_row_of_a_whole_file_is_named(tmp_path: Path) -> None:
     path = file(tmp_path, "a.csv", "n,t\n1,x\n2,x,extra\n")
     schema = pa.schema([("n", pa.int64()), ("t", pa.string())])
-    with pytest.raises(UserCodeError, match=r"a\.csv, behind row 0: .*2,x,extra"):
+    with pytest.raises(UserCodeError, match=r"a\.csv, after row 0: .*2,x,extra"):
         read(FileSource(path, format="csv", schema=schema))
 
 

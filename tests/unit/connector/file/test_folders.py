@@ -73,7 +73,7 @@ def test_the_folder_of_a_table_is_refused(
     if path == "lake/*/*" and not list(table.glob("*.parquet")):
         pq.write_table(ROWS, table / "b.parquet")
     source = FileSource(str(tmp_path / path) + ("/" if path.endswith("/") else ""))
-    text = f"{table} is {kind}: its folder holds files that were removed"
+    text = f"{table} is {kind}: its folder also has files that were removed"
     with pytest.raises(ConfigError, match=text):
         _ = source.schema
     with pytest.raises(ConfigError, match=text):

@@ -227,7 +227,7 @@ def test_bytes_with_their_metadata():
     }
     assert second["value"] is None
     for wrong, message in (
-        (one("body", pa.binary()), "column 'body' is not one"),
+        (one("body", pa.binary()), "no column 'body'"),
         (one("value", pa.int64()), "is binary"),
     ):
         with pytest.raises(ConfigError, match=message):

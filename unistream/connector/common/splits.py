@@ -1,0 +1,47 @@
+"""What split discoveries and readers share: stored splits, options of a discovery, a list of splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from unistream.base.errors import ConfigError, CorruptSnapshot
+from unistream.model.graph import SourceInfo
+from unistream.model.messages import Split
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def encoded_split(split_id: str, split: msgspec.Struct) -> Split:
+    return Split(id=split_id, data=msgspec.msgpack.encode(split))
+
+
+def decoded_split(split: Split, kind: type[S], source: str) -> S:
+    """Raises CorruptSnapshot."""
+    try:
+        return msgspec.msgpack.decode(split.data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptSnapshot(f"split {split.id!r} of a {source} source is unreadable: {error}") from error
+
+
+def discovery_options(info: SourceInfo, kind: type[S], source: str) -> S:
+    """Raises ConfigError if the options are not those of the source's `info`."""
+    try:
+        return msgspec.convert(info.options, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"options of a {source} source: {error}") from error
+
+
+class ListedSplits:
+    """A `SplitDiscovery` that calls a function."""
+
+    def __init__(self, discover: Callable[[], Sequence[Split]]) -> None:
+        self._discover = discover
+
+    def discover(self) -> Sequence[Split]:
+        return self._discover()
+
+    def close(self) -> None:
+        """Holds nothing."""
