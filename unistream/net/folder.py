@@ -34,7 +34,7 @@ class PrivateFolder:
             new, self._lock = _locked_folder(root, prefix)
             self.path = new.rename(root / new.name.removeprefix(_NEW))
         except OSError as error:
-            raise ConfigError(f"no private folder can be made in {root}: {error.strerror}") from error
+            raise ConfigError(f"no private folder can be created in {root}: {error.strerror}") from error
 
     def restore(self) -> None:
         """Makes the folder again under its name, locked, when somebody has removed it or its lock. What is in
@@ -56,7 +56,7 @@ class PrivateFolder:
                 shutil.rmtree(new, ignore_errors=True)
                 raise
         except OSError as error:
-            raise ConfigError(f"{self.path} cannot be made again: {error.strerror}") from error
+            raise ConfigError(f"{self.path} cannot be created again: {error.strerror}") from error
         os.close(self._lock)
         self._lock = lock
 
@@ -102,7 +102,9 @@ def _put_in_place(new: Path, path: Path) -> None:
         new.rename(path)
         return
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise ConfigError(f"{path} was removed, and somebody else has put something there")
+        raise ConfigError(
+            f"{path} was removed, and something else is there that is not a folder of this user"
+        )
     (new / _LOCK_NAME).rename(path / _LOCK_NAME)
     new.rmdir()
 

@@ -153,13 +153,11 @@ def encode_head(edge: EdgeId) -> bytes:
 def decode_head(data: bytes | None) -> EdgeId:
     """Raises ProtocolError for anything that is not the head of a stream."""
     if data is None or len(data) > HEAD_BYTES_MAX:
-        raise ProtocolError(
-            f"an exchange is opened by the edge of its channels, in at most {HEAD_BYTES_MAX} B"
-        )
+        raise ProtocolError(f"an exchange must name the edge of its channels, in at most {HEAD_BYTES_MAX} B")
     try:
         return _HEAD.decode(data).edge
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"not the edge of channels: {error}") from error
+        raise ProtocolError(f"not an edge: {error}") from error
 
 
 def encode_commands(commands: Sequence[Command]) -> Iterator[bytes]:
@@ -175,7 +173,7 @@ def decode_commands(data: pa.Buffer | None) -> list[Command]:
     try:
         return _COMMANDS.decode(data)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a consumer said what is no command about a channel: {error}") from error
+        raise ProtocolError(f"a consumer sent an invalid command: {error}") from error
 
 
 def encode_answers(answers: Sequence[Answer]) -> bytes:
@@ -186,11 +184,11 @@ def encode_answers(answers: Sequence[Answer]) -> bytes:
 def decode_answers(data: pa.Buffer | None) -> list[Answer]:
     """Raises ProtocolError for anything else."""
     if data is None:
-        raise ProtocolError("an empty message came from a producer")
+        raise ProtocolError("a producer sent an empty message")
     try:
         return _ANSWERS.decode(data)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a producer said what is nothing about a channel: {error}") from error
+        raise ProtocolError(f"a producer sent an invalid answer: {error}") from error
 
 
 def encode_label(number: int, cost: int, body_bytes: int) -> bytes:
@@ -211,7 +209,7 @@ def encode_label(number: int, cost: int, body_bytes: int) -> bytes:
 def decode_label(data: pa.Buffer | None) -> tuple[int, int]:
     """(channel, cost). Raises ProtocolError for anything else."""
     if data is None:
-        raise ProtocolError("a batch came without its channel and cost")
+        raise ProtocolError("a batch arrived without its channel and cost")
     try:
         number, cost, _ = _LABEL.decode(data)
     except msgspec.MsgspecError as error:

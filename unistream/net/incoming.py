@@ -295,16 +295,18 @@ class IncomingStream:
     def _find(self, number: int, states: frozenset[State]) -> InChannel | None:
         """Under the lock. None: it is gone, and what comes is passed over."""
         if number >= self._known:
-            raise ProtocolError(f"{self._where} brought something for channel {number}, which nobody opened")
+            raise ProtocolError(
+                f"{self._where} received a message for channel {number}, which was never opened"
+            )
         channel = self._channels.get(number)
         if channel is not None and channel.state not in states:
-            raise ProtocolError(f"{channel} brought something while it was {channel.state.name}")
+            raise ProtocolError(f"{channel} received a message while it was {channel.state.name}")
         return channel
 
     def _on_batch(self, chunk: flight.FlightStreamChunk) -> None:
         number, cost = frames.decode_label(chunk.app_metadata)
         if chunk.data.nbytes > 2 * cost:  # twice: the two sides may count padding and bitmaps unlike
-            raise ProtocolError(f"{self._where} sent {chunk.data.nbytes} B and called it {cost} B")
+            raise ProtocolError(f"{self._where} sent {chunk.data.nbytes} B but declared {cost} B")
         with self._changed:
             channel = self._find(number, READING)
             if channel is None:

@@ -107,7 +107,7 @@ class OutgoingStream:
         number = channel.number
         self._outbox.check_new(number)
         if channel.descriptor.edge != self._edge:
-            raise ProtocolError(f"{channel} was asked for in a stream of edge {self._edge}")
+            raise ProtocolError(f"{channel} was requested in a stream of edge {self._edge}")
         try:
             view = self._partitions.open_subpartition(channel.descriptor, partial(self._outbox.wake, channel))
         except Exception as error:  # the partition's own, so the channel's alone

@@ -64,8 +64,8 @@ class FlightServer:
         if not local and not allow_plaintext:
             raise ConfigError(
                 f"jobmanager.bind-host {bind_host or repr('')} is not a loopback address: without TLS and"
-                " authentication, whoever can connect could run code here; use 127.0.0.1, or allow plaintext"
-                " on a network that you trust"
+                " authentication, anyone who can connect could run code here; use 127.0.0.1, or allow"
+                " plaintext on a network that you trust"
             )
         self._folder = SocketFolder(unix_dir) if local and unix and not port else None
         tcp = f"{TCP_SCHEME}{bind_host}:{port}"
@@ -130,10 +130,12 @@ class FlightServer:
             if self._closed or self._folder.has_socket:
                 return
             if len(self._services) == LISTENERS_MAX:
-                raise ConfigError(f"{self._address} was removed {LISTENERS_MAX} times; it is not made again")
+                raise ConfigError(
+                    f"{self._address} was removed {LISTENERS_MAX} times; it is not created again"
+                )
             self._folder.restore()
             self._services.append(self._listen())
-        _LOG.warning("event=socket_made_again address=%s reason='somebody has removed it'", self._address)
+        _LOG.warning("event=socket_made_again address=%s reason='it had been removed'", self._address)
 
 
 class _Streams:
@@ -214,7 +216,7 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow is not
         try:
             edge = frames.decode_head(descriptor.command)
             if self._partitions is None:
-                raise ProtocolError(f"channels of edge {edge}: nothing is produced here")  # noqa: TRY301
+                raise ProtocolError(f"edge {edge}: a process that produces nothing has no channels")  # noqa: TRY301
             stream = OutgoingStream(edge, reader, writer, self._partitions)
             self._streams.add(stream)
             try:

@@ -117,7 +117,7 @@ def with_rules(function: us.BroadcastProcessFunction, *states: us.MapStateDescri
         ),
         pytest.param(
             lambda: us.Environment({5: "x"}),  # type: ignore[dict-item]
-            "configuration key 5 is no text",
+            "configuration key 5 is not a string",
             id="a key that is a number",
         ),
         pytest.param(

@@ -109,7 +109,7 @@ def consumer(lines: list[Line], timeout_ms: int = 10_000) -> Iterator[tuple[Scri
     ("lines", "error", "words"),
     [
         pytest.param([b"accepted"], ProtocolError, "nothing about a channel", id="foreign bytes"),
-        pytest.param([frames.Accepted(1)], ProtocolError, "channel 1, which nobody opened", id="unknown"),
+        pytest.param([frames.Accepted(1)], ProtocolError, "channel 1, which was never opened", id="unknown"),
         pytest.param([frames.Sent(0, EVENT)], ProtocolError, "while it was ASKED", id="before accepting"),
         pytest.param([frames.Accepted(0)] * 2, ProtocolError, "while it was OPEN", id="accepts twice"),
         pytest.param([frames.Accepted(0), frames.Absent(0)], ProtocolError, "while it was OPEN", id="gone"),
@@ -119,7 +119,7 @@ def consumer(lines: list[Line], timeout_ms: int = 10_000) -> Iterator[tuple[Scri
         pytest.param(
             [frames.Accepted(0), (ROWS, frames.encode_label(0, 1, 1))],
             ProtocolError,
-            "8000 B and called it 1 B",
+            "8000 B but declared 1 B",
             id="a false cost",
         ),
         pytest.param(

@@ -112,7 +112,7 @@ def test_what_stands_in_its_place_is_not_taken(short_tmp: Path) -> None:
     elsewhere = short_tmp / "elsewhere"
     elsewhere.mkdir()
     folder.path.symlink_to(elsewhere)
-    with pytest.raises(ConfigError, match="somebody else has put something there"):
+    with pytest.raises(ConfigError, match="something else is there"):
         folder.restore()
     assert list(elsewhere.iterdir()) == []
     folder.close()

@@ -10,7 +10,7 @@ CHECKPOINT_INTERVAL: Final = ConfigOption(
     "execution.checkpointing.interval",
     parse_duration_ms,
     None,
-    "Time between checkpoints; unset: none are taken.",
+    "Time between checkpoints; unset: no checkpoints.",
 )
 CHECKPOINT_MODE: Final = ConfigOption(
     "execution.checkpointing.mode",
@@ -47,9 +47,9 @@ CHECKPOINTS_AFTER_TASKS_FINISH: Final = ConfigOption(
     "execution.checkpointing.checkpoints-after-tasks-finish",
     parse_bool,
     "true",
-    "Whether there are checkpoints after some tasks have finished (FLIP-147). If not: none is started once a"
-    " task has finished, one in which an input ends is given up, savepoints are refused, no task waits for a"
-    " last checkpoint when its data ends, and what sinks have written since the one before is never"
+    "Whether checkpoints continue after some tasks have finished (FLIP-147). If false, none starts once a"
+    " task has finished, one during which an input ends is aborted, savepoints are refused, no task waits for"
+    " a final checkpoint when its data ends, and what sinks wrote since the last checkpoint is never"
     " committed.",
     other_keys=("execution.checkpointing.checkpoints-after-tasks-finish.enabled",),
 )
@@ -57,14 +57,14 @@ UNALIGNED_ENABLED: Final = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
     parse_bool,
     "false",
-    "Barriers overtake rows that wait in queues; those rows become part of the checkpoint.",
+    "Barriers overtake queued rows, and those rows become part of the checkpoint.",
 )
 ALIGNED_TIMEOUT: Final = ConfigOption(
     "execution.checkpointing.aligned-checkpoint-timeout",
     parse_duration_ms,
     "0 ms",
-    "With unaligned checkpoints: how long after its start a checkpoint is aligned, before its barriers"
-    " overtake; 0: they do so from the beginning.",
+    "With unaligned checkpoints: time after its start when an aligned checkpoint becomes unaligned; 0: it is"
+    " unaligned from the start.",
 )
 CHECKPOINTS_RETAINED: Final = ConfigOption(
     "execution.checkpointing.num-retained", WholeNumber(1, 1_000), "1", "Completed checkpoints to keep."
@@ -73,7 +73,7 @@ CHECKPOINTS_HISTORY: Final = ConfigOption(
     "web.checkpoints.history",
     WholeNumber(1, 1_000),
     "10",
-    "Checkpoints and savepoints of a job that are shown whole, the newest; of others there are only counts.",
+    "Recent checkpoints and savepoints of a job that are shown in detail; older ones are only counted.",
 )
 CHECKPOINT_RETENTION: Final = ConfigOption(
     "execution.checkpointing.externalized-checkpoint-retention",

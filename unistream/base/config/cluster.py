@@ -19,8 +19,8 @@ JOBMANAGER_PORT: Final = ConfigOption(
     "jobmanager.rpc.port",
     WholeNumber(0, 65_535),
     None,
-    "Port on which the JobManager listens for workers that come by themselves; unset: 6123 for a standalone "
-    "cluster, else none.",
+    "Port on which the JobManager listens for standalone workers; unset: 6123 for a standalone cluster, "
+    "otherwise none.",
 )
 JOBMANAGER_BIND: Final = ConfigOption(
     "jobmanager.bind-host", str, "127.0.0.1", "Address of the JobManager's and the TaskManagers' servers."

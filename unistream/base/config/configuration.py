@@ -70,7 +70,7 @@ ConfigValue = str | int | float | bool
 def _text(key: object, value: object) -> str:
     """As it would be written on a command line."""
     if not isinstance(key, str):
-        raise ConfigError(f"configuration key {key!r} is no text")
+        raise ConfigError(f"configuration key {key!r} is not a string")
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, ConfigValue):
@@ -82,7 +82,9 @@ def _with_our_keys(values: dict[str, str]) -> dict[str, str]:
     for other in values.keys() & _OTHER_KEYS.keys():
         key, value = _OTHER_KEYS[other], values.pop(other)
         if values.setdefault(key, value) != value:
-            raise ConfigError(f"{key} is {values[key]} and {other} is {value}; they are one option: give one")
+            raise ConfigError(
+                f"{key} is {values[key]} and {other} is {value}; they are one option: set only one"
+            )
     return values
 
 

@@ -17,7 +17,7 @@ BUFFERS_PER_CHANNEL: Final = ConfigOption(
     "taskmanager.network.memory.buffers-per-channel",
     WholeNumber(1, 1_000),
     "2",
-    "Segments of each channel of its own.",
+    "Exclusive segments of each channel.",
 )
 FLOATING_BUFFERS: Final = ConfigOption(
     "taskmanager.network.memory.floating-buffers-per-gate",
@@ -41,7 +41,7 @@ PARTITION_REQUEST_TIMEOUT: Final = ConfigOption(
     "taskmanager.network.partition-request-timeout",
     parse_duration_ms,
     "10 s",
-    "Longest wait for a producer's partition to appear.",
+    "Longest wait for a producer's partition.",
 )
 TMP_DIRS: Final = ConfigOption(
     "io.tmp.dirs",

@@ -1,4 +1,4 @@
-"""Failures: what starts again after one, when, and what is remembered of it."""
+"""Failures: what restarts after a failure, when, and what is recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAILOVER_STRATEGY: Final = ConfigOption(
     "jobmanager.execution.failover-strategy",
     one_of("region", "full"),
     "region",
-    "What starts again when a task fails: the pipelined regions that need it, or the whole job.",
+    "What restarts when a task fails: the affected pipelined regions, or the whole job.",
 )
 RESTART_STRATEGY: Final = ConfigOption(
     "restart-strategy.type",
@@ -33,8 +33,8 @@ RESTART_STRATEGY: Final = ConfigOption(
         "disable",
     ),
     None,
-    "Whether and when a failed job starts again. Unset: exponential-delay if checkpointing is enabled, "
-    "else none.",
+    "Whether and when a failed job restarts. Unset: exponential-delay if checkpointing is enabled, otherwise "
+    "none.",
 )
 RESTART_BACKOFF_INITIAL: Final = ConfigOption(
     "restart-strategy.exponential-delay.initial-backoff", Duration(1), "1 s", "Wait before the first restart."
@@ -52,19 +52,19 @@ RESTART_BACKOFF_RESET: Final = ConfigOption(
     "restart-strategy.exponential-delay.reset-backoff-threshold",
     Duration(1),
     "1 h",
-    "A job that ran for so long since its last restart starts over with the initial wait.",
+    "A job that has run this long since its last restart begins again with the initial wait.",
 )
 RESTART_BACKOFF_JITTER: Final = ConfigOption(
     "restart-strategy.exponential-delay.jitter-factor",
     RealNumber(0, 1),
     "0.1",
-    "Share of the wait that is added or taken off at random, so that jobs do not come back together.",
+    "Share of the wait that is added or subtracted at random, so that jobs do not restart together.",
 )
 RESTART_BACKOFF_ATTEMPTS: Final = ConfigOption(
     "restart-strategy.exponential-delay.attempts-before-reset-backoff",
     WholeNumber(1, 2**31 - 1),
     "2147483647",
-    "Restarts without such a long run in between, before the job fails.",
+    "Restarts before the job fails, counted since the backoff was last reset.",
 )
 RESTART_ATTEMPTS: Final = ConfigOption(
     "restart-strategy.fixed-delay.attempts",
@@ -94,17 +94,17 @@ CANCELLATION_TIMEOUT: Final = ConfigOption(
     "task.cancellation.timeout",
     parse_duration_ms,
     "3 min",
-    "A task that does not end in this time after cancel takes its process with it.",
+    "If a task does not end within this time after it was canceled, its process ends.",
 )
 ATTEMPTS_HISTORY_SIZE: Final = ConfigOption(
     "jobmanager.execution.attempts-history-size",
     WholeNumber(1, 1_000),
     "16",
-    "Former attempts of each subtask that are remembered.",
+    "Former attempts of each subtask that are kept.",
 )
 EXCEPTION_HISTORY_SIZE: Final = ConfigOption(
     "web.exception-history-size",
     WholeNumber(1, 1_000),
     "16",
-    "Failures of a job that are shown, each with those that happened along with it.",
+    "Failures of a job that are shown, each with its concurrent failures.",
 )

@@ -10,14 +10,14 @@ MEMORY_PROCESS: Final = ConfigOption(
     "taskmanager.memory.process.size",
     parse_bytes,
     None,
-    "Memory of a worker process in all; 1728 mb if neither it, flink.size nor both task.heap.size and "
+    "Total memory of a worker process; 1728 mb if neither it, flink.size nor both task.heap.size and "
     "managed.size are set.",
 )
 MEMORY_FLINK: Final = ConfigOption(
     "taskmanager.memory.flink.size",
     parse_bytes,
     None,
-    "Memory of a worker process without that of the interpreter and its libraries.",
+    "Memory of a worker process, excluding the interpreter and its libraries.",
 )
 MEMORY_FRAMEWORK_HEAP: Final = ConfigOption(
     "taskmanager.memory.framework.heap.size", parse_bytes, "128 mb", "Python objects of the worker itself."
@@ -32,7 +32,7 @@ MEMORY_TASK_HEAP: Final = ConfigOption(
     "taskmanager.memory.task.heap.size",
     parse_bytes,
     None,
-    "Memory of user code and of what operators hold while they work; unset: what the other parts leave.",
+    "Memory of user code and of operators while they work; unset: what the other parts leave.",
 )
 MEMORY_TASK_OFF_HEAP: Final = ConfigOption(
     "taskmanager.memory.task.off-heap.size",

@@ -26,7 +26,7 @@ CHAINING_ACROSS_MAX_PARALLELISM: Final = ConfigOption(
     "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
     parse_bool,
     "true",
-    "Neighbours of unlike max parallelism may share a task; it has that of its first operator.",
+    "Operators with different max parallelism may share a task, which has that of its first operator.",
 )
 RUNTIME_MODE: Final = ConfigOption(
     "execution.runtime-mode",
@@ -44,7 +44,7 @@ BATCH_SHUFFLE_MODE: Final = ConfigOption(
         "ALL_EXCHANGES_HYBRID_SELECTIVE",
     ),
     "ALL_EXCHANGES_BLOCKING",
-    "Exchanges of a BATCH job; the hybrid modes are known and refused.",
+    "Exchanges of a BATCH job; the hybrid modes are not supported and are refused.",
 )
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval", parse_duration_ms, "200 ms", "How often sources emit watermarks."
@@ -53,5 +53,5 @@ COMMITTER_RETRIES: Final = ConfigOption(
     "sink.committer.retries",
     WholeNumber(0, 1_000),
     "10",
-    "How often a commit that asks for it is retried at once.",
+    "How often a commit that requests a retry is retried at once.",
 )

@@ -10,21 +10,21 @@ INCREMENTAL_CHECKPOINTS: Final = ConfigOption(
     "execution.checkpointing.incremental",
     parse_bool,
     "false",
-    "Whether checkpoints of the rocksdb backend keep its own files and store only those that changed. "
+    "Whether checkpoints of the rocksdb backend store its own files, and only those that changed. "
     "Savepoints never do.",
 )
 CLAIM_MODE: Final = ConfigOption(
     "execution.state-recovery.claim-mode",
     one_of("NO_CLAIM", "CLAIM"),
     "NO_CLAIM",
-    "Whose a snapshot is that a job starts from. NO_CLAIM: the user's, nothing of it is removed or referred "
-    "to. CLAIM: the job's, which removes it when it is not needed any more.",
+    "Who owns the snapshot that a job starts from. NO_CLAIM: the user; the job neither deletes nor "
+    "references its files. CLAIM: the job, which deletes it when it is no longer needed.",
 )
 ROCKSDB_WRITE_BUFFER_RATIO: Final = ConfigOption(
     "state.backend.rocksdb.memory.write-buffer-ratio",
     RealNumber(0.01, 0.99),
     "0.5",
-    "Share of an operator's managed memory for state that was not written to files yet; the rest is a cache.",
+    "Share of an operator's managed memory for state not yet written to files; the rest is a cache.",
 )
 ROCKSDB_THREADS: Final = ConfigOption(
     "state.backend.rocksdb.thread.num",
@@ -37,12 +37,12 @@ ROCKSDB_SHARDS: Final = ConfigOption(
     WholeNumber(1, 64),
     "4",
     "Parts into which each subtask divides its key groups, each with files of its own: a restore with "
-    "another parallelism fetches only the parts it needs. More of them make a rescaling to a parallelism "
-    "that is no multiple read less, and checkpoints write more files.",
+    "another parallelism fetches only the parts it needs. With more parts, rescaling to a parallelism "
+    "that is not a multiple reads less, but checkpoints write more files.",
 )
 ROCKSDB_BLOOM_FILTER: Final = ConfigOption(
     "state.backend.rocksdb.use-bloom-filter",
     parse_bool,
     "true",
-    "Whether files have filters that spare a look into them for keys that they do not hold (Flink: off).",
+    "Whether files have Bloom filters, which avoid reads for keys that they do not contain (Flink: off).",
 )

@@ -10,7 +10,7 @@ SCHEDULER: Final = ConfigOption(
     "jobmanager.scheduler",
     one_of("default", "adaptive"),
     "default",
-    "Whether a job waits for the slots that it asks for, or takes what there is.",
+    "Whether a job waits for all slots that it requests, or runs with the available ones.",
 )
 SCHEDULING_STRATEGY: Final = ConfigOption(
     "jobmanager.scheduling-strategy",
@@ -26,29 +26,29 @@ SLOT_IDLE_TIMEOUT: Final = ConfigOption(
     "slot.idle.timeout",
     Duration(0),
     "50 s",
-    "A job gives a slot back when it had nothing to run for so long.",
+    "A job releases a slot that has been idle for this long.",
 )
 RESOURCE_WAIT_TIMEOUT: Final = ConfigOption(
     "jobmanager.adaptive-scheduler.submission.resource-wait-timeout",
     Duration(0),
     "5 min",
-    "Longest wait for all slots; then an adaptive job starts with those that there are, or fails.",
+    "Longest wait for all slots; then an adaptive job starts with the available ones, or fails.",
 )
 RESOURCE_STABILIZATION_TIMEOUT: Final = ConfigOption(
     "jobmanager.adaptive-scheduler.submission.resource-stabilization-timeout",
     Duration(0),
     "10 s",
-    "With enough slots to run, but not all, an adaptive job waits so long for more.",
+    "How long an adaptive job with enough slots to run, but not all, waits for more.",
 )
 RESCALE_COOLDOWN: Final = ConfigOption(
     "jobmanager.adaptive-scheduler.executing.cooldown-after-rescaling",
     Duration(0),
     "30 s",
-    "An adaptive job runs at least so long before it starts again on more slots.",
+    "Shortest time that an adaptive job runs before it restarts with more slots.",
 )
 RESCALE_STABILIZATION_TIMEOUT: Final = ConfigOption(
     "jobmanager.adaptive-scheduler.executing.resource-stabilization-timeout",
     Duration(0),
     "1 min",
-    "With more slots, but not all, an adaptive job that runs waits so long before it uses them.",
+    "How long a running adaptive job that has more slots, but not all, waits before it uses them.",
 )

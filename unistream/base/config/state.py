@@ -19,13 +19,14 @@ ALLOW_PICKLED_STATE: Final = ConfigOption(
     "execution.state-recovery.allow-pickled-state",
     parse_bool,
     "false",
-    "Whether state that was declared pickled may be restored. Reading it runs code that lies in it: only set "
-    "it for checkpoints and savepoints whose origin you trust.",
+    "Whether state that was declared pickled may be restored. Reading it runs code that it contains: set "
+    "this only for checkpoints and savepoints whose origin you trust.",
 )
 IGNORE_UNCLAIMED_STATE: Final = ConfigOption(
     "execution.state-recovery.ignore-unclaimed-state",
     parse_bool,
     "false",
-    "Whether state of a savepoint whose operator the job does not have is dropped (true) or the job refused "
-    "(false). The same as --allow-non-restored-state, and allow_non_restored_state of Environment.execute.",
+    "Whether state of a savepoint whose operator the job does not have is dropped (true), or the job is "
+    "refused (false). The same as --allow-non-restored-state and allow_non_restored_state of "
+    "Environment.execute.",
 )

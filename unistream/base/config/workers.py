@@ -1,4 +1,4 @@
-"""Workers: their slots, how they come, are watched and go."""
+"""Workers: their slots, and how they are started, monitored and released."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ CPU_CORES: Final = ConfigOption(
     "taskmanager.cpu.cores",
     RealNumber(0, 4096, inclusive=False),
     None,
-    "Cores that one worker may use, all its slots together; unset: it is not told.",
+    "Cores that one worker may use, all its slots together; unset: unknown.",
 )
 SLOT_TIMEOUT: Final = ConfigOption(
     "taskmanager.slot.timeout",
     Duration(1),
     "10 s",
-    "Longest wait of a new task for the tasks of its slot's former lease to end.",
+    "Longest wait of a new task until the tasks of its slot's previous lease have ended.",
 )
 HEARTBEAT_INTERVAL: Final = ConfigOption(
     "heartbeat.interval",
     Duration(1),
     "10 s",
-    "Time between heartbeats, from worker to master and back; shorter than heartbeat.timeout. Workers keep "
-    "to what their master is configured with.",
+    "Time between heartbeats, from worker to master and back; shorter than heartbeat.timeout. Workers use "
+    "the value of their master.",
 )
 HEARTBEAT_TIMEOUT: Final = ConfigOption(
     "heartbeat.timeout",
     Duration(1),
     "50 s",
-    "A peer that is silent for longer is given up. Workers keep to what their master is configured with.",
+    "A peer that is silent for longer is considered lost. Workers use the value of their master.",
 )
 HEARTBEAT_FAILURES: Final = ConfigOption(
     "heartbeat.rpc-failure-threshold",
     WholeNumber(1, 2**31 - 1, unset=-1),
     "2",
-    "A peer is given up when so many heartbeats in a row found nobody at its address; -1: only after "
-    "heartbeat.timeout.",
+    "A peer is considered lost after this many heartbeats in a row to an address where nothing listens; -1: "
+    "only after heartbeat.timeout.",
 )
 WORKER_IDLE_TIMEOUT: Final = ConfigOption(
     "resourcemanager.taskmanager-timeout",
@@ -52,7 +52,7 @@ WORKER_START_TIMEOUT: Final = ConfigOption(
     "resourcemanager.taskmanager-registration.timeout",
     Duration(1),
     "5 min",
-    "A worker that was started and does not register in this time is given up.",
+    "A worker that was started and does not register within this time is considered lost.",
 )
 REGISTRATION_TIMEOUT: Final = ConfigOption(
     "taskmanager.registration.timeout",
@@ -71,8 +71,8 @@ BLOCK_FAILURES: Final = ConfigOption(
     "cluster.resource-blocklist.failures",
     WholeNumber(0, 1_000),
     "3",
-    "A host that lost so many workers within cluster.resource-blocklist.window gets no new ones for a time, "
-    "as long as there are others; 0: never.",
+    "A host that lost this many workers within cluster.resource-blocklist.window gets no new ones for a "
+    "while, as long as there are other hosts; 0: never.",
 )
 BLOCK_WINDOW: Final = ConfigOption(
     "cluster.resource-blocklist.window",
@@ -84,12 +84,12 @@ BLOCK_TIME: Final = ConfigOption(
     "cluster.resource-blocklist.duration",
     Duration(1),
     "1 min",
-    "How long a host stays blocked: its free slots are not given out.",
+    "How long a host stays blocked: its free slots are not used.",
 )
 SPARK_MASTER: Final = ConfigOption(
     "spark.master",
     str,
     "local[*]",
-    "Spark master that hosts the workers; local[*] is sized by the workers asked for. All other keys that "
-    "begin with spark. go to Spark as they are.",
+    "Spark master that hosts the workers; local[*] is sized for the requested workers. All other keys "
+    "that begin with spark. are passed to Spark unchanged.",
 )

@@ -156,8 +156,8 @@ def _what_is_missing(error: ImportError | AttributeError) -> str:
     if isinstance(error, ModuleNotFoundError):
         return (
             f"the pipeline's code needs module {error.name!r}, which this worker does not have; install it "
-            "on the workers, or put it in the folder where the pipeline is submitted: what lies there and is "
-            "imported travels with the pipeline"
+            "on the workers, or put it in the folder where the pipeline is submitted: modules there that it "
+            "imports are sent with the pipeline"
         )
     return (
         f"the pipeline's code cannot be opened: {type(error).__name__}: {error}; install the same version of "

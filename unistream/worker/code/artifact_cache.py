@@ -48,4 +48,4 @@ class ArtifactCache:
         if isinstance(answer, Artifact):
             return answer.content
         reason = answer.reason if isinstance(answer, Refused) else "no artifact in the answer"
-        raise ProtocolError(f"the master does not give out artifact {sha256}: {reason}")
+        raise ProtocolError(f"the master did not send artifact {sha256}: {reason}")

@@ -70,7 +70,7 @@ class BlockingPartitions:
     def _private(self, root: Path) -> Path:
         with self._lock:
             if self._closed:
-                raise ConfigError("this TaskManager ends and takes no output any more")
+                raise ConfigError("this TaskManager is shutting down and accepts no more output")
             former = self._folders.get(root)
             if former is None or not former.is_there:
                 self._folders[root] = renewed_folder(root, SPILL_FOLDER_PREFIX, former)

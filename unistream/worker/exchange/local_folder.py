@@ -48,7 +48,7 @@ class LocalFolder:
         """
         with self._lock:
             if self._closed:
-                raise ConfigError("this TaskManager ends and keeps no state any more")
+                raise ConfigError("this TaskManager is shutting down and stores no more state")
             if self._folder is None or not self._folder.is_there:
                 self._folder = renewed_folder(self._root, STATE_FOLDER_PREFIX, self._folder)
             return self._folder.path

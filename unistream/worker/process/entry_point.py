@@ -49,7 +49,7 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
     """
     host = spec.host or socket.gethostname()
     if host in spec.avoid:
-        raise ConfigError(f"{host} is blocked for workers: it lost too many of them lately")
+        raise ConfigError(f"{host} is blocked for workers: it has lost too many of them recently")
     apply_limits(Configuration(spec.config), spec.slots)
     return _code(_live(spec, services or default_services(), (signal.SIGTERM,)))
 
@@ -114,4 +114,4 @@ def _spec(text: str) -> TaskManagerSpec:
     try:
         return msgspec.json.decode(text, type=TaskManagerSpec)
     except msgspec.MsgspecError as error:
-        raise ConfigError(f"a worker is started with its spec as JSON, which this is not: {error}") from error
+        raise ConfigError(f"a worker needs its spec as JSON: {error}") from error

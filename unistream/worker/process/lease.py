@@ -98,7 +98,7 @@ class Lease:
         it was replaced weighs more than its own suspicion that the master is gone.
         """
         if self._parent is not None and os.getppid() != self._parent:
-            return f"the parent process {self._parent} is gone", Ending.BROKEN
+            return f"the parent process {self._parent} has ended", Ending.BROKEN
         try:
             member.check_tasks()
         except UnistreamError as error:
@@ -116,6 +116,6 @@ class Lease:
         if silent_ms > self._timeout_ms:
             return f"the master was silent for {silent_ms} ms (heartbeat.timeout)", Ending.MASTER_LOST
         if 1 <= self._failures_max <= self._failures:
-            why = f"nobody was at the master's address {self._failures} times in a row"
+            why = f"nothing listened at the master's address for {self._failures} heartbeats in a row"
             return f"{why} (heartbeat.rpc-failure-threshold)", Ending.MASTER_LOST
         return None

@@ -49,7 +49,7 @@ class SlotTable:
             return "the deployment names no slot"
         with self._lock:
             if allocation in self._over:
-                return f"the lease {allocation} is over: its slot was given to another one"
+                return f"the lease {allocation} has ended: its slot was given to another lease"
             booking = self._booked.get(allocation)
             if booking is not None and booking.job != job:
                 return f"the lease {allocation} belongs to job {booking.job}"
@@ -105,7 +105,7 @@ class SlotTable:
             held = ", ".join(f"{id_} of job {b.job}" for id_, b in self._booked.items() if b.attempts)
         raise UnistreamError(
             f"no slot became free within {self._timeout_ms} ms (taskmanager.slot.timeout) for the lease "
-            f"{allocation}: tasks still run in {held or 'none, but it is over'}"
+            f"{allocation}: tasks still run in {held or 'none, but the lease has ended'}"
         )
 
     def _book(self, allocation: AllocationId, attempt: AttemptId) -> bool:

@@ -112,7 +112,7 @@ class TaskControl:
         if self._tasks.is_known(attempt):
             return Ack()
         self._tasks.forbid(attempt)  # its deployment may be late
-        return Refused(reason=f"{attempt} is not known here")
+        return Refused(reason=f"{attempt} is unknown here")
 
     def _release_partitions(self, partitions: Sequence[PartitionKey]) -> Answer:
         """Deleting large files takes a while: the answer does not wait for it."""
@@ -127,4 +127,4 @@ class TaskControl:
             return Ack()
         if not needed and self._tasks.is_known(attempt):
             return Ack()  # it has ended, so there is nobody left to be told
-        return Refused(reason=f"{attempt} does not run here")
+        return Refused(reason=f"{attempt} is not running here")

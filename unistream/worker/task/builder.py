@@ -156,7 +156,7 @@ def _blocking(
     deployment: TaskDeployment, descriptor: PartitionDescriptor, network: TaskNetwork
 ) -> OutputPartition:
     if network.blocking is None:
-        raise ProtocolError(f"edge {descriptor.edge} is blocking, but this process keeps no partitions")
+        raise ProtocolError(f"edge {descriptor.edge} is blocking, but this process stores no partitions")
     return network.blocking.create(deployment.attempt, descriptor)
 
 

@@ -254,7 +254,7 @@ class OperatorChain:
         self._tell_all(doing, lambda operator: operator.notify_checkpoint_complete(permit))
 
     def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
-        doing = f"being told that checkpoint {checkpoint_id} was aborted"
+        doing = f"being notified that checkpoint {checkpoint_id} was aborted"
         self._tell_all(doing, lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ class FinishedChain:
         """Nothing runs."""
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        raise ProtocolError("rows for a task that is restored as finished: its producers are not finished")
+        raise ProtocolError("rows arrived for a task that was restored as finished")
 
     def poll(self, source: SourceOperator) -> bool:
         raise AssertionError("a source that is restored as finished is not made")

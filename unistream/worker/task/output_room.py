@@ -43,7 +43,7 @@ class OutputRoom:
         while True:
             self._mailbox.prepare_wait()
             if self._mailbox.is_cancelled:
-                raise Transient("cancelled while it waited for its consumers")
+                raise Transient("cancelled while waiting for room in its outputs")
             if all(p.has_room for p in self._partitions):
                 break
             self._mailbox.wait(None)

@@ -424,7 +424,7 @@ def test_a_silent_master_ends_it(cluster: Cluster) -> None:
     cluster.master.wait_for(Heartbeat)
     cluster.master.server.close()
     assert manager.wait(WAIT_S)
-    assert "nobody was at the master's address 2 times in a row" in manager.reason
+    assert "nothing listened at the master's address for 2 heartbeats in a row" in manager.reason
     assert manager.ending is Ending.MASTER_LOST
 
 
