@@ -157,7 +157,7 @@ def decode_head(data: bytes | None) -> EdgeId:
     try:
         return _HEAD.decode(data).edge
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"not an edge: {error}") from error
+        raise ProtocolError(f"not the edge of channels: {error}") from error
 
 
 def encode_commands(commands: Sequence[Command]) -> Iterator[bytes]:

@@ -108,7 +108,7 @@ def consumer(lines: list[Line], timeout_ms: int = 10_000) -> Iterator[tuple[Scri
 @pytest.mark.parametrize(
     ("lines", "error", "words"),
     [
-        pytest.param([b"accepted"], ProtocolError, "nothing about a channel", id="foreign bytes"),
+        pytest.param([b"accepted"], ProtocolError, "sent an invalid answer", id="foreign bytes"),
         pytest.param([frames.Accepted(1)], ProtocolError, "channel 1, which was never opened", id="unknown"),
         pytest.param([frames.Sent(0, EVENT)], ProtocolError, "while it was ASKED", id="before accepting"),
         pytest.param([frames.Accepted(0)] * 2, ProtocolError, "while it was OPEN", id="accepts twice"),

@@ -1,8 +1,8 @@
 """One attempt of one subtask: a chain of operators that is stepped by one thread.
 
 `task` (`StreamTask.step`) takes a mailbox action or an input element; `chain` calls the operators;
-`barriers` and `snapshots` store state and acknowledge it; `run` is an attempt
-from deployment to end, `thread` drives it. Made by `builder`.
+`barriers` and `snapshots` store state and acknowledge it; `run` is an attempt from deployment to its
+terminal state, on its thread. Created by `builder`.
 May import: `worker.exchange`, `worker.code`, `core.task`. Start with `task`.
 """
 
@@ -12,11 +12,10 @@ from unistream.worker.task.builder import TaskNetwork, build_task
 from unistream.worker.task.environment import TaskEnvironment
 from unistream.worker.task.failures import task_failure
 from unistream.worker.task.mailbox import Mail, Mailbox
-from unistream.worker.task.run import BuildTask, TaskEnded, TaskRun
+from unistream.worker.task.run import BuildTask, TaskEnded, TaskRun, TaskThread
 from unistream.worker.task.source_operator import SPLITS_STATE, SourceOperator
 from unistream.worker.task.state import Done, StepResult, TaskState, Waiting
 from unistream.worker.task.task import StreamTask
-from unistream.worker.task.thread import TaskThread
 
 __all__ = [
     "SPLITS_STATE",

@@ -1,4 +1,4 @@
-"""Work of a task's operators that runs beside it: off its thread, and back by mail.
+"""Background work of a task's operators: it runs on a pool thread, and its result comes back as mail.
 
     run(action, then) ─► [pool thread] action ─► mail ─► [task's thread] then
                                            └─ raised: the task's thread raises it, named by the operator
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Executor
 
-from unistream.worker.task.finished_chain import Fence
+from unistream.worker.task.chain import Fence
 from unistream.worker.task.mailbox import BackgroundDone, Mailbox
 
 
 class BackgroundWork:
-    """What runs beside one task."""
+    """The background work of one task."""
 
     def __init__(self, executor: Executor, mailbox: Mailbox) -> None:
         self._executor = executor
@@ -25,7 +25,7 @@ class BackgroundWork:
 
     @property
     def is_busy(self) -> bool:
-        """Something has not come back yet."""
+        """Some work has not been finished."""
         return self._under_way > 0
 
     def runner(self, fence: Fence) -> Callable[[Callable[[], None], Callable[[], None]], None]:

@@ -1,8 +1,8 @@
-"""What a task does about checkpoint barriers, on its thread: it takes the snapshot, and sends them on.
+"""How a task handles checkpoint barriers, on its thread: it takes the snapshot and forwards them.
 
-A barrier goes one way; nobody calls back to where it came from:
+A barrier goes one way; no step calls back into an earlier one:
 
-    of a task with inputs                                of a source, or behind the end of all inputs
+    of a task with inputs                                of a source, or after the end of all inputs
 
     channel          barrier, announcement,              master
        │             cancel marker, end                     │ TriggerCheckpoint
@@ -49,15 +49,15 @@ from unistream.worker.task.snapshots import TaskSnapshots
 
 
 class TaskLife(Protocol):
-    """How far a task has come."""
+    """The progress of a task."""
 
     data_ended: bool
     """EndOfData was sent."""
     drained: bool
-    """… and it was the end, not a suspension."""
+    """… after the end of all data, not at a suspension."""
 
     def end_of_data(self, *, drain: bool) -> None:
-        """No more rows: finishes the operators (or not), and says so."""
+        """No more rows: finishes the operators, if `drain`, and sends EndOfData."""
 
 
 class TaskBarriers:
@@ -81,10 +81,10 @@ class TaskBarriers:
         self._life = life
         self._triggers: list[TriggerCheckpoint] = []
 
-    # --- what comes -------------------------------------------------------------------------------
+    # --- input ------------------------------------------------------------------------------------
 
     def on_inputs(self, handed_on: Sequence[HandedOn]) -> None:
-        """What the inputs hand on, in their order."""
+        """What the inputs report, in order."""
         for event in handed_on:
             match event:
                 case AlignedBarrier(barrier=barrier, overtakes=overtakes, figures=figures):
@@ -98,33 +98,33 @@ class TaskBarriers:
                     self._snapshots.decline(checkpoint_id, reason.value)
 
     def on_inputs_ended(self) -> None:
-        """All of them: no barrier comes any more."""
+        """All inputs have ended: no more barriers arrive."""
         self._inputs_ended = True
         self._take_triggers()
 
     def on_trigger(self, mail: TriggerCheckpoint) -> None:
-        """Sources, and tasks whose inputs have all ended, are triggered by the master."""
+        """The master triggers sources, and tasks whose inputs have all ended."""
         self._triggers.append(mail)
         self._take_triggers()
 
     def on_aborted(self, mail: CheckpointAborted, *, awaited: bool) -> None:
-        """The master has given it up. `awaited`: its barriers were not all there."""
+        """The master has aborted a checkpoint. `awaited`: some of its barriers had not arrived."""
         if awaited:
             self._outputs.broadcast(CancelCheckpointMarker(mail.checkpoint_id))
         self._triggers = [t for t in self._triggers if t.checkpoint_id != mail.checkpoint_id]
         self._snapshots.on_aborted(mail)
 
-    # --- what is done -----------------------------------------------------------------------------
+    # --- snapshots --------------------------------------------------------------------------------
 
     def _take_triggers(self) -> None:
-        """A trigger may overtake the last EndOfPartition, which is then waited for."""
+        """A trigger may arrive before the last EndOfPartition; it is then kept until that arrives."""
         if not self._inputs_ended:
             return
         triggers, self._triggers = self._triggers, []
         for trigger in triggers:
             before, at_ms, format_ = trigger.before, trigger.timestamp_ms, trigger.format
             figures = AlignmentFigures(start_delay_ms=max(0, self._clock.wall_ms() - at_ms))
-            if before is not None:  # of a drain: at the same position, ahead of the end of data
+            if before is not None:  # of a drain: at the same position, before the end of data
                 kind = SnapshotKind.SAVEPOINT
                 half = CheckpointBarrier(before.checkpoint_id, at_ms, kind, before.directory, format=format_)
                 self._take(half, figures)

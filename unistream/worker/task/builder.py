@@ -1,4 +1,4 @@
-"""Puts a task together: its channels, partitions, operators and context."""
+"""Builds a task: its channels, partitions, operators and context."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from unistream.base.errors import ProtocolError
 from unistream.base.ids import TaskManagerId
 from unistream.core.task import BarrierSettings, CombinedWatermark
 from unistream.model.chain import Chain
-from unistream.model.messages import GateDescriptor, PartitionDescriptor, SplitRequested, TaskDeployment
+from unistream.model.messages import GateDescriptor, SplitRequested, TaskDeployment
 from unistream.port.operator import Operator, SourceOperatorSpec
 from unistream.port.transport import DataClient
 from unistream.worker.exchange import (
@@ -28,13 +28,10 @@ from unistream.worker.exchange import (
     RemoteInputChannel,
     ResultPartition,
 )
-from unistream.worker.task.background import BackgroundWork
-from unistream.worker.task.chain import OperatorChain
-from unistream.worker.task.environment import SourceLinks, TaskCounters, TaskEnvironment
-from unistream.worker.task.finished_chain import FinishedChain, TaskChain
+from unistream.worker.task.chain import FinishedChain, OperatorChain
+from unistream.worker.task.environment import TaskCounters, TaskEnvironment
 from unistream.worker.task.mailbox import Mailbox
 from unistream.worker.task.operator_context import ContextFactory
-from unistream.worker.task.output_room import OutputRoom
 from unistream.worker.task.source_operator import SourceOperator
 from unistream.worker.task.task import StreamTask
 
@@ -44,10 +41,10 @@ class TaskNetwork:
     """How the tasks of one process reach others.
 
     Attributes:
-        task_manager: This process; channels to it are handed over by reference.
-        blocking: Where blocking partitions go; None: nowhere, and none may be produced.
-        memory: For what waits between tasks.
-        combine: Makes what combines the watermarks of a task's logical inputs, so many.
+        task_manager: This process; channels within it pass rows by reference.
+        blocking: Stores blocking partitions; None: none may be produced.
+        memory: For rows between tasks.
+        combine: Combines the watermarks of a number of logical inputs.
     """
 
     task_manager: TaskManagerId
@@ -76,33 +73,39 @@ def build_task(
     counters = TaskCounters()
     with ExitStack() as undo:
         partitions = _partitions(deployment, environment, network, mailbox, undo)
-        inputs = _inputs(deployment, environment, network, mailbox, undo)
+        gates = [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates]
+        inputs = InputGates(
+            gates,
+            mailbox.wake,
+            clock=environment.clock,
+            new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
+            consumer=deployment.attempt.index,
+            combine=network.combine,
+        )
         undo.pop_all()
-    room = OutputRoom(partitions, mailbox, counters, environment.clock, may_block=environment.may_block)
     source: SourceOperator | None = None
-    operators: TaskChain
+    operators: OperatorChain
     if deployment.restore is not None and deployment.restore.finished:
         operators = FinishedChain(partitions)
     else:
-        head = chain.nodes[0].operator
+        head, *others = (node.operator for node in chain.nodes)
         if isinstance(head, SourceOperatorSpec):
-            source = SourceOperator(head, _links(deployment, environment, mailbox, counters))
+            source = SourceOperator(
+                head,
+                wake_task=mailbox.wake,
+                request_split=lambda: environment.report(SplitRequested(attempt=deployment.attempt)),
+                counters=counters,
+            )
         by_edge = {partition.edge: partition for partition in partitions}
         where = f"subtask {deployment.attempt.index + 1}/{deployment.vertex.parallelism}"
-        operators = OperatorChain(chain, source or cast(Operator, head), by_edge, where)
+        operators = OperatorChain(chain, cast(list[Operator], [source or head, *others]), by_edge, where)
     task = StreamTask(
         deployment,
         chain=operators,
         source=source,
         inputs=inputs,
         partitions=partitions,
-        contexts=ContextFactory(
-            deployment,
-            environment,
-            counters,
-            room.wait,
-            BackgroundWork(environment.commits or environment.executor, mailbox),
-        ),
+        contexts=ContextFactory(deployment, environment, counters, partitions, mailbox),
         environment=environment,
         mailbox=mailbox,
     )
@@ -133,7 +136,11 @@ def _partitions(
     partitions: list[OutputPartition] = []
     for descriptor in deployment.partitions:
         if descriptor.type.is_blocking:
-            partitions.append(_blocking(deployment, descriptor, network))
+            if network.blocking is None:
+                raise ProtocolError(
+                    f"edge {descriptor.edge} is blocking, but this process stores no partitions"
+                )
+            partitions.append(network.blocking.create(deployment.attempt, descriptor))
             continue
         memory = network.memory.partition(
             f"the output of {deployment.attempt} on edge {descriptor.edge}", len(descriptor.consumers)
@@ -152,37 +159,8 @@ def _partitions(
     return partitions
 
 
-def _blocking(
-    deployment: TaskDeployment, descriptor: PartitionDescriptor, network: TaskNetwork
-) -> OutputPartition:
-    if network.blocking is None:
-        raise ProtocolError(f"edge {descriptor.edge} is blocking, but this process stores no partitions")
-    return network.blocking.create(deployment.attempt, descriptor)
-
-
-def _inputs(
-    deployment: TaskDeployment,
-    environment: TaskEnvironment,
-    network: TaskNetwork,
-    mailbox: Mailbox,
-    undo: ExitStack,
-) -> InputGates:
-    return InputGates(
-        _gates(deployment, network, undo),
-        mailbox.wake,
-        clock=environment.clock,
-        new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
-        consumer=deployment.attempt.index,
-        combine=network.combine,
-    )
-
-
-def _gates(deployment: TaskDeployment, network: TaskNetwork, undo: ExitStack) -> list[Gate]:
-    return [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates]
-
-
 def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitStack) -> Gate:
-    """Those to other processes share the credits of the gate."""
+    """Channels to other processes share the credits of the gate."""
     remote = sum(not c.ended and c.task_manager != network.task_manager for c in gate.channels)
     memory = network.memory.gate(f"input {gate.input_index} of {reader}", remote) if remote else None
     streams = network.data_client.gate() if remote else None
@@ -199,13 +177,3 @@ def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitSta
         undo.callback(channel.close)
         channels.append(channel)
     return Gate(gate.input_index, tuple(channels), memory, streams)
-
-
-def _links(
-    deployment: TaskDeployment, environment: TaskEnvironment, mailbox: Mailbox, counters: TaskCounters
-) -> SourceLinks:
-    return SourceLinks(
-        wake_task=mailbox.wake,
-        request_split=lambda: environment.report(SplitRequested(attempt=deployment.attempt)),
-        counters=counters,
-    )

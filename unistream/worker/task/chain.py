@@ -8,24 +8,33 @@ that names the operator and the subtask, with the user's exception as its cause.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import cast
+from typing import Protocol
 
-from unistream.base.errors import UnistreamError, UserCodeError
+from unistream.base.errors import ProtocolError, UnistreamError, UserCodeError
 from unistream.base.ids import CheckpointId, EdgeId, OperatorUid
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
 from unistream.model.elements import Batch, Event, Watermark, WatermarkStatus
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
-from unistream.port.operator import CommitPermit, Operator
+from unistream.port.operator import CommitPermit, Operator, OperatorContext
 from unistream.worker.exchange import OutputPartition
 from unistream.worker.task.failures import fails_the_task
-from unistream.worker.task.finished_chain import ContextOf
 from unistream.worker.task.source_operator import SourceOperator
 
 _log = logging.getLogger(__name__)
+
+
+class Fence(Protocol):
+    """Calls an action of an operator; an error that it raises names the operator and what it was doing."""
+
+    def __call__(self, action: Callable[[], None], doing: str = ...) -> None: ...
+
+
+ContextOf = Callable[[OperatorUid, str, Fence], OperatorContext]
+"""(uid, name, how to call an action of it) -> context."""
 
 
 class OperatorFailed(UserCodeError):
@@ -40,7 +49,7 @@ class NodeOutput:
         self._side: dict[str, list[Callable[[Batch], None]]] = {}
         self._nodes: list[_Node] = []
         self._partitions: list[OutputPartition] = []
-        self._watermark = MIN_WATERMARK
+        self.watermark = MIN_WATERMARK  # the last that was emitted
         self._idle = False
 
     def to_node(self, tag: str | None, node: _Node) -> None:
@@ -56,11 +65,6 @@ class NodeOutput:
     def _rows_to(self, tag: str | None, consumer: Callable[[Batch], None]) -> None:
         (self._main if tag is None else self._side.setdefault(tag, [])).append(consumer)
 
-    @property
-    def watermark(self) -> int:
-        """The last that was sent on; MIN_WATERMARK before the first."""
-        return self._watermark
-
     def emit(self, batch: Batch) -> None:
         if batch.num_rows:
             for consumer in self._main:
@@ -72,11 +76,11 @@ class NodeOutput:
                 consumer(batch)
 
     def emit_watermark(self, timestamp: int) -> None:
-        if timestamp <= self._watermark:
+        if timestamp <= self.watermark:
             return
         if timestamp == MAX_WATERMARK:  # an idle channel would ignore the end of time
             self.emit_watermark_status(idle=False)
-        self._watermark = timestamp
+        self.watermark = timestamp
         for node in self._nodes:
             node.process_watermark(timestamp)
         self._broadcast(Watermark(timestamp))
@@ -108,15 +112,11 @@ class _Node:
         self.process_batch(batch, 0)
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        try:
+        try:  # not `fence`: a context manager for each batch and operator shows in profiles
             self.operator.process_batch(batch, input_index)
         except BaseException as error:
-            if not fails_the_task(error):
-                raise
-            located = self.located("processing rows", error)
-            if located is error:
-                raise
-            raise located from error
+            self._raise_located("processing rows", error)
+            raise
 
     def call(self, action: Callable[[], None], doing: str = "firing a timer") -> None:
         with self.fence(doing):
@@ -136,22 +136,22 @@ class _Node:
 
     @contextmanager
     def fence(self, doing: str) -> Iterator[None]:
-        """What the operator raises inside is located; what is located already passes."""
+        """An error that the operator raises inside names it; one that already does is raised unchanged."""
         try:
             yield
         except BaseException as error:
-            if not fails_the_task(error):
-                raise
-            located = self.located(doing, error)
-            if located is error:
-                raise
+            self._raise_located(doing, error)
+            raise
+
+    def _raise_located(self, doing: str, error: BaseException) -> None:
+        """Returns if `error` itself is to be raised."""
+        located = self.located(doing, error) if fails_the_task(error) else error
+        if located is not error:
             raise located from error
 
     def located(self, doing: str, error: BaseException) -> Exception:
-        """`error` as an error that says where.
-
-        Errors of our own tree keep their class, because it says what the caller must do.
-        """
+        """`error` with the operator in its message. Errors of our own tree keep their class, because it says
+        what the caller must do."""
         if isinstance(error, OperatorFailed):
             return error
         if isinstance(error, UserCodeError):
@@ -165,17 +165,20 @@ class _Node:
 
 
 class OperatorChain:
-    """Life cycle of all operators of one task, in Flink's order.
+    """The operators of one task, called in Flink's order.
 
     Args:
-        head: The operator of node 0 (for a source: made from its `SourceOperatorSpec`).
+        operators: Of the nodes of `chain`; that of a source is made from its `SourceOperatorSpec`.
         where: "subtask 1/4" and the like, for errors.
     """
 
     def __init__(
-        self, chain: Chain, head: Operator, partitions: Mapping[EdgeId, OutputPartition], where: str
+        self,
+        chain: Chain,
+        operators: Sequence[Operator],
+        partitions: Mapping[EdgeId, OutputPartition],
+        where: str,
     ) -> None:
-        operators = [head, *(cast(Operator, node.operator) for node in chain.nodes[1:])]
         self._nodes = [_Node(n, o, where) for n, o in zip(chain.nodes, operators, strict=True)]
         for node, spec in zip(self._nodes, chain.nodes, strict=True):
             for output in spec.outputs:
@@ -185,10 +188,6 @@ class OperatorChain:
                     case EdgeOutput(edge=edge, tag=tag):
                         node.output.to_partition(tag, partitions[edge])
         self._closed = False
-
-    @property
-    def uids(self) -> list[OperatorUid]:
-        return [node.uid for node in self._nodes]
 
     def setup(self, context_of: ContextOf) -> None:
         for node in reversed(self._nodes):
@@ -207,7 +206,6 @@ class OperatorChain:
         self._nodes[0].process_batch(batch, input_index)
 
     def poll(self, source: SourceOperator) -> bool:
-        """One piece of work of the head of a source vertex; see `SourceOperator.poll`."""
         with self._nodes[0].fence("reading"):
             return source.poll()
 
@@ -218,15 +216,14 @@ class OperatorChain:
         self._nodes[0].process_watermark_status(idle)
 
     def end_input(self, input_index: int) -> None:
-        """One input of the head has ended."""
         with self._nodes[0].fence("ending an input"):
             self._nodes[0].operator.end_input(input_index)
 
     def finish(self, quiesce: Callable[[OperatorUid], None]) -> None:
-        """Head -> tail: the head's inputs have all ended; of each behind it end_input, then its timers of
-        processing time come to rest (`quiesce`), then finish."""
-        for position, node in enumerate(self._nodes):
-            if position > 0:
+        """Head -> tail, after all inputs of the head have ended: end_input of each operator behind it, then
+        `quiesce` for its processing-time timers, then finish."""
+        for node in self._nodes:
+            if node is not self._nodes[0]:
                 with node.fence("ending an input"):
                     node.operator.end_input(0)
             quiesce(node.uid)
@@ -239,8 +236,7 @@ class OperatorChain:
                 node.operator.prepare_snapshot_pre_barrier(checkpoint_id)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> dict[OperatorUid, OperatorSnapshot]:
-        """Tail -> head; by reference. With the watermark that each has sent on: its input's, or its own, of
-        sources and assigners of event times."""
+        """Tail -> head; by reference. Each with the watermark that it has emitted."""
         snapshots: dict[OperatorUid, OperatorSnapshot] = {}
         for node in reversed(self._nodes):
             with node.fence(f"taking its part of checkpoint {checkpoint_id}"):
@@ -249,35 +245,35 @@ class OperatorChain:
         return snapshots
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Tail -> head; all are told, then the first error is raised."""
+        """Tail -> head; all are notified, then the first error is raised."""
         doing = f"committing checkpoint {permit.checkpoint_id}"
-        self._tell_all(doing, lambda operator: operator.notify_checkpoint_complete(permit))
+        self._call_all(doing, lambda operator: operator.notify_checkpoint_complete(permit))
 
     def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
         doing = f"being notified that checkpoint {checkpoint_id} was aborted"
-        self._tell_all(doing, lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
+        self._call_all(doing, lambda operator: operator.notify_checkpoint_aborted(checkpoint_id))
 
     def close(self) -> None:
-        """Tail -> head, each once, also those that were never opened; then the first error is raised."""
+        """Tail -> head, each once, including those that were never opened; then the first error is raised."""
         if self._closed:
             return
         self._closed = True
-        self._tell_all("closing", lambda operator: operator.close())
+        self._call_all("closing", lambda operator: operator.close())
 
     def located(self, uid: OperatorUid, doing: str, error: BaseException) -> Exception:
-        """`error` of an operator, that came up elsewhere, as one that says where it belongs."""
+        """An error of an operator that was raised elsewhere, with the operator in its message."""
         node = next(node for node in self._nodes if node.uid == uid)
         located = node.located(doing, error)
         if located is not error:
             located.__cause__ = error
         return located
 
-    def _tell_all(self, doing: str, tell: Callable[[Operator], None]) -> None:
+    def _call_all(self, doing: str, call: Callable[[Operator], None]) -> None:
         first: Exception | None = None
         for node in reversed(self._nodes):
             try:
                 with node.fence(doing):
-                    tell(node.operator)
+                    call(node.operator)
             except Exception as error:
                 if first is None:
                     first = error
@@ -287,3 +283,26 @@ class OperatorChain:
                     )
         if first is not None:
             raise first
+
+
+class FinishedChain(OperatorChain):
+    """The chain of a vertex that had finished before the checkpoint that it is restored from: it has no
+    operators, and forwards only the end of event time (the task handles the end of data and barriers)."""
+
+    def __init__(self, partitions: Sequence[OutputPartition]) -> None:
+        super().__init__(Chain(nodes=()), (), {}, "")
+        self._output = NodeOutput()
+        for partition in partitions:
+            self._output.to_partition(None, partition)
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        raise ProtocolError("rows arrived for a task that was restored as finished")
+
+    def process_watermark(self, timestamp: int) -> None:
+        self._output.emit_watermark(timestamp)
+
+    def process_watermark_status(self, idle: bool) -> None:
+        """Only MAX_WATERMARK follows."""
+
+    def end_input(self, input_index: int) -> None:
+        """Ended before."""

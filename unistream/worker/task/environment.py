@@ -1,8 +1,7 @@
-"""What a task is given by the process that it runs in; nothing of it is global."""
+"""What the process gives a task: nothing is global."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -22,10 +21,10 @@ class TaskEnvironment:
     Attributes:
         report: Sends a message to the master, in order, without blocking; thread-safe.
         executor: Runs the background part of snapshots.
-        commits: Runs what operators do beside their task, as commits; None: `executor`.
-        state_writer, state_reader: Make one for the directory (fsspec URL) of a snapshot.
+        commits: Runs background work of operators, such as commits; None: `executor`.
+        state_writer, state_reader: Create one for the directory (fsspec URL) of a snapshot.
         crash_point: A named place where a test may let the process die.
-        managed_memory: Bytes for the operators of the task together: the share of a slot.
+        managed_memory: Bytes for all operators of the task: the share of a slot.
         tmp_dir: Local folder for what operators spill; None: the system's.
         state_folder: Local folder for keyed state, this process's own; None: `tmp_dir`.
         may_block: Each task has a thread of its own, which may wait for its consumers.
@@ -54,10 +53,10 @@ class Doing(Enum):
 
 @dataclass(slots=True)
 class TaskCounters:
-    """Counters of one attempt, written by its thread and read by the heartbeat's.
+    """Counters of one attempt, written by its thread and read by the heartbeat thread.
 
     Attributes:
-        since_ms: Monotonic start of the piece of work or the wait that is going on.
+        since_ms: Monotonic start of the current piece of work or wait.
         doing: What that counts as.
     """
 
@@ -71,7 +70,7 @@ class TaskCounters:
     user: dict[str, int] = field(default_factory=dict)
 
     def turn_to(self, doing: Doing, now_ms: int) -> None:
-        """By the task's thread: what it did until now is over."""
+        """By the task's thread: from now on the time counts as `doing`."""
         busy, backpressured, idle = self.times(now_ms)
         self.since_ms = None  # a reader in between sees the past without the present, not the past twice
         self.busy_ms, self.backpressured_ms, self.idle_ms = busy, backpressured, idle
@@ -79,7 +78,7 @@ class TaskCounters:
         self.since_ms = now_ms
 
     def times(self, now_ms: int) -> tuple[int, int, int]:
-        """Busy, backpressured and idle ms so far, what is going on included: a wait may be long."""
+        """Busy, backpressured and idle ms so far, including the current piece of work or wait."""
         since_ms, doing = self.since_ms, self.doing
         spent = 0 if since_ms is None else max(0, now_ms - since_ms)
         return (
@@ -89,7 +88,6 @@ class TaskCounters:
         )
 
     def to_metrics(self, records_out: int, now_ms: int) -> TaskMetrics:
-        """The counters with what is going on; what waits before and behind the task is its own to add."""
         busy_ms, backpressured_ms, idle_ms = self.times(now_ms)
         return TaskMetrics(
             records_in=self.records_in,
@@ -112,31 +110,3 @@ class OperatorMetrics:
     def add(self, name: str, amount: int) -> None:
         key = f"{self._prefix}.{name}"
         self._user[key] = self._user.get(key, 0) + amount
-
-
-class SourceLinks:
-    """How a source's reader reaches its task (from any thread) and the master."""
-
-    def __init__(
-        self,
-        *,
-        wake_task: Callable[[], None],
-        request_split: Callable[[], None],
-        counters: TaskCounters,
-    ) -> None:
-        self._wake_task = wake_task
-        self._woken = threading.Event()
-        self.request_split = request_split
-        self.counters = counters
-
-    def wake(self) -> None:
-        """From any thread: polling may find something."""
-        self._woken.set()
-        self._wake_task()
-
-    def take_wake(self) -> bool:
-        """By the task: there was a wake since the last call."""
-        woken = self._woken.is_set()
-        if woken:
-            self._woken.clear()
-        return woken

@@ -1,11 +1,11 @@
-"""What each operator of a task is told, and the state that it starts from."""
+"""The context of each operator of a task, and the state that it starts from."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from unistream.base.config import (
     STATE_BACKEND,
     Configuration,
 )
+from unistream.base.errors import Transient
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.key_groups import key_group_range
 from unistream.model.messages import CommitReported, TaskDeployment
@@ -25,10 +26,11 @@ from unistream.port.state import KeyedStateBackend
 from unistream.port.storage import StateReader
 from unistream.state.backends import ON_DISK, make_backend
 from unistream.state.common import read_operator_state
-from unistream.worker.exchange import InputGates, LocalInputChannel
+from unistream.worker.exchange import InputGates, LocalInputChannel, OutputPartition
 from unistream.worker.task.background import BackgroundWork
-from unistream.worker.task.environment import OperatorMetrics, TaskCounters, TaskEnvironment
-from unistream.worker.task.finished_chain import Fence
+from unistream.worker.task.chain import Fence
+from unistream.worker.task.environment import Doing, OperatorMetrics, TaskCounters, TaskEnvironment
+from unistream.worker.task.mailbox import Mailbox
 from unistream.worker.task.timers import TaskTimers
 
 RESTORED_BYTES: Final = "RestoredStateSizeBytes"
@@ -37,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class FencedTimers:
-    """`port.operator.ProcessingTimers` of one operator: what its actions raise names the operator."""
+    """`port.operator.ProcessingTimers` of one operator: an error of an action names the operator."""
 
     def __init__(
         self, timers: TaskTimers, uid: OperatorUid, call: Callable[[Callable[[], None]], None]
@@ -61,11 +63,12 @@ class ContextFactory:
         deployment: TaskDeployment,
         environment: TaskEnvironment,
         counters: TaskCounters,
-        await_room: Callable[[], None],
-        background: BackgroundWork,
+        partitions: Sequence[OutputPartition],
+        mailbox: Mailbox,
     ) -> None:
-        self._await_room = await_room
-        self.background = background
+        self._partitions = partitions
+        self._mailbox = mailbox
+        self.background = BackgroundWork(environment.commits or environment.executor, mailbox)
         self._managed_bytes = environment.managed_memory // max(1, len(deployment.vertex.operators))
         self._deployment = deployment
         self._environment = environment
@@ -75,7 +78,7 @@ class ContextFactory:
         self._reader: StateReader | None = None
 
     def context_of(self, uid: OperatorUid, name: str, call: Fence) -> OperatorContext:
-        """The context of one operator. `call` runs what it is called back for inside its fence."""
+        """The context of one operator. `call` runs its callbacks inside its fence."""
         deployment = self._deployment
         vertex = deployment.vertex
         index = deployment.attempt.index
@@ -121,9 +124,8 @@ class ContextFactory:
         return read_operator_state(share, restore.checkpoint_id, self._reader, folder)
 
     def note_restored(self) -> None:
-        """All operators have their state: how much was read of the snapshot becomes a counter, with Flink's
-        name for it (FLIP-386). A subtask among n that share the state of one reads about an n-th of it; of a
-        backend's own files it reads whole those that it needs a part of."""
+        """Counts the bytes that were read of the snapshot, under Flink's name (FLIP-386): a backend's own
+        files are read whole, even if only a part of their key groups is needed."""
         if self._reader is not None:
             self.counters.user[RESTORED_BYTES] = self._reader.bytes_read
             _log.info(
@@ -131,7 +133,7 @@ class ContextFactory:
             )
 
     def _make_state(self, uid: OperatorUid) -> KeyedStateBackend:
-        """A backend of the type that the job says, with a folder that no other attempt has."""
+        """The configured backend, with a folder that no other attempt has."""
         attempt, vertex = self._deployment.attempt, self._deployment.vertex
         options = Configuration(self._deployment.config)
         kind = options.get(STATE_BACKEND)
@@ -154,8 +156,7 @@ class ContextFactory:
         return Path(self._environment.tmp_dir or tempfile.gettempdir())
 
     def watch_partition_requests(self, inputs: InputGates) -> None:
-        """Fails the task when a producer in this process does not appear in time. (Channels to other
-        processes have the same limit in net.)"""
+        """Fails the task when a partition of this process is late. (`net` has the same limit.)"""
         local = [channel for channel in inputs.channels if isinstance(channel, LocalInputChannel)]
         if all(channel.is_attached for channel in local):
             return
@@ -166,6 +167,26 @@ class ContextFactory:
                 channel.require_attached()
 
         self.timers.register(self.timers.now_ms() + timeout_ms, check)
+
+    def _await_room(self) -> None:
+        """Blocks the task's thread while an output is full, as Flink's emit does. Where one thread drives
+        several tasks, no other task could free room, so it never waits there.
+
+        Raises:
+            Transient: the task is cancelled.
+        """
+        if not self._environment.may_block or all(p.has_room for p in self._partitions):
+            return
+        clock = self._environment.clock
+        self.counters.turn_to(Doing.BACKPRESSURED, clock.monotonic_ms())
+        while True:
+            self._mailbox.prepare_wait()
+            if self._mailbox.is_cancelled:
+                raise Transient("cancelled while waiting for room in its outputs")
+            if all(p.has_room for p in self._partitions):
+                break
+            self._mailbox.wait(None)
+        self.counters.turn_to(Doing.BUSY, clock.monotonic_ms())
 
     def _report_commit(
         self,

@@ -1,4 +1,4 @@
-"""One attempt of a task, from deployment to end, whoever steps it.
+"""One attempt of a task, from deployment to its terminal state, and the thread that drives it.
 
 start ──► cancelled before? ──► CANCELED is reported
 └──► build: the code is fetched, the task put together ──► fails? FAILED is reported
@@ -7,6 +7,8 @@ start ──► cancelled before? ──► CANCELED is reported
 
 from __future__ import annotations
 
+import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final
@@ -16,19 +18,22 @@ import msgspec
 from unistream.base.clock import Clock
 from unistream.base.ids import AttemptId
 from unistream.model.messages import TaskDeployment, TaskMetrics, TaskStateChanged, ToJobManager
+from unistream.worker.task.environment import Doing
 from unistream.worker.task.failures import task_failure
 from unistream.worker.task.mailbox import Mailbox
-from unistream.worker.task.state import TaskState
+from unistream.worker.task.state import Done, TaskState, Waiting
 from unistream.worker.task.task import StreamTask
 
-RATE_WINDOW_MS: Final = 1_000  # shorter ones say more of chance than of load
+RATE_WINDOW_MS: Final = 1_000  # rates over shorter windows are mostly noise
+
+_log = logging.getLogger(__name__)
 
 BuildTask = Callable[[TaskDeployment, Mailbox], StreamTask]
-"""Fetches the user's code and puts the task together, where the task runs."""
+"""Fetches the user's code and builds the task, on the task's thread."""
 
 
 class Rates:
-    """Times per second between two looks at the counters of a task. Used by one thread."""
+    """Busy, backpressured and idle ms per second, between two readings. Used by one thread."""
 
     def __init__(self) -> None:
         self._at_ms: int | None = None
@@ -57,25 +62,24 @@ def _per_s(spent_ms: int, passed_ms: int) -> int:
 
 
 class TaskRun(ABC):
-    """See the module. A subclass steps the task: on a thread, or in turns of a simulation.
+    """One attempt. A subclass steps the task: on a thread, or in turns of a simulation.
 
     Args:
-        mailbox: The task's own.
-        on_end: Called last, with the final state, where the task runs.
+        on_end: Called last, with the terminal state, on the task's thread.
     """
 
     def __init__(
         self,
         deployment: TaskDeployment,
         *,
-        mailbox: Mailbox,
+        mailbox: Mailbox | None = None,
         build: BuildTask,
         report: Callable[[ToJobManager], None],
         on_end: TaskEnded,
         clock: Clock,
     ) -> None:
         self.deployment = deployment
-        self.mailbox = mailbox
+        self.mailbox = mailbox or Mailbox()
         self.cancelled_at_ms: int | None = None
         self._build = build
         self._report = report
@@ -102,16 +106,13 @@ class TaskRun(ABC):
         self.mailbox.cancel()
 
     def metrics(self) -> TaskMetrics:
-        """Counters so far, and rates since the call before (if that was long enough ago)."""
-        task = self._task
-        return (
-            TaskMetrics()
-            if task is None
-            else self._rates.added_to(task.metrics(), self._clock.monotonic_ms())
-        )
+        """Counters so far, and rates since the previous call (at least RATE_WINDOW_MS ago)."""
+        if self._task is None:
+            return TaskMetrics()
+        return self._rates.added_to(self._task.metrics(), self._clock.monotonic_ms())
 
     def _open(self) -> StreamTask | None:
-        """The task; None: it was cancelled before. Raises whatever the user's code raises."""
+        """The task; None: it was cancelled before. Raises what the user's code raises."""
         if self.mailbox.is_cancelled:
             self._report(TaskStateChanged(attempt=self.attempt, state=TaskState.CANCELED.value))
             return None
@@ -119,10 +120,58 @@ class TaskRun(ABC):
         return self._task
 
     def _not_opened(self, error: BaseException) -> None:
-        """A task that does not run yet cannot report for itself."""
         self._report(
             TaskStateChanged(attempt=self.attempt, state=TaskState.FAILED.value, failure=task_failure(error))
         )
 
 
 TaskEnded = Callable[[TaskRun, TaskState], None]
+
+
+class TaskThread(TaskRun):
+    """Drives the task on a thread of its own."""
+
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        name = f"{self.deployment.vertex.name[:32]}#{self.deployment.attempt.index}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> bool:
+        thread = self._thread
+        if thread is not None and thread.is_alive() and thread is not threading.current_thread():
+            thread.join(timeout_s)
+        return thread is None or not thread.is_alive()
+
+    def _run(self) -> None:
+        state = TaskState.FAILED
+        try:
+            state = self._run_to_end()
+        except BaseException as error:  # user code may raise anything, before a task reports for itself
+            _log.exception("event=task_not_started attempt=%s", self.attempt)
+            self._not_opened(error)
+        finally:
+            self._on_end(self, state)
+
+    def _run_to_end(self) -> TaskState:
+        task = self._open()
+        if task is None:
+            return TaskState.CANCELED
+        counters = task.counters
+        counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
+        while True:
+            self.mailbox.prepare_wait()
+            result = task.step()
+            match result:
+                case Done():
+                    counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
+                    counters.since_ms = None
+                    return task.state
+                case Waiting(deadline_ms=deadline_ms, backpressured=backpressured):
+                    now_ms = self._clock.monotonic_ms()
+                    counters.turn_to(Doing.BACKPRESSURED if backpressured else Doing.IDLE, now_ms)
+                    self.mailbox.wait(None if deadline_ms is None else max(0, deadline_ms - now_ms) / 1000)
+                    counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
+                case _:
+                    pass

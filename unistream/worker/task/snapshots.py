@@ -1,14 +1,14 @@
-"""A task's part of each checkpoint: snapshot, background write, acknowledgement, notices.
+"""A task's part of each checkpoint: snapshot, background write, acknowledgement, notifications.
 
     begin -> prepare (head -> tail) -> barrier out -> state by reference (tail -> head)
           -> [pool thread] write files ────────┐
           -> rows in flight are gathered        ├─> acknowledge   (or decline; the task goes on)
           -> [pool thread] write them ─────────┘
 
-Everything but the writes, and the acknowledgement behind the last of them, happens on the task's thread.
-Rows in flight are whole when the inputs have all barriers (`on_inputs_gathered`; only of an unaligned
-snapshot) and when the task's own barrier has left all outputs, or has overtaken what was before it there:
-at once, or at its timeout (`check_outputs`).
+Everything except the writes, and the acknowledgement after the last of them, runs on the task's thread.
+Rows in flight are complete when the inputs have all barriers (`on_inputs_gathered`; unaligned snapshots
+only) and the task's own barrier has left all outputs, or has overtaken the rows before it there: at once,
+or at its timeout (`check_outputs`).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from unistream.model.snapshot import OperatorSnapshot, TaskSnapshot
 from unistream.port.operator import CommitPermit
 from unistream.state.common import UnfitState, write_task_snapshot
 from unistream.worker.exchange import AlignmentFigures, Gathered, Outputs, Run, write_in_flight
+from unistream.worker.task.chain import OperatorChain
 from unistream.worker.task.environment import TaskEnvironment
-from unistream.worker.task.finished_chain import TaskChain
 from unistream.worker.task.mailbox import Mailbox, SnapshotNotStored, SnapshotStored
 
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StoredState:
-    """`new_bytes`: what of it was written for this snapshot; `async_ms`: how long that took."""
+    """`new_bytes`: written for this snapshot; `async_ms`: duration of the write."""
 
     snapshot: TaskSnapshot
     state_bytes: int
@@ -55,14 +55,21 @@ class _StoredState:
     async_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _StoredRows:
+    """`handle`: None if no rows were in flight."""
+
+    handle: InFlightHandle | None = None
+    async_ms: int = 0
+
+
 @dataclass(slots=True)
 class _InProgress:
-    """A snapshot that was taken and is not acknowledged.
+    """A snapshot that is not acknowledged yet.
 
     Attributes:
         inputs_open, outputs_open: Rows may still be added to `gathered` on that side.
-        state, in_flight: What was stored, once it is; the second None also if nothing was in flight.
-        in_flight_ms: How long it took to store what was in flight.
+        state, rows: Set once stored.
     """
 
     barrier: CheckpointBarrier
@@ -72,30 +79,16 @@ class _InProgress:
     outputs_open: bool
     gathered: Gathered = field(default_factory=Gathered)
     state: _StoredState | None = None
-    in_flight: InFlightHandle | None = None
-    in_flight_done: bool = False
-    in_flight_ms: int = 0
-
-    @property
-    def is_open(self) -> bool:
-        return self.inputs_open or self.outputs_open
-
-    @property
-    def is_unaligned(self) -> bool:
-        return self.barrier.alignment is Alignment.UNALIGNED or self.in_flight is not None
+    rows: _StoredRows | None = None
 
 
 class TaskSnapshots:
-    """Checkpoints of one attempt.
-
-    Args:
-        outputs: All that the task produces.
-    """
+    """Checkpoints of one attempt."""
 
     def __init__(
         self,
         deployment: TaskDeployment,
-        chain: TaskChain,
+        chain: OperatorChain,
         environment: TaskEnvironment,
         mailbox: Mailbox,
         outputs: Outputs,
@@ -111,11 +104,11 @@ class TaskSnapshots:
         self._machine = TaskCheckpoints(restored)
         self._incremental = Configuration(deployment.config).get(INCREMENTAL_CHECKPOINTS)
         self._storing: dict[CheckpointId, _InProgress] = {}
-        self._lock = threading.Lock()  # what is stored is acknowledged by the thread that has stored it
+        self._lock = threading.Lock()  # the thread that stores the last part acknowledges
 
     @property
     def is_storing(self) -> bool:
-        """A background part has not come back yet."""
+        """A background write has not finished."""
         return bool(self._storing)
 
     @property
@@ -125,14 +118,14 @@ class TaskSnapshots:
 
     @property
     def final_completed(self) -> bool:
-        """The checkpoint completed that the task waited for after its end of data."""
+        """The checkpoint that the task waits for after its end of data has completed."""
         return self._machine.final_completed
 
     def on_end_of_data(self) -> None:
         self._machine.on_end_of_data()
 
     def begin(self, barrier: CheckpointBarrier) -> bool:
-        """False: it is late, repeated or was aborted; in the last case consumers are told."""
+        """False: it is late, repeated or was aborted; in the last case consumers get a cancel marker."""
         aborted = self._machine.is_aborted(barrier.checkpoint_id)
         if self._machine.begin(barrier.checkpoint_id, barrier.kind):
             return True
@@ -145,8 +138,8 @@ class TaskSnapshots:
     ) -> None:
         """The synchronous part, after `begin`.
 
-        `finished`: EndOfData(drain) was sent before this barrier. `persists`: rows of the inputs are being
-        gathered for it; `on_inputs_gathered` follows.
+        `finished`: EndOfData(drain) was sent before this barrier. `persists`: rows in flight of the inputs
+        belong to it; `on_inputs_gathered` follows.
         """
         started_ms = self._environment.clock.monotonic_ms()
         checkpoint_id = barrier.checkpoint_id
@@ -171,7 +164,7 @@ class TaskSnapshots:
     def on_inputs_gathered(
         self, checkpoint_id: CheckpointId, restored: list[Run], inputs: list[Run], figures: AlignmentFigures
     ) -> None:
-        """All barriers of an unaligned snapshot are there."""
+        """All barriers of an unaligned snapshot have arrived."""
         progress = self._storing.get(checkpoint_id)
         if progress is None or not progress.inputs_open:
             return
@@ -182,7 +175,7 @@ class TaskSnapshots:
         self._write_if_whole(progress)
 
     def check_outputs(self) -> bool:
-        """Barriers that wait in outputs may have left, or have timed out and overtake. True: so it was."""
+        """Handles barriers that have left the outputs, or time out and overtake. True: there was one."""
         changed = False
         for progress in list(self._storing.values()):
             if not progress.outputs_open:
@@ -206,10 +199,10 @@ class TaskSnapshots:
         return clock.monotonic_ms() + max(0, min(waiting) - clock.wall_ms())
 
     def _write_if_whole(self, progress: _InProgress) -> None:
-        if progress.is_open:
+        if progress.inputs_open or progress.outputs_open:
             return
         if progress.gathered.is_empty:
-            self._stored(progress.barrier.checkpoint_id, in_flight_done=True)
+            self._stored(progress.barrier.checkpoint_id, _StoredRows())
             return
         self._environment.executor.submit(self._store_in_flight, progress.barrier, progress.gathered)
 
@@ -219,11 +212,10 @@ class TaskSnapshots:
         started_ms = clock.monotonic_ms()
         try:
             handle = write_in_flight(gathered, self._environment.state_writer(barrier.directory))
-        except BaseException as error:  # whatever it is, the task hears of it and declines
+        except BaseException as error:  # the task declines, whatever it is
             self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
             return
-        took_ms = clock.monotonic_ms() - started_ms
-        self._stored(barrier.checkpoint_id, in_flight=handle, in_flight_done=True, in_flight_ms=took_ms)
+        self._stored(barrier.checkpoint_id, _StoredRows(handle, clock.monotonic_ms() - started_ms))
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -243,7 +235,7 @@ class TaskSnapshots:
                 sharing=_sharing(barrier),
             )
             self._environment.crash_point("snapshot.uploaded")
-        except BaseException as error:  # of values that users' classes write
+        except BaseException as error:  # users' classes write values
             self._mailbox.post(SnapshotNotStored(checkpoint_id=barrier.checkpoint_id, error=error))
             return
         state = _StoredState(
@@ -252,61 +244,53 @@ class TaskSnapshots:
             new_bytes=writer.bytes_written,
             async_ms=clock.monotonic_ms() - started_ms,
         )
-        self._stored(barrier.checkpoint_id, state=state)
+        self._stored(barrier.checkpoint_id, state)
 
     def _keeps_files(self, barrier: CheckpointBarrier) -> bool:
-        """A backend's own files are stored, if it has such, instead of tables."""
+        """A backend's own files, if it has any, are stored instead of tables."""
         is_savepoint = barrier.kind.is_savepoint
         return barrier.format is SavepointFormat.NATIVE if is_savepoint else self._incremental
 
-    def _stored(
-        self,
-        checkpoint_id: CheckpointId,
-        *,
-        state: _StoredState | None = None,
-        in_flight: InFlightHandle | None = None,
-        in_flight_done: bool = False,
-        in_flight_ms: int = 0,
-    ) -> None:
-        """A part is stored, unless the snapshot was aborted meanwhile. With the last part it is
-        acknowledged, at once: the task may be amid a long batch. (As Flink does.)"""
+    def _stored(self, checkpoint_id: CheckpointId, part: _StoredState | _StoredRows) -> None:
+        """Records a stored part, unless the snapshot was aborted meanwhile. The last part acknowledges it at
+        once, as in Flink: the task may be processing a long batch."""
         with self._lock:
             progress = self._storing.get(checkpoint_id)
             if progress is None:
                 return
-            progress.state = state or progress.state
-            if in_flight_done:
-                progress.in_flight, progress.in_flight_done = in_flight, True
-                progress.in_flight_ms = in_flight_ms
-            if progress.state is None or not progress.in_flight_done:
+            if isinstance(part, _StoredState):
+                progress.state = part
+            else:
+                progress.rows = part
+            if progress.state is None or progress.rows is None:
                 return
-            self._acknowledge(progress, progress.state)
+            self._acknowledge(progress, progress.state, progress.rows)
             del self._storing[checkpoint_id]
         self._mailbox.post(SnapshotStored(checkpoint_id=checkpoint_id))
 
-    def _acknowledge(self, progress: _InProgress, state: _StoredState) -> None:
-        persisted = 0 if progress.in_flight is None else progress.in_flight.file.size
+    def _acknowledge(self, progress: _InProgress, state: _StoredState, rows: _StoredRows) -> None:
+        persisted = 0 if rows.handle is None else rows.handle.file.size
         self._environment.report(
             CheckpointAcked(
                 attempt=self._attempt,
                 checkpoint_id=progress.barrier.checkpoint_id,
-                snapshot=structs.replace(state.snapshot, in_flight=progress.in_flight),
+                snapshot=structs.replace(state.snapshot, in_flight=rows.handle),
                 sync_ms=progress.sync_ms,
-                async_ms=max(state.async_ms, progress.in_flight_ms),  # both at the same time
+                async_ms=max(state.async_ms, rows.async_ms),  # they run in parallel
                 alignment_ms=progress.figures.alignment_ms,
                 state_bytes=state.state_bytes + persisted,
                 start_delay_ms=progress.figures.start_delay_ms,
                 processed_bytes=progress.figures.processed_bytes,
                 persisted_bytes=persisted,
                 new_bytes=state.new_bytes + persisted,
-                unaligned=progress.is_unaligned,
+                unaligned=progress.barrier.alignment is Alignment.UNALIGNED or rows.handle is not None,
             )
         )
         self._environment.crash_point("ack.sent")
 
     def on_not_stored(self, mail: SnapshotNotStored) -> None:
-        """Declines; the task goes on, unless the job was to stop with this savepoint, or a user's function is
-        to blame, whose state will not be storable next time either."""
+        """Declines; the task continues, unless the job was to stop with this savepoint, or a user's
+        function has state that cannot be stored at all."""
         if isinstance(mail.error, UnfitState):
             raise self._chain.located(mail.error.uid, f"storing checkpoint {mail.checkpoint_id}", mail.error)
         if not self._forget(mail.checkpoint_id):
@@ -321,32 +305,32 @@ class TaskSnapshots:
         self.decline(mail.checkpoint_id, f"{FailureReason.CHECKPOINT_ASYNC_EXCEPTION.name}: {why}")
 
     def decline(self, checkpoint_id: CheckpointId, reason: str) -> None:
-        """Tells the master that this task has no part in `checkpoint_id`, or cannot make it whole."""
+        """Reports to the master that this task cannot complete its part of `checkpoint_id`."""
         self._forget(checkpoint_id)
         for older in [c for c, p in list(self._storing.items()) if c < checkpoint_id and p.inputs_open]:
             self._forget(older)  # its missing barriers would be ignored
         self._environment.report(
             CheckpointDeclined(attempt=self._attempt, checkpoint_id=checkpoint_id, reason=reason)
         )
-        self._obey(self._machine.on_declined(checkpoint_id), self._epoch)
+        self._notify(self._machine.on_declined(checkpoint_id), self._epoch)
 
     def _forget(self, checkpoint_id: CheckpointId) -> bool:
-        """It will not be acknowledged. False: it was already, or was not begun."""
+        """False: it was already acknowledged, or was not begun."""
         with self._lock:
             return self._storing.pop(checkpoint_id, None) is not None
 
     def on_completed(self, mail: CheckpointCompleted) -> None:
-        """Commits what is durable now."""
-        self._obey(self._machine.on_completed(mail.checkpoint_id), mail.epoch)
+        """Notifies the operators, which commit."""
+        self._notify(self._machine.on_completed(mail.checkpoint_id), mail.epoch)
 
     def on_aborted(self, mail: CheckpointAborted) -> None:
-        """Forgets it, after a completion that was missed."""
+        """Aborts it; a completed checkpoint whose notification was missed comes first."""
         self._forget(mail.checkpoint_id)
-        self._obey(self._machine.on_aborted(mail.checkpoint_id, mail.latest_completed), self._epoch)
+        self._notify(self._machine.on_aborted(mail.checkpoint_id, mail.latest_completed), self._epoch)
 
-    def _obey(self, notices: list[Notice], epoch: LeaderEpoch) -> None:
-        for notice in notices:
-            match notice:
+    def _notify(self, notifications: list[Notice], epoch: LeaderEpoch) -> None:
+        for notification in notifications:
+            match notification:
                 case NotifyComplete(checkpoint_id):
                     self._environment.crash_point("sink.before_commit")
                     self._chain.notify_checkpoint_complete(

@@ -6,16 +6,22 @@ reader before any new one.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import msgspec
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.config import AUTO_WATERMARK_INTERVAL, Configuration
-from unistream.base.errors import CorruptSnapshot
+from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
+from unistream.model import event_time
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.messages import Split
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
-from unistream.port.operator import CommitPermit, OperatorContext, Output, SourceOperatorSpec
+from unistream.operator.common import BaseOperator
+from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.source import (
     DEAD_LETTERS_TAG,
     Exhausted,
@@ -25,38 +31,46 @@ from unistream.port.source import (
     SourceReader,
     SplitFinished,
 )
-from unistream.worker.task.environment import SourceLinks
-from unistream.worker.task.event_time import event_times
+from unistream.worker.task.environment import TaskCounters
 from unistream.worker.task.split_watermarks import SplitWatermarks
 
 SPLITS_STATE = "splits"
 
 
-class SourceOperator:
+class SourceOperator(BaseOperator):
     """`port.operator.Operator` without inputs; the task calls `poll` instead of `process_batch`.
 
     Args:
-        links: How the reader wakes the task and asks the master for splits.
+        wake_task: From any thread: polling may return rows.
+        request_split: Requests a split from the master.
+
+    Attributes:
+        is_exhausted: Everything was read and no split will be added.
+        resume_at_ms: After a `poll` that returned False: when to poll again (monotonic); None: after a wake.
     """
 
-    forwards_watermarks = True
-
-    def __init__(self, spec: SourceOperatorSpec, links: SourceLinks) -> None:
+    def __init__(
+        self,
+        spec: SourceOperatorSpec,
+        *,
+        wake_task: Callable[[], None],
+        request_split: Callable[[], None],
+        counters: TaskCounters,
+    ) -> None:
         self._spec = spec
-        self._links = links
+        self._wake_task = wake_task
+        self._request_split = request_split
+        self._counters = counters
+        self._woken = threading.Event()
         self._watermarks = SplitWatermarks(spec.watermarks)
         self._reader: SourceReader | None = None
         self._restored: list[Split] = []
         self._given: set[str] = set()
-        self._exhausted = False
-        self._resume_at_ms: int | None = None
+        self.is_exhausted = False
+        self.resume_at_ms: int | None = None
         self._waiting = False
 
     # --- life cycle -------------------------------------------------------------------------------
-
-    def setup(self, context: OperatorContext, output: Output) -> None:
-        self._context = context
-        self._output = output
 
     def initialize_state(self, state: OperatorState) -> None:
         try:
@@ -67,21 +81,20 @@ class SourceOperator:
             raise CorruptSnapshot(f"the source's splits cannot be read: {error}") from error
 
     def open(self) -> None:
-        context = self._context
+        context = self.context
         self._reader = self._spec.source.create_reader()
         self._reader.open(
             ReaderContext(
                 index=context.index,
                 parallelism=context.parallelism,
-                wake=self._links.wake,
-                request_split=self._links.request_split,
+                wake=self._wake,
+                request_split=self._request_split,
                 metrics=context.metrics,
             )
         )
         if self._restored:
             self.add_splits(self._restored)
-        interval_ms = Configuration(context.config).get(AUTO_WATERMARK_INTERVAL)
-        self._interval_ms = max(1, interval_ms)
+        self._interval_ms = max(1, Configuration(context.config).get(AUTO_WATERMARK_INTERVAL))
         self._next_interval()
 
     def close(self) -> None:
@@ -91,20 +104,10 @@ class SourceOperator:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    @property
-    def is_exhausted(self) -> bool:
-        """Everything was read and nothing will come."""
-        return self._exhausted
-
-    @property
-    def resume_at_ms(self) -> int | None:
-        """After `poll` had nothing: when to ask again at the latest (monotonic), None = after a wake."""
-        return self._resume_at_ms
-
     def add_splits(self, splits: list[Split]) -> None:
-        """More to read. A message that comes twice changes nothing: no split is read twice."""
+        """More to read. Splits of a repeated message are ignored."""
         assert self._reader is not None, "open comes first"
-        now_ms = self._context.clock.monotonic_ms()
+        now_ms = self.context.clock.monotonic_ms()
         new = [split for split in splits if split.id not in self._given]
         self._given.update(split.id for split in new)
         for split in new:
@@ -113,14 +116,13 @@ class SourceOperator:
         self._waiting = False
 
     def no_more_splits(self) -> None:
-        """Nothing but what was assigned."""
         assert self._reader is not None, "open comes first"
         self._reader.no_more_splits()
         self._waiting = False
 
     def poll(self) -> bool:
-        """One piece of work. False: there was nothing to do (`resume_at_ms`) or nothing is left."""
-        if self._exhausted or self._is_waiting():
+        """One piece of work. False: there is nothing to do (see `resume_at_ms`), or it is exhausted."""
+        if self.is_exhausted or self._is_waiting():
             return False
         assert self._reader is not None, "open comes first"
         match self._reader.poll():
@@ -131,26 +133,37 @@ class SourceOperator:
             case Idle(retry_ms=retry_ms):
                 return self._wait(retry_ms)
             case Exhausted():
-                self._exhausted = True
+                self.is_exhausted = True
                 return False
         return True
 
     def _wait(self, retry_ms: int | None) -> bool:
-        """True: it woke while it was polled, so ask again at once."""
-        if self._links.take_wake():
+        """True: there was a wake during the poll, so poll again at once."""
+        if self._take_wake():
             return True
-        now_ms = self._context.clock.monotonic_ms()
-        self._resume_at_ms = None if retry_ms is None else now_ms + retry_ms
+        now_ms = self.context.clock.monotonic_ms()
+        self.resume_at_ms = None if retry_ms is None else now_ms + retry_ms
         self._waiting = True
         return False
 
     def _is_waiting(self) -> bool:
         if not self._waiting:
             return False
-        due = self._resume_at_ms is not None and self._context.clock.monotonic_ms() >= self._resume_at_ms
-        if due or self._links.take_wake():
+        due = self.resume_at_ms is not None and self.context.clock.monotonic_ms() >= self.resume_at_ms
+        if due or self._take_wake():
             self._waiting = False
         return self._waiting
+
+    def _wake(self) -> None:
+        """From any thread."""
+        self._woken.set()
+        self._wake_task()
+
+    def _take_wake(self) -> bool:
+        woken = self._woken.is_set()
+        if woken:
+            self._woken.clear()
+        return woken
 
     def _emit(self, rows: Rows) -> None:
         timestamps = rows.timestamps
@@ -159,30 +172,32 @@ class SourceOperator:
             timestamps = event_times(rows.records, column, rows.split_id)
         if rows.records.num_rows and timestamps is not None:
             newest = pc.max(timestamps).as_py()
-            self._say(self._watermarks.on_rows(rows.split_id, newest, self._context.clock.monotonic_ms()))
-        self._links.counters.records_in += rows.records.num_rows
-        self._output.emit(Batch(rows.records, timestamps))
+            self._emit_signals(
+                self._watermarks.on_rows(rows.split_id, newest, self.context.clock.monotonic_ms())
+            )
+        self._counters.records_in += rows.records.num_rows
+        self.output.emit(Batch(rows.records, timestamps))
         if rows.dead_letters is not None and rows.dead_letters.num_rows:
-            self._context.metrics.add("dead_letters", rows.dead_letters.num_rows)
-            self._output.emit_side(DEAD_LETTERS_TAG, Batch(rows.dead_letters))
+            self.context.metrics.add("dead_letters", rows.dead_letters.num_rows)
+            self.output.emit_side(DEAD_LETTERS_TAG, Batch(rows.dead_letters))
 
     # --- watermarks -------------------------------------------------------------------------------
 
     def _next_interval(self) -> None:
-        timers = self._context.timers
+        timers = self.context.timers
         timers.register(timers.now_ms() + self._interval_ms, self._on_interval)
 
     def _on_interval(self, _at_ms: int) -> None:
-        self._say(self._watermarks.on_interval(self._context.clock.monotonic_ms()))
+        self._emit_signals(self._watermarks.on_interval(self.context.clock.monotonic_ms()))
         self._next_interval()
 
-    def _say(self, signals: list[WatermarkStatus] | list[Watermark | WatermarkStatus]) -> None:
+    def _emit_signals(self, signals: list[WatermarkStatus] | list[Watermark | WatermarkStatus]) -> None:
         for signal in signals:
             if isinstance(signal, Watermark):
-                self._links.counters.watermark = signal.timestamp
-                self._output.emit_watermark(signal.timestamp)
+                self._counters.watermark = signal.timestamp
+                self.output.emit_watermark(signal.timestamp)
             else:
-                self._output.emit_watermark_status(signal.idle)
+                self.output.emit_watermark_status(signal.idle)
 
     # --- checkpoints ------------------------------------------------------------------------------
 
@@ -196,25 +211,37 @@ class SourceOperator:
         if self._reader is not None:
             self._reader.notify_checkpoint_complete(permit.checkpoint_id)
 
-    # --- a source has no inputs -------------------------------------------------------------------
-
     def process_batch(self, batch: Batch, input_index: int) -> None:
         raise AssertionError("a source has no input")
 
-    def process_watermark(self, timestamp: int) -> None:
-        """The end of all data; the task forwards it."""
 
-    def end_input(self, input_index: int) -> None:
-        """A source has no input."""
+def event_times(records: pa.RecordBatch, column: str, split_id: str) -> pa.Int64Array:
+    """The event time of each row in ms, from `column`.
 
-    def finish(self) -> None:
-        """Whatever it had is out."""
-
-    def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
-        """Rows leave as they are read."""
-
-    def process_watermark_status(self, idle: bool) -> None:
-        """Has no input; its own status is made where rows are read."""
-
-    def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
-        """A reader's positions are in the next snapshot."""
+    Raises:
+        ConfigError: there is no such column, or it is not a time.
+        UserCodeError: a row has no event time, or one that is out of range.
+    """
+    index = records.schema.get_field_index(column)
+    if index < 0:
+        raise ConfigError(
+            f"the timestamp column {column!r} is not in the rows; they have {', '.join(records.schema.names)}"
+        )
+    values = records.column(index)
+    if not event_time.is_event_time(values.type):
+        raise ConfigError(
+            f"the timestamp column {column!r} is {values.type}; "
+            "it must be int64 milliseconds, a timestamp or a date"
+        )
+    row = event_time.first_null(values)
+    if row is not None:
+        raise UserCodeError(
+            f"the timestamp column {column!r} is null in row {row} of a batch of split {split_id!r}"
+        )
+    try:
+        return event_time.event_times(values)
+    except pa.ArrowInvalid as error:
+        raise UserCodeError(
+            f"the timestamp column {column!r} ({values.type}) has a time that is out of the range of int64 "
+            f"milliseconds in a batch of split {split_id!r}: {error}"
+        ) from error

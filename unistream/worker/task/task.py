@@ -6,8 +6,8 @@
 
 `step` does one bounded piece of work on the caller's thread: one mail, one timer, or one element of
 input. A thread drives it in production, a loop in tests. Mail comes first, then timers, then input;
-no input is taken while an output is full. All that touches the task's state happens inside `step`;
-`Mailbox` is the only way in from other threads.
+no input is taken while an output is full. The task's state is only accessed inside `step`; other threads
+reach the task through its `Mailbox`.
 
 The end: after the last row the operators finish (drain) or just stop (suspend), EndOfData is sent, and
 the task stays RUNNING until the checkpoint that covers its last output has completed and all inputs
@@ -58,9 +58,9 @@ from unistream.worker.exchange import (
     StoredInputs,
 )
 from unistream.worker.task.barriers import TaskBarriers
+from unistream.worker.task.chain import OperatorChain
 from unistream.worker.task.environment import TaskEnvironment
 from unistream.worker.task.failures import fails_the_task, task_failure
-from unistream.worker.task.finished_chain import TaskChain
 from unistream.worker.task.mailbox import BackgroundDone, Mail, Mailbox, SnapshotNotStored, SnapshotStored
 from unistream.worker.task.operator_context import ContextFactory
 from unistream.worker.task.snapshots import TaskSnapshots
@@ -74,13 +74,19 @@ _DONE = Done()
 
 
 class StreamTask:
-    """One attempt of one subtask. Made by `unistream.worker.task.builder.build_task`."""
+    """One attempt of one subtask. Created by `unistream.worker.task.builder.build_task`.
+
+    Attributes:
+        partitions: Its outputs, one per edge.
+        data_ended: EndOfData was sent.
+        drained: … after the end of all data, not at a suspension.
+    """
 
     def __init__(
         self,
         deployment: TaskDeployment,
         *,
-        chain: TaskChain,
+        chain: OperatorChain,
         source: SourceOperator | None,
         inputs: InputGates,
         partitions: Sequence[OutputPartition],
@@ -88,17 +94,17 @@ class StreamTask:
         environment: TaskEnvironment,
         mailbox: Mailbox,
     ) -> None:
-        self._deployment = deployment
+        self.deployment = deployment
         self._chain = chain
         self._source = source
         self._inputs = inputs
         self._stored = StoredInputs(deployment)
-        self._partitions = partitions
+        self.partitions = partitions
         self._contexts = contexts
         self._timers = contexts.timers
         self.counters = contexts.counters
         self._environment = environment
-        self._mailbox = mailbox
+        self.mailbox = mailbox
         self._outputs = Outputs(partitions)
         self._snapshots = TaskSnapshots(deployment, chain, environment, mailbox, self._outputs)
         self._barriers = TaskBarriers(
@@ -107,33 +113,15 @@ class StreamTask:
         self._awaits_last_checkpoint = deployment.checkpointing and Configuration(deployment.config).get(
             CHECKPOINTS_AFTER_TASKS_FINISH
         )
-        self._state = TaskState.CREATED
+        self.state = TaskState.CREATED
         self.data_ended = False
         self.drained = False
 
-    @property
-    def deployment(self) -> TaskDeployment:
-        return self._deployment
-
-    @property
-    def state(self) -> TaskState:
-        return self._state
-
-    @property
-    def mailbox(self) -> Mailbox:
-        """The way in from other threads."""
-        return self._mailbox
-
-    @property
-    def partitions(self) -> Sequence[OutputPartition]:
-        """What it produces, one for each edge."""
-        return self._partitions
-
     def metrics(self) -> TaskMetrics:
-        """Counters since the start; may be called from any thread."""
+        """Counters since the start; from any thread."""
         now_ms = self._environment.clock.monotonic_ms()
-        counters = self.counters.to_metrics(sum(p.rows_out for p in self._partitions), now_ms)
-        outputs = [p for p in self._partitions if isinstance(p, ResultPartition)]
+        counters = self.counters.to_metrics(sum(p.rows_out for p in self.partitions), now_ms)
+        outputs = [p for p in self.partitions if isinstance(p, ResultPartition)]
         return msgspec.structs.replace(
             counters,
             in_queue_length=self._inputs.queued,
@@ -147,24 +135,24 @@ class StreamTask:
     # --- one step ---------------------------------------------------------------------------------
 
     def step(self) -> StepResult:
-        """Does one bounded piece of work. Never raises for what operators or channels do."""
-        if self._state.is_terminal:
+        """Does one bounded piece of work. Errors of operators and channels fail the task; none is raised."""
+        if self.state.is_terminal:
             return _DONE
         try:
-            if self._mailbox.is_cancelled:
+            if self.mailbox.is_cancelled:
                 return self._end_cancelled()
             return self._advance()
         except BaseException as error:
             if not fails_the_task(error):
                 raise
-            # what breaks behind a cancellation is its consequence, as in Flink
-            return self._end_cancelled() if self._mailbox.is_cancelled else self._end_failed(error)
+            # an error after the cancellation is its consequence, as in Flink
+            return self._end_cancelled() if self.mailbox.is_cancelled else self._end_failed(error)
 
     def _advance(self) -> StepResult:
-        if self._state is TaskState.CREATED:
+        if self.state is TaskState.CREATED:
             self._initialize()
             return _PROGRESSED
-        mail = self._mailbox.take()
+        mail = self.mailbox.take()
         if mail is not None:
             self._on_mail(mail)
             return _PROGRESSED
@@ -181,7 +169,7 @@ class StreamTask:
             self._inputs.deadline_monotonic_ms,
             self._snapshots.deadline_monotonic_ms,
         )
-        if not all(p.has_room for p in self._partitions):
+        if not all(p.has_room for p in self.partitions):
             return Waiting(deadline_ms, backpressured=True)
         if self._read():
             return _PROGRESSED
@@ -189,8 +177,8 @@ class StreamTask:
         return Waiting(_earliest(deadline_ms, resume_at_ms))
 
     def _advance_barriers(self) -> bool:
-        """What does not wait for room in an output: barriers that overtake, and timeouts of those that wait.
-        True: something was done."""
+        """Handles barriers that overtake, and timeouts of waiting ones, even while an output is full. True:
+        something was done."""
         urgent = self._inputs.poll_urgent()
         if urgent is not None:
             self._on_element(*urgent)
@@ -200,9 +188,9 @@ class StreamTask:
         return self._snapshots.check_outputs() or timed_out is not None
 
     def _flush_due(self) -> int | None:
-        """Sends gathered rows whose time has come; when the next are due."""
+        """Flushes gathered rows that are due; returns when the next are."""
         deadline: int | None = None
-        for partition in self._partitions:
+        for partition in self.partitions:
             if partition.flush_at_ms is None:
                 continue
             if partition.flush_at_ms <= self._environment.clock.monotonic_ms():
@@ -216,7 +204,7 @@ class StreamTask:
         self._chain.setup(self._contexts.context_of)
         self._chain.open(self._contexts.state_of)
         self._contexts.note_restored()
-        restore = self._deployment.restore
+        restore = self.deployment.restore
         if restore is not None and restore.in_flight:
             self._inputs.restore(RestoredRows(restore.in_flight, self._state_reader))
         self._inputs.open()
@@ -224,15 +212,15 @@ class StreamTask:
         self._enter(TaskState.RUNNING)
 
     def _state_reader(self) -> StateReader:
-        restore = self._deployment.restore
+        restore = self.deployment.restore
         assert restore is not None, "only a restored task reads state"
         return self._environment.state_reader(restore.root)
 
     def _enter(self, state: TaskState, failure: TaskFailure | None = None) -> None:
-        self._state = state
+        self.state = state
         self._environment.report(
             TaskStateChanged(
-                attempt=self._deployment.attempt,
+                attempt=self.deployment.attempt,
                 state=state.value,
                 failure=failure,
                 metrics=self.metrics() if state.is_terminal else None,
@@ -243,10 +231,10 @@ class StreamTask:
 
     @property
     def _is_source_vertex(self) -> bool:
-        return self._deployment.vertex.source is not None
+        return self.deployment.vertex.source is not None
 
     def _read(self) -> bool:
-        """One element of input. False: there is none."""
+        """One element of input. False: none is available."""
         if self._is_source_vertex:
             return self._read_source()
         polled = self._inputs.poll()
@@ -285,7 +273,7 @@ class StreamTask:
                 if self._inputs.all_ended:
                     self._barriers.on_inputs_ended()
                 if self._stored.on_end_of_partition(channel):
-                    self._environment.report(StoredInputsRead(attempt=self._deployment.attempt))
+                    self._environment.report(StoredInputsRead(attempt=self.deployment.attempt))
 
     def _on_watermark(self, channel: int, element: Watermark | WatermarkStatus) -> None:
         for signal in self._inputs.on_watermark(channel, element):
@@ -305,7 +293,7 @@ class StreamTask:
             self.end_of_data(drain=self._inputs.all_drained)
 
     def end_of_data(self, *, drain: bool) -> None:
-        """No more rows: finishes the operators (or not), and says so."""
+        """No more rows: finishes the operators, if `drain`, and sends EndOfData."""
         assert not self.data_ended, "data ends once"
         if drain and self._is_source_vertex:
             self._chain.process_watermark(MAX_WATERMARK)
@@ -317,7 +305,7 @@ class StreamTask:
         self._outputs.broadcast(EndOfData(drain))
         self._snapshots.on_end_of_data()
         if drain:
-            self._environment.report(EndOfDataReached(attempt=self._deployment.attempt))
+            self._environment.report(EndOfDataReached(attempt=self.deployment.attempt))
 
     # --- mail -------------------------------------------------------------------------------------
 
@@ -331,7 +319,7 @@ class StreamTask:
                 awaited = not self._is_source_vertex and self._inputs.give_up(mail.checkpoint_id)
                 self._barriers.on_aborted(mail, awaited=awaited)
             case SnapshotStored():
-                pass  # it has woken the task, which may be able to end now
+                pass  # it has woken the task, which may be able to finish now
             case SnapshotNotStored():
                 self._snapshots.on_not_stored(mail)
             case AssignSplits():
@@ -341,9 +329,9 @@ class StreamTask:
 
     def _on_splits(self, mail: AssignSplits) -> None:
         if self._source is None or self.data_ended:
-            # splits given out behind the barrier of a stop are still the master's in that savepoint
+            # splits assigned after the barrier of a stop are the master's in that savepoint
             if mail.splits and not self._snapshots.is_stopping:
-                raise ProtocolError(f"splits for {self._deployment.attempt}, which has stopped reading")
+                raise ProtocolError(f"splits for {self.deployment.attempt}, which has stopped reading")
             return
         if mail.splits:
             self._source.add_splits(list(mail.splits))
@@ -376,21 +364,21 @@ class StreamTask:
     def _end_failed(self, error: BaseException) -> StepResult:
         self._release()
         failure = task_failure(error)
-        _log.error("event=task_failed attempt=%s", self._deployment.attempt, exc_info=error)
+        _log.error("event=task_failed attempt=%s", self.deployment.attempt, exc_info=error)
         self._enter(TaskState.FAILED, failure)
         self._abandon_partitions()
         return _DONE
 
     def _release(self) -> None:
-        """Close only: no finish, no end of data. What close raises is logged, everything is closed."""
+        """Closes everything, without finish and end of data; errors are logged."""
         for what, release in (("operators", self._chain.close), ("inputs", self._inputs.close)):
             try:
                 release()
-            except Exception:  # user code: one close that fails must not keep the others from being closed
-                _log.exception("event=close_failed attempt=%s what=%s", self._deployment.attempt, what)
+            except Exception:  # of user code; the others are closed too
+                _log.exception("event=close_failed attempt=%s what=%s", self.deployment.attempt, what)
 
     def _abandon_partitions(self) -> None:
-        for partition in self._partitions:
+        for partition in self.partitions:
             partition.abandon()
 
 

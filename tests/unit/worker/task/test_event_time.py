@@ -11,7 +11,7 @@ from unistream.base.errors import UserCodeError
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import AssignTimestampsAndWatermarks
 from unistream.testing.harness import OperatorHarness
-from unistream.worker.task.event_time import event_times
+from unistream.worker.task.source_operator import event_times
 
 STRATEGY = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
 DAY = 86_400_000

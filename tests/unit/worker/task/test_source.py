@@ -21,8 +21,8 @@ from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, 
 from unistream.state.hashmap import HashMapStateBackend
 from unistream.testing.harness.operators import CollectedOutput, CountingMetrics, ManualClock, ManualTimers
 from unistream.worker.task import SourceOperator
-from unistream.worker.task.environment import SourceLinks, TaskCounters
-from unistream.worker.task.event_time import event_times
+from unistream.worker.task.environment import TaskCounters
+from unistream.worker.task.source_operator import event_times
 from unistream.worker.task.split_watermarks import SplitWatermarks
 
 BOUNDED = WatermarkStrategy.for_bounded_out_of_orderness(10).with_timestamp_column("at")
@@ -79,8 +79,12 @@ class _Opened:
         self.output = CollectedOutput()
         self.counters = TaskCounters()
         self.wakes = 0
-        links = SourceLinks(wake_task=self._woken, request_split=lambda: None, counters=self.counters)
-        self.operator = SourceOperator(SourceOperatorSpec(source=source, watermarks=strategy), links)
+        self.operator = SourceOperator(
+            SourceOperatorSpec(source=source, watermarks=strategy),
+            wake_task=self._woken,
+            request_split=lambda: None,
+            counters=self.counters,
+        )
         self.operator.setup(self._context(), self.output)
         self.operator.initialize_state(state or OperatorState())
         self.operator.open()
