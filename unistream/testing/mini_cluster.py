@@ -1,4 +1,4 @@
-"""A whole cluster in one process, for tests: real master, real network, TaskManagers as threads.
+"""A cluster in one process, for tests: real master, real network, TaskManagers as threads.
 
 with MiniCluster(task_managers=2, slots=1) as cluster:
     job = cluster.execute(graph, code)
@@ -52,8 +52,8 @@ class MiniCluster(Closing):
     Args:
         task_managers: Most workers at the same time; they start when jobs need them.
         slots: Of each worker.
-        config: On top of short heartbeats and restarts.
-        workdir: Where checkpoints lie; None: a temporary folder, removed at the end.
+        config: Options, in addition to short heartbeats and restart delays.
+        workdir: The folder of checkpoints; None: a temporary one, removed at the end.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class MiniCluster(Closing):
         """Starts a job; `code` may be packed already.
 
         Raises:
-            ConfigError: it cannot work.
+            ConfigError: the job cannot run.
         """
         return self._cluster.submit(
             SubmitRequest(
@@ -115,11 +115,11 @@ class MiniCluster(Closing):
         )
 
     def task_managers(self) -> tuple[TaskManagerInfo, ...]:
-        """Workers that are up or starting."""
+        """Workers that are running or starting."""
         return self._cluster.dispatcher.task_managers()
 
     def kill(self, task_manager: TaskManagerId) -> None:
-        """As if its process were killed: from now on the master hears nothing of it.
+        """As if its process were killed: the master gets no more messages from it.
 
         Raises:
             ConfigError: there is no such worker.
@@ -128,7 +128,7 @@ class MiniCluster(Closing):
         self._host.kill(task_manager)
 
     def close(self) -> None:
-        """Cancels what runs and waits until no thread of it is left."""
+        """Cancels all jobs and waits until all threads of the cluster have ended."""
         self._cluster.close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -156,11 +156,11 @@ class ThreadHost:
             worker.end("stopped by its host")
 
     def kill(self, task_manager: TaskManagerId) -> None:
-        """Cuts its line to the master, tells of its loss, then ends it."""
+        """Cuts the connection to the master, reports the loss, then ends the worker."""
         worker = self._workers.get(task_manager)
         if worker is None:
             raise ConfigError(f"there is no TaskManager {task_manager}")
-        worker.line.cut.set()
+        worker.cut.set()
         worker.lost("killed")
         worker.end("killed")
 
@@ -176,14 +176,14 @@ class ThreadHost:
 
 
 class _Worker:
-    """One TaskManager and the thread that it lives in."""
+    """One TaskManager and its thread."""
 
     def __init__(self, spec: TaskManagerSpec, on_lost: LostListener) -> None:
         self.spec = spec
-        self.line = _Line()
+        self.cut = threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"worker-{spec.id}", daemon=True)
         self._on_lost = on_lost
-        self._told = threading.Lock()
+        self._lost = threading.Lock()
         self._is_lost = False
         self._end_reason: str | None = None
         self._manager: TaskManager | None = None
@@ -195,8 +195,8 @@ class _Worker:
             manager.release(reason)
 
     def lost(self, reason: str) -> None:
-        """Tells the listener, once."""
-        with self._told:
+        """Notifies the listener, once."""
+        with self._lost:
             first, self._is_lost = not self._is_lost, True
         if first:
             self._on_lost(self.spec.id, reason)
@@ -204,7 +204,7 @@ class _Worker:
     def _run(self) -> None:
         reason = "ended"
         try:
-            manager = TaskManager(self.spec, worker_ports(self.spec, self.line.services()))
+            manager = TaskManager(self.spec, worker_ports(self.spec, self._services()))
             self._manager = manager
             try:
                 if self._end_reason is None:
@@ -220,21 +220,14 @@ class _Worker:
         finally:
             self.lost(reason)
 
-
-class _Line:
-    """A worker's way to the master, which can be cut."""
-
-    def __init__(self) -> None:
-        self.cut = threading.Event()
-
-    def services(self) -> Services:
+    def _services(self) -> Services:
         services = default_services()
         connect = services.control_client
         return replace(services, control_client=lambda address: _CutClient(connect(address), self.cut))
 
 
 class _CutClient:
-    """A `ControlClient` that reaches nobody once it is cut."""
+    """A `ControlClient` whose calls are all refused once the connection is cut."""
 
     def __init__(self, client: ControlClient, cut: threading.Event) -> None:
         self._client = client
@@ -242,7 +235,7 @@ class _CutClient:
 
     def call(self, message: Request) -> Answer:
         if self._cut.is_set():
-            return Refused(reason="the line to the master is cut")  # so that it ends, as the dead do
+            return Refused(reason="the connection to the master is cut")  # so that the worker ends
         return self._client.call(message)
 
     def close(self) -> None:

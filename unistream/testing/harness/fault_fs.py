@@ -1,7 +1,7 @@
-"""Faults of a file store, put where a test wants them. Real bytes behind it: nothing is mocked.
+"""Injected faults of a real file store; nothing is mocked.
 
-`FaultFileSystem` wraps any fsspec store and misbehaves on the operations it was told to. `PowerCut` takes the
-place of `os.fsync` on a local directory and can then drop everything that was not synced, as LazyFS does.
+`FaultFileSystem` wraps any fsspec store and fails chosen operations. `PowerCut` replaces `os.fsync` on a
+local directory and can then drop everything that was not synced, as LazyFS does.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from fsspec import AbstractFileSystem
 class FaultKind(Enum):
     """What goes wrong."""
 
-    RAISE_BEFORE = "raise_before"  # it did not happen, and the caller is told so
-    APPLY_THEN_RAISE = "apply_then_raise"  # it happened, and the caller is told that it did not
+    RAISE_BEFORE = "raise_before"  # it did not happen
+    APPLY_THEN_RAISE = "apply_then_raise"  # it happened, and the caller gets an error
     TRUNCATE = "truncate"  # only the first half arrives
     BIT_FLIP = "bit_flip"  # one bit in the middle is wrong
     SLOW = "slow"  # `on_slow` is called first, for instance to advance a virtual clock
@@ -35,10 +35,10 @@ class Fault:
     Attributes:
         operation: Name of the fsspec method: pipe_file, cat_file, info, ls, find, rm_file, rm, makedirs, …;
             "" = any.
-        path: It hits paths that contain this text.
-        skip: It lets this many operations that fit pass first.
-        times: How often it hits, for each `inject`.
-        error: What is raised.
+        path: The fault hits paths that contain this text.
+        skip: How many matching operations pass first.
+        times: How many operations it hits after each `inject`.
+        error: The error to raise; None: a TimeoutError.
     """
 
     kind: FaultKind
@@ -53,8 +53,14 @@ class Fault:
         return self.error or TimeoutError(f"fault: {self.kind.value} on {self.operation}")
 
 
-def _no_wait(_operation: str) -> None:
-    return
+def _faulty(operation: str) -> Callable[..., Any]:
+    """A method that does as the wrapped store, or has a fault."""
+
+    def method(self: FaultFileSystem, path: str, *args: Any, **options: Any) -> Any:
+        inner = getattr(self._inner, operation)
+        return self._apply(self._next(operation, path), lambda: inner(path, *args, **options))
+
+    return method
 
 
 class FaultFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -70,7 +76,9 @@ class FaultFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
 
     cachable = False
 
-    def __init__(self, inner: AbstractFileSystem, on_slow: Callable[[str], None] = _no_wait) -> None:
+    def __init__(
+        self, inner: AbstractFileSystem, on_slow: Callable[[str], None] = lambda _operation: None
+    ) -> None:
         super().__init__(skip_instance_cache=True)
         self._inner = inner
         self._on_slow = on_slow
@@ -79,7 +87,7 @@ class FaultFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         self.calls: list[tuple[str, str]] = []
 
     def inject(self, *faults: Fault) -> None:
-        """Adds faults; of several that fit an operation the first one is taken."""
+        """Adds faults; an operation gets the first that matches it."""
         self._faults.extend(replace(fault, times=1) for fault in faults for _ in range(fault.times))
 
     def _strip_protocol(self, path: Any) -> Any:  # an instance method here: the wrapped store decides
@@ -105,33 +113,13 @@ class FaultFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         read = self._apply(fault, lambda: self._inner.cat_file(path, start=start, end=end, **options))
         return _damaged(read, fault)
 
-    def info(self, path: str, **options: Any) -> Any:
-        """As the wrapped store, or a fault."""
-        return self._apply(self._next("info", path), lambda: self._inner.info(path, **options))
-
-    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
-        """As the wrapped store, or a fault."""
-        return self._apply(self._next("ls", path), lambda: self._inner.ls(path, detail=detail, **options))
-
-    def find(self, path: str, *args: Any, **options: Any) -> Any:
-        """As the wrapped store, or a fault."""
-        return self._apply(self._next("find", path), lambda: self._inner.find(path, *args, **options))
-
-    def rm_file(self, path: str) -> Any:
-        """As the wrapped store, or a fault."""
-        return self._apply(self._next("rm_file", path), lambda: self._inner.rm_file(path))
-
-    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> Any:
-        """As the wrapped store, or a fault."""
-        return self._apply(self._next("rm", path), lambda: self._inner.rm(path, recursive, maxdepth))
-
-    def rmdir(self, path: str) -> Any:
-        """As the wrapped store, or a fault."""
-        return self._apply(self._next("rmdir", path), lambda: self._inner.rmdir(path))
-
-    def makedirs(self, path: str, exist_ok: bool = False) -> Any:
-        """As the wrapped store, or a fault."""
-        return self._apply(self._next("makedirs", path), lambda: self._inner.makedirs(path, exist_ok))
+    info = _faulty("info")
+    ls = _faulty("ls")
+    find = _faulty("find")
+    rm_file = _faulty("rm_file")
+    rm = _faulty("rm")
+    rmdir = _faulty("rmdir")
+    makedirs = _faulty("makedirs")
 
     def _next(self, operation: str, path: str) -> Fault | None:
         self.calls.append((operation, path))
@@ -144,36 +132,33 @@ class FaultFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has n
         return None
 
     def _apply(self, fault: Fault | None, action: Callable[[], Any]) -> Any:
-        match fault.kind if fault else None:
-            case FaultKind.RAISE_BEFORE:
-                assert fault is not None
-                raise fault.raised()
-            case FaultKind.APPLY_THEN_RAISE:
-                assert fault is not None
-                action()
-                raise fault.raised()
-            case FaultKind.SLOW:
-                assert fault is not None
-                self._on_slow(fault.operation)
-        return action()
+        if fault is None:
+            return action()
+        if fault.kind is FaultKind.RAISE_BEFORE:
+            raise fault.raised()
+        if fault.kind is FaultKind.SLOW:
+            self._on_slow(fault.operation)
+        result = action()
+        if fault.kind is FaultKind.APPLY_THEN_RAISE:
+            raise fault.raised()
+        return result
 
 
 def _damaged(content: bytes, fault: Fault | None) -> bytes:
+    middle = len(content) // 2
     match fault.kind if fault else None:
         case FaultKind.TRUNCATE:
-            return content[: len(content) // 2]
+            return content[:middle]
         case FaultKind.BIT_FLIP:
-            middle = len(content) // 2
             return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
     return content
 
 
 class PowerCut:
-    """Remembers what was synced below `root`, and can bring back exactly that.
+    """Records what is synced below `root`, and can restore exactly that.
 
-    Give `fsync` to `DurableLocalFileSystem`, work, then `cut()`: files come back with the bytes of their last
-    sync, directories with the names of theirs; whatever was never synced is gone. What lies below `root` when
-    this object is made counts as synced.
+    Give `fsync` to `DurableLocalFileSystem`, work, then `cut()`: files and directories are as of their last
+    sync; what was never synced is lost. All that is below `root` when this object is made counts as synced.
     """
 
     def __init__(self, root: Path) -> None:
@@ -185,7 +170,7 @@ class PowerCut:
             self._remember(path)
 
     def fsync(self, handle: int) -> None:
-        """Syncs for real, and remembers."""
+        """Syncs, and records the content."""
         os.fsync(handle)
         status = os.fstat(handle)
         if stat.S_ISDIR(status.st_mode):
@@ -195,7 +180,7 @@ class PowerCut:
                 self._contents[status.st_ino] = content.read()
 
     def cut(self) -> None:
-        """The power is gone and back: `root` holds what was synced."""
+        """Restores `root` as after a power failure: it holds only what was synced."""
         inode = self._root.stat().st_ino
         for path in self._root.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()

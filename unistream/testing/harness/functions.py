@@ -1,4 +1,4 @@
-"""Drives one user function as its task would: Flink's ProcessFunctionTestHarnesses.
+"""Drives one user function as its task does: Flink's ProcessFunctionTestHarnesses.
 
 >>> import unistream as us
 >>> class Twice(us.ProcessFunction):
@@ -34,11 +34,11 @@ from unistream.operator.process import (
 from unistream.testing.harness.operators import OperatorHarness, Rows
 
 Returns: TypeAlias = pa.Schema | Mapping[str, pa.DataType]
-"""Columns of what the function emits; None: inferred from the first rows, as `process` of a stream does."""
+"""Columns that the function emits; None: inferred from the first rows, as `process` of a stream does."""
 
 
 class HarnessOptions(TypedDict, total=False):
-    """Which subtask it is, of how many, and what it starts from: see `OperatorHarness`."""
+    """The subtask and its restored state, see `OperatorHarness`."""
 
     state: OperatorState | None
     index: int
@@ -96,7 +96,7 @@ class BroadcastProcessFunctionHarness(OperatorHarness):
 
     Args:
         keys: Columns that are the key of the rows, as in `key_by`.
-        states: What is broadcast, as in `connect`.
+        states: Descriptors of the broadcast state, as in `connect`.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
-"""Two vertices on the task harness, numbers S ──► K an operator of the test, at any parallelisms; or three,
-S ──► M ──► K, where M passes on what it gets.
+"""A job of two vertices on the task harness, S (numbers) ──► K (an operator of the test), at any parallelism;
+or of three, S ──► M ──► K, where M forwards its input.
 
     job = numbers_job(lambda: SumByKey(results), numbers_graph(2, config=...))
     deal_numbers(job, rows=100)                # 0 to 99 for the first subtask of S, and so on
@@ -8,7 +8,7 @@ S ──► M ──► K, where M passes on what it gets.
     again = numbers_again(job, lambda: SumByKey(results), numbers_graph(3), rows=100)
     again.finish()
 
-A row is a number v and its key k, v modulo `KEYS`; its event time is v.
+A row is a number v and its key k = v modulo `KEYS`; its event time is v.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def number_rows(start: int, stop: int) -> pa.RecordBatch:
 
 
 def number_split(start: int, stop: int) -> Split:
-    """Numbers start to stop - 1 for a `NumberReader`, whose position is in the split."""
+    """Numbers start to stop - 1 for a `NumberReader`, whose position is part of the split."""
     return Split(id=f"{start}", data=f"{start}-{stop}".encode())
 
 
 def split_range(split: Split) -> tuple[int, int]:
-    """What of a split is still to be read: start, stop."""
+    """The numbers of a split that are still to be read: start, stop."""
     start, stop = split.data.decode().split("-")
     return int(start), int(stop)
 
@@ -67,7 +67,7 @@ class NumberReader:
         self._is_last = False
 
     def open(self, context: ReaderContext) -> None:
-        """Nothing is to be opened."""
+        """Nothing to open."""
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         self._left |= {split.id: split_range(split) for split in splits}
@@ -88,7 +88,7 @@ class NumberReader:
         return [Split(id=i, data=f"{start}-{stop}".encode()) for i, (start, stop) in self._left.items()]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Nobody else has to know."""
+        """Nothing to commit."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -111,7 +111,7 @@ class NumberSource:
 
 
 class SumByKey(BaseOperator):
-    """A sum for each key, in keyed value state; its sums are out, in `results`, when it finishes."""
+    """A sum for each key, in keyed value state; it puts the sums into `results` when it finishes."""
 
     def __init__(self, results: dict[int, int]) -> None:
         self.results = results
@@ -142,7 +142,7 @@ class SumByKey(BaseOperator):
 
 
 def sums_of(numbers: int) -> dict[int, int]:
-    """What `SumByKey` comes to over 0 to numbers - 1."""
+    """The results of `SumByKey` over 0 to numbers - 1."""
     return {key: sum(range(key, numbers, KEYS)) for key in range(KEYS)}
 
 
@@ -160,10 +160,10 @@ def numbers_graph(
     Args:
         sources: Subtasks of S, and of M.
         consumers: Subtasks of K; None: as many.
-        middle: There is M.
-        ship: Of the edge that leaves S; M's is a hash edge.
+        middle: The graph has the vertex M.
+        ship: Of the edge from S; the edge from M is a hash edge.
         partition: Of all edges.
-        config: Of the job.
+        config: Options of the job.
     """
     names = "SMK" if middle else "SK"
 
@@ -197,7 +197,7 @@ def numbers_graph(
 
 
 class NumberChains(dict[VertexId, Chain]):
-    """New operators for each task, as an artifact gives."""
+    """Creates new operators for each task, as an artifact does."""
 
     def __init__(
         self, operator: Callable[[], object], middle: Callable[[], object], rows_per_poll: int
@@ -224,12 +224,12 @@ def numbers_job(
     rows_per_poll: int = ROWS_PER_POLL,
     **options: Any,
 ) -> TaskJob:
-    """A job that has read nothing yet.
+    """A job whose sources have no splits yet.
 
     Args:
-        operator: Makes K's, one for each of its subtasks.
-        graph: Of `numbers_graph`; None: one subtask each.
-        middle: Makes M's.
+        operator: Creates the operator of K, once for each subtask.
+        graph: A `numbers_graph`; None: one subtask each.
+        middle: Creates the operator of M.
         rows_per_poll: Rows of one batch.
         options: Of `TaskJob`.
     """
@@ -237,8 +237,8 @@ def numbers_job(
 
 
 def deal_numbers(job: TaskJob, rows: int, *, splits: int = 1) -> int:
-    """Gives each subtask of S as many `splits` of `rows` numbers, the next ones each time, and no more will
-    come. Returns how many numbers these are, beginning with 0."""
+    """Assigns each subtask of S its splits of `rows` numbers each, which are its last. Returns how many numbers
+    all subtasks get; they begin with 0."""
     stop = 0
     for subtask in job.subtasks("S"):
         starts = range(stop, stop := stop + splits * rows, rows)
@@ -255,9 +255,9 @@ def numbers_again(
     rows: int,
     splits: int = 1,
 ) -> TaskJob:
-    """`last` is dead: a job from its newest checkpoint, or from the beginning if it has none.
+    """A job from the newest checkpoint of `last`, or from the beginning if it has none.
 
-    `graph`: maybe of other parallelisms; None: that of `last`. `rows`, `splits`: as `last` was dealt them.
+    `graph`: maybe of another parallelism; None: the graph of `last`. `rows`, `splits`: as for `last`.
     """
     job = numbers_job(
         operator,
@@ -268,7 +268,7 @@ def numbers_again(
     )
     if last.completed is None:
         deal_numbers(job, rows, splits=splits)
-    else:  # what is left of the splits is in the checkpoint
+    else:  # the rest of the splits is in the checkpoint
         for subtask in job.subtasks("S"):
             job.assign("S", [], index=subtask.index, no_more=True)
     return job
@@ -280,12 +280,11 @@ def shake(
     """Steps tasks, and takes checkpoints, in random order, while time goes on.
 
     Args:
-        job: Whose tasks are stepped.
-        dice: What the order comes from.
-        steps: Of one task each.
-        checkpoints: How many there are for each step.
-        aborts: The share of them that is aborted at once.
-        sources: How often a subtask of S is stepped when one of K is stepped once.
+        dice: Decides the order.
+        steps: Each is a step of one task.
+        checkpoints: Checkpoints per step.
+        aborts: The share of checkpoints that is aborted at once.
+        sources: How often a subtask of S is stepped for each step of one of K.
     """
     weights = [sources if subtask.vertex == "S" else 1 for subtask in job.tasks]
     for task in dice.choices(list(job.tasks.values()), weights, k=steps):

@@ -1,4 +1,4 @@
-"""Drives one operator as a task would, without a task: for tests of built-in and of users' operators.
+"""Drives one operator as a task does: for tests of built-in and of users' operators.
 
 >>> import pyarrow as pa, pyarrow.compute as pc
 >>> from unistream.operator.stateless import FilterBatches
@@ -14,12 +14,12 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.base.closing import Closing
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIB, MIN_WATERMARK
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
@@ -34,7 +34,7 @@ Emitted = Batch | Watermark | WatermarkStatus
 
 
 class ManualClock:
-    """A clock that stands still until it is told otherwise."""
+    """A clock that moves only when a test sets it."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self.now_ms = now_ms
@@ -82,7 +82,7 @@ class CountingMetrics:
 
 @dataclass(slots=True)
 class CollectedOutput:
-    """Everything that the operator emitted. `elements`: main output in order."""
+    """All output of the operator. `elements`: the main output in order."""
 
     elements: list[Emitted] = field(default_factory=list)
     side: dict[str, list[Batch]] = field(default_factory=dict)
@@ -102,17 +102,17 @@ class CollectedOutput:
         self.elements.append(WatermarkStatus(idle))
 
 
-class OperatorHarness:
+class OperatorHarness(Closing):
     """One subtask of one operator.
 
-    A context manager: enters with `open`, leaves with `close`. Watermarks are forwarded behind
-    whatever the operator emits, as a task does.
+    A context manager: enters with `open`, leaves with `close`. As in a task, a watermark is forwarded
+    after all that the operator emits for it.
 
     Args:
-        state: Of an earlier harness's `snapshot`, see `restore_state`.
+        state: The `snapshot` of an earlier harness, see `restore_state`.
         index, parallelism, max_parallelism: Which subtask, of how many.
         checkpointing: False: committers commit at the end of input.
-        backend: Keyed state of process functions; None: a hash map made when it is asked for.
+        backend: Keyed state of process functions; None: a hash map, created on first use.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class OperatorHarness:
             )
         return self._backend
 
-    def open(self) -> OperatorHarness:
+    def open(self) -> Self:
         """setup, initialize_state, open."""
         self.operator.setup(self.context, self.output)
         self.operator.initialize_state(self._state)
@@ -196,13 +196,8 @@ class OperatorHarness:
         if self._backend is not None:
             self._backend.close()
 
-    def __enter__(self) -> OperatorHarness:
+    def __enter__(self) -> Self:
         return self.open()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def process(self, rows: Rows, timestamps: Sequence[int] | None = None, input_index: int = 0) -> None:
         """One batch; `rows` as a record batch or as columns, `timestamps` in ms."""
@@ -271,7 +266,7 @@ class OperatorHarness:
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """`model.keyed_snapshot.KeyedSnapshot` of tables in memory, which may be read again and again."""
+    """`model.keyed_snapshot.KeyedSnapshot` of tables in memory, which can be read many times."""
 
     stored: Sequence[StateTable]
 
@@ -286,7 +281,7 @@ class StoredState:
 
 
 def stored(snapshot: OperatorSnapshot) -> OperatorSnapshot:
-    """The same with all of its tables made, and whatever they were made of released."""
+    """The same snapshot with its tables in memory; what they were read from is released."""
     timers = tuple(replace(table, batches=list(table.batches)) for table in snapshot.timers)
     if snapshot.state is None:
         return replace(snapshot, timers=timers)
@@ -305,7 +300,7 @@ def restore_state(
     parallelism: int = 1,
     max_parallelism: int = 128,
 ) -> OperatorState:
-    """The share of subtask `index` of the snapshots of all former subtasks.
+    """The share of subtask `index` in the snapshots of all former subtasks.
 
     Keyed rows by key group; SPLIT lists in contiguous runs, of which the first may be one longer; UNION
     lists whole; BROADCAST lists from one former subtask.
@@ -341,7 +336,7 @@ def restore_state(
 
 
 def _of_groups(table: StateTable, first: int, last: int) -> StateTable:
-    """In memory, and only rows of key groups first to last."""
+    """The rows of key groups first to last, in memory."""
     groups = pc.field(KEY_GROUP_COLUMN)
     return replace(
         table, batches=[batch.filter((groups >= first) & (groups <= last)) for batch in table.batches]

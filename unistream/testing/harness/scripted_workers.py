@@ -1,7 +1,7 @@
-"""Workers that only talk: they register, answer all control messages and report states, but run nothing.
+"""Workers without tasks: they register, answer all control messages and report states.
 
-For tests of a master (its threads, its order of work, its recovery) without processes or operators. What
-they report is what real workers report for a pipeline whose splits are empty.
+For tests of a master (its threads, its order of work, its recovery) without processes or operators. Their
+reports are those of real workers for a pipeline whose splits are empty.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from unistream.port.transport import ControlHandler
 M = TypeVar("M")
 
 Interceptor = Callable[[TaskManagerId, mm.ToTaskManager], mm.Answer | None]
-"""Sees each message before its worker does; an answer stands for the worker's."""
+"""Gets each message before its worker; an answer replaces the worker's."""
 
 
 class ScriptedWorkers:
     """A host, the network to it, and all its workers.
 
     Args:
-        ends: Sources end when they have got their last split; else they run until they are stopped.
+        ends: Sources finish when they have their last split; else they run until they are stopped.
     """
 
     def __init__(self, *, ends: bool = True) -> None:
@@ -41,7 +41,7 @@ class ScriptedWorkers:
         self.registered: list[TaskManagerId] = []
         self.closed = False
         self._lock = threading.RLock()
-        self._heard = threading.Condition()
+        self._received = threading.Condition()
         self._master: ControlHandler | None = None
         self._on_lost: LostListener | None = None
         self._workers: dict[TaskManagerId, _Worker] = {}
@@ -50,7 +50,7 @@ class ScriptedWorkers:
     # --- the ports --------------------------------------------------------------------------------
 
     def create_server(self, handler: ControlHandler) -> ScriptedWorkers:
-        """The master's server: `call_master` goes to `handler`."""
+        """The master's server: `call_master` calls `handler`."""
         self._master = handler
         return self
 
@@ -81,7 +81,7 @@ class ScriptedWorkers:
         self.lose(task_manager, "stopped")
 
     def close(self) -> None:
-        """Of the host and of the server."""
+        """Closes the host and the server."""
         self.closed = True
         for task_manager in list(self._workers):
             self.lose(task_manager, "the host was closed")
@@ -92,19 +92,19 @@ class ScriptedWorkers:
     # --- the script -------------------------------------------------------------------------------
 
     def call_master(self, message: mm.ToJobManager) -> mm.Answer:
-        """As a worker would."""
+        """Sends a message as a worker does."""
         assert self._master is not None, "create_server comes first"
         return decode_answer(self._master(encode(message)))
 
     def lose(self, task_manager: TaskManagerId, reason: str = "killed") -> None:
-        """Its process ends without a word; the host notices."""
+        """Its process ends without a message; the host reports the loss."""
         with self._lock:
             worker = self._workers.pop(task_manager, None)
         if worker is not None and self._on_lost is not None:
             self._on_lost(task_manager, reason)
 
     def decline_checkpoints(self, reason: str) -> None:
-        """From now on whatever task is triggered says that it cannot."""
+        """From now on all tasks decline checkpoints."""
 
         def decline(_worker: TaskManagerId, message: mm.ToTaskManager) -> mm.Answer | None:
             if not isinstance(message, mm.TriggerCheckpoint):
@@ -118,13 +118,13 @@ class ScriptedWorkers:
         self.intercept = decline
 
     def messages(self, kind: type[M]) -> list[M]:
-        """All of one type that were received, in order."""
+        """All received messages of one type, in order."""
         return [message for _, message in self.received if isinstance(message, kind)]
 
     def await_message(self, kind: type[M], count: int = 1, timeout_s: float = 20.0) -> M:
         """The `count`-th message of a type. Raises TimeoutError."""
-        with self._heard:
-            if not self._heard.wait_for(lambda: len(self.messages(kind)) >= count, timeout_s):
+        with self._received:
+            if not self._received.wait_for(lambda: len(self.messages(kind)) >= count, timeout_s):
                 raise TimeoutError(f"{len(self.messages(kind))} of {count} {kind.__name__} were received")
             return self.messages(kind)[count - 1]
 
@@ -133,14 +133,14 @@ class ScriptedWorkers:
             worker = self._workers.get(task_manager)
             if worker is None:
                 raise Unreachable(f"{task_manager} is gone")
-            with self._heard:
+            with self._received:
                 self.received.append((task_manager, message))
-                self._heard.notify_all()
+                self._received.notify_all()
             answer = self.intercept(task_manager, message)
             return worker.handle(message) if answer is None else answer
 
     def barrier(self, message: mm.TriggerCheckpoint) -> None:
-        """Goes through all tasks of the job, once."""
+        """Takes the snapshot in all tasks of the job, once."""
         barrier = (message.attempt.job, message.checkpoint_id)
         if barrier not in self._barriers:
             self._barriers.add(barrier)
@@ -148,7 +148,7 @@ class ScriptedWorkers:
                 task.snapshot(message)
 
     def settle(self, job: JobId) -> None:
-        """Once all sources have got all their splits, data ends everywhere."""
+        """Once all sources have all their splits, all tasks reach the end of their data."""
         tasks = [t for t in self._tasks_of(job) if t.state in ("DEPLOYING", "RUNNING")]
         if self.ends and all(task.has_all_splits for task in tasks):
             for task in tasks:
@@ -174,7 +174,7 @@ class _Connection:
 
 
 class _Task:
-    """One attempt: what it has reported and what it waits for."""
+    """One attempt: its reported state and what it waits for."""
 
     def __init__(self, deployment: mm.TaskDeployment, workers: ScriptedWorkers) -> None:
         self.attempt: AttemptId = deployment.attempt
@@ -188,7 +188,7 @@ class _Task:
     def start(self) -> None:
         self.report("INITIALIZING")
         self.report("RUNNING")
-        self.ask_for_split()
+        self.request_split()
 
     def report(self, state: str) -> None:
         self.state = state
@@ -197,9 +197,9 @@ class _Task:
     def assigned(self, message: mm.AssignSplits) -> None:
         self.has_all_splits = message.no_more
         if not message.no_more:
-            self.ask_for_split()
+            self.request_split()
 
-    def ask_for_split(self) -> None:
+    def request_split(self) -> None:
         source = self.deployment.vertex.source
         if source is not None and source.pull:
             self._workers.call_master(mm.SplitRequested(attempt=self.attempt))
@@ -248,25 +248,20 @@ class _Worker:
     def handle(self, message: mm.ToTaskManager) -> mm.Answer:
         if isinstance(message, mm.ReleaseTaskManager):
             self._workers.lose(self._id, "released")
-            return mm.Ack()
-        if isinstance(message, mm.Ping):
-            return mm.Ack()
-        if isinstance(message, mm.DeployTask):
+        elif isinstance(message, mm.DeployTask):
             task = _Task(message.deployment, self._workers)
             self.tasks[task.attempt] = task
             task.start()
-        elif isinstance(message, mm.ReleasePartitions):
-            return mm.Ack()  # nothing was written
-        else:
+            self._workers.settle(task.attempt.job)
+        elif not isinstance(message, mm.Ping | mm.ReleasePartitions):
             known = self.tasks.get(message.attempt)
             if known is None:
                 return mm.Refused(reason=f"no attempt {message.attempt} here")
-            task = known
-            self._tell(task, message)
-        self._workers.settle(task.attempt.job)
+            self._handle_in(known, message)
+            self._workers.settle(known.attempt.job)
         return mm.Ack()
 
-    def _tell(self, task: _Task, message: mm.ToTaskManager) -> None:
+    def _handle_in(self, task: _Task, message: mm.ToTaskManager) -> None:
         match message:
             case mm.AssignSplits():
                 task.assigned(message)

@@ -1,4 +1,4 @@
-"""What a task needs around it, without threads, files or other processes."""
+"""The services of a task without threads, files or other processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unistream.testing.harness.memory_files import MemoryFiles
 
 
 class InlineExecutor(Executor):
-    """Runs what is submitted at once, on the caller's thread."""
+    """Runs submitted work at once, on the caller's thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -25,7 +25,7 @@ class InlineExecutor(Executor):
 
 
 class MemoryStateStore:
-    """State files of any number of directories. `fail_writes`: raised by every writer while it is set."""
+    """State files of all directories. `fail_writes`: raised by every writer while it is set."""
 
     def __init__(self) -> None:
         self.files: dict[tuple[str, str], bytes] = {}
@@ -41,7 +41,7 @@ class MemoryStateStore:
 
 
 class _Below(MutableMapping[str, bytes]):
-    """The files of one directory; its length counts those of all, so that names are unique."""
+    """The files of one directory; its length counts all files, so that names are unique."""
 
     def __init__(self, files: dict[tuple[str, str], bytes], directory: str) -> None:
         self._files = files
@@ -64,7 +64,7 @@ class _Below(MutableMapping[str, bytes]):
 
 
 class NoRemote:
-    """`port.transport.DataClient` of a process that knows no other."""
+    """`port.transport.DataClient` without other processes."""
 
     def gate(self) -> NoRemote:
         return self

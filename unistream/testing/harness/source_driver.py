@@ -5,48 +5,36 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
+from unistream.base.closing import Closing
 from unistream.model.messages import Split
 from unistream.port.source import Exhausted, Idle, Polled, ReaderContext, Rows, Source, SourceReader
+from unistream.testing.harness.operators import CountingMetrics
 
 
-class SourceDriver:
-    """One reader with all the splits it will ever get; polls, and waits for `wake` when it is idle.
+class SourceDriver(Closing):
+    """One reader with all of its splits; polls, and waits for `wake` when it is idle.
 
     Args:
-        timeout_s: A reader that has not come to an end by then fails the test.
+        timeout_s: A reader that has not finished by then fails the test.
     """
 
     def __init__(self, source: Source, splits: Sequence[Split], timeout_s: float = 30.0) -> None:
         self._timeout_s = timeout_s
         self._woken = threading.Event()
-        self._counters: dict[str, int] = {}
+        metrics = CountingMetrics()
+        self.counters: Mapping[str, int] = metrics.counts
         self.reader: SourceReader = source.create_reader()
         context = ReaderContext(
-            index=0, parallelism=1, wake=self._woken.set, request_split=lambda: None, metrics=self
+            index=0, parallelism=1, wake=self._woken.set, request_split=lambda: None, metrics=metrics
         )
         self.reader.open(context)
         self.reader.add_splits(splits)
         self.reader.no_more_splits()
 
-    def __enter__(self) -> SourceDriver:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self.reader.close()
-
-    @property
-    def counters(self) -> Mapping[str, int]:
-        """What the reader has counted so far."""
-        return self._counters
-
-    def add(self, name: str, amount: int) -> None:
-        """The reader's metrics come here."""
-        self._counters[name] = self._counters.get(name, 0) + amount
 
     def polled(self) -> Iterator[Polled]:
         """Everything but Idle, up to and including Exhausted.
@@ -64,7 +52,7 @@ class SourceDriver:
             yield polled
             if isinstance(polled, Exhausted):
                 return
-        raise AssertionError(f"the reader did not come to an end within {self._timeout_s:.0f} s")
+        raise AssertionError(f"the reader did not finish within {self._timeout_s:.0f} s")
 
     def rows_until(self, enough: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
         """Rows as dictionaries, until `enough` of them or the end."""

@@ -1,4 +1,4 @@
-"""Keyed state backends on a bench: made of any type, told keys as values, read back as tables. For tests."""
+"""Keyed state backends for tests: of any type, with keys given as values and state read back as tables."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import pyarrow as pa
 
 from unistream.base.ids import CheckpointId
 from unistream.model.keyed_snapshot import RestoredFiles, StateTable
-from unistream.model.state import (
-    StateDescriptor,
-)
+from unistream.model.state import StateDescriptor
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
 from unistream.testing.harness.operators import ManualClock
@@ -23,7 +21,7 @@ USER: Final = pa.schema([("user", pa.string())])
 
 
 class Bench:
-    """Backends of one type, which are closed at the end, on one clock."""
+    """Backends of one type, on one clock."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
@@ -38,7 +36,7 @@ class Bench:
         allow_pickled: bool = False,
         restore: Sequence[StateTable | RestoredFiles] = (),
     ) -> Keyed:
-        """A new backend that has taken over `restore`."""
+        """A new backend, restored from `restore`."""
         backend = make_backend(
             self.kind,
             key_groups=groups,
@@ -59,7 +57,7 @@ class Bench:
 
 
 class Keyed:
-    """A backend that is told keys as values."""
+    """A backend whose keys are given as values."""
 
     def __init__(self, backend: KeyedStateBackend) -> None:
         self.backend = backend
@@ -89,7 +87,7 @@ class Keyed:
 
 
 def read(snapshot: Any) -> list[StateTable]:
-    """Tables in memory, which may be gone through again and again."""
+    """Tables in memory, which can be read many times."""
     tables = [replace(table, batches=list(table.batches)) for table in snapshot.tables()]
     snapshot.release()
     return tables

@@ -1,15 +1,14 @@
-"""Real stream tasks of one job, stepped in turn by one thread, with memory for storage and a coordinator
-that does as it is told: deterministic tests of what happens between tasks.
+"""Real stream tasks of one job, stepped in turn by one thread, with storage in memory and a scripted
+coordinator: deterministic tests of the interaction of tasks.
 
     job = TaskJob(graph, chains)
-    job.run()                                  # until nobody has anything to do
+    job.run()                                  # until no task has anything to do
     job.trigger(SnapshotKind.CHECKPOINT)       # barriers flow, acks are collected
-    job.run()                                  # ... all acked: tasks are told that it completed
+    job.run()                                  # ... all acked: tasks are notified of the completion
     again = TaskJob(other, chains, restore=job.completed, store=job.store)
 
-Channels, and what is read of a snapshot, also by a graph of other parallelisms, are those that a master
-gives: `model.plan`, `core.state_assignment`, `core.in_flight`. A job of two vertices that many tests want
-is in `task_harness_numbers`.
+Channels and restored state are assigned as by a master, also at another parallelism: `model.plan`,
+`core.restore`.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from unistream.base.config import Configuration
@@ -59,8 +59,8 @@ from unistream.testing.harness.services import InlineExecutor, MemoryStateStore,
 from unistream.worker.exchange import BlockingPartitions, NetworkMemory, PartitionRegistry
 from unistream.worker.task import (
     Done,
+    Mail,
     Mailbox,
-    StepResult,
     StreamTask,
     TaskEnvironment,
     TaskNetwork,
@@ -80,9 +80,9 @@ class Snapshot:
     """One checkpoint or savepoint of the harness.
 
     Attributes:
-        acks: What each subtask has said of it.
+        acks: The acknowledgement of each subtask.
         finished_before: Subtasks that had ended when it was triggered.
-        graph: Of the job that triggered it; None: of the one that starts from it.
+        graph: The graph of the job that triggered it; None: that of the job that starts from it.
     """
 
     checkpoint_id: CheckpointId
@@ -103,14 +103,14 @@ class Snapshot:
 
     @property
     def finished(self) -> frozenset[SubtaskId]:
-        """Subtasks whose operators had no more to do when their part of it was taken."""
+        """Subtasks whose operators had finished when their part of the snapshot was taken."""
         return self.finished_before | {s for s, state in self.acked.items() if state.finished}
 
     def restores(self, graph: JobGraph) -> dict[SubtaskId, TaskRestore]:
-        """What a master would give each subtask of `graph` that starts from it.
+        """The state that a master would assign to each subtask of `graph`.
 
         Raises:
-            ConfigError: it does not fit.
+            ConfigError: the state does not fit the graph.
         """
         manifest, directory = self._manifest(self.graph or graph), self.directory
         restores = assign_state(manifest, directory, graph, allow_non_restored=False)
@@ -145,11 +145,11 @@ class TaskJob:
     """All tasks of `graph` in one thread.
 
     Args:
-        restore: A completed snapshot of an earlier job, maybe of other parallelisms.
-        restores: What each subtask reads, instead of its part of `restore`.
+        restore: A completed snapshot of an earlier job, maybe of another parallelism.
+        restores: State of each subtask, instead of its part of `restore`.
         first_checkpoint: Id of the first snapshot.
-        order: Vertices in the order in which their tasks are stepped; None = that of the graph.
-        blocking: Where blocking partitions are kept; None: the graph has none.
+        order: Vertices in the order in which their tasks are stepped; None: the order of the graph.
+        blocking: Stores blocking partitions; None: the graph has none.
     """
 
     def __init__(
@@ -179,7 +179,6 @@ class TaskJob:
         self._plan = ExecutionPlan(graph)
         if restores is None:
             restores = {} if restore is None else restore.restores(graph)
-        self._folder: Path | None = None
         environment = self._environment(executor or InlineExecutor())
         network = TaskNetwork(
             task_manager=_HERE.task_manager,
@@ -214,11 +213,9 @@ class TaskJob:
     def _drain(self, task: StreamTask) -> bool:
         """Steps one task until it waits. True: it did something."""
         did = False
-        while True:
-            result: StepResult = task.step()
-            if isinstance(result, Done | Waiting):
-                return did
+        while not isinstance(task.step(), Done | Waiting):
             did = True
+        return did
 
     def step_each(self, rounds: int = 1) -> None:
         """One step of every task, one after the other."""
@@ -254,9 +251,9 @@ class TaskJob:
 
     def assign(self, vertex: str, splits: Sequence[Split], *, index: int = 0, no_more: bool = False) -> None:
         """Gives splits to a source task."""
-        task = self.task(vertex, index)
-        task.mailbox.post(
-            AssignSplits(attempt=task.deployment.attempt, splits=tuple(splits), no_more=no_more)
+        self._post(
+            self.subtasks(vertex, index),
+            lambda attempt: AssignSplits(attempt=attempt, splits=tuple(splits), no_more=no_more),
         )
 
     def trigger(
@@ -266,8 +263,8 @@ class TaskJob:
         *,
         aligned: bool = False,
     ) -> Snapshot:
-        """Triggers sources that run and tasks whose producers have all finished. `form`: of a savepoint.
-        `aligned`: its barriers overtake nothing."""
+        """Triggers running sources and tasks whose producers have all finished. `form`: the format, if it is
+        a savepoint. `aligned`: its barriers overtake nothing."""
         running = {s for s, task in self.tasks.items() if not task.state.is_terminal}
         snapshot = Snapshot(
             CheckpointId(self.next_checkpoint),
@@ -290,40 +287,41 @@ class TaskJob:
         *,
         aligned: bool = False,
     ) -> None:
-        """To `only` these, whatever they do: a master may ask twice, or too late."""
-        for subtask in only:
-            task = self.tasks[subtask]
-            task.mailbox.post(
-                TriggerCheckpoint(
-                    attempt=task.deployment.attempt,
-                    checkpoint_id=snapshot.checkpoint_id,
-                    timestamp_ms=self.clock.wall_ms(),
-                    kind=snapshot.kind,
-                    directory=snapshot.directory,
-                    format=form,
-                    aligned=aligned,
-                )
-            )
+        """Triggers these tasks in any state: a master may trigger one twice, or too late."""
+        self._post(
+            only,
+            lambda attempt: TriggerCheckpoint(
+                attempt=attempt,
+                checkpoint_id=snapshot.checkpoint_id,
+                timestamp_ms=self.clock.wall_ms(),
+                kind=snapshot.kind,
+                directory=snapshot.directory,
+                format=form,
+                aligned=aligned,
+            ),
+        )
 
     def abort(self, checkpoint_id: CheckpointId, only: Iterable[SubtaskId] | None = None) -> None:
-        """Tells all tasks (or `only` some, so far) that it will not complete."""
+        """Notifies all tasks, or `only` these, that the checkpoint is aborted."""
         latest = self.completed.checkpoint_id if self.completed else None
-        for subtask in self.tasks if only is None else only:
-            task = self.tasks[subtask]
-            task.mailbox.post(
-                CheckpointAborted(
-                    attempt=task.deployment.attempt, checkpoint_id=checkpoint_id, latest_completed=latest
-                )
-            )
+        self._post(
+            self.tasks if only is None else only,
+            lambda attempt: CheckpointAborted(
+                attempt=attempt, checkpoint_id=checkpoint_id, latest_completed=latest
+            ),
+        )
 
     def complete(self, checkpoint_id: CheckpointId) -> None:
-        """Tells all tasks that it is durable."""
-        for task in self.tasks.values():
-            task.mailbox.post(
-                CheckpointCompleted(
-                    attempt=task.deployment.attempt, checkpoint_id=checkpoint_id, epoch=_EPOCH
-                )
-            )
+        """Notifies all tasks that the checkpoint is durable."""
+        self._post(
+            self.tasks,
+            lambda attempt: CheckpointCompleted(attempt=attempt, checkpoint_id=checkpoint_id, epoch=_EPOCH),
+        )
+
+    def _post(self, subtasks: Iterable[SubtaskId], message: Callable[[AttemptId], Mail]) -> None:
+        for subtask in subtasks:
+            task = self.tasks[subtask]
+            task.mailbox.post(message(task.deployment.attempt))
 
     def cancel(self) -> None:
         for task in self.tasks.values():
@@ -352,7 +350,7 @@ class TaskJob:
     def _on_complete(self, snapshot: Snapshot) -> None:
         snapshot.completed = True
         if snapshot.kind is SnapshotKind.SAVEPOINT:
-            return  # the job goes on and its next checkpoint commits
+            return  # the next checkpoint of the job commits
         self.completed = snapshot
         self.complete(snapshot.checkpoint_id)
 
@@ -366,15 +364,15 @@ class TaskJob:
             state_writer=self.store.writer,
             state_reader=self.store.reader,
             crash_point=lambda _name: None,
-            state_folder=self._state_folder,
+            state_folder=lambda: self._state_folder,
         )
 
+    @cached_property
     def _state_folder(self) -> Path:
-        """For keyed state on disk; the job's own, as attempts of several jobs have the same names here."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="unistream-task-job-"))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        return self._folder
+        """For keyed state on disk. Jobs do not share one, as their attempts have the same names."""
+        folder = Path(tempfile.mkdtemp(prefix="unistream-task-job-"))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     def _deployment(self, subtask: SubtaskId, restore: TaskRestore | None) -> TaskDeployment:
         attempts = {one: AttemptId(_JOB, one.vertex, one.index, 0) for one in self._plan.subtasks}
