@@ -237,8 +237,8 @@ def numbers_job(
 
 
 def deal_numbers(job: TaskJob, rows: int, *, splits: int = 1) -> int:
-    """Assigns each subtask of S its splits of `rows` numbers each, which are its last. Returns how many numbers
-    all subtasks get; they begin with 0."""
+    """Assigns each subtask of S its splits of `rows` numbers each, which are its last. Returns how many
+    numbers there are; they begin with 0."""
     stop = 0
     for subtask in job.subtasks("S"):
         starts = range(stop, stop := stop + splits * rows, rows)
@@ -280,6 +280,7 @@ def shake(
     """Steps tasks, and takes checkpoints, in random order, while time goes on.
 
     Args:
+        job: The job of `numbers_job`.
         dice: Decides the order.
         steps: Each is a step of one task.
         checkpoints: Checkpoints per step.

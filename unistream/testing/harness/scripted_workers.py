@@ -41,7 +41,7 @@ class ScriptedWorkers:
         self.registered: list[TaskManagerId] = []
         self.closed = False
         self._lock = threading.RLock()
-        self._received = threading.Condition()
+        self._new_message = threading.Condition()
         self._master: ControlHandler | None = None
         self._on_lost: LostListener | None = None
         self._workers: dict[TaskManagerId, _Worker] = {}
@@ -123,8 +123,8 @@ class ScriptedWorkers:
 
     def await_message(self, kind: type[M], count: int = 1, timeout_s: float = 20.0) -> M:
         """The `count`-th message of a type. Raises TimeoutError."""
-        with self._received:
-            if not self._received.wait_for(lambda: len(self.messages(kind)) >= count, timeout_s):
+        with self._new_message:
+            if not self._new_message.wait_for(lambda: len(self.messages(kind)) >= count, timeout_s):
                 raise TimeoutError(f"{len(self.messages(kind))} of {count} {kind.__name__} were received")
             return self.messages(kind)[count - 1]
 
@@ -133,9 +133,9 @@ class ScriptedWorkers:
             worker = self._workers.get(task_manager)
             if worker is None:
                 raise Unreachable(f"{task_manager} is gone")
-            with self._received:
+            with self._new_message:
                 self.received.append((task_manager, message))
-                self._received.notify_all()
+                self._new_message.notify_all()
             answer = self.intercept(task_manager, message)
             return worker.handle(message) if answer is None else answer
 

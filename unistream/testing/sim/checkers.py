@@ -28,13 +28,11 @@ from unistream.model.messages import DeployTask
 from unistream.model.snapshot import Manifest, OperatorStateHandle
 from unistream.operator.sink import COMMITTER_STATE
 from unistream.port.operator import CommitPermit
-from unistream.testing.sim.results import owner
+from unistream.testing.sim.results import JobJudge, owner
 from unistream.testing.sim.scenario import Pipeline
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.table import Row
 from unistream.testing.sim.world import World
-
-_RUNNING = ("begins",)
 
 
 class Outputs:
@@ -238,40 +236,31 @@ class Writes:
             )
 
 
-class Lives:
+class Lives(JobJudge):
     """I6, I12 and I15: states and checkpoints of one job under one leader, and of its attempts."""
 
-    def __init__(self, world: World, store: Store, job: JobId, epoch: LeaderEpoch) -> None:
+    def __init__(self, store: Store, job: JobId, epoch: LeaderEpoch) -> None:
+        super().__init__(store, job)
         if job in store.results:
-            raise world.violated(f"I15: {job} has ended as {store.results[job]} and starts again")
-        self._world = world
-        self._store = store
-        self._job = job
+            raise self._world.violated(f"I15: {job} has ended as {store.results[job]} and starts again")
         self._epoch = epoch
         self.state = JobStatus.INITIALIZING
         self._attempts: dict[AttemptId, ExecutionState] = {}
         self._last_id = 0
         self._ended = False
 
-    def on_event(self, event: contract.Event) -> None:
-        """Only what it decides matters."""
-
-    def on_commands(self, commands: Sequence[contract.Command]) -> None:
-        """What the machine has decided, before it is performed."""
-        for command in commands:
-            match command:
-                case contract.RecordJobState(state=state):
-                    self._job_is(JobStatus(state))
-                case contract.RecordAttempt(attempt=attempt, state=state):
-                    self._attempt_is(attempt, ExecutionState(state))
-                case contract.Send(message=DeployTask()):
-                    self._may_run()
-                case contract.PrepareDirectory(checkpoint_id=checkpoint_id):
-                    self._id_is(checkpoint_id)
-                case contract.JobEnded():
-                    self._end()
-                case _:
-                    pass
+    def on_command(self, command: contract.Command) -> None:
+        match command:
+            case contract.RecordJobState(state=state):
+                self._job_is(JobStatus(state))
+            case contract.RecordAttempt(attempt=attempt, state=state):
+                self._attempt_is(attempt, ExecutionState(state))
+            case contract.Send(message=DeployTask()):
+                self._may_run()
+            case contract.PrepareDirectory(checkpoint_id=checkpoint_id):
+                self._id_is(checkpoint_id)
+            case contract.JobEnded():
+                self._end()
 
     def _job_is(self, state: JobStatus) -> None:
         if state is not self.state and state not in JOB_TRANSITIONS[self.state]:
@@ -321,7 +310,7 @@ class Places:
     def on_task(self, worker: TaskManagerId, attempt: AttemptId, what: str) -> None:
         """A task begins, or has ended."""
         running = self._running.setdefault(worker, {})
-        if what not in _RUNNING:
+        if what != "begins":
             running.pop(attempt, None)
             return
         for other in running:

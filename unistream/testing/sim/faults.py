@@ -7,6 +7,7 @@ and never a worker, others kill a worker each second on a perfect network.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from random import Random
 
 
@@ -68,13 +69,15 @@ class Faults:
 NONE = Faults()
 
 
+def intensity(random: Random, low: float, high: float, share: float = 0.5) -> float:
+    """Between `low` and `high` in a `share` of the runs; 0 in the others."""
+    value = low + (high - low) * random.random()
+    return value if random.random() < share else 0.0
+
+
 def draw(random: Random) -> Faults:
     """Intensities of one run."""
-
-    def some(low: float, high: float, share: float = 0.5) -> float:
-        value = low + (high - low) * random.random()
-        return value if random.random() < share else 0.0
-
+    some = partial(intensity, random)
     faults = Faults(
         loss=some(0.01, 0.3, 0.4),
         duplicate=some(0.01, 0.3),

@@ -19,11 +19,10 @@ from unistream.master.job_setup import JobSetup, SubmitRequest, create_resource_
 from unistream.master.ports import MasterPorts
 from unistream.model.graph import JobGraph
 from unistream.port.metadata import MetadataStore
-from unistream.port.transport import ControlClient, ControlHandler
+from unistream.port.transport import ControlClient
 from unistream.testing.sim.checkers import Lives
-from unistream.testing.sim.network import Endpoint, Network, SimSenders
-from unistream.testing.sim.results import Barriers, Results, Widths
-from unistream.testing.sim.shared_files import SharedNames
+from unistream.testing.sim.network import SimSenders, SimServer
+from unistream.testing.sim.results import Barriers, Results, SharedNames, Widths
 from unistream.testing.sim.shells import (
     Cluster,
     SimCatalogue,
@@ -88,11 +87,11 @@ class SimMaster:
     ) -> WatchedMachine:
         cluster, job = self._cluster, settings.job
         judges = (
-            Lives(cluster.world, cluster.store, job, self.epoch),
-            Results(cluster.world, cluster.store, job, graph),
-            Barriers(cluster.world),
-            Widths(cluster.world, cluster.store, job, cluster.asked),
-            *((SharedNames(cluster.world),) if cluster.store.removal_ms else ()),
+            Lives(cluster.store, job, self.epoch),
+            Results(cluster.store, job, graph),
+            Barriers(cluster.store, job),
+            Widths(cluster.store, job, cluster.asked),
+            *((SharedNames(cluster.store, job),) if cluster.store.removal_ms else ()),
         )
         return WatchedMachine(JobMachine(graph, settings, restore), cluster, judges, job)
 
@@ -104,7 +103,7 @@ class SimMaster:
             target="sim",
             clock=VirtualClock(cluster.world),
             create_host=cluster.create_host,
-            create_server=lambda control: _Server(cluster.network, self.process, control),
+            create_server=lambda control: SimServer(cluster.network, self.process, control),
             connect=_nobody,
             metadata=cast(MetadataStore, _Metadata(cluster.store)),
             checkpoint_root="sim://",
@@ -123,10 +122,10 @@ class SimMaster:
         world, store = self._cluster.world, self._cluster.store
         return MasterPorts(
             epoch=self.epoch,
-            catalogue=SimCatalogue(world, store, self.epoch),
-            senders=SimSenders(world, self._cluster.network, self.process),
-            io=SimPool(world, store, self.process, self._storage),
-            stopping=SimPool(world, store, self.process),
+            catalogue=SimCatalogue(store, self.epoch),
+            senders=SimSenders(self._cluster.network, self.process),
+            io=SimPool(store, self.process, self._storage),
+            stopping=SimPool(store, self.process),
             create_loop=lambda _name: SimLoop(world, self.process),
             on_defect=_raised,
         )
@@ -135,18 +134,6 @@ class SimMaster:
 def first_id(store: Store, job: JobId) -> Any:
     """One past the highest directory of an earlier leader."""
     return store.highest.get(job, 0) + 1
-
-
-class _Server:
-    """Listens in the network of a run."""
-
-    def __init__(self, network: Network, process: Process, control: ControlHandler) -> None:
-        self.address = f"sim://{process.name}"
-        self._endpoints = network.endpoints
-        self._endpoints[self.address] = Endpoint(process, control)
-
-    def close(self) -> None:
-        self._endpoints.pop(self.address, None)
 
 
 class _Metadata:

@@ -35,12 +35,11 @@ from unistream.state.hashmap.backend import HashMapStateBackend
 from unistream.testing.sim import master, network
 from unistream.testing.sim import mutants_shared as shared
 from unistream.testing.sim import mutants_wide as wide
+from unistream.testing.sim.mutants_shared import Patch
 from unistream.testing.sim.store import MasterStorage
 from unistream.testing.sim.table import Table
 from unistream.worker.exchange.partition import ResultPartition
 from unistream.worker.task.source_operator import SourceOperator
-
-Patch = tuple[object, str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +75,7 @@ def _aborted_drops_output() -> list[Patch]:
     def notify(self: Any, checkpoint_id: CheckpointId) -> None:
         self._committables.remove([checkpoint_id])
 
-    return [
-        (_base_of(CommitterOperator, "notify_checkpoint_aborted"), "notify_checkpoint_aborted", _only(notify))
-    ]
-
-
-def _only(notify: Callable[[Any, CheckpointId], None]) -> Callable[[Any, CheckpointId], None]:
-    def notified(self: Any, checkpoint_id: CheckpointId) -> None:
-        if isinstance(self, CommitterOperator):
-            notify(self, checkpoint_id)
-
-    return notified
-
-
-def _base_of(cls: type, attribute: str) -> type:
-    return next(base for base in cls.__mro__ if attribute in vars(base))
+    return [(CommitterOperator, "notify_checkpoint_aborted", notify)]
 
 
 def _no_recommit() -> list[Patch]:

@@ -19,10 +19,8 @@ from unistream.core.job.scaling import fit, with_parallelism
 from unistream.core.restore import state_assignment
 from unistream.master.worker_gateway import WorkerGateway
 from unistream.model.messages import TaskFailure
+from unistream.testing.sim.mutants_shared import Patch
 from unistream.worker.task import failures
-
-Patch = tuple[object, str, object]
-
 
 # --- stored results ---------------------------------------------------------------------------------
 

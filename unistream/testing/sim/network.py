@@ -27,6 +27,7 @@ from unistream.model.messages import (
     ToJobManager,
     ToTaskManager,
 )
+from unistream.port.transport import ControlHandler
 from unistream.testing.sim.releases import Releases
 from unistream.testing.sim.world import Process, World
 
@@ -46,6 +47,18 @@ class Endpoint:
 
     process: Process
     handle: Callable[[bytes], bytes]
+
+
+class SimServer:
+    """Listens at the address of its process."""
+
+    def __init__(self, network: Network, process: Process, control: ControlHandler) -> None:
+        self.address = f"sim://{process.name}"
+        self._endpoints = network.endpoints
+        self._endpoints[self.address] = Endpoint(process, control)
+
+    def close(self) -> None:
+        self._endpoints.pop(self.address, None)
 
 
 class Network:
@@ -94,78 +107,60 @@ class Network:
         world.at(RPC_TIMEOUT_MS, call.time_out, source)
 
 
+@dataclass(slots=True)
 class _Call:
     """One request under way."""
 
-    __slots__ = (
-        "_address",
-        "_done",
-        "_network",
-        "_parcel",
-        "_request",
-        "_settled",
-        "_source",
-        "_world",
-        "name",
-    )
+    network: Network
+    source: Process
+    address: str
+    parcel: AnyParcel
+    done: Done
+    settled: bool = False
 
-    def __init__(
-        self,
-        network: Network,
-        source: Process,
-        address: str,
-        parcel: AnyParcel,
-        done: Done,
-    ) -> None:
-        self._network = network
-        self._world = network.world
-        self._source = source
-        self._address = address
-        self._parcel = parcel
-        self._request = encode(parcel.request)
-        self._done = done
-        self._settled = False
-        self.name = ", ".join(map(described, parcel.messages))
+    @property
+    def name(self) -> str:
+        return ", ".join(map(described, self.parcel.messages))
 
     def arrive(self) -> None:
-        world = self._world
-        endpoint = self._network.endpoints.get(self._address)
+        world = self.network.world
+        endpoint = self.network.endpoints.get(self.address)
         if endpoint is None or not endpoint.process.is_alive:
-            world.at(2, self.time_out, self._source)
+            world.at(2, self.time_out, self.source)
             return
         if endpoint.process.is_paused:
             endpoint.process.deferred.append(self.arrive)
             return
-        if self._settled:
+        if self.settled:
             world.sometimes("a request arrived after its sender had given it up, or again")
-        answer = decode_answer(endpoint.handle(self._request))
-        world.tell(f"{self.name} -> {self._address}: {self._short(answer)}")
+        answer = decode_answer(endpoint.handle(encode(self.parcel.request)))
+        world.tell(f"{self.name} -> {self.address}: {self._short(answer)}")
         if world.chance(world.faults.loss):
-            alone = len(self._parcel.messages) == 1
+            alone = len(self.parcel.messages) == 1
             world.sometimes("an answer was lost" if alone else "the answers to a bundle were lost")
             world.tell(f"lost: the answer to {self.name}")
             return
-        world.at(self._network.delay_ms(), lambda: self._settle(answer), self._source)
+        world.at(self.network.delay_ms(), lambda: self._settle(answer), self.source)
 
     def _short(self, answer: Answer) -> str:
         """What each message was answered. A message that breaks its receiver is a defect of ours, which the
         product survives and a run does not."""
         texts = []
-        for one in self._parcel.answers(answer):
+        for one in self.parcel.answers(answer):
             if isinstance(one, Broken):
-                raise self._world.violated(f"I16: {self.name} broke its receiver: {one.reason}")
+                raise self.network.world.violated(f"I16: {self.name} broke its receiver: {one.reason}")
             texts.append(f"refused ({one.reason})" if isinstance(one, Refused) else type(one).__name__)
         if isinstance(answer, Answers) and len(set(texts)) > 1:
-            self._world.sometimes("one message of a bundle was refused, and another was not")
+            self.network.world.sometimes("one message of a bundle was refused, and another was not")
         return ", ".join(texts)
 
     def time_out(self) -> None:
         self._settle(None)
 
     def _settle(self, answer: Answer | None) -> None:
-        if not self._settled:
-            self._settled = True
-            self._done(answer)
+        if not self.settled:
+            self.settled = True
+            self.done(answer)
 
 
 def described(message: ToTaskManager | ToJobManager) -> str:
@@ -184,8 +179,7 @@ def described(message: ToTaskManager | ToJobManager) -> str:
 class SimSenders:
     """`master.senders.Senders` of one master: in order, one request at a time for each worker."""
 
-    def __init__(self, world: World, network: Network, process: Process) -> None:
-        self._world = world
+    def __init__(self, network: Network, process: Process) -> None:
         self._network = network
         self._process = process
         self._senders: dict[TaskManagerId, _Sender] = {}
@@ -200,9 +194,8 @@ class SimSenders:
         """Queues these; they travel together, as far as a bundle can hold them."""
         sender = self._senders.get(task_manager)
         if sender is None:
-            sender = self._senders[task_manager] = _Sender(
-                self._world, self._network, self._process, task_manager, address
-            )
+            sender = _Sender(self._network, self._process, task_manager, address)
+            self._senders[task_manager] = sender
         sender.send(letters)
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
@@ -218,10 +211,8 @@ class SimSenders:
 class _Sender:
     """One worker's queue: what has gathered while a request was under way goes in the next one."""
 
-    def __init__(
-        self, world: World, network: Network, process: Process, task_manager: TaskManagerId, address: str
-    ) -> None:
-        self._world = world
+    def __init__(self, network: Network, process: Process, task_manager: TaskManagerId, address: str) -> None:
+        self._world = network.world
         self._network = network
         self._process = process
         self._task_manager = task_manager
@@ -287,7 +278,6 @@ class PatientReports:
 
     def __init__(
         self,
-        world: World,
         network: Network,
         process: Process,
         master: str,
@@ -296,7 +286,7 @@ class PatientReports:
         on_answer: Callable[[], None],
         on_give_up: Callable[[str], None],
     ) -> None:
-        self._world = world
+        self._world = network.world
         self._network = network
         self._process = process
         self._master = master

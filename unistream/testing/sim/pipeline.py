@@ -75,17 +75,12 @@ class Input:
 class SimSource:
     """`port.source.Source` of an `Input`."""
 
+    name = "sim"
+    schema = ROWS
+
     def __init__(self, contents: Input, world: World) -> None:
         self._contents = contents
         self._world = world
-
-    @property
-    def name(self) -> str:
-        return "sim"
-
-    @property
-    def schema(self) -> pa.Schema:
-        return ROWS
 
     def info(self) -> SourceInfo:
         return self._contents.info()
@@ -171,12 +166,9 @@ class SimReader:
     def _rows(self, number: int, position: int, count: int) -> pa.RecordBatch:
         offsets = range(position, position + count)
         keys = [self._contents.key(number, offset) for offset in offsets]
-        columns = [
-            pa.array([number] * count, pa.int64()),
-            pa.array(offsets, pa.int64()),
-            pa.array(keys, pa.int64()),
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=ROWS)
+        return pa.RecordBatch.from_pydict(
+            {"split": [number] * count, "offset": list(offsets), "k": keys}, schema=ROWS
+        )
 
     def snapshot(self) -> Sequence[Split]:
         return [_split(number, position) for number, position in self._splits]
@@ -230,8 +222,7 @@ class CountOperator(BaseOperator):
             count = 1 + (self._counts.value() or 0)
             self._counts.update(count)
             counts.append(count)
-        columns = [*batch.records.columns, pa.array(counts, pa.int64())]
-        self.output.emit(Batch(pa.RecordBatch.from_arrays(columns, schema=_COUNTED)))
+        self.output.emit(_counted(batch, counts))
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         return OperatorSnapshot(state=self.context.state.snapshot(checkpoint_id))
@@ -269,11 +260,15 @@ class FiledCountOperator(BaseOperator):
             count = 1 + self._state.get(key)
             self._state.put(key, count)
             counts.append(count)
-        columns = [*batch.records.columns, pa.array(counts, pa.int64())]
-        self.output.emit(Batch(pa.RecordBatch.from_arrays(columns, schema=_COUNTED)))
+        self.output.emit(_counted(batch, counts))
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         return OperatorSnapshot(state=self._state.snapshot(checkpoint_id))
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         self._state.notify_complete(permit.checkpoint_id)
+
+
+def _counted(batch: Batch, counts: list[int]) -> Batch:
+    columns = [*batch.records.columns, pa.array(counts, pa.int64())]
+    return Batch(pa.RecordBatch.from_arrays(columns, schema=_COUNTED))

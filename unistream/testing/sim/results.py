@@ -12,8 +12,10 @@ from unistream.base.ids import AttemptId, CheckpointId, EdgeId, JobId, SubtaskId
 from unistream.core import contract
 from unistream.core.execution import ExecutionState
 from unistream.model.graph import JobGraph
+from unistream.model.manifest_files import files_of_task, referenced_files
 from unistream.model.messages import (
     CheckpointAborted,
+    CheckpointAcked,
     DeployTask,
     ReleasePartitions,
     StoredInputsRead,
@@ -22,22 +24,39 @@ from unistream.model.messages import (
 )
 from unistream.model.snapshot import Manifest, OperatorRestore, OperatorStateHandle
 from unistream.testing.sim.store import Store
-from unistream.testing.sim.world import World
 
 Result = tuple[AttemptId, EdgeId]
 
 _READING = (ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING)
 
 
-class Results:
+class JobJudge:
+    """Checks one job under one leader; raises `Violation`."""
+
+    def __init__(self, store: Store, job: JobId) -> None:
+        self._world = store.world
+        self._store = store
+        self._job = job
+
+    def on_event(self, event: contract.Event) -> None:
+        """The input of the job's machine, before it decides."""
+
+    def on_commands(self, commands: Sequence[contract.Command]) -> None:
+        """The decisions of the job's machine, before they are performed."""
+        for command in commands:
+            self.on_command(command)
+
+    def on_command(self, command: contract.Command) -> None:
+        """One of them."""
+
+
+class Results(JobJudge):
     """I19: nothing starts before all that it reads is there. I20: a result is kept while somebody reads it,
     and nothing is kept when the job has ended."""
 
-    def __init__(self, world: World, store: Store, job: JobId, graph: JobGraph) -> None:
-        self._world = world
-        self._store = store
+    def __init__(self, store: Store, job: JobId, graph: JobGraph) -> None:
+        super().__init__(store, job)
         self._operators = {v.id: {operator.uid for operator in v.operators} for v in graph.vertices}
-        self._job = job
         self._blocking = frozenset(edge.id for edge in graph.edges if edge.partition.is_blocking)
         self._outputs: dict[VertexId, list[EdgeId]] = {}
         for edge in graph.edges:
@@ -50,7 +69,6 @@ class Results:
         self._reads: dict[AttemptId, frozenset[Result]] = {}  # of those that have not read all of it
 
     def on_event(self, event: contract.Event) -> None:
-        """What the job is told."""
         if not self._blocking:
             return
         if isinstance(event, contract.TaskManagerLost):
@@ -60,7 +78,6 @@ class Results:
             self._reads.pop(event.attempt, None)
 
     def on_commands(self, commands: Sequence[contract.Command]) -> None:
-        """What the machine has decided, before it is performed."""
         if not self._blocking:
             return
         released: set[Result] = set()
@@ -176,24 +193,17 @@ class Asked:
         return parallelism in asked or (job in self._adaptive and 1 <= parallelism <= max(asked))
 
 
-class Widths:
+class Widths(JobJudge):
     """I11: a task restores exactly the key groups that are its own; nobody runs wider than was asked for."""
 
-    def __init__(self, world: World, store: Store, job: JobId, asked: Asked) -> None:
-        self._world = world
-        self._store = store
-        self._job = job
+    def __init__(self, store: Store, job: JobId, asked: Asked) -> None:
+        super().__init__(store, job)
         self._asked = asked
         self._width: dict[VertexId, int] = {}
 
-    def on_event(self, event: contract.Event) -> None:
-        """Nothing that the job is told matters."""
-
-    def on_commands(self, commands: Sequence[contract.Command]) -> None:
-        """What the machine has decided, before it is performed."""
-        for command in commands:
-            if isinstance(command, contract.Send) and isinstance(command.message, DeployTask):
-                self._look_at(command.message.deployment)
+    def on_command(self, command: contract.Command) -> None:
+        if isinstance(command, contract.Send) and isinstance(command.message, DeployTask):
+            self._look_at(command.message.deployment)
 
     def _look_at(self, deployment: TaskDeployment) -> None:
         vertex = deployment.vertex
@@ -258,31 +268,45 @@ def _restored(operator: OperatorRestore, is_own: Callable[[int], bool]) -> set[t
     return found
 
 
-class Barriers:
+class Barriers(JobJudge):
     """I21: no snapshot is begun behind the barrier of a stop, where its tasks would find it when they end."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, store: Store, job: JobId) -> None:
+        super().__init__(store, job)
         self._behind: dict[AttemptId, CheckpointId] = {}
 
-    def on_event(self, event: contract.Event) -> None:
-        """Only what is decided matters."""
+    def on_command(self, command: contract.Command) -> None:
+        match command:
+            case contract.Send(message=TriggerCheckpoint(attempt=attempt, checkpoint_id=id_, kind=kind)):
+                stop = self._behind.get(attempt, id_)
+                if stop != id_:
+                    raise self._world.violated(
+                        f"I21: snapshot {id_} is begun by {attempt}, which stands behind the barrier of "
+                        f"stop {stop}"
+                    )
+                if kind.is_synchronous:
+                    self._behind[attempt] = id_
+            case contract.Send(message=CheckpointAborted(attempt=attempt, checkpoint_id=id_)):
+                if self._behind.get(attempt) == id_:
+                    del self._behind[attempt]
 
-    def on_commands(self, commands: Sequence[contract.Command]) -> None:
-        """What the machine has decided, before it is performed."""
-        for command in commands:
-            match command:
-                case contract.Send(message=TriggerCheckpoint(attempt=attempt, checkpoint_id=id_, kind=kind)):
-                    stop = self._behind.get(attempt, id_)
-                    if stop != id_:
-                        raise self._world.violated(
-                            f"I21: snapshot {id_} is begun by {attempt}, which stands behind the barrier of "
-                            f"stop {stop}"
-                        )
-                    if kind.is_synchronous:
-                        self._behind[attempt] = id_
-                case contract.Send(message=CheckpointAborted(attempt=attempt, checkpoint_id=id_)):
-                    if self._behind.get(attempt) == id_:
-                        del self._behind[attempt]
-                case _:
-                    pass
+
+class SharedNames(JobJudge):
+    """Sees which copies of shared files tasks name, and which one a manifest does. Judges nothing: that it is
+    there is seen when the manifest is written."""
+
+    def __init__(self, store: Store, job: JobId) -> None:
+        super().__init__(store, job)
+        self._acked: dict[CheckpointId, set[str]] = {}
+
+    def on_event(self, event: contract.Event) -> None:
+        if isinstance(event, CheckpointAcked):
+            names = (ref.path for ref in files_of_task(event.snapshot) if ref.shared)
+            self._acked.setdefault(event.checkpoint_id, set()).update(names)
+
+    def on_command(self, command: contract.Command) -> None:
+        if isinstance(command, contract.WriteManifest):
+            manifest = command.manifest
+            named = {ref.path for ref in referenced_files(manifest) if ref.shared}
+            if not named <= self._acked.get(manifest.checkpoint_id, set()):
+                self._world.sometimes("a manifest names another copy of a shared file than its task")

@@ -6,13 +6,12 @@ import logging
 import shutil
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from unistream.base.config import Configuration
-from unistream.base.ids import JobId, OperatorUid, TaskManagerId, VertexId
-from unistream.model.chain import Chain
+from unistream.base.ids import JobId, OperatorUid, TaskManagerId
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import SourceInfo
 from unistream.port.host import LostListener
@@ -31,7 +30,7 @@ from unistream.testing.sim.shells import Cluster
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import Streams
 from unistream.testing.sim.table import Table
-from unistream.testing.sim.users import Job, Users
+from unistream.testing.sim.users import Chains, Job, Users
 from unistream.testing.sim.variants import varied
 from unistream.testing.sim.worker import SimWorker, Surroundings
 from unistream.testing.sim.world import Violation, World
@@ -57,20 +56,13 @@ class Outcome:
 
 def run_seed(seed: int, *, story: bool = False) -> Outcome:
     """Runs one seed to its end, or to the first invariant that does not hold."""
-    logging.disable(logging.CRITICAL)
     world = World(seed)
     run = Run(world)
+    error, trace = played(run)
     violation = None
-    trace: list[str] = []
-    try:
-        run.go()
-    except Exception as error:  # whatever a run raises is its result
+    if error is not None:
         violation = f"{type(error).__name__}: {error}"
         world.tell(f"VIOLATION {violation}")
-        trace = [] if isinstance(error, Violation) else traceback.format_exc().splitlines()
-    finally:
-        logging.disable(logging.NOTSET)
-        run.close()
     return Outcome(
         seed=seed,
         violation=violation,
@@ -81,6 +73,19 @@ def run_seed(seed: int, *, story: bool = False) -> Outcome:
         scenario=run.scenario.text(),
         story=[*world.story(), *trace] if story else [],
     )
+
+
+def played(run: Run) -> tuple[Exception | None, list[str]]:
+    """What `run` raises, which is its result, and where if it is no violation. Logs nothing."""
+    logging.disable(logging.CRITICAL)
+    try:
+        run.go()
+    except Exception as error:
+        return error, [] if isinstance(error, Violation) else traceback.format_exc().splitlines()
+    finally:
+        logging.disable(logging.NOTSET)
+        run.close()
+    return None, []
 
 
 class Run:
@@ -105,7 +110,7 @@ class Run:
         self.network.releases.is_settled = lambda tm, job: job in self.store.results or self._is_lost(tm)
         self.places = Places(world, self.scenario.slots, self._is_lost)
         self.streams = Streams(world, self._at_address)
-        self.chains: dict[JobId, dict[VertexId, Callable[[], Chain]]] = {}
+        self.chains: dict[JobId, Chains] = {}
         self._cluster = Cluster(
             world=world,
             network=self.network,

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch
-from unistream.core import contract
 from unistream.model.file_ref import FileRef, shared_name, stored_for
-from unistream.model.manifest_files import files_of_task, referenced_files
-from unistream.model.messages import CheckpointAcked
+from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
 from unistream.testing.harness import MemoryFiles
 from unistream.testing.sim.sst import Disk
@@ -165,30 +163,6 @@ class SharedFolders:
                 self._world.sometimes("a shared file was removed")
                 self._world.tell(f"storage: {parent}/shared/{name} is removed")
                 del folder[name]
-
-
-class SharedNames:
-    """Sees which copies of shared files tasks name, and which one a manifest does. Judges nothing: that it is
-    there is seen when the manifest is written."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._acked: dict[CheckpointId, set[str]] = {}
-
-    def on_event(self, event: contract.Event) -> None:
-        """What tasks say."""
-        if isinstance(event, CheckpointAcked):
-            names = (ref.path for ref in files_of_task(event.snapshot) if ref.shared)
-            self._acked.setdefault(event.checkpoint_id, set()).update(names)
-
-    def on_commands(self, commands: Sequence[contract.Command]) -> None:
-        """What the machine has decided, before it is performed."""
-        for command in commands:
-            if isinstance(command, contract.WriteManifest):
-                manifest = command.manifest
-                named = {ref.path for ref in referenced_files(manifest) if ref.shared}
-                if not named <= self._acked.get(manifest.checkpoint_id, set()):
-                    self._world.sometimes("a manifest names another copy of a shared file than its task")
 
 
 class SimFiles(MemoryFiles):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from unistream.base.config import Configuration
 from unistream.base.errors import Fenced
@@ -27,7 +27,7 @@ from unistream.port.source import SplitDiscovery
 from unistream.testing.sim.checkers import Leases
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.network import Network
-from unistream.testing.sim.results import Asked
+from unistream.testing.sim.results import Asked, JobJudge
 from unistream.testing.sim.store import MasterStorage, Store, Witness
 from unistream.testing.sim.world import Process, VirtualClock, World
 
@@ -111,10 +111,8 @@ class SimPool:
     """`master.ports.WorkPool`: storage and discovery a while later; all else at once, but for removals
     where they are slow."""
 
-    def __init__(
-        self, world: World, store: Store, process: Process, storage: MasterStorage | None = None
-    ) -> None:
-        self._world = world
+    def __init__(self, store: Store, process: Process, storage: MasterStorage | None = None) -> None:
+        self._world = store.world
         self._store = store
         self._storage = storage
         self._process = process
@@ -173,16 +171,6 @@ class SimPool:
         return True
 
 
-class JobJudge(Protocol):
-    """Looks at one job under one leader; raises `Violation`."""
-
-    def on_event(self, event: contract.Event) -> None:
-        """What the job is told, before it decides."""
-
-    def on_commands(self, commands: Sequence[contract.Command]) -> None:
-        """What it has decided, before that is performed."""
-
-
 class WatchedMachine:
     """A `JobMachine` under the eyes of the judges; sometimes it says the end of what it said twice (I16)."""
 
@@ -236,8 +224,7 @@ class ToldResources:
 class SimCatalogue:
     """`master.ports.Records`: keeps the results of jobs, written by the newest leader only."""
 
-    def __init__(self, world: World, store: Store, epoch: LeaderEpoch) -> None:
-        self._world = world
+    def __init__(self, store: Store, epoch: LeaderEpoch) -> None:
         self._store = store
         self._epoch = epoch
 
@@ -252,7 +239,7 @@ class SimCatalogue:
 
     def add_job(self, record: JobRecord) -> None:
         self._store.leaders.setdefault(record.job, []).append(self._epoch)
-        self._world.tell(f"{record.job} starts under leader {self._epoch}")
+        self._store.world.tell(f"{record.job} starts under leader {self._epoch}")
 
     def update_graph(self, *_facts: object) -> None: ...
 

@@ -13,7 +13,8 @@ Which of its files a completed checkpoint has stored already it knows by the rul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +37,7 @@ Disk = MutableMapping[Path, bytes]
 """Local files of all workers, by paths that no two attempts have in common."""
 
 
+@dataclass(slots=True, kw_only=True)
 class SstState:
     """Counts of one operator of one subtask.
 
@@ -45,28 +47,18 @@ class SstState:
         merge_at: Most files.
     """
 
-    def __init__(
-        self,
-        *,
-        disk: Disk,
-        folder: Path,
-        schema: pa.Schema,
-        key_groups: tuple[int, int],
-        max_parallelism: int,
-        merge_at: int,
-    ) -> None:
-        self._disk = disk
-        self._folder = folder
-        self._schema = schema
-        self._key_groups = key_groups
-        self._max_parallelism = max_parallelism
-        self._merge_at = merge_at
-        self._counts: dict[int, int] = {}
-        self._groups: dict[int, int] = {}
-        self._changed: dict[int, None] = {}
-        self._live: dict[str, bytes] = {}  # oldest first
-        self._flushed = 0
-        self._uploads = Uploads()
+    disk: Disk
+    folder: Path
+    schema: pa.Schema
+    key_groups: tuple[int, int]
+    max_parallelism: int
+    merge_at: int
+    uploads: Uploads = field(default_factory=Uploads)
+    _counts: dict[int, int] = field(default_factory=dict)
+    _groups: dict[int, int] = field(default_factory=dict)
+    _changed: dict[int, None] = field(default_factory=dict)
+    _live: dict[str, bytes] = field(default_factory=dict)  # oldest first
+    _flushed: int = 0
 
     def get(self, key: int) -> int:
         return self._counts.get(key, 0)
@@ -78,25 +70,17 @@ class SstState:
     def snapshot(self, checkpoint_id: CheckpointId) -> SstSnapshot:
         """What there is now, in files."""
         if self._changed:
-            if len(self._live) >= self._merge_at:
+            if len(self._live) >= self.merge_at:
                 self._live.clear()
                 self._changed = dict.fromkeys(self._counts)
             self._flushed += 1
             self._live[f"{self._flushed:06d}.sst"] = msgspec.msgpack.encode(self._rows(self._changed))
             self._changed = {}
-        return SstSnapshot(
-            checkpoint_id,
-            disk=self._disk,
-            folder=self._folder / f"snapshot-{checkpoint_id}",
-            live=self._live,
-            schema=self._schema,
-            key_groups=self._key_groups,
-            uploads=self._uploads,
-        )
+        return SstSnapshot(self, checkpoint_id, self._live)
 
     def restore(self, parts: Sequence[StateTable | RestoredFiles]) -> None:
         """Takes over the rows of its own key groups."""
-        first, last = self._key_groups
+        first, last = self.key_groups
         for part in parts:
             rows = self._rows_in(part) if isinstance(part, RestoredFiles) else _rows_of(part)
             for group, key, count in rows:
@@ -106,14 +90,14 @@ class SstState:
 
     def notify_complete(self, checkpoint_id: CheckpointId) -> None:
         """Its files may be referred to from now on."""
-        self._uploads.complete(checkpoint_id)
+        self.uploads.complete(checkpoint_id)
 
     def _rows(self, keys: Sequence[int] | dict[int, None]) -> list[Row]:
         new = [key for key in keys if key not in self._groups]
         if new:
-            column = self._schema.field(1)
+            column = self.schema.field(1)
             batch = pa.RecordBatch.from_arrays([pa.array(new, column.type)], names=[column.name])
-            found = key_groups(batch, [column.name], self._max_parallelism)
+            found = key_groups(batch, [column.name], self.max_parallelism)
             self._groups.update(zip(new, found.tolist(), strict=True))
         return [(self._groups[key], key, self._counts[key]) for key in keys]
 
@@ -121,71 +105,59 @@ class SstState:
         """Oldest first: of two counts of a key the second one holds. The files are removed."""
         if part.format != FORMAT:
             raise ConfigError(f"state was stored in the format {part.format!r}, not in {FORMAT}")
-        for name in msgspec.msgpack.decode(self._disk.pop(part.folder / LIST), type=list[str]):
-            yield from msgspec.msgpack.decode(self._disk.pop(part.folder / name), type=list[Row])
+        for name in msgspec.msgpack.decode(self.disk.pop(part.folder / LIST), type=list[str]):
+            yield from msgspec.msgpack.decode(self.disk.pop(part.folder / name), type=list[Row])
         part.folder.rmdir()
 
 
 class SstSnapshot:
     """`model.keyed_snapshot.KeyedSnapshot`: links to the files that there were. Owns the links."""
 
-    def __init__(
-        self,
-        checkpoint_id: CheckpointId,
-        *,
-        disk: Disk,
-        folder: Path,
-        live: dict[str, bytes],
-        schema: pa.Schema,
-        key_groups: tuple[int, int],
-        uploads: Uploads,
-    ) -> None:
+    def __init__(self, state: SstState, checkpoint_id: CheckpointId, live: Mapping[str, bytes]) -> None:
+        self._state = state
         self._checkpoint_id = checkpoint_id
-        self._disk = disk
+        folder = state.folder / f"snapshot-{checkpoint_id}"
         self._links = {name: folder / name for name in live}
-        disk.update({self._links[name]: content for name, content in live.items()})
         self._list = folder / LIST
-        disk[self._list] = msgspec.msgpack.encode(list(live))
-        self._schema = schema
-        self._key_groups = key_groups
-        self._uploads = uploads
-        self._known = uploads.known()
+        state.disk.update({self._links[name]: content for name, content in live.items()})
+        state.disk[self._list] = msgspec.msgpack.encode(list(live))
+        self._known = state.uploads.known()
 
     def tables(self) -> Iterator[StateTable]:
         counts: dict[int, tuple[int, int]] = {}
         for link in self._links.values():
-            for group, key, count in msgspec.msgpack.decode(self._disk[link], type=list[Row]):
+            for group, key, count in msgspec.msgpack.decode(self._state.disk[link], type=list[Row]):
                 counts[key] = group, count
         if counts:
             rows = sorted((group, key, count) for key, (group, count) in counts.items())
             columns = [
                 pa.array(column, field.type)
-                for column, field in zip(zip(*rows, strict=True), self._schema, strict=True)
+                for column, field in zip(zip(*rows, strict=True), self._state.schema, strict=True)
             ]
-            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._state.schema)
             yield StateTable(
-                name="count", kind=StateKind.VALUE, pickled=False, schema=self._schema, batches=[batch]
+                name="count", kind=StateKind.VALUE, pickled=False, schema=self._state.schema, batches=[batch]
             )
 
     def files(self) -> FileSet | None:
         if not self._links:
             return None
         rows = (
-            FileOfSet(name=name, path=link, key_groups=self._key_groups, stored=self._known.get(name))
+            FileOfSet(name=name, path=link, key_groups=self._state.key_groups, stored=self._known.get(name))
             for name, link in self._links.items()
         )
         return FileSet(
             format=FORMAT,
-            key_groups=self._key_groups,
+            key_groups=self._state.key_groups,
             files=(*rows, FileOfSet(name=LIST, path=self._list, key_groups=None)),
             descriptors=b"",
             pickled=False,
-            remember=lambda refs: self._uploads.remember(self._checkpoint_id, refs),
+            remember=lambda refs: self._state.uploads.remember(self._checkpoint_id, refs),
         )
 
     def release(self) -> None:
         for link in (*self._links.values(), self._list):
-            self._disk.pop(link, None)
+            self._state.disk.pop(link, None)
         self._links = {}
 
 

@@ -73,18 +73,15 @@ class Store:
         return self._names
 
     def writer(self, directory: str) -> SimFiles:
-        if self.world.chance(self.world.faults.file_fail):
-            self.world.sometimes("a state file could not be written")
-            raise Unreachable("the storage does not answer")
-        return self._in(directory)
+        return self._files(directory, self.world.faults.file_fail, "a state file could not be written")
 
     def reader(self, directory: str) -> SimFiles:
-        if self.world.chance(self.world.faults.read_fail):
-            self.world.sometimes("a state file could not be read")
-            raise Unreachable("the storage does not answer")
-        return self._in(directory)
+        return self._files(directory, self.world.faults.read_fail, "a state file could not be read")
 
-    def _in(self, directory: str) -> SimFiles:
+    def _files(self, directory: str, fails: float, mark: str) -> SimFiles:
+        if self.world.chance(fails):
+            self.world.sometimes(mark)
+            raise Unreachable("the storage does not answer")
         stored = self.files.setdefault(directory, {})
         return SimFiles(directory, stored, self.shared, self.world.disk)
 

@@ -122,17 +122,11 @@ def _name(payload: bytes) -> str:
 class TableSink:
     """`port.sink.Sink` into a `Table`. `whole`: one committer for all writers."""
 
+    name = "table"
+
     def __init__(self, table: Table, *, whole: bool) -> None:
         self._table = table
-        self._whole = whole
-
-    @property
-    def name(self) -> str:
-        return "table"
-
-    @property
-    def global_committer(self) -> bool:
-        return self._whole
+        self.global_committer = whole
 
     def check(self, schema: pa.Schema | None) -> None:
         """Takes the simulator's rows only, and gets no others."""
@@ -141,7 +135,7 @@ class TableSink:
         return TableWriter(self._table)
 
     def create_committer(self) -> Committer | None:
-        return JointTableCommitter(self._table) if self._whole else TableCommitter(self._table)
+        return JointTableCommitter(self._table) if self.global_committer else TableCommitter(self._table)
 
 
 class TableWriter:

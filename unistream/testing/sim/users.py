@@ -24,6 +24,9 @@ from unistream.testing.sim.store import Store
 from unistream.testing.sim.table import Table
 from unistream.testing.sim.world import Violation, World
 
+Chains = dict[VertexId, Callable[[], Chain]]
+"""Vertex -> creates the operators of one task."""
+
 WATCH_MS: Final = 2  # between two looks at the storage
 PATIENCE_MS: Final = 5_000
 
@@ -50,7 +53,7 @@ class Site(Protocol):
     table: Table
     outputs: Outputs
     asked: Asked
-    chains: dict[JobId, dict[VertexId, Callable[[], Chain]]]
+    chains: dict[JobId, Chains]
     leader: SimMaster | None
 
 
@@ -87,20 +90,24 @@ class Users:
     def submit(self, name: str, pipelines: tuple[Pipeline, ...], savepoint: str | None) -> None:
         """One job, perhaps from a savepoint; the request's id is `name`."""
         site = self._site
-        assert site.leader is not None, "users wait for a leader"
         sharing = site.scenario.sharing
         config = {}
         if sharing is not None:
             config = {CLAIM_MODE.key: sharing.claim, INCREMENTAL_CHECKPOINTS.key: "true"}
         graph = graph_of(name, pipelines, config, site.scenario.job_type)
         request = SubmitRequest(graph=graph, artifact=b"code", request_id=name, savepoint=savepoint)
-        id_ = site.leader.dispatcher.job_id(name)
-        site.chains[id_] = chains_of(pipelines, site.table)
-        site.asked.submitted(id_, graph, adaptive=site.scenario.kind is Kind.ADAPTIVE)
-        job = Job(pipelines=pipelines, request=request, id=id_, gone_on=savepoint is not None)
+        self._submit(request, chains_of(pipelines, site.table), pipelines)
+
+    def _submit(self, request: SubmitRequest, chains: Chains, pipelines: tuple[Pipeline, ...] = ()) -> None:
+        site, leader = self._site, self._site.leader
+        assert leader is not None, "users wait for a leader"
+        id_ = leader.dispatcher.job_id(request.request_id)
+        site.chains[id_] = chains
+        site.asked.submitted(id_, request.graph, adaptive=site.scenario.kind is Kind.ADAPTIVE)
+        job = Job(pipelines=pipelines, request=request, id=id_, gone_on=request.savepoint is not None)
         self.jobs.append(job)
-        assert site.leader.dispatcher.submit(request) == id_, "the same request is the same job"
-        job.lineage = site.leader.masters()[id_].identity.lineage
+        assert leader.dispatcher.submit(request) == id_, "the same request is the same job"
+        job.lineage = leader.masters()[id_].identity.lineage
 
     def go_on(self, job: Job, savepoint: str) -> None:
         """The job was stopped or cancelled; it starts again from its savepoint or checkpoint, perhaps at

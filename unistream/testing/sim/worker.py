@@ -25,29 +25,17 @@ from unistream.base.config import (
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.model.chain import Chain, JobCode
-from unistream.model.messages import (
-    Answer,
-    JobsOver,
-    Refused,
-    RegisterTaskManager,
-)
+from unistream.model.messages import Answer, JobsOver, Refused, RegisterTaskManager
 from unistream.port.host import TaskManagerSpec
 from unistream.port.transport import ControlHandler, PartitionSource
-from unistream.testing.sim.network import Endpoint, Network, PatientReports
+from unistream.testing.sim.network import Network, PatientReports, SimServer
 from unistream.testing.sim.spill import SimBlockingPartitions
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.streams import SimDataClient, Streams
 from unistream.testing.sim.task import SimTask
 from unistream.testing.sim.world import Process, VirtualClock, World
 from unistream.worker.exchange import PartitionKey, spill_roots
-from unistream.worker.process import (
-    Exit,
-    MasterLine,
-    Member,
-    TaskManager,
-    WorkerPorts,
-    WorkerStores,
-)
+from unistream.worker.process import Exit, MasterLine, Member, TaskManager, WorkerPorts, WorkerStores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,21 +139,6 @@ class SimLease:
         member.heartbeat_answered(answer)
 
 
-class SimServer:
-    """Listens in the network of a run."""
-
-    def __init__(
-        self, around: Surroundings, process: Process, control: ControlHandler, partitions: PartitionSource
-    ) -> None:
-        self.address = f"sim://{process.name}"
-        self.partitions = partitions
-        self._endpoints = around.network.endpoints
-        self._endpoints[self.address] = Endpoint(process, control)
-
-    def close(self) -> None:
-        self._endpoints.pop(self.address, None)
-
-
 class SimWorker:
     """One worker process."""
 
@@ -182,7 +155,6 @@ class SimWorker:
     def _ports(self, spec: TaskManagerSpec, exit_: Exit) -> WorkerPorts:
         around, config = self.around, Configuration(spec.config)
         reports = PatientReports(
-            around.world,
             around.network,
             self.process,
             spec.master,
@@ -217,7 +189,8 @@ class SimWorker:
         )
 
     def _listen(self, control: ControlHandler, partitions: PartitionSource) -> SimServer:
-        self._server = SimServer(self.around, self.process, control, partitions)
+        self._server = SimServer(self.around.network, self.process, control)
+        self._partitions = partitions
         return self._server
 
     def _registered(self, answer: Answer) -> Answer:
@@ -227,8 +200,7 @@ class SimWorker:
 
     @property
     def partitions(self) -> PartitionSource:
-        assert self._server is not None, "it is reached at its address"
-        return self._server.partitions
+        return self._partitions
 
     @property
     def stored(self) -> tuple[PartitionKey, ...]:

@@ -125,9 +125,7 @@ class PacedReader:
         self._key = key
         self._world = site.world
         self._pace = site.pace
-        self._skips: dict[
-            str, int
-        ] = {}  # rows that an earlier attempt has emitted behind the split's position
+        self._skips: dict[str, int] = {}  # rows after the split's position that an earlier attempt emitted
         self._batch: _Batch | None = None
         self._pause = False
 
@@ -214,14 +212,11 @@ class RecordingTable(Table):
 class RecordingSink:
     """`port.sink.Sink` into a `RecordingTable`, which is set where writers and committers are made."""
 
+    name = "simulated"
     global_committer = False
 
     def __init__(self, table: RecordingTable | None) -> None:
         self.table = table
-
-    @property
-    def name(self) -> str:
-        return "simulated"
 
     def check(self, schema: pa.Schema | None) -> None:
         """Takes any rows."""

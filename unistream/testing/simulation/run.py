@@ -6,17 +6,16 @@ sinks show in the end is handed to the caller, who knows what it should be.
 
 from __future__ import annotations
 
-import logging
 import tempfile
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, Final
 
 import pyarrow as pa
 
-from unistream.base.ids import JobId, OperatorUid, VertexId
+from unistream.base.ids import JobId, OperatorUid
 from unistream.core.graph import why_no_checkpoints
 from unistream.master.job_setup import SubmitRequest
 from unistream.model.graph import SourceInfo
@@ -26,11 +25,11 @@ from unistream.port.operator import CommitPermit
 from unistream.port.source import SplitDiscovery
 from unistream.testing.sim.chaos import plan_faults
 from unistream.testing.sim.checkers import Outputs
-from unistream.testing.sim.faults import NONE, Faults
-from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, Run
+from unistream.testing.sim.faults import NONE, Faults, intensity
+from unistream.testing.sim.run import LIVENESS_MS, LOOK_EVERY, Run, played
 from unistream.testing.sim.scenario import Pipeline, Scenario, bundle_of
 from unistream.testing.sim.table import Row
-from unistream.testing.sim.users import Job, Users
+from unistream.testing.sim.users import Users
 from unistream.testing.sim.world import EVENTS_MAX, Violation, World
 from unistream.testing.simulation.ends import Pace, PacedDiscovery, RecordingTable
 from unistream.testing.simulation.failures import Failures, reached, said
@@ -107,11 +106,7 @@ QUIET: Final = Draw(
 def draw_faults(random: Random) -> Faults:
     """What a cluster does to a job, at the rates of a job that takes a few seconds; at least one thing of
     those that make it restart."""
-
-    def some(low: float, high: float, share: float) -> float:
-        value = low + (high - low) * random.random()
-        return value if random.random() < share else 0.0
-
+    some = partial(intensity, random)
     faults = Faults(
         loss=some(0.01, 0.2, 0.25),
         duplicate=some(0.01, 0.3, 0.4),
@@ -166,19 +161,12 @@ class Prepared:
 
 def run_job(prepared: Prepared, seed: int, drawn: Draw) -> RunResult:
     """One run; whatever it raises is its result."""
-    logging.disable(logging.CRITICAL)
     world = World(seed)
     run = UserRun(world, prepared, drawn)
+    error, trace = played(run)
     violation = None
-    trace: list[str] = []
-    try:
-        run.go()
-    except Exception as error:
+    if error is not None:
         violation = str(error) if isinstance(error, Violation) else f"{type(error).__name__}: {error}"
-        trace = [] if isinstance(error, Violation) else traceback.format_exc().splitlines()
-    finally:
-        logging.disable(logging.NOTSET)
-        run.close()
     return RunResult(
         violation=violation,
         rows={str(uid): rows for uid, rows in run.table.visible.items()},
@@ -316,24 +304,14 @@ class _Owner(Users):
 
     def submit(self, name: str, pipelines: tuple[Pipeline, ...], savepoint: str | None) -> None:
         """The one job."""
-        run = self._run
-        assert run.leader is not None, "users wait for a leader"
-        graph = self._job.graph
         request = SubmitRequest(
-            graph=graph,
+            graph=self._job.graph,
             artifact=b"code",
             request_id=name,
             savepoint=savepoint,
-            config=dict(run.scenario.config),
+            config=dict(self._run.scenario.config),
         )
-        id_ = run.leader.dispatcher.job_id(name)
-        chains: dict[VertexId, Any] = self._job.chains(run)
-        run.chains[id_] = chains
-        run.asked.submitted(id_, graph, adaptive=False)
-        job = Job(pipelines=pipelines, request=request, id=id_)
-        self.jobs.append(job)
-        assert run.leader.dispatcher.submit(request) == id_, "the same request is the same job"
-        job.lineage = run.leader.masters()[id_].identity.lineage
+        self._submit(request, self._job.chains(self._run))
 
 
 class _UserOutputs(Outputs):
@@ -353,6 +331,3 @@ class _UserOutputs(Outputs):
             raise self._world.violated(
                 f"I2: {uid} commits by checkpoint {permit.checkpoint_id}, which is not durable"
             )
-
-
-__all__ = ["QUIET", "Draw", "Prepared", "RunResult", "draw", "draw_faults", "readable", "run_job"]
