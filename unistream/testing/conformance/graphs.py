@@ -7,34 +7,48 @@ from typing import Final
 
 from unistream.base.ids import EdgeId, OperatorUid, PartitionId, SubtaskId, VertexId
 from unistream.core.graph.topology import Link, Pattern, Topology
-from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
+from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
 from unistream.testing.conformance.case import Json
 
 SHIPS: Final = {"ALL_TO_ALL": Ship.REBALANCE, "POINTWISE": Ship.RESCALE}
 
 
-def vertex(name: str, parallelism: int, *uids: str, max_parallelism: int = 128) -> JobVertex:
-    """A vertex of operators with these uids; without any, of one that is called as the vertex."""
+def vertex(
+    name: str,
+    parallelism: int,
+    *uids: str,
+    max_parallelism: int = 128,
+    source: SourceInfo | None = None,
+    inputs: int = 1,
+) -> JobVertex:
+    """A vertex of operators with these uids; without any, of one that has the name of the vertex."""
     return JobVertex(
         id=VertexId(name),
         name=name,
         operators=tuple(OperatorInfo(uid=OperatorUid(uid), name=uid) for uid in uids or (name,)),
         parallelism=parallelism,
         max_parallelism=max_parallelism,
-        inputs=1,
+        source=source,
+        inputs=0 if source is not None else inputs,
     )
 
 
-def edge(number: int, source: str, target: str, pattern: str) -> JobEdge:
+def edge(
+    name: object, source: str, target: str, pattern: str = "ALL_TO_ALL", input_index: int = 0
+) -> JobEdge:
     """A pipelined edge."""
     return JobEdge(
-        id=EdgeId(str(number)), source=VertexId(source), target=VertexId(target), ship=SHIPS[pattern]
+        id=EdgeId(str(name)),
+        source=VertexId(source),
+        target=VertexId(target),
+        ship=SHIPS[pattern],
+        input_index=input_index,
     )
 
 
 def graph_of(vertices: Iterable[JobVertex], edges: Iterable[JobEdge]) -> JobGraph:
-    """A job of them."""
+    """A job of these vertices and edges."""
     return JobGraph(name="case", vertices=tuple(vertices), edges=tuple(edges))
 
 

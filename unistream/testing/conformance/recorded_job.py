@@ -8,7 +8,7 @@ is heard where the task combines them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,22 +17,21 @@ from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, Ver
 from unistream.base.limits import MAX_WATERMARK
 from unistream.core.task.watermark import CombinedWatermark, Signal
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, LocalOutput
-from unistream.model.elements import (
-    Batch,
-    SnapshotKind,
-)
-from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
+from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.snapshot import OperatorSnapshot
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common.base import BaseOperator
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.source import Exhausted, Idle, ReaderContext, Rows
+from unistream.testing.conformance.graphs import edge, graph_of, vertex
 from unistream.testing.harness import Snapshot, TaskJob
 from unistream.worker.task.state import TaskState
 
 TASKS: Final = ("T1", "T2", "T3", "T4")
 TIMER_MS: Final = 1_000
+SCRIPTED: Final = SourceInfo(connector="scripted", options={}, bounded=False, pull=False)
 LAST_WORDS: Final = {"endInput": -2, "finish": -1}  # the row that an operator sends there, if it is to
 
 
@@ -42,6 +41,7 @@ class ScriptedReader:
     def __init__(self) -> None:
         self.todo: list[Rows | Exhausted] = []
         self.read = 0
+        self.wake: Callable[[], None] = lambda: None
 
     def open(self, context: ReaderContext) -> None:
         self.wake = context.wake
@@ -80,61 +80,69 @@ class ScriptedSource:
         self.reader = ScriptedReader()
 
     def info(self) -> SourceInfo:
-        return SourceInfo(connector="scripted", options={}, bounded=False, pull=False)
+        return SCRIPTED
 
     def create_reader(self) -> ScriptedReader:
         return self.reader
 
     def put_row(self) -> None:
-        self.reader.todo.append(Rows("s", pa.record_batch({"v": [1]}), pa.array([0], pa.int64())))
-        if hasattr(self.reader, "wake"):
-            self.reader.wake()
+        self._put(Rows("s", pa.record_batch({"v": [1]}), pa.array([0], pa.int64())))
 
     def end(self) -> None:
-        self.reader.todo.append(Exhausted())
-        if hasattr(self.reader, "wake"):
-            self.reader.wake()
+        self._put(Exhausted())
+
+    def _put(self, item: Rows | Exhausted) -> None:
+        self.reader.todo.append(item)
+        self.reader.wake()
 
 
 class Recording(BaseOperator):
     """Logs its calls as the recorded operators did."""
 
-    def __init__(self, name: str, trace: list[str], inputs: int = 1, fail_in: str | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        trace: list[str],
+        inputs: int = 1,
+        fail_in: str | None = None,
+        last_words: Collection[str] = (),
+    ) -> None:
         self.name = name
         self.trace = trace
         self.inputs = inputs
         self.fail_in = fail_in
         self.armed = fail_in != "processElement"  # that one fails at its second row
         self.seen_row = False
-        self.last_words: Collection[str] = ()
+        self.last_words = last_words
 
-    def log(self, call: str) -> None:
-        self.trace.append(f"{self.name} {call}")
+    def called(self, method: str, arguments: object = "") -> None:
+        """Logs the call, which may throw, and sends the last row."""
+        self.log(method, arguments)
+        self.fail(method)
+        if method in self.last_words:
+            row = pa.record_batch({"v": [LAST_WORDS[method]]})
+            self.output.emit(Batch(row, pa.array([0], pa.int64())))
+
+    def log(self, method: str, arguments: object = "") -> None:
+        self.trace.append(f"{self.name} {method}{f'({arguments})' if arguments != '' else ''}")
 
     def fail(self, method: str) -> None:
         if method == self.fail_in and self.armed:
             self.trace.append(f"!! {self.name} throws in {method}")
             raise RuntimeError("as told")
 
-    def say_last_words(self, method: str) -> None:
-        if method in self.last_words:
-            row = pa.record_batch({"v": [LAST_WORDS[method]]})
-            self.output.emit(Batch(row, pa.array([0], pa.int64())))
-
     def initialize_state(self, state: Any) -> None:
-        self.log(f"initializeState(restored={str(self.context.restored).lower()})")
-        self.fail("initializeState")
+        self.called("initializeState", f"restored={str(self.context.restored).lower()}")
 
     def open(self) -> None:
-        self.log("open")
-        self.fail("open")
+        self.called("open")
         if self.fail_in == "timer":
             now_ms = self.context.timers.now_ms()
             self.context.timers.register(now_ms + TIMER_MS, lambda _at: self.fail("timer"))
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         if not self.seen_row:
-            self.log(f"processElement{'' if self.inputs == 1 else input_index + 1}(first)")
+            self.log(f"processElement{'' if self.inputs == 1 else input_index + 1}", "first")
             self.seen_row = True
         self.fail("processElement")
         self.armed = True
@@ -142,73 +150,58 @@ class Recording(BaseOperator):
 
     def process_watermark(self, timestamp: int) -> None:
         if timestamp == MAX_WATERMARK:
-            self.log("processWatermark(MAX)" if self.inputs == 1 else "combinedWatermark(MAX)")
+            self.log("processWatermark" if self.inputs == 1 else "combinedWatermark", "MAX")
             self.fail("processWatermark")
 
     def end_input(self, input_index: int) -> None:
-        self.log("endInput" if self.inputs == 1 else f"endInput({input_index + 1})")
-        self.fail("endInput")
-        self.say_last_words("endInput")
+        self.called("endInput", "" if self.inputs == 1 else input_index + 1)
 
     def finish(self) -> None:
-        self.log("finish")
-        self.fail("finish")
-        self.say_last_words("finish")
+        self.called("finish")
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
-        self.log(f"prepareSnapshotPreBarrier({checkpoint_id})")
-        self.fail("prepareSnapshotPreBarrier")
+        self.called("prepareSnapshotPreBarrier", checkpoint_id)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        self.log(f"snapshotState({checkpoint_id})")
-        self.fail("snapshotState")
+        self.called("snapshotState", checkpoint_id)
         return OperatorSnapshot()
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        self.log(f"notifyCheckpointComplete({permit.checkpoint_id})")
-        self.fail("notifyCheckpointComplete")
+        self.called("notifyCheckpointComplete", permit.checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
-        self.log(f"notifyCheckpointAborted({checkpoint_id})")
-        self.fail("notifyCheckpointAborted")
+        self.called("notifyCheckpointAborted", checkpoint_id)
 
     def close(self) -> None:
-        self.log("close")
-        self.fail("close")
+        self.called("close")
 
 
 # --- the job of the recordings --------------------------------------------------------------------
 
 
-def _vertex(task: str, uids: str, *, source: bool, inputs: int) -> JobVertex:
-    info = SourceInfo(connector="scripted", options={}, bounded=False, pull=False)
-    return JobVertex(
-        id=VertexId(task),
-        name=task,
-        operators=tuple(OperatorInfo(uid=OperatorUid(uid), name=uid) for uid in uids.split()),
-        parallelism=1,
-        max_parallelism=128,
-        source=info if source else None,
-        inputs=inputs,
-    )
-
-
-def _edge(edge: str, source: str, target: str, input_index: int = 0, ship: Ship = Ship.REBALANCE) -> JobEdge:
-    return JobEdge(
-        id=EdgeId(edge), source=VertexId(source), target=VertexId(target), ship=ship, input_index=input_index
-    )
-
-
-GRAPH: Final = JobGraph(
-    name="recorded",
-    vertices=(
-        _vertex("T1", "s1 A", source=True, inputs=0),
-        _vertex("T2", "B C", source=False, inputs=1),
-        _vertex("T3", "s2 D", source=True, inputs=0),
-        _vertex("T4", "E", source=False, inputs=2),
-    ),
-    edges=(_edge("e12", "T1", "T2"), _edge("e24", "T2", "T4", 0), _edge("e34", "T3", "T4", 1)),
+GRAPH: Final = graph_of(
+    [
+        vertex("T1", 1, "s1", "A", source=SCRIPTED),
+        vertex("T2", 1, "B", "C"),
+        vertex("T3", 1, "s2", "D", source=SCRIPTED),
+        vertex("T4", 1, "E", inputs=2),
+    ],
+    [edge("e12", "T1", "T2"), edge("e24", "T2", "T4"), edge("e34", "T3", "T4", input_index=1)],
 )
+LOCAL: Final = LocalOutput(target=1)
+
+
+def node(uid: str, operator: object, *outputs: LocalOutput | EdgeOutput) -> ChainNode:
+    return ChainNode(uid=OperatorUid(uid), name=uid, operator=operator, outputs=outputs)
+
+
+def source_node(uid: str, source: ScriptedSource, output: LocalOutput | EdgeOutput) -> ChainNode:
+    watermarks = WatermarkStrategy.for_monotonous_timestamps()
+    return node(uid, SourceOperatorSpec(source=source, watermarks=watermarks), output)
+
+
+def to(name: str) -> EdgeOutput:
+    return EdgeOutput(edge=EdgeId(name))
 
 
 class _Overheard(CombinedWatermark):
@@ -254,29 +247,18 @@ class RecordedJob:
         return _Overheard(self.traces["T4"], inputs) if inputs == 2 else CombinedWatermark(inputs)
 
     def _chains(self, fail: tuple[str, str] | None) -> dict[VertexId, Chain]:
-        def node(task: str, name: str, *outputs: Any, inputs: int = 1) -> ChainNode:
+        def operator(task: str, name: str, *outputs: LocalOutput | EdgeOutput, inputs: int = 1) -> ChainNode:
             fail_in = fail[1] if fail and fail[0] == name else None
-            operator = Recording(name, self.traces[task], inputs, fail_in)
-            operator.last_words = self._last_words
-            return ChainNode(uid=OperatorUid(name), name=name, operator=operator, outputs=outputs)
+            recording = Recording(name, self.traces[task], inputs, fail_in, self._last_words)
+            return node(name, recording, *outputs)
 
-        def source(task: str, name: str) -> ChainNode:
-            spec = SourceOperatorSpec(
-                source=self.sources[task], watermarks=WatermarkStrategy.for_monotonous_timestamps()
-            )
-            return ChainNode(
-                uid=OperatorUid(name), name=name, operator=spec, outputs=(LocalOutput(target=1),)
-            )
-
-        def to(edge: str) -> EdgeOutput:
-            return EdgeOutput(edge=EdgeId(edge))
-
-        return {
-            VertexId("T1"): Chain(nodes=(source("T1", "s1"), node("T1", "A", to("e12")))),
-            VertexId("T2"): Chain(nodes=(node("T2", "B", LocalOutput(target=1)), node("T2", "C", to("e24")))),
-            VertexId("T3"): Chain(nodes=(source("T3", "s2"), node("T3", "D", to("e34")))),
-            VertexId("T4"): Chain(nodes=(node("T4", "E", inputs=2),)),
+        nodes = {
+            "T1": (source_node("s1", self.sources["T1"], LOCAL), operator("T1", "A", to("e12"))),
+            "T2": (operator("T2", "B", LOCAL), operator("T2", "C", to("e24"))),
+            "T3": (source_node("s2", self.sources["T3"], LOCAL), operator("T3", "D", to("e34"))),
+            "T4": (operator("T4", "E", inputs=2),),
         }
+        return {VertexId(task): Chain(nodes=chained) for task, chained in nodes.items()}
 
     def subtasks(self, names: list[str]) -> list[SubtaskId]:
         return [SubtaskId(VertexId(name), 0) for name in names]

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, Final
 
 from unistream.base.errors import ConfigError
-from unistream.core.graph.regions import build_regions, logical_regions
+from unistream.core.graph.regions import Regions, build_regions, divide, logical_regions
+from unistream.core.graph.topology import Topology
 from unistream.model.partition_type import PartitionType
 from unistream.model.plan import pointwise_consumers, pointwise_producers
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import texts, topology_of
-from unistream.testing.conformance.whole_graph import whole_graph_regions
 
 ILLEGAL: Final = "IllegalStateException"  # Java's name for a `ConfigError` of a graph
 
@@ -32,6 +32,12 @@ def _regions(case: Json) -> Comparison:
         actual["error"] = _refusal(str(error))
     compared = {*expected, "executionRegions", "error"}
     return Comparison(expected, {k: v for k, v in actual.items() if k in compared})
+
+
+def whole_graph_regions(topology: Topology) -> Regions:
+    """As Flink's SchedulingPipelinedRegionComputeUtil: the rule for subtasks alone, with circles merged over
+    the whole graph. A job runs by `core.graph.build_regions`."""
+    return Regions(topology, divide(topology, topology.links))
 
 
 def _refusal(message: str) -> Json:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -24,8 +24,16 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.operator.sink.committer import COMMITTER_STATE, CommitterOperator
 from unistream.operator.sink.writer import WRITER_STATE, SinkWriterOperator
-from unistream.port.operator import CommitPermit, Operator
-from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Committer, SinkContext, SinkWriter
+from unistream.port.operator import CommitPermit
+from unistream.port.sink import (
+    CommitOutcome,
+    CommitRequest,
+    CommitResult,
+    Committer,
+    Sink,
+    SinkContext,
+    SinkWriter,
+)
 from unistream.testing.conformance.case import Case, Comparison, Json, SkipCase
 from unistream.testing.harness import OperatorHarness, restore_state
 
@@ -122,6 +130,37 @@ class _Committer:
 Snapshots = tuple[OperatorSnapshot, OperatorSnapshot]
 
 
+class SinkOperators:
+    """Writer and committer of one subtask of a sink, opened. `options`: of `OperatorHarness`."""
+
+    def __init__(
+        self, sink: Sink, states: tuple[OperatorState | None, OperatorState | None], **options: Any
+    ) -> None:
+        self.writer = OperatorHarness(SinkWriterOperator(sink), state=states[0], **options)
+        self.committer = OperatorHarness(CommitterOperator(sink), state=states[1], **options)
+        self.committer.open()
+        self.writer.open()
+
+    def snapshot(self, checkpoint_id: CheckpointId) -> Snapshots:
+        self.writer.operator.prepare_snapshot_pre_barrier(checkpoint_id)
+        self._forward()
+        second = self.committer.snapshot(checkpoint_id)
+        return self.writer.operator.snapshot_state(checkpoint_id), second
+
+    def end_writer(self) -> None:
+        self.writer.operator.end_input(0)
+        self._forward()
+
+    def close(self) -> None:
+        self.committer.close()
+        self.writer.close()
+
+    def _forward(self) -> None:
+        for batch in self.writer.batches():
+            self.committer.operator.process_batch(batch, 0)
+        self.writer.clear()
+
+
 @dataclass
 class _Subtask:
     """One subtask through all its attempts.
@@ -155,44 +194,33 @@ class _Subtask:
         sink = TracingSink(self.log, _answers(calls), number)
         restored = re.search(r"restoredCheckpoint=(\d+)", calls[0])
         states = self._states(int(restored[1]), calls) if restored else (None, None)
-        writer = self._harness(SinkWriterOperator(sink), states[0])
-        committer = self._harness(CommitterOperator(sink), states[1])
-        committer.open()
-        writer.open()
-        latest = 0
-        for word in _stimuli(calls):
-            match word.split():
-                case ["rows"]:
-                    writer.process({"n": [1]})
-                case ["end"]:
-                    writer.operator.end_input(0)
-                    _hand_over(writer, committer)
-                    committer.operator.end_input(0)
-                case ["checkpoint", text]:
-                    latest = int(text)
-                    writer.operator.prepare_snapshot_pre_barrier(CheckpointId(latest))
-                    _hand_over(writer, committer)
-                    second = committer.snapshot(latest)
-                    self.taken[latest] = (writer.operator.snapshot_state(CheckpointId(latest)), second)
-                case ["complete"]:
-                    try:
-                        committer.complete(latest)
-                    except OutcomeUnknown:
-                        self.result = "FAILED"
-                        break
-        if any("close" in call for call in calls):
-            committer.close()
-            writer.close()
-            self.result = "FINISHED" if self.result == "RUNNING" else self.result
-
-    def _harness(self, operator: Operator, state: OperatorState | None) -> OperatorHarness:
-        return OperatorHarness(
-            operator,
-            state=state,
+        operators = SinkOperators(
+            sink,
+            states,
             index=self.index,
             parallelism=self.parallelism,
             checkpointing=self.checkpointing,
         )
+        latest = 0
+        for word in _stimuli(calls):
+            match word.split():
+                case ["rows"]:
+                    operators.writer.process({"n": [1]})
+                case ["end"]:
+                    operators.end_writer()
+                    operators.committer.operator.end_input(0)
+                case ["checkpoint", text]:
+                    latest = int(text)
+                    self.taken[latest] = operators.snapshot(CheckpointId(latest))
+                case ["complete"]:
+                    try:
+                        operators.committer.complete(latest)
+                    except OutcomeUnknown:
+                        self.result = "FAILED"
+                        break
+        if any("close" in call for call in calls):
+            operators.close()
+            self.result = "FINISHED" if self.result == "RUNNING" else self.result
 
     def _states(self, restored: int, calls: list[str]) -> tuple[OperatorState, OperatorState]:
         if restored in self.taken:
@@ -224,12 +252,6 @@ class _Subtask:
             OperatorState(checkpoint_id=checkpoint, lists={WRITER_STATE: names} if names else {}),
             OperatorState(checkpoint_id=checkpoint, lists={COMMITTER_STATE: items} if items else {}),
         )
-
-
-def _hand_over(writer: OperatorHarness, committer: OperatorHarness) -> None:
-    for batch in writer.batches():
-        committer.operator.process_batch(batch, 0)
-    writer.clear()
 
 
 def _answers(calls: list[str]) -> list[str]:

@@ -11,12 +11,10 @@ from unistream.api.two_phase import TransactionTimeout, TwoPhaseCommitSink
 from unistream.base.errors import ProtocolError
 from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch
-from unistream.model.snapshot import OperatorSnapshot
-from unistream.operator.sink.committer import CommitterOperator
-from unistream.operator.sink.writer import SinkWriterOperator
+from unistream.model.snapshot import OperatorState
 from unistream.testing.conformance import sink_traces
 from unistream.testing.conformance.case import Comparison, Json, Shape, SkipCase, entry
-from unistream.testing.harness import OperatorHarness, restore_state
+from unistream.testing.harness import restore_state
 
 
 @dataclass
@@ -79,9 +77,13 @@ class _Script:
     def __init__(self) -> None:
         self.store = _Store()
         self.sink = _StoreSink(self.store)
-        self.snapshot: tuple[int, OperatorSnapshot, OperatorSnapshot] | None = None
-        self.writer: OperatorHarness | None = None
-        self.committer: OperatorHarness | None = None
+        self.snapshot: tuple[int, sink_traces.Snapshots] | None = None
+        self._operators: sink_traces.SinkOperators | None = None
+
+    @property
+    def operators(self) -> sink_traces.SinkOperators:
+        assert self._operators is not None, "the script opens it first"
+        return self._operators
 
     def step(self, text: str) -> None:
         """One step; ``-> error`` and ``-> ok`` behind it say what must come of it."""
@@ -101,17 +103,15 @@ class _Script:
                 self.store.now_ms = int(words.rpartition(" ")[2]) if "at" in words else self.store.now_ms
                 self._open(restore=False)
             case ["write", value]:
-                self._of(self.writer).process({"value": [value]})
+                self.operators.writer.process({"value": [value]})
             case ["snapshot", number]:
-                self._snapshot(CheckpointId(int(number)))
+                self.snapshot = int(number), self.operators.snapshot(CheckpointId(int(number)))
             case ["complete" | "notify", number]:
-                self._of(self.committer).complete(int(number))
+                self.operators.committer.complete(int(number))
             case ["finish" | "endInput"]:
-                self._of(self.writer).operator.end_input(0)
-                self._hand_over()
+                self.operators.end_writer()
             case ["close"]:
-                self._of(self.committer).close()
-                self._of(self.writer).close()
+                self.operators.close()
             case ["restore", *_]:
                 self._open(restore=True)
             case _:
@@ -125,7 +125,7 @@ class _Script:
             self.store.now_ms = int(clock[1])
             return
         if aborted := re.fullmatch(r"abort(?:ed)? (\d+)", words):
-            self._of(self.committer).operator.notify_checkpoint_aborted(CheckpointId(int(aborted[1])))
+            self.operators.committer.operator.notify_checkpoint_aborted(CheckpointId(int(aborted[1])))
             return
         timeout = re.search(r"timeout (\d+) ms", words)
         if timeout is None:
@@ -138,33 +138,12 @@ class _Script:
         )
 
     def _open(self, *, restore: bool) -> None:
-        first, second = None, None
+        states: tuple[OperatorState | None, OperatorState | None] = (None, None)
         if restore:
             assert self.snapshot is not None, "a restore without a snapshot"
-            number, writer, committer = self.snapshot
-            first, second = restore_state([writer], number), restore_state([committer], number)
-        self.writer = OperatorHarness(SinkWriterOperator(self.sink), state=first)
-        self.committer = OperatorHarness(CommitterOperator(self.sink), state=second)
-        self.committer.open()
-        self.writer.open()
-
-    def _snapshot(self, checkpoint_id: CheckpointId) -> None:
-        writer, committer = self._of(self.writer), self._of(self.committer)
-        writer.operator.prepare_snapshot_pre_barrier(checkpoint_id)
-        self._hand_over()
-        second = committer.snapshot(checkpoint_id)
-        self.snapshot = (checkpoint_id, writer.operator.snapshot_state(checkpoint_id), second)
-
-    def _hand_over(self) -> None:
-        writer, committer = self._of(self.writer), self._of(self.committer)
-        for batch in writer.batches():
-            committer.operator.process_batch(batch, 0)
-        writer.clear()
-
-    @staticmethod
-    def _of(harness: OperatorHarness | None) -> OperatorHarness:
-        assert harness is not None, "the script opens it first"
-        return harness
+            number, (writer, committer) = self.snapshot
+            states = restore_state([writer], number), restore_state([committer], number)
+        self._operators = sink_traces.SinkOperators(self.sink, states)
 
 
 def _play_script(case: Json) -> Comparison:

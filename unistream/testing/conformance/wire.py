@@ -12,9 +12,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from unistream.base.ids import CheckpointId, EdgeId, OperatorUid, SubtaskId, VertexId
+from unistream.base.ids import CheckpointId, SubtaskId, VertexId
 from unistream.base.limits import MAX_WATERMARK
-from unistream.model.chain import Chain, ChainNode, EdgeOutput
+from unistream.model.chain import Chain
 from unistream.model.elements import (
     Batch,
     CheckpointBarrier,
@@ -24,18 +24,20 @@ from unistream.model.elements import (
     SnapshotKind,
     Watermark,
 )
-from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.snapshot import TaskRestore
-from unistream.model.watermarks import WatermarkStrategy
-from unistream.port.operator import SourceOperatorSpec
 from unistream.testing.conformance.case import Case, Comparison, Json, Shape, skipped
+from unistream.testing.conformance.graphs import edge, graph_of, vertex
 from unistream.testing.conformance.prose import in_words
 from unistream.testing.conformance.recorded_job import (
     LAST_WORDS,
+    SCRIPTED,
     RecordedJob,
     Recording,
     ScriptedSource,
+    node,
+    source_node,
     stopped_after_s1_ended,
+    to,
 )
 from unistream.testing.harness import TaskJob
 from unistream.worker.exchange.partition import ResultPartition
@@ -151,63 +153,26 @@ def restored_as_finished(task: str, *, checkpointed: bool = True) -> list[str]:
 
 def finished_behind(channels: int, checkpoint_id: int) -> list[str]:
     """A task restored as finished behind sources that go on: a checkpoint, and then their end."""
-    sources = [ScriptedSource() for _ in range(channels)]
-    names = [f"s{number}" for number in range(channels)]
-    info = SourceInfo(connector="scripted", options={}, bounded=False, pull=False)
-    graph = JobGraph(
-        name="finished",
-        vertices=(
-            *(_vertex(name, source=info) for name in names),
-            _vertex("task", inputs=1),
-            _vertex("behind", inputs=1),
-        ),
-        edges=(*(_edge(name, "task") for name in names), _edge("task", "behind")),
+    sources = {f"s{number}": ScriptedSource() for number in range(channels)}
+    graph = graph_of(
+        [*(vertex(name, 1, source=SCRIPTED) for name in sources), vertex("task", 1), vertex("behind", 1)],
+        [*(edge(name, name, "task") for name in sources), edge("task", "task", "behind")],
     )
-    chains = {
-        VertexId(name): Chain(nodes=(_head(name, _spec(source)),))
-        for name, source in zip(names, sources, strict=True)
-    }
-    for name in ("task", "behind"):
-        outputs = () if name == "behind" else (EdgeOutput(edge=EdgeId(name)),)
-        node = ChainNode(uid=OperatorUid(name), name=name, operator=Recording(name, []), outputs=outputs)
-        chains[VertexId(name)] = Chain(nodes=(node,))
+    nodes = {name: source_node(name, source, to(name)) for name, source in sources.items()}
+    nodes["task"] = node("task", Recording("task", []), to("task"))
+    nodes["behind"] = node("behind", Recording("behind", []))
+    chains = {VertexId(name): Chain(nodes=(one,)) for name, one in nodes.items()}
     task = SubtaskId(VertexId("task"), 0)
     finished = TaskRestore(root="memory", checkpoint_id=CheckpointId(1), operators={}, finished=True)
     job = TaskJob(graph, chains, restores={task: finished}, first_checkpoint=checkpoint_id)
-    running = [*(SubtaskId(VertexId(name), 0) for name in names), task]
+    running = [*(SubtaskId(VertexId(name), 0) for name in sources), task]
     job.run(running)
     job.trigger(SnapshotKind.CHECKPOINT)
     job.run(running)
-    for source in sources:
+    for source in sources.values():
         source.end()
     job.run(running)
     return _written(job, "task")
-
-
-def _vertex(name: str, *, source: SourceInfo | None = None, inputs: int = 0) -> JobVertex:
-    return JobVertex(
-        id=VertexId(name),
-        name=name,
-        operators=(OperatorInfo(uid=OperatorUid(name), name=name),),
-        parallelism=1,
-        max_parallelism=128,
-        source=source,
-        inputs=inputs,
-    )
-
-
-def _edge(source: str, target: str) -> JobEdge:
-    return JobEdge(id=EdgeId(source), source=VertexId(source), target=VertexId(target), ship=Ship.REBALANCE)
-
-
-def _spec(source: ScriptedSource) -> SourceOperatorSpec:
-    return SourceOperatorSpec(source=source, watermarks=WatermarkStrategy.for_monotonous_timestamps())
-
-
-def _head(name: str, operator: Any) -> ChainNode:
-    return ChainNode(
-        uid=OperatorUid(name), name=name, operator=operator, outputs=(EdgeOutput(edge=EdgeId(name)),)
-    )
 
 
 # --- cases ----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from unistream.core.execution.scheduling_strategy import (
 from unistream.core.graph import Link, Pattern, Topology, build_regions
 from unistream.core.graph.regions import region_circles
 from unistream.model.partition_type import PartitionType
-from unistream.testing.conformance.vertexwise import HybridConstraint, VertexwiseStrategy
+from unistream.testing.conformance.scheduling import HybridConstraint, VertexwiseStrategy
 
 Make = Callable[[Topology, PlayedJob], SchedulingStrategy]
 P, B, H = PartitionType.PIPELINED_BOUNDED, PartitionType.BLOCKING, PartitionType.HYBRID_FULL

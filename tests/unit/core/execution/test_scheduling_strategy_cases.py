@@ -14,7 +14,7 @@ from unistream.core.execution import (
 )
 from unistream.core.execution.scheduling_strategy import PipelinedRegionStrategy
 from unistream.core.graph import build_regions
-from unistream.testing.conformance.vertexwise import HybridConstraint, VertexwiseStrategy
+from unistream.testing.conformance.scheduling import HybridConstraint, VertexwiseStrategy
 
 CASES = load("scheduling.json")["cases"]
 

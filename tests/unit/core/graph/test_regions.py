@@ -24,7 +24,7 @@ from unistream.core.graph import (
 from unistream.core.graph.components import connected, strongly_connected
 from unistream.core.graph.regions import check_regions, region_circles
 from unistream.model.partition_type import PartitionType
-from unistream.testing.conformance.whole_graph import whole_graph_regions
+from unistream.testing.conformance.regions import whole_graph_regions
 
 Sets = set[frozenset[SubtaskId]]
 

@@ -20,7 +20,7 @@ from unistream.core.graph import (
 )
 from unistream.core.graph.regions import region_circles
 from unistream.model.partition_type import PartitionType
-from unistream.testing.conformance.whole_graph import whole_graph_regions
+from unistream.testing.conformance.regions import whole_graph_regions
 
 FILE = load("regions.json")
 
