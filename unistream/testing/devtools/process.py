@@ -19,7 +19,7 @@ import msgspec
 
 from unistream.base.errors import ConfigError, Unreachable
 
-SHIM: Final = Path(__file__).with_name("shim.py")
+_SHIM: Final = (sys.executable, "-I", "-S", str(Path(__file__).with_name("shim.py")))
 PORT_MIN, PORT_MAX = 20_000, 32_000  # below the range from which systems take ports of clients
 TERM_WAIT_S: Final = 10.0  # a broker flushes and closes its logs in this time
 KILL_WAIT_S: Final = 5.0
@@ -50,17 +50,14 @@ def process_id(pid: int) -> ProcessId | None:
 
 def start_bound(command: Sequence[str], log: Path, cwd: Path) -> subprocess.Popen[bytes]:
     """Starts a process that ends when the calling *thread* ends: call it from a thread that lives."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", str(SHIM), "bind", str(os.getpid()), str(log), *command],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-    )
+    shim = [*_SHIM, "bind", str(os.getpid()), str(log)]
+    return subprocess.Popen([*shim, *command], cwd=cwd, stdin=subprocess.DEVNULL)
 
 
 def start_detached(command: Sequence[str], log: Path, cwd: Path) -> int:
     """Starts a process that outlives this one; its pid."""
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(SHIM), "detach", "-", str(log), *command],
+        [*_SHIM, "detach", "-", str(log), *command],
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

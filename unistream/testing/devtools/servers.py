@@ -141,13 +141,11 @@ def _zookeeper_command(folder: Path, ports: Sequence[int]) -> list[str]:
     text = _ZOOKEEPER_PROPERTIES.format(host=HOST, client=ports[0], data=folder / "data")
     config.write_text(text, encoding="utf-8")
     classpath = os.pathsep.join(str(jar) for jar in zookeeper_jars())
-    main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+    options = ["-cp", classpath, "-Dzookeeper.jmx.log4j.disable=true"]
     return [
         *_java(folder, ZOOKEEPER),
-        "-cp",
-        classpath,
-        "-Dzookeeper.jmx.log4j.disable=true",
-        main,
+        *options,
+        "org.apache.zookeeper.server.ZooKeeperServerMain",
         str(config),
     ]
 

@@ -14,16 +14,16 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, UnistreamError, Unreachable
+from unistream.base.closing import Closing
+from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
 from unistream.testing.devtools.process import (
     ProcessId,
     end,
@@ -35,18 +35,6 @@ from unistream.testing.devtools.process import (
     start_detached,
 )
 from unistream.testing.devtools.servers import HOST, KAFKA, SERVERS, ZOOKEEPER, ServerSpec
-
-__all__ = [
-    "KAFKA",
-    "ZOOKEEPER",
-    "LocalStack",
-    "ServerStatus",
-    "down",
-    "log_tail",
-    "shared_server",
-    "status",
-    "up",
-]
 
 RECORD: Final = "stack.json"
 LOCK: Final = "stack.lock"
@@ -85,7 +73,7 @@ def up(folder: Path, servers: Sequence[str] = (KAFKA, ZOOKEEPER)) -> list[Server
         ConfigError: unknown server, Java or Maven is missing, or a server refuses its configuration.
         Unreachable: a server did not answer in time. What this call started has been stopped.
     """
-    _start(folder.absolute(), _known(servers), _detached)
+    _start(folder.absolute(), _known(servers), start_detached)
     return status(folder)
 
 
@@ -121,7 +109,7 @@ def log_tail(folder: Path, server: str, lines: int = 50) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
-class LocalStack:
+class LocalStack(Closing):
     """Servers that live as long as a `with` block, and no longer than the thread that entered it.
 
     What already runs in the folder is used, and left running at the end.
@@ -136,18 +124,13 @@ class LocalStack:
         self._servers = _known(servers)
         self._children: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> LocalStack:
+    def __enter__(self) -> Self:
         try:
             _start(self._folder, self._servers, self._bound)
         except BaseException:
             self.close()
             raise
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def address(self, server: str) -> str:
         """``host:port`` for clients."""
@@ -232,10 +215,6 @@ Launcher = Callable[[Sequence[str], Path, Path], int]
 """(command, log, working folder) -> pid."""
 
 
-def _detached(command: Sequence[str], log: Path, cwd: Path) -> int:
-    return start_detached(command, log, cwd)
-
-
 def _start(folder: Path, names: Sequence[str], launch: Launcher) -> None:
     """All that do not run: first all are launched, then all are waited for, so that they start together."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -299,21 +278,10 @@ def _wait_ready(folder: Path, spec: ServerSpec) -> str | None:
 
 def _end_all(processes: Sequence[ProcessId]) -> None:
     """All are asked to end before the first is waited for; the first error comes last."""
-    errors: list[UnistreamError] = []
-
-    def ends(process: ProcessId) -> None:
-        try:
-            end(process)
-        except UnistreamError as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=ends, args=(process,)) for process in processes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    with ThreadPoolExecutor(max_workers=len(processes) or 1) as pool:
+        endings = [pool.submit(end, process) for process in processes]
+    for ending in endings:
+        ending.result()
 
 
 # --- the record -----------------------------------------------------------------------------------

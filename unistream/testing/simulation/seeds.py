@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -115,19 +115,10 @@ def _report(
     """Runs what was drawn; the first run that fails is shrunk."""
     began = time.perf_counter()
     wrong = judge.learn()
-    if wrong is not None:
-        return SimulationReport(
-            seeds=0,
-            failures=(wrong,),
-            replaced=replaced,
-            restarts=0,
-            seconds=time.perf_counter() - began,
-            compared=judge.compared,
-        )
+    failures = [] if wrong is None else [wrong]
     count = restarts = 0
-    failures: list[SeedFailure] = []
     last: tuple[str, ...] = ()
-    for seed, drawn in draws:
+    for seed, drawn in draws if wrong is None else ():
         failure, run = judge.try_seed(seed, drawn)
         count += 1
         restarts += sum(1 for line in run.story if line.endswith(" begins")) - judge.tasks
@@ -145,26 +136,22 @@ def _report(
     )
 
 
+@dataclass(slots=True)
 class _Judge:
-    """Compares runs with the undisturbed one."""
+    """Compares runs with the undisturbed one.
 
-    def __init__(
-        self,
-        prepared: Prepared,
-        outputs: Mapping[str, Output],
-        reset: Callable[[], object] | None,
-        check: Check | None,
-        truth: UserJob | None,
-    ) -> None:
-        """`truth`: the same job with tables in place of its sinks, to be held against it."""
-        self.prepared = prepared
-        self._outputs = outputs
-        self._reset = reset
-        self._check = check
-        self._reference = truth
-        self._truth: dict[str, Shown] = {}
-        self.tasks = 0
-        self.compared: tuple[str, ...] = ()
+    Attributes:
+        reference: The same job with tables in place of its sinks, to be compared with; None: do not.
+    """
+
+    prepared: Prepared
+    outputs: Mapping[str, Output]
+    reset: Callable[[], object] | None
+    check: Check | None
+    reference: UserJob | None
+    tasks: int = 0
+    compared: tuple[str, ...] = ()
+    _truth: dict[str, Shown] = field(default_factory=dict)
 
     def learn(self) -> SeedFailure | None:
         """The undisturbed run. What its sinks show and should not.
@@ -172,7 +159,7 @@ class _Judge:
         Raises:
             UserCodeError: it does not come to its end, or `check` refuses it.
         """
-        reached = None if self._reference is None else self._reached(self._reference)
+        reached = None if self.reference is None else self._reached(self.reference)
         run, shown = self._run(0, QUIET)
         _require_end(run)
         self.prepared.rows.update(run.counted)
@@ -181,9 +168,9 @@ class _Judge:
         refused = self._refused(shown, run)
         if refused is not None:
             raise UserCodeError(f"simulate: check refuses the run without faults: {refused}")
-        if reached is None or self._reference is None:
+        if reached is None or self.reference is None:
             return None
-        verdict = judged(self._reference.sinks, reached, shown)
+        verdict = judged(self.reference.sinks, reached, shown)
         self.compared = tuple(verdict.compared)
         if not verdict.wrong:
             return None
@@ -196,9 +183,7 @@ class _Judge:
 
     def _reached(self, job: UserJob) -> dict[str, Shown]:
         """Rows that reach each sink."""
-        if self._reset is not None:
-            self._reset()
-        run = run_job(Prepared(job), 0, QUIET)
+        run = self._run_job(Prepared(job), 0, QUIET)
         _require_end(run)
         return _rows_of(run)
 
@@ -207,7 +192,7 @@ class _Judge:
         run, shown = self._run(seed, drawn)
         differences: tuple[Difference, ...] = ()
         reason = run.violation
-        if reason is None and self._check is not None:
+        if reason is None and self.check is not None:
             reason = self._refused(shown, run)
         elif reason is None:
             differences = self._compared(shown)
@@ -219,7 +204,7 @@ class _Judge:
     def shrunk(self, failure: SeedFailure, seed: int, drawn: Draw) -> SeedFailure:
         """The same seed with as few kinds of faults, and as rare ones, as still make it fail."""
         best, faults = failure, drawn.faults
-        for name in [field.name for field in fields(Faults)]:
+        for name in [one.name for one in fields(Faults)]:
             value = getattr(faults, name)
             if not value:
                 continue
@@ -235,12 +220,15 @@ class _Judge:
 
     # --- one run ----------------------------------------------------------------------------------
 
+    def _run_job(self, prepared: Prepared, seed: int, drawn: Draw) -> RunResult:
+        if self.reset is not None:
+            self.reset()
+        return run_job(prepared, seed, drawn)
+
     def _run(self, seed: int, drawn: Draw) -> tuple[RunResult, dict[str, Shown]]:
-        if self._reset is not None:
-            self._reset()
-        run = run_job(self.prepared, seed, drawn)
+        run = self._run_job(self.prepared, seed, drawn)
         shown = _rows_of(run)
-        for name, read in self._outputs.items():
+        for name, read in self.outputs.items():
             if name in shown:
                 raise ConfigError(f"simulate: outputs name {name!r}, which is a sink")
             shown[name] = _read(read())
@@ -258,11 +246,11 @@ class _Judge:
 
     def _refused(self, shown: Mapping[str, Shown], run: RunResult) -> str | None:
         """Why `check` does not take the rows."""
-        if self._check is None:
+        if self.check is None:
             return None
         tables = {name: _table(one, run.schemas.get(name)) for name, one in shown.items()}
         try:
-            answer = self._check(tables)
+            answer = self.check(tables)
         except AssertionError as error:
             return f"check: {error}"
         return "check returned False" if answer is False else None
