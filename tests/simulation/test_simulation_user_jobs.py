@@ -79,7 +79,7 @@ def test_a_right_pipeline_passes_two_hundred_seeds() -> None:
     report.raise_for_failures()
     assert report.seeds == 200
     assert report.restarts > 500, "the faults of most seeds make tasks begin again"
-    assert "sink 'windows' (blackhole) is a table in memory" in report.replaced
+    assert "sink 'windows' (blackhole) is replaced by a table in memory" in report.replaced
 
 
 def test_a_right_pipeline_passes_when_it_is_rescaled() -> None:
@@ -150,7 +150,7 @@ def test_a_job_that_fails_behind_each_of_its_checkpoints_is_not_watched_for_ever
     report = simulate(deaf, seeds=[4], faults=Faults(kill_every_ms=800), reset=begin)
     [failure] = report.failures
     assert failure.reason.startswith(
-        "the job fails again and again: 40 times, with checkpoints in between, but no input, operator "
+        "the job keeps failing: 40 times, with checkpoints in between, but no input, operator "
     )
     assert failure.reason.endswith("RuntimeError: cannot be told")
 
@@ -176,7 +176,7 @@ def test_a_source_without_end_reads_the_rows_that_are_given() -> None:
     for check in (None, all_are_counted):
         report = simulate(from_kafka, seeds=range(10), inputs={"kafka": rows}, check=check)
         report.raise_for_failures()
-        assert "source 'kafka' (kafka) reads the rows that were given" in report.replaced
+        assert "source 'kafka' (kafka) reads the rows of `inputs`" in report.replaced
 
 
 class Unreachable(us.BlackholeSink):
@@ -199,7 +199,7 @@ def to_unreachable(env: us.Environment) -> None:
 def test_a_sink_that_is_replaced_is_not_touched() -> None:
     report = simulate(to_unreachable, seeds=range(3))
     report.raise_for_failures()
-    assert "sink 'out' (blackhole) is a table in memory" in report.replaced
+    assert "sink 'out' (blackhole) is replaced by a table in memory" in report.replaced
     with pytest.raises(ConnectionError):
         simulate(to_unreachable, seeds=range(1), keep_sinks=True, outputs={"rows": list})
     with pytest.raises(ConnectionError):
@@ -234,7 +234,7 @@ def broken(env: us.Environment) -> None:
         pytest.param(right, {"keep_sinks": True}, ConfigError, "outputs=", id="sinks that nobody reads"),
         pytest.param(lambda: None, {}, ConfigError, "has to return", id="no environment"),
         pytest.param(broken, {}, UserCodeError, "no such thing", id="fails without faults"),
-        pytest.param(right, {"check": lambda _: False}, UserCodeError, "check refuses", id="check is wrong"),
+        pytest.param(right, {"check": lambda _: False}, UserCodeError, "check fails", id="check is wrong"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(pipeline, arguments, error, text: str) -> None:
@@ -245,12 +245,12 @@ def test_what_cannot_be_simulated_is_refused(pipeline, arguments, error, text: s
 @pytest.mark.parametrize(
     ("seeds", "text"),
     [
-        pytest.param(range(0), "seeds is empty, so that nothing would run", id="no seed"),
+        pytest.param(range(0), "seeds is empty, so no run would be made", id="no seed"),
         pytest.param(iter(()), "seeds is empty", id="an iterator without any"),
         pytest.param("17", "seeds is '17'; it must be whole numbers", id="text"),
         pytest.param(17, "seeds is 17; it must be whole numbers", id="a number"),
-        pytest.param([None], "seed None is no whole number", id="nothing"),
-        pytest.param([0.5], "seed 0.5 is no whole number", id="half a number"),
+        pytest.param([None], "seed None is not a whole number", id="nothing"),
+        pytest.param([0.5], "seed 0.5 is not a whole number", id="half a number"),
     ],
 )
 def test_seeds_that_test_nothing_are_refused(seeds, text: str) -> None:

@@ -250,6 +250,7 @@ class Lives(JobJudge):
         self._ended = False
 
     def on_command(self, command: contract.Command) -> None:
+        """A change of the job or of an attempt, a deployment or a new checkpoint."""
         match command:
             case contract.RecordJobState(state=state):
                 self._job_is(JobStatus(state))

@@ -78,6 +78,7 @@ class Results(JobJudge):
             self._reads.pop(event.attempt, None)
 
     def on_commands(self, commands: Sequence[contract.Command]) -> None:
+        """Releases are judged last: readers may be canceled by the same commands."""
         if not self._blocking:
             return
         released: set[Result] = set()
@@ -276,6 +277,7 @@ class Barriers(JobJudge):
         self._behind: dict[AttemptId, CheckpointId] = {}
 
     def on_command(self, command: contract.Command) -> None:
+        """A snapshot that begins or is aborted."""
         match command:
             case contract.Send(message=TriggerCheckpoint(attempt=attempt, checkpoint_id=id_, kind=kind)):
                 stop = self._behind.get(attempt, id_)

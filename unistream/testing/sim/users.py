@@ -196,7 +196,7 @@ class Users:
                     job.stop = wish.kind
                 self._waiting.append(_Question(job, leader.masters()[job.id], wish.kind, {}, answer))
         except UnistreamError as error:
-            self._world.tell(f"user is told: {error}")
+            self._world.tell(f"user gets: {error}")
 
     def _format(self) -> SavepointFormat:
         sharing = self._site.scenario.sharing
@@ -218,7 +218,7 @@ class Users:
             answer = leader.dispatcher.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
         except UnistreamError as error:
             self._world.sometimes("a rescale was refused at once")
-            self._world.tell(f"user is told: {error}")
+            self._world.tell(f"user gets: {error}")
             return
         for vertex, parallelism in widths.items():
             self._site.asked.rescale(job.id, vertex, parallelism)
@@ -251,7 +251,7 @@ class Users:
         self._waiting = open_
 
     def _is_refused(self, question: _Question) -> None:
-        self._world.tell(f"user is told: {question.name} failed: {question.answer.exception()}")
+        self._world.tell(f"user gets: {question.name} failed: {question.answer.exception()}")
         self._world.sometimes(f"a {question.name} was refused or failed")
         if (
             question.kind is not None
@@ -262,7 +262,7 @@ class Users:
 
     def _is_rescaled(self, question: _Question) -> None:
         """An adaptive job may still be narrower than it was asked to be."""
-        self._world.tell(f"user is told: {question.job.id} is rescaled")
+        self._world.tell(f"user gets: {question.job.id} is rescaled")
         self._world.sometimes("a job was rescaled by hand")
         view = question.master.view()
         graph = view.graph if self._site.scenario.kind is not Kind.ADAPTIVE else view.wanted or view.graph
@@ -274,7 +274,7 @@ class Users:
                 )
 
     def _snapshot_is_there(self, job: Job, kind: SnapshotKind, path: str) -> None:
-        self._world.tell(f"user is told: {kind.value} at {path}")
+        self._world.tell(f"user gets: {kind.value} at {path}")
         self._world.sometimes(f"a {kind.value} was completed")
         self._site.store.given.add(path)
         if path not in self._site.store.manifests:

@@ -123,7 +123,7 @@ class InterruptedCommitter:
         if not cut:
             assert ran.result is not None, "it came through"
             return ran.result
-        what = f"is cut off before {ran.place}" if ran.place else "is through, and nobody hears of it"
+        what = f"is cut off before {ran.place}" if ran.place else "is done, but its result is lost"
         world.tell(f"FAULT: commit of {uid}, by checkpoint {permit.checkpoint_id}, {what}")
         raise OutcomeUnknown(f"the commit by checkpoint {permit.checkpoint_id} {what}")
 

@@ -71,7 +71,7 @@ class Failures:
         return None
 
     def _stuck(self, times: int, between: str, key: str) -> str:
-        return f"the job fails again and again: {times} times, with {between}, {self._shown[key]}"
+        return f"the job keeps failing: {times} times, with {between}, {self._shown[key]}"
 
     def most(self) -> str:
         """The failure that came most often, as a clause; empty: there was none."""

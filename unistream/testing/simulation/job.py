@@ -113,7 +113,7 @@ def _built(pipeline: Pipeline | Environment, config: Mapping[str, str]) -> Envir
     if isinstance(made, Environment):
         return made
     if not takes:
-        raise ConfigError("a pipeline that takes no Environment has to return the one that it has made")
+        raise ConfigError("a pipeline function without parameters must return its Environment")
     return environment
 
 
@@ -132,20 +132,20 @@ def _replace_sources(graph: StreamGraph, inputs: Inputs) -> list[str]:
         source = spec.source
         if key in inputs:
             source = StaticSource(_table(inputs[key], source.schema, key))
-            replaced.append(f"source {key!r} ({node.source.connector}) reads the rows that were given")
+            replaced.append(f"source {key!r} ({node.source.connector}) reads the rows of `inputs`")
         elif not node.source.bounded:
             raise ConfigError(
-                f"simulate: source {key!r} ({node.source.connector}) never ends; "
-                f"give the rows that it reads: inputs={{{key!r}: rows}}"
+                f"simulate: source {key!r} ({node.source.connector}) is unbounded; "
+                f"pass its rows: inputs={{{key!r}: rows}}"
             )
         elif isinstance(source, DatagenSource) and source.unpaced() is not source:
             source = source.unpaced()
-            replaced.append(f"source {key!r} (datagen) has the pace of the simulation, not its own")
+            replaced.append(f"source {key!r} (datagen) is paced by the simulation")
         node.source = source.info()
         node.operator = replace(spec, source=PacedSource(source, key))
     for key in inputs:
         if key not in names:
-            raise ConfigError(f"simulate: inputs name {key!r}, which is none of the sources {names}")
+            raise ConfigError(f"simulate: inputs contains {key!r}, which is not one of the sources {names}")
     return replaced
 
 
@@ -188,7 +188,7 @@ def _replace_sinks(graph: StreamGraph) -> tuple[StreamGraph, list[str]]:
         committer = _record(node, uid, len(nodes))
         nodes.append(committer)
         edges.append(StreamEdge(source=node.id, target=committer.id, committables=True))
-        replaced.append(f"sink {uid!r} ({writer.name}) is a table in memory")
+        replaced.append(f"sink {uid!r} ({writer.name}) is replaced by a table in memory")
     return replace(graph, nodes=nodes, edges=edges), replaced
 
 

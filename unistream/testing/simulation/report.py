@@ -105,7 +105,7 @@ class SimulationReport:
         failed = (
             "the run without faults failed, so no seed was tried"
             if first is not None and first.seed is None
-            else f"{self.seeds} seeds, {len(self.failures)} failed; {self.restarts} tasks began again"
+            else f"{self.seeds} seeds, {len(self.failures)} failed; {self.restarts} tasks restarted"
         )
         lines = [
             f"{failed}; {self.seconds:.1f} s",
@@ -127,7 +127,7 @@ def _end(story: tuple[str, ...]) -> list[str]:
     lines = [line for line in story if " -> " not in line or "FAILED" in line]
     if len(lines) <= STORY_LINES:
         return lines
-    return [f"… {len(lines) - STORY_LINES} lines before", *lines[-STORY_LINES:]]
+    return [f"… {len(lines) - STORY_LINES} earlier lines", *lines[-STORY_LINES:]]
 
 
 def difference(

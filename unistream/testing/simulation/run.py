@@ -255,7 +255,7 @@ class UserRun(Run):
         while job not in self.store.results:
             if not world.step(bound_ms):
                 why = self._failures.most() or f": {self._reason(job)}"
-                raise Violation(f"not at its end {LIVENESS_MS / 1000:.0f} s after the last fault{why}")
+                raise Violation(f"not finished {LIVENESS_MS / 1000:.0f} s after the last fault{why}")
             self._look(job, healed=True)
         result = self.store.results[job]
         world.tell(f"{job} ended as {result}")
@@ -283,7 +283,7 @@ class UserRun(Run):
     def _reason(self, job: JobId) -> str:
         master = None if self.leader is None else self.leader.masters().get(job)
         newest = [] if master is None else list(master.journal.exceptions[:1])
-        return said(newest[0]) if newest else "nobody says why"
+        return said(newest[0]) if newest else "no reason is known"
 
     def _rescale(self) -> None:
         """One vertex, if it can have more than one task."""

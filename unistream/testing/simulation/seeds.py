@@ -79,7 +79,7 @@ def simulate(
     options = config.to_dict() if isinstance(config, Configuration) else dict(config or {})
     if keep_sinks and not outputs:
         raise ConfigError(
-            "simulate: with keep_sinks, say how their rows are read: outputs={'name': function}"
+            "simulate: keep_sinks needs outputs={'name': function}, which read the rows of the sinks"
         )
     job = user_job(pipeline, options, inputs or {}, keep_sinks=keep_sinks)
     truth = user_job(pipeline, options, inputs or {}, keep_sinks=False) if keep_sinks and not check else None
@@ -97,15 +97,13 @@ def _checked(seeds: object) -> Iterator[int]:
     found = iter(seeds)
     first = [_seed(seed) for seed in islice(found, 1)]
     if not first:
-        raise ConfigError(
-            "simulate: seeds is empty, so that nothing would run; give some, such as range(100)"
-        )
+        raise ConfigError("simulate: seeds is empty, so no run would be made; pass some, such as range(100)")
     return map(_seed, chain(first, found))
 
 
 def _seed(seed: object) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int):
-        raise ConfigError(f"simulate: seed {seed!r} is no whole number")
+        raise ConfigError(f"simulate: seed {seed!r} is not a whole number")
     return seed
 
 
@@ -167,7 +165,7 @@ class _Judge:
         self.tasks = sum(1 for line in run.story if line.endswith(" begins"))
         refused = self._refused(shown, run)
         if refused is not None:
-            raise UserCodeError(f"simulate: check refuses the run without faults: {refused}")
+            raise UserCodeError(f"simulate: check fails in the run without faults: {refused}")
         if reached is None or self.reference is None:
             return None
         verdict = judged(self.reference.sinks, reached, shown)
@@ -230,7 +228,9 @@ class _Judge:
         shown = _rows_of(run)
         for name, read in self.outputs.items():
             if name in shown:
-                raise ConfigError(f"simulate: outputs name {name!r}, which is a sink")
+                raise ConfigError(
+                    f"simulate: outputs contains {name!r}, which is the uid of a simulated sink"
+                )
             shown[name] = _read(read())
         return run, shown
 

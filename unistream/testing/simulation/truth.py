@@ -58,11 +58,11 @@ def judged(sinks: Mapping[str, str], reached: Mapping[str, Shown], shown: Mappin
             continue
         if want.rows and not something:
             verdict.wrong.append(
-                f"{len(want.rows)} row(s) reach {sink} without any fault, and no output shows any"
+                f"{len(want.rows)} row(s) reach {sink} without any fault, and no output shows a row"
             )
         verdict.compared.append(
-            f"{sink} writes itself: {len(want.rows)} row(s) reach it without faults, and nobody looks "
-            f"whether it shows them; give its rows as outputs={{{uid!r}: ...}} to have that compared"
+            f"{sink} is kept: {len(want.rows)} row(s) reach it without faults, and no output "
+            f"reads them; pass outputs={{{uid!r}: ...}} to have them compared"
         )
     return verdict
 
@@ -73,7 +73,7 @@ def _hold(verdict: Verdict, sink: str, uid: str, want: Shown, have: Shown) -> No
     names = tuple(column.name for column in columns)
     hint = (
         "(An output with the name of a sink is read as its rows. If it shows something else, such as totals, "
-        "name it otherwise.)"
+        "give it another name.)"
     )
     if columns or not want.rows:
         found = difference(
@@ -86,7 +86,9 @@ def _hold(verdict: Verdict, sink: str, uid: str, want: Shown, have: Shown) -> No
         )
         if found is not None:
             verdict.differences.append(found)
-            verdict.wrong.append(f"{sink} shows other rows than reach it, without any fault\n{found}\n{hint}")
+            verdict.wrong.append(
+                f"{sink} shows other rows than those that reach it, without any fault\n{found}\n{hint}"
+            )
     elif len(want.rows) != len(have.rows):
         verdict.wrong.append(
             f"{len(want.rows)} row(s) reach {sink} without any fault, and its output shows {len(have.rows)}\n"
@@ -95,8 +97,8 @@ def _hold(verdict: Verdict, sink: str, uid: str, want: Shown, have: Shown) -> No
     by = f"by {', '.join(names)}" if columns else "by their number only"
     but = f" ({'; '.join(left_out)})" if left_out else ""
     verdict.compared.append(
-        f"{sink} writes itself: without faults, the {len(want.rows)} row(s) that reach it were compared with "
-        f"its output {by}{but}"
+        f"{sink} is kept: without faults, the {len(want.rows)} row(s) that reach it were compared "
+        f"with its output {by}{but}"
     )
 
 
@@ -117,7 +119,7 @@ def _comparable(want: Shown, have: Shown) -> tuple[list[_Column], list[str]]:
     elif all(len(row) == len(want.columns) for row in have.rows):
         places = {name: place for place, name in enumerate(want.columns)}
     else:
-        return [], [f"it shows values that are no rows of {', '.join(want.columns)}"] if want.columns else []
+        return [], [f"its values are not rows of {', '.join(want.columns)}"] if want.columns else []
     columns, left_out = [], []
     for there, name in enumerate(want.columns):
         if name not in places:

@@ -108,9 +108,7 @@ def test_stuck(failures: list[ExceptionInfo], options: dict[str, object], count:
     assert seen == count
     assert (stuck is None) is (count == len(failures))
     if stuck is not None:
-        assert stuck.startswith(
-            f"the job fails again and again: {EQUAL_MAX} times, with no checkpoint in between, "
-        )
+        assert stuck.startswith(f"the job keeps failing: {EQUAL_MAX} times, with no checkpoint in between, ")
         assert stuck.endswith(said(failures[count - 1]))
 
 

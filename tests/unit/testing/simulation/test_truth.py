@@ -69,7 +69,7 @@ def verdict(want: Shown, have: dict[str, Shown]) -> Any:
         pytest.param(
             Shown(KN, [("a", 1), ("b", 2)]),
             Shown((), [(1,), (2,)]),
-            "by their number only (it shows values that are no rows of k, n)",
+            "by their number only (its values are not rows of k, n)",
             id="values",
         ),
         pytest.param(Shown((), []), Shown((), []), "by their number only", id="no row at all"),
@@ -80,7 +80,7 @@ def test_equal_rows(want: Shown, have: Shown, by: str) -> None:
     assert found.wrong == []
     [sentence] = found.compared
     assert sentence == (
-        f"sink 'out' (mine) writes itself: without faults, the {len(want.rows)} row(s) that reach it were "
+        f"sink 'out' (mine) is kept: without faults, the {len(want.rows)} row(s) that reach it were "
         f"compared with its output {by}"
     )
 
@@ -135,7 +135,7 @@ def test_a_sink_that_no_output_is_named_after(have: dict[str, Shown], wrong: int
     assert len(found.wrong) == wrong
     assert all(text.startswith("1 row(s) reach sink 'out' (mine)") for text in found.wrong)
     [sentence] = found.compared
-    assert "nobody looks whether it shows them; give its rows as outputs={'out': ...}" in sentence
+    assert "no output reads them; pass outputs={'out': ...}" in sentence
 
 
 def test_a_report_without_a_seed_says_so() -> None:
