@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import os
+import socket
 import uuid
 from importlib.metadata import version
 
 import kafka
+import psutil
 import pytest
 from kafka.cluster import ClusterMetadata
 from kafka.consumer.fetcher import Fetcher
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import KafkaError
 from kafka.net.manager import KafkaConnectionManager
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -121,6 +127,27 @@ def test_what_one_metadata_request_needs():
         include_topic_authorized_operations=False,
     )
     assert request.encode(version=12), "topic ids came with version 10"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="counts file descriptors")
+def test_a_refused_connection_leaves_no_socket():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        settings = client_settings(f"127.0.0.1:{closed.getsockname()[1]}", {"bootstrap.timeout.ms": "300"})
+        before = psutil.Process().num_fds()
+        gc.disable()  # it would close them
+        try:
+            with pytest.raises(KafkaError):
+                raw_consumer(settings)
+            assert psutil.Process().num_fds() == before
+        finally:
+            gc.enable()
+
+
+def test_what_reading_without_a_coordinator_needs():
+    assert "self._coordinator.poll(" in inspect.getsource(kafka.KafkaConsumer)
+    assert list(inspect.signature(ConsumerCoordinator.poll).parameters) == ["self", "timeout_ms"]
+    assert callable(ConsumerCoordinator._invoke_completed_offset_commit_callbacks)
 
 
 @pytest.mark.kafka

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import socket
 from pathlib import Path
 
@@ -121,7 +120,6 @@ def test_bad_records_in_the_three_modes(kafka: str, topic: str):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # see the end of the test
 def test_a_reader_survives_a_broker_that_restarts_and_gives_up_one_that_stays_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -131,8 +129,7 @@ def test_a_reader_survives_a_broker_that_restarts_and_gives_up_one_that_stays_aw
         create_topic(address, "t", partitions=2)
         given = source(address, "t", bounded=False)
         fill(address, "t", range(10))
-        task = SourceDriver(given, splits(given))
-        with task:
+        with SourceDriver(given, splits(given)) as task:
             task.rows_until(lambda rows: len(rows) >= 10)
             first.close()
             with LocalStack(tmp_path, ["kafka"]) as second:
@@ -144,5 +141,3 @@ def test_a_reader_survives_a_broker_that_restarts_and_gives_up_one_that_stays_aw
             monkeypatch.setattr(kafka_fetch, "UNREACHABLE_AFTER_S", 1.0)
             with pytest.raises(Unreachable, match=f"Kafka at {address} did not answer"):
                 task.all_rows()
-    del task
-    gc.collect()  # kafka-python leaves the sockets of refused connections to the garbage collector

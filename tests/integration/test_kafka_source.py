@@ -7,6 +7,8 @@ import threading
 import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.errors import CoordinatorNotAvailableError
 
 from tests.eventually import eventually
 from tests.integration.kafka_rows import DEADLINE_S, SCHEMA, fill, offsets, source, splits, value
@@ -176,10 +178,52 @@ def test_positions_are_reported_to_the_group_after_a_checkpoint(kafka: str, topi
         task.rows_until(lambda rows: len(rows) >= 20)
         task.reader.snapshot()
         task.reader.notify_checkpoint_complete(CheckpointId(1))
-        await_committed(kafka, group, topic, partition=0, expected=10)
+        expect_committed(kafka, group, topic, partition=0, expected=10)
 
 
-def await_committed(kafka: str, group: str, topic: str, partition: int, expected: int) -> None:
+def test_positions_that_could_not_be_committed_are_committed_later(
+    kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    """As at a broker that still makes its topic of offsets."""
+    refused: list[object] = []
+    commit = ConsumerCoordinator._send_offset_commit_request
+
+    async def refuse_first(self: ConsumerCoordinator, offsets: object) -> object:
+        if not refused:
+            refused.append(offsets)
+            raise CoordinatorNotAvailableError
+        return await commit(self, offsets)
+
+    monkeypatch.setattr(ConsumerCoordinator, "_send_offset_commit_request", refuse_first)
+    fill(kafka, topic, range(20))
+    group = f"monitor-{topic}"
+    given = source(kafka, topic, bounded=False, properties={"group.id": group})
+    with SourceDriver(given, splits(given)) as task:
+        task.rows_until(lambda rows: len(rows) >= 20)
+        task.reader.snapshot()
+        task.reader.notify_checkpoint_complete(CheckpointId(1))
+        expect_committed(kafka, group, topic, partition=1, expected=10)
+    assert refused
+
+
+def test_rows_are_read_while_the_group_has_no_coordinator(
+    kafka: str, topic: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def unavailable(self: ConsumerCoordinator) -> object:
+        raise CoordinatorNotAvailableError
+
+    monkeypatch.setattr(ConsumerCoordinator, "_send_group_coordinator_request", unavailable)
+    fill(kafka, topic, range(20))
+    given = source(kafka, topic, bounded=False, properties={"group.id": f"monitor-{topic}"})
+    with SourceDriver(given, splits(given)) as task:
+        assert len(task.rows_until(lambda rows: len(rows) >= 20)) == 20
+        task.reader.snapshot()
+        task.reader.notify_checkpoint_complete(CheckpointId(1))
+        fill(kafka, topic, range(20, 40))
+        assert len(task.rows_until(lambda rows: len(rows) >= 20)) == 20
+
+
+def expect_committed(kafka: str, group: str, topic: str, partition: int, expected: int) -> None:
     consumer = KafkaConsumer(bootstrap_servers=kafka, group_id=group, enable_auto_commit=False)
     try:
         place = TopicPartition(topic, partition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -188,14 +188,21 @@ class KafkaClient:
     def pause(self, position: Position) -> None:
         self._consumer.pause(_topic_partition(position.topic, position.partition))
 
-    def report(self, positions: Sequence[Position]) -> None:
-        """Commits positions to the group of the property "group.id", without waiting; for monitoring."""
+    def report(self, positions: Sequence[Position], failed: Callable[[Exception, bool], None]) -> None:
+        """Commits positions to the group of the property "group.id", without waiting; for monitoring.
+
+        If they are not committed, a later `poll` calls `failed` with the error and whether it may be retried.
+        """
         from kafka.structs import OffsetAndMetadata
+
+        def done(_offsets: Any, answer: Any) -> None:
+            if isinstance(answer, Exception):
+                failed(answer, getattr(answer, "retriable", False))
 
         offsets = {
             _topic_partition(p.topic, p.partition): OffsetAndMetadata(p.offset, "", -1) for p in positions
         }
-        self._consumer.commit_async(offsets)
+        self._consumer.commit_async(offsets, done)
 
     def close(self) -> None:
         self._consumer.close(autocommit=False, timeout_ms=1_000)

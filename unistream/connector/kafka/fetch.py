@@ -7,6 +7,8 @@ parser; both release the interpreter lock.
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import queue
 import threading
 import time
@@ -28,7 +30,10 @@ POLL_MS: Final = 100  # maximum delay of a new split, a report or the end
 RAW_BATCHES_MAX: Final = 100_000  # per poll: everything that has arrived
 IDLE_CHECK_S: Final = 5.0  # after this time without data, Kafka and the topic are checked
 UNREACHABLE_AFTER_S: Final = 60.0  # a broker may restart within this time
+REPORT_RETRY_S: Final = 1.0
 JOIN_S: Final = 15.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,8 @@ class FetchThread:
         self._lock = threading.Lock()
         self._added: list[Position] = []
         self._reports: list[Position] = []
+        self._report_after = 0.0  # of the monotonic clock
+        self._sent: list[Position] = []  # the latest report
         self._stopping = threading.Event()
         self._error: BaseException | None = None
         self._active: dict[tuple[str, int], Position] = {}  # used by the thread only: next to be decoded
@@ -79,7 +86,7 @@ class FetchThread:
         self._changed.set()
 
     def report(self, positions: Sequence[Position]) -> None:
-        """Commits positions to the group; a newer report replaces a pending one."""
+        """Commits positions to the group, with repeated attempts; a newer report replaces a pending one."""
         with self._lock:
             self._reports = list(positions)
         self._changed.set()
@@ -159,13 +166,25 @@ class FetchThread:
     def _take_changes(self, client: KafkaClient) -> None:
         with self._lock:
             added, self._added = self._added, []
-            reports, self._reports = self._reports, []
+            reports: list[Position] = []
+            if time.monotonic() >= self._report_after:
+                reports, self._reports = self._reports, []
         if reports:
-            client.report(reports)
+            self._sent = reports
+            client.report(reports, functools.partial(self._not_reported, reports))
         if added:
             self._active |= {(p.topic, p.partition): p for p in added}
             assigned = client.assign(list(self._active.values()))
             self._active = {(p.topic, p.partition): p for p in assigned}
+
+    def _not_reported(self, reports: list[Position], error: Exception, again: bool) -> None:
+        if not again:
+            _log.warning("event=kafka_positions_not_committed topic=%s error=%s", reports[0].topic, error)
+        if not again or reports is not self._sent:
+            return
+        with self._lock:
+            self._reports = self._reports or reports
+            self._report_after = time.monotonic() + REPORT_RETRY_S
 
     def _deliver(self, client: KafkaClient, key: tuple[str, int], batches: Sequence[RawBatch]) -> None:
         """Decodes the batches of one partition; the position of the last chunk is after all of them."""

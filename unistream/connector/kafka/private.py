@@ -4,6 +4,8 @@ pyproject requires kafka-python >=3.0,<4; `tests/contract/test_contract_kafka_pr
 below, so that it fails after an incompatible upgrade. The names:
 
     KafkaConsumer._fetcher, ._client (to close one whose constructor failed)
+    KafkaConsumer._coordinator.poll, ._invoke_completed_offset_commit_callbacks
+    KafkaNetSocket.sock_connect
     KafkaConsumer._net.run, ._manager.send, ._manager.wait_for, ._cluster.leader_for_partition: one metadata
         request, which no public method sends for one topic only, with a timeout and without the cache
     Fetcher.PartitionRecords: looked up on the instance; __init__ arguments as inherited,
@@ -14,7 +16,7 @@ below, so that it fails after an incompatible upgrade. The names:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ from crc32c import crc32c
 from kafka import KafkaConsumer, TopicPartition
 from kafka.consumer.fetcher import Fetcher
 from kafka.errors import CorruptRecordError, UnknownTopicOrPartitionError, UnsupportedCodecError, for_code
+from kafka.net.inet import KafkaNetSocket
 from kafka.protocol.consumer import IsolationLevel
 from kafka.protocol.metadata import MetadataRequest
 from kafka.record.default_records import DefaultRecordBatch
@@ -82,7 +85,36 @@ def raw_consumer(config: dict[str, Any]) -> Any:
             consumer._client.close()
         raise
     consumer._fetcher.PartitionRecords = RawPartitionRecords
+    consumer._coordinator.poll = _poll_without_coordinator(consumer._coordinator)
     return consumer
+
+
+def _poll_without_coordinator(coordinator: Any) -> Callable[..., bool]:
+    """Replaces the step of `KafkaConsumer.poll` that waits for the coordinator of the group and returns no
+    records before: with partitions of its own choice a consumer needs it only to commit."""
+
+    def poll(**_timeout: Any) -> bool:
+        coordinator._invoke_completed_offset_commit_callbacks()
+        return True
+
+    return poll
+
+
+_sock_connect = KafkaNetSocket.sock_connect
+
+
+async def _connect_or_close(
+    self: Any, net: Any, sock: Any, sockaddr: Any, timeout_at: float | None = None
+) -> Any:
+    """A refused connection closes its socket; kafka-python leaves it to the garbage collector."""
+    try:
+        return await _sock_connect(self, net, sock, sockaddr, timeout_at=timeout_at)
+    except BaseException:
+        sock.close()
+        raise
+
+
+KafkaNetSocket.sock_connect = _connect_or_close
 
 
 def topic_metadata(
