@@ -119,7 +119,7 @@ def test_other_rows(want: Shown, have: Shown, text: str) -> None:
     [wrong] = found.wrong
     assert "sink 'out' (mine)" in wrong
     assert text in wrong
-    assert "If it shows something else, such as totals, name it otherwise" in wrong
+    assert "If it shows something else, such as totals, give it another name" in wrong
 
 
 @pytest.mark.parametrize(
