@@ -199,9 +199,7 @@ def test_a_worker_that_dies_in_the_middle_loses_and_doubles_nothing(
         if succeeds:
             job.rescale({"window": 3, "rows": 3})
         else:
-            with pytest.raises(
-                ConfigError, match=r"the job was not rescaled: the checkpoint for it failed"
-            ):
+            with pytest.raises(ConfigError, match=r"the job was not rescaled: the checkpoint for it failed"):
                 job.rescale({"window": 3, "rows": 3})
             job.wait_for(lambda i: i.state == "RUNNING" and i.restarts == 1, WAIT_S)
             job.rescale({"window": 3, "rows": 3})

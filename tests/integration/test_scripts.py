@@ -163,8 +163,8 @@ def test_an_unbounded_job_that_nobody_waits_for_goes_on_until_ctrl_c(run: Run) -
             "numbers(env, rows=None).sink_to(us.BlackholeSink()).uid('out')",
             'with env.execute_async("first"):\n    pass',
             0,
-            "event=job_suspended: job 'first' .* was suspended because its cluster was shut down; there is no "
-            "checkpoint to go on from",
+            "event=job_suspended: job 'first' .* was suspended because its cluster was shut down; there is "
+            "no checkpoint to resume from",
             id="a client that was closed",
         ),
         pytest.param(
