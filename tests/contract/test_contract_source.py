@@ -250,3 +250,5 @@ def test_close_is_fine_before_open_and_twice(source: Source) -> None:
     reader = source.create_reader()
     reader.close()
     reader.close()
+    batches, _ = drive(source, None)
+    assert sum(batch.num_rows for batch in batches) == ROWS, "it took nothing from the source"

@@ -114,7 +114,7 @@ COMES_BACK = [
 def test_a_value_has_one_form_that_comes_back_after_every_restore(
     lives: Lives, kind: pa.DataType, given: Any, form: Any
 ) -> None:
-    come_back(lives, declared(kind), given, form)
+    check_comes_back(lives, declared(kind), given, form)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +128,10 @@ def test_a_value_has_one_form_that_comes_back_after_every_restore(
 def test_the_form_is_the_same_in_every_kind_of_state(
     lives: Lives, kind: pa.DataType, given: Any, form: Any
 ) -> None:
-    come_back(lives, declared_of_all_kinds(kind), given, form)
+    check_comes_back(lives, declared_of_all_kinds(kind), given, form)
 
 
-def come_back(lives: Lives, states: dict[str, StateDescriptor], given: Any, form: Any) -> None:
+def check_comes_back(lives: Lives, states: dict[str, StateDescriptor], given: Any, form: Any) -> None:
     """`form`, in each of the states, now and after every restore; and again if it is put once more."""
     keyed = lives.first()
     wanted = dict.fromkeys(states, repr(form))

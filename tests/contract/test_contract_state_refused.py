@@ -94,14 +94,14 @@ REFUSED = [
 def test_what_does_not_fit_is_refused_at_once_and_changes_nothing(
     bench: Bench, kind: pa.DataType, good: Any, bad: Any, told: str
 ) -> None:
-    refuse(bench, declared(kind), good, bad, told)
+    check_refused(bench, declared(kind), good, bad, told)
 
 
 def test_every_kind_of_state_refuses_it(bench: Bench) -> None:
-    refuse(bench, declared_of_all_kinds(POINT), {"n": 1}, {"n": 1, "m": 2}, "has a field 'm'")
+    check_refused(bench, declared_of_all_kinds(POINT), {"n": 1}, {"n": 1, "m": 2}, "has a field 'm'")
 
 
-def refuse(bench: Bench, states: dict[str, StateDescriptor], good: Any, bad: Any, told: str) -> None:
+def check_refused(bench: Bench, states: dict[str, StateDescriptor], good: Any, bad: Any, told: str) -> None:
     """Each of the states takes what is good, and keeps it when it has refused what is bad."""
     keyed = bench.make()
     keyed.at("a")

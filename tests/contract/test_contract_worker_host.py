@@ -11,7 +11,6 @@ import os
 import queue
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,9 +26,9 @@ from unistream.model.messages import Ack, Heartbeat, RegisterTaskManager
 from unistream.net.server import FlightServer
 from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
 
-START_S = 30
-NOTICE_S = 2.0
-STOP_S = 15
+START_S = 60
+STOP_S = 60
+SILENT_S = 600  # heartbeat.timeout: what is noticed in a test, is noticed sooner
 
 MakeHost = Callable[[LostListener], WorkerHost]
 
@@ -72,15 +71,15 @@ class Losses:
     """What the host has reported."""
 
     def __init__(self) -> None:
-        self.reported: queue.Queue[tuple[TaskManagerId, str, float]] = queue.Queue()
+        self.reported: queue.Queue[tuple[TaskManagerId, str]] = queue.Queue()
 
     def __call__(
         self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False, /
     ) -> None:
-        self.reported.put((task_manager, reason, time.monotonic()))
+        self.reported.put((task_manager, reason))
 
-    def next(self, timeout_s: float = STOP_S) -> tuple[TaskManagerId, str, float]:
-        return self.reported.get(timeout=timeout_s)
+    def next(self) -> tuple[TaskManagerId, str]:
+        return self.reported.get(timeout=STOP_S)
 
 
 @pytest.fixture(scope="module", params=["local", pytest.param("spark", marks=pytest.mark.spark)])
@@ -127,7 +126,7 @@ def start(host: WorkerHost, master: Master, tmp_path: Path) -> Callable[[], Task
             id=TaskManagerId(f"tm-{os.getpid()}-{next(NUMBERS)}"),
             master=master.server.address,
             slots=1,
-            config={"heartbeat.interval": "100 ms", "heartbeat.timeout": "20 s"},
+            config={"heartbeat.interval": "100 ms", "heartbeat.timeout": f"{SILENT_S} s"},
             log_dir=str(tmp_path / "logs"),
         )
         host.start(spec)
@@ -151,12 +150,10 @@ def test_a_killed_worker_is_reported_at_once_and_the_others_live(
 ) -> None:
     victim, other = start(), start()
     workers = master.await_workers(2)
-    killed_at = time.monotonic()
     os.kill(workers[victim.id], signal.SIGKILL)
-    lost, reason, noticed_at = losses.next()
+    lost, reason = losses.next()
     assert lost == victim.id
     assert "killed" in reason
-    assert noticed_at - killed_at < NOTICE_S
     master.await_heartbeat(other.id)
     assert losses.reported.empty()
 
@@ -194,7 +191,7 @@ def test_close_ends_every_worker_and_reports_each_once(
     specs = [start() for _ in range(3)]
     processes = [psutil.Process(pid) for pid in master.await_workers(3).values()]
     host.close()
-    assert psutil.wait_procs(processes, timeout=NOTICE_S)[1] == []
+    assert psutil.wait_procs(processes, timeout=STOP_S)[1] == []
     assert {losses.next()[0] for _ in specs} == {spec.id for spec in specs}
     assert losses.reported.empty()
 
@@ -245,12 +242,12 @@ def test_a_listener_that_fails_does_no_harm(make_host: MakeHost, master: Master)
         raise ValueError("listener")
 
     host = make_host(failing)
-    host.start(
-        TaskManagerSpec(id=TaskManagerId(f"tm-f-{os.getpid()}"), master=master.server.address, slots=1)
-    )
-    master.await_workers(1)
+    spec = TaskManagerSpec(id=TaskManagerId(f"tm-f-{os.getpid()}"), master=master.server.address, slots=1)
+    host.start(spec)
+    worker = psutil.Process(master.await_workers(1)[spec.id])
     host.close()
-    losses.next()
+    assert losses.next()[0] == spec.id
+    assert psutil.wait_procs([worker], timeout=STOP_S)[1] == []
 
 
 def test_the_standalone_host_starts_nothing_and_ends_nothing(master: Master, losses: Losses) -> None:

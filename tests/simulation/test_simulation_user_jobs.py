@@ -83,7 +83,9 @@ def test_a_right_pipeline_passes_two_hundred_seeds() -> None:
 
 
 def test_a_right_pipeline_passes_when_it_is_rescaled() -> None:
-    simulate(right, seeds=range(20), rescale=True).raise_for_failures()
+    report = simulate(right, seeds=range(20), rescale=True)
+    report.raise_for_failures()
+    assert report.seeds == 20
 
 
 def test_a_count_in_self_is_found_and_its_story_is_short() -> None:

@@ -127,18 +127,19 @@ def test_a_new_file_is_opened_by_many_at_the_same_moment(tmp_path: Path) -> None
     """Without waiting one of 400 or so is told that the database is locked."""
     together = threading.Barrier(4)
 
-    def connect(url: str) -> None:
+    def journal_mode(url: str) -> str:
         engine = open_engine(url)
-        together.wait(10)
-        with contextlib.closing(engine.raw_connection()):
-            pass
+        together.wait(60)
+        with contextlib.closing(engine.raw_connection()) as connection:
+            [mode] = connection.cursor().execute("PRAGMA journal_mode").fetchone()
         engine.dispose()
+        return mode
 
     with ThreadPoolExecutor(4) as pool:
         for number in range(200):
             url = f"sqlite:///{tmp_path / str(number)}.db"
-            for done in [pool.submit(connect, url) for _ in range(4)]:
-                done.result()
+            modes = [pool.submit(journal_mode, url) for _ in range(4)]
+            assert [mode.result() for mode in modes] == ["wal"] * 4
 
 
 def test_an_empty_database_is_outdated(url: str) -> None:

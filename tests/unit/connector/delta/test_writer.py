@@ -105,6 +105,7 @@ def test_any_file_system_can_be_written() -> None:
 
 def test_removing_what_is_not_there_is_fine(tmp_path: Path) -> None:
     StageFiles(str(tmp_path), {}, "table").remove("none.parquet")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
