@@ -27,7 +27,7 @@ from unistream.net.in_channel import InChannel
 from unistream.net.server import FlightServer
 from unistream.port.transport import ControlHandler
 
-WAIT_S = 10
+WAIT_S = 60
 COST = 4 * KIB + 8  # of a batch with one row of one integer
 
 

@@ -25,9 +25,11 @@ COLUMNS = {
 }
 
 
-def pipeline(lake: Path, parallelism: int, rows: int, windows_in: str = "default") -> us.Environment:
+def pipeline(
+    lake: Path, parallelism: int, rows: int, windows_in: str = "default", rate: float = RATE
+) -> us.Environment:
     env = us.Environment({"parallelism.default": str(parallelism), "pipeline.max-parallelism": "16"})
-    source = us.DatagenSource(COLUMNS, rows=rows, seed=7, rows_per_second=RATE, splits=SPLITS)
+    source = us.DatagenSource(COLUMNS, rows=rows, seed=7, rows_per_second=rate, splits=SPLITS)
     crash_runs.keyed_windows(env, lake, source, windows_in=windows_in)
     return env
 

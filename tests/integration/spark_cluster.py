@@ -22,7 +22,7 @@ from tests.eventually import eventually
 
 HOME = Path(pyspark.__file__).parent
 START_S = 60.0
-EXIT_S = 10.0
+EXIT_S = 60.0
 CORES = 2  # of each worker
 _JAVA = (
     "java",

@@ -156,7 +156,9 @@ def test_memory_is_bounded_and_the_source_waits(build: object, slots: str) -> No
                 metrics = subtask.metrics
                 assert metrics.in_pool_used <= max(metrics.in_pool_size, 20 * MIB)
                 assert metrics.out_pool_used <= metrics.out_pool_size + 64 * MIB
-        assert _backpressured(info)
+        info = _await(
+            job, _backpressured
+        )  # a machine that is busy elsewhere may slow the source for a second
         assert most - least < GROWTH_MAX, f"{least >> 20} to {most >> 20} MiB"
         made = sum(m.records_out for m in _sources(info)) - sum(m.records_out for m in _sources(first))
         assert made < 20_000_000, "the source went on as fast as it can"

@@ -25,7 +25,7 @@ from unistream.net.client import FlightControlClient
 from unistream.net.server import FlightServer
 from unistream.worker.process.reports import ReportSender
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 WORKER = TaskManagerId("tm")
 
 

@@ -29,7 +29,7 @@ from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS
 from unistream.worker.exchange.blocking_store import SPILL_FOLDER_PREFIX as SPILL_FOLDERS
 
 START_S = 60.0  # Spark, on a busy machine
-END_S = 30.0
+END_S = 60.0
 
 PIPELINE = """
 import unistream as us

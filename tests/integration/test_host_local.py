@@ -21,7 +21,7 @@ from unistream.host.local import LocalProcessHost
 from unistream.host.logs import log_path
 from unistream.port.host import TaskManagerSpec
 
-WAIT_S = 20
+WAIT_S = 60
 
 Losses = queue.Queue[tuple[TaskManagerId, str, str, bool]]
 RunModule = Callable[[str], tuple[LocalProcessHost, TaskManagerSpec]]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 
 START_S = 60
 RESTART_S = 150  # with another JVM; a busy machine takes its time
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Master:

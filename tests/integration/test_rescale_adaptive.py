@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rescaled_windows import ROWS, assert_exact, pipeline
+from tests.integration.rescaled_windows import assert_exact, pipeline
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.rest_client import Poll
@@ -21,6 +21,9 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
 WAIT_S = 60.0
+ROWS = 120_000
+SLOW = 2_000  # rows/s: a minute to the end, which no job comes to before its stop
+FAST = 150_000
 EXECUTING = "jobmanager.adaptive-scheduler.executing"
 SUBMISSION = "jobmanager.adaptive-scheduler.submission"
 CONFIG = {
@@ -31,7 +34,6 @@ CONFIG = {
     f"{EXECUTING}.resource-stabilization-timeout": "200 ms",
     "execution.checkpointing.interval": "300 ms",
     "heartbeat.interval": "200 ms",
-    "heartbeat.timeout": "3 s",
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "10",
     "restart-strategy.fixed-delay.delay": "50 ms",
@@ -50,9 +52,8 @@ class Workers:
         """Its process id."""
         assert self._cluster.jobmanager is not None
         words = ["taskmanager", "start", "--jobmanager", self._cluster.jobmanager, "--slots", "1"]
-        defines = [f"-Dheartbeat.{name}" for name in ("interval=200 ms", "timeout=3 s")]
         process = subprocess.Popen(
-            [sys.executable, "-m", "unistream.cli.main", *words, *defines],
+            [sys.executable, "-m", "unistream.cli.main", *words, "-Dheartbeat.interval=200 ms"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -81,10 +82,29 @@ def workers(cluster: EmbeddedCluster) -> Iterator[Workers]:
     workers.close()
 
 
-def submit(cluster: EmbeddedCluster, lake: Path, parallelism: int, rows: int = ROWS) -> EmbeddedJobClient:
-    env = pipeline(lake, parallelism, rows)
-    graph, code = env.job_graph("adaptive")
-    return cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG))
+def submit(
+    cluster: EmbeddedCluster,
+    lake: Path,
+    parallelism: int,
+    *,
+    windows_in: str = "default",
+    rate: float = SLOW,
+    savepoint: str | None = None,
+) -> EmbeddedJobClient:
+    graph, code = pipeline(lake, parallelism, ROWS, windows_in, rate).job_graph("adaptive")
+    return cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG, savepoint=savepoint))
+
+
+def check_rest(
+    cluster: EmbeddedCluster, job: EmbeddedJobClient, lake: Path, restarts: int, windows_in: str = "default"
+) -> None:
+    """A stop in the middle, with no restarts but these, and then the other rows: each is there once."""
+    savepoint = job.stop(target=str(lake / "savepoints"))
+    result = job.wait(WAIT_S)
+    assert (result.state, result.restarts) == ("FINISHED", restarts), "growing is none"
+    again = submit(cluster, lake, 1, windows_in=windows_in, rate=FAST, savepoint=savepoint)
+    assert again.wait(WAIT_S).state == "FINISHED"
+    assert_exact(lake, ROWS)
 
 
 def widest(info: JobInfo) -> int:
@@ -100,8 +120,7 @@ def runs_with(slots: int) -> Callable[[JobInfo], bool]:
 
 
 def test_workers_come_and_go(cluster: EmbeddedCluster, workers: Workers, tmp_path: Path) -> None:
-    rows = 2 * ROWS  # workers that start on a busy machine are there before its end
-    job = submit(cluster, tmp_path, parallelism=3, rows=rows)
+    job = submit(cluster, tmp_path, parallelism=3)
     first, second = workers.start(), workers.start()
     job.wait_for(runs_with(2), WAIT_S)
     job.wait_for(lambda info: info.checkpoints_completed >= 2, WAIT_S)
@@ -113,10 +132,8 @@ def test_workers_come_and_go(cluster: EmbeddedCluster, workers: Workers, tmp_pat
     for _ in range(3):  # one more than it may use
         workers.start()
     job.wait_for(runs_with(3), WAIT_S)
-    result = job.wait(WAIT_S)
-    assert (result.state, result.restarts) == ("FINISHED", restarts), "growing is none"
+    check_rest(cluster, job, tmp_path, restarts)
     assert widest(job.status()) == 3
-    assert_exact(tmp_path, rows)
 
 
 def test_a_user_gives_it_another_maximum(cluster: EmbeddedCluster, workers: Workers, tmp_path: Path) -> None:
@@ -125,21 +142,19 @@ def test_a_user_gives_it_another_maximum(cluster: EmbeddedCluster, workers: Work
     poll = Poll(WAIT_S)
     while len(cluster.dispatcher.task_managers()) < 2:  # of which the job needs one at first
         assert poll.next(), "not all workers came"
-    job = submit(cluster, tmp_path, parallelism=1, rows=30_000)
+    job = submit(cluster, tmp_path, parallelism=1)
     job.wait_for(runs_with(1), WAIT_S)
     job.rescale({subtask.vertex: 2 for subtask in job.status().subtasks})
     assert runs_with(2)(job.status())
-    result = job.wait(WAIT_S)
-    assert (result.state, result.restarts) == ("FINISHED", 0)
-    assert_exact(tmp_path, 30_000)
+    check_rest(cluster, job, tmp_path, restarts=0)
 
 
 def test_slot_sharing_groups_share_what_is_left(
     cluster: EmbeddedCluster, workers: Workers, tmp_path: Path
 ) -> None:
     """The only worker of the windows dies; one that had a slot of the rows takes their place."""
-    rows = 2 * ROWS
-    graph, code = pipeline(tmp_path, 2, rows, windows_in="windows").job_graph("groups")
+    job = submit(cluster, tmp_path, parallelism=2, windows_in="windows")
+    graph, _ = pipeline(tmp_path, 2, ROWS, "windows").job_graph("adaptive")
     groups = {vertex.id: vertex.slot_sharing_group for vertex in graph.vertices}
     assert set(groups.values()) == {"default", "windows"}
 
@@ -153,7 +168,6 @@ def test_slot_sharing_groups_share_what_is_left(
 
         return condition
 
-    job = cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG))
     for _ in range(3):
         workers.start()
     job.wait_for(runs_at(default=2, windows=1), WAIT_S)
@@ -167,6 +181,4 @@ def test_slot_sharing_groups_share_what_is_left(
     workers.start()
     workers.start()
     job.wait_for(runs_at(default=2, windows=2), WAIT_S)
-    result = job.wait(WAIT_S)
-    assert (result.state, result.restarts) == ("FINISHED", restarts), "growing is none"
-    assert_exact(tmp_path, rows)
+    check_rest(cluster, job, tmp_path, restarts, windows_in="windows")

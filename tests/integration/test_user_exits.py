@@ -14,7 +14,7 @@ import pytest
 import unistream as us
 from unistream.testing.mini_cluster import MiniCluster
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 LEAVING = [
     pytest.param(SystemExit(3), "SystemExit: 3", id="sys.exit"),
     pytest.param(asyncio.CancelledError(), "CancelledError", id="a cancelled future"),

@@ -32,7 +32,7 @@ from unistream.worker.code import pack
 WAIT_S = 60.0
 FAST = {
     "heartbeat.interval": "200 ms",
-    "heartbeat.timeout": "3 s",
+    "heartbeat.timeout": "5 min",  # what is noticed here, is not noticed by its silence
     "execution.checkpointing.interval": "500 ms",
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "10",
@@ -140,8 +140,7 @@ class TestStandalone:
             worker = registered(cluster)[first.pid]
             assert (worker.slots, worker.free_slots, worker.host) == (2, 1, socket.gethostname())
             os.kill(first.pid, signal.SIGKILL)
-            lost_s = eventually(lambda: not registered(cluster), "the loss is noticed")
-            assert lost_s < 3, "nobody listens at its address: sooner than heartbeat.timeout"
+            eventually(lambda: not registered(cluster), "it is noticed that nobody listens at its address")
             second = start(cluster)
             info = job.wait_for(lambda i: runs(i) and i.restarts >= 1, WAIT_S)
             assert [w.pid for w in info.task_managers] == [second.pid]
@@ -150,13 +149,21 @@ class TestStandalone:
             assert await_worker(cluster, second).free_slots == 1
 
     def test_one_that_stood_still_is_fenced_and_exits(self, tmp_path: Path, start: StartWorker) -> None:
-        with standalone(tmp_path) as cluster:
+        with standalone(tmp_path, **{"heartbeat.timeout": "3 s"}) as cluster:
             job = endless(cluster)
             zombie = start(cluster)
             job.wait_for(runs, WAIT_S)
             os.kill(zombie.pid, signal.SIGSTOP)
-            noticed_s = eventually(lambda: not registered(cluster), "its silence is noticed")
-            assert 2.0 < noticed_s < 8.0, "heartbeat.timeout is 3 s"
+            heard_ms = 0
+
+            def lost() -> bool:
+                nonlocal heard_ms
+                here = registered(cluster).get(zombie.pid)
+                heard_ms = heard_ms if here is None else here.heartbeat_ms or 0
+                return here is None
+
+            eventually(lost, "its silence is noticed")
+            assert time.time() * 1000 - heard_ms > 2_900, "heartbeat.timeout is 3 s"
             heir = start(cluster)
             job.wait_for(lambda i: runs(i) and [w.pid for w in i.task_managers] == [heir.pid], WAIT_S)
             os.kill(zombie.pid, signal.SIGCONT)
@@ -229,8 +236,7 @@ class TestLocal:
             victim = info.task_managers[0]
             assert victim.pid is not None
             os.kill(victim.pid, signal.SIGKILL)
-            gone_s = eventually(lambda: not _knows(cluster, victim.id), "the loss is noticed")
-            assert gone_s < 1.0
+            eventually(lambda: not _knows(cluster, victim.id), "the loss is noticed")
             job.wait_for(lambda i: runs(i) and i.restarts == 1, WAIT_S)
 
     def test_a_profile_above_what_this_machine_has_is_refused_at_submission(self, tmp_path: Path) -> None:
@@ -249,7 +255,8 @@ class TestLocal:
             return batch.slice(0, len(hoard))
 
         config = {"restart-strategy.type": "none"}
-        with local(tmp_path) as cluster:
+        by_its_host = {"heartbeat.rpc-failure-threshold": "-1"}  # which knows why it ended
+        with local(tmp_path, **by_its_host) as cluster:
             profile = ResourceProfile(memory_mb=200, cpu_cores=1)
             job = endless(cluster, profile=profile, each=eat, **config)
             job.wait_for(lambda i: bool(i.task_managers), WAIT_S)
@@ -266,15 +273,14 @@ class TestLocal:
 @pytest.mark.spark
 class TestSpark:
     def test_idle_release_and_the_loss_of_a_worker(self, tmp_path: Path) -> None:
-        values = {**FAST, "resourcemanager.taskmanager-timeout": "500 ms", "heartbeat.timeout": "20 s"}
+        values = {**FAST, "resourcemanager.taskmanager-timeout": "500 ms"}
         with EmbeddedCluster("spark", Configuration(values), workdir=tmp_path, rest=False) as cluster:
             job = endless(cluster)
             info = job.wait_for(runs, WAIT_S)
             victim = info.task_managers[0]
             assert victim.pid is not None
             os.kill(victim.pid, signal.SIGKILL)
-            gone_s = eventually(lambda: not _knows(cluster, victim.id), "the loss is noticed")
-            assert gone_s < 5.0
+            eventually(lambda: not _knows(cluster, victim.id), "the loss is noticed")
             info = job.wait_for(lambda i: runs(i) and i.restarts == 1, WAIT_S)
             process = psutil.Process(info.task_managers[0].pid)
             job.cancel()

@@ -14,7 +14,7 @@ from unistream.client.embedded import EmbeddedCluster
 from unistream.model.elements import SavepointFormat
 from unistream.savepoint.reading import read_savepoint
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 Start = Callable[[], EmbeddedCluster]
 
 

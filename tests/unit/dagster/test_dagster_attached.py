@@ -21,7 +21,7 @@ from unistream.master.job_info import JobInfo
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 SAVEPOINT = "/savepoints/1"
-WAIT_S = 20
+WAIT_S = 60
 
 
 class FakeJob:

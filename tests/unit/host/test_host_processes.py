@@ -43,15 +43,13 @@ def test_a_process_that_ends_in_time_is_not_killed(process: subprocess.Popen[byt
 
 
 def test_a_process_that_stays_is_killed(process: subprocess.Popen[bytes]) -> None:
-    begun = time.monotonic()
     Processes([process.pid]).end(patience_s=0.1)
     assert process.wait(20) == -9
-    assert time.monotonic() - begun < 5
 
 
 def test_a_process_that_is_gone_needs_no_wait(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait(20)
     begun = time.monotonic()
-    Processes([process.pid]).end(patience_s=20)
-    assert time.monotonic() - begun < 5
+    Processes([process.pid]).end(patience_s=600)
+    assert time.monotonic() - begun < 60

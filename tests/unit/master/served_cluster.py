@@ -13,7 +13,7 @@ from unistream.rest.app import create_app
 from unistream.rest.server import RestServer
 from unistream.rest.triggers import Triggers
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class Api:

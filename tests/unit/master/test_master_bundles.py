@@ -18,7 +18,7 @@ from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_for_task_manager, decode_to_task_manager, encode
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 WORKER = TaskManagerId("tm")
 JOB = JobId("j")
 

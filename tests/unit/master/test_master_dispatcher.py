@@ -20,7 +20,7 @@ from unistream.testing.harness.scripted_workers import ScriptedWorkers
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 Make = Callable[..., Any]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from unistream.master.ordered import InOrder, Pool
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

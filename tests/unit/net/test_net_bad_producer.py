@@ -19,7 +19,7 @@ from unistream.model.messages import ChannelDescriptor
 from unistream.net import frames
 from unistream.net.client import FlightDataClient
 
-WAIT_S = 20
+WAIT_S = 60
 CREDIT = 64 * KIB
 ROWS = pa.record_batch({"value": pa.array(range(1_000), pa.int64())})
 LABEL = frames.encode_label(0, ROWS.nbytes, ROWS.nbytes)

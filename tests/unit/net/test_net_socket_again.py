@@ -20,7 +20,7 @@ from unistream.net.client import FlightControlClient
 from unistream.net.folder import PrivateFolder, remove_stale_folders
 from unistream.net.server import FlightServer
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 PING = Ping(task_manager=TaskManagerId("tm"))
 
 

@@ -17,7 +17,7 @@ from unistream.model.snapshot import TaskSnapshot
 from unistream.worker.process.reports import ReportSender
 from unistream.worker.task import task_failure
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def report(number: int) -> mm.EndOfDataReached:

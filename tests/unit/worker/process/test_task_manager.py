@@ -65,7 +65,7 @@ from unistream.worker.code import artifact
 from unistream.worker.process import Ending, TaskManager, default_services, worker_ports
 
 JOB = JobId("a" * 32)
-WAIT_S = 20.0
+WAIT_S = 60.0
 FAST = {"heartbeat.interval": "50 ms", "heartbeat.timeout": "1 s"}
 
 
