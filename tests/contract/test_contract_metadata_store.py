@@ -19,8 +19,9 @@ from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, Line
 from unistream.metadata import migrate
 from unistream.metadata.records import AttemptRecord, SavepointRecord
 from unistream.metadata.store import SqlMetadataStore
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.elements import SnapshotKind
-from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
+from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 VERTEX = VertexId("ab" * 16)
@@ -103,10 +104,17 @@ def job(job_id: JobId = JOB, submitted_ms: int = 1_000) -> JobRecord:
 
 
 def checkpoint(
-    n: int, state: str = "triggered", kind: SnapshotKind = SnapshotKind.CHECKPOINT
-) -> CheckpointRecord:
-    return CheckpointRecord(
-        job=JOB, checkpoint_id=CheckpointId(n), kind=kind, state=state, triggered_ms=n * 10
+    n: int,
+    status: SnapshotStatus = SnapshotStatus.IN_PROGRESS,
+    kind: SnapshotKind = SnapshotKind.CHECKPOINT,
+) -> CheckpointFigures:
+    return CheckpointFigures(
+        checkpoint_id=CheckpointId(n),
+        kind=kind,
+        status=status,
+        timestamp_ms=n * 10,
+        duration_ms=0,
+        format=None,
     )
 
 
@@ -216,23 +224,25 @@ def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore, cu
 
 def test_a_checkpoint_is_one_row_with_its_latest_state(store: SqlMetadataStore) -> None:
     store.add_job(job(), ONE)
-    store.record_checkpoint(checkpoint(2))
-    store.record_checkpoint(checkpoint(1))
+    store.record_checkpoint(JOB, checkpoint(2))
+    store.record_checkpoint(JOB, checkpoint(1))
     done = msgspec.structs.replace(
-        checkpoint(1, "completed"), duration_ms=3, state_bytes=2**40, path="/chk-1", reason=None
+        checkpoint(1, SnapshotStatus.COMPLETED), duration_ms=3, recorded_bytes=2**40, path="/chk-1"
     )
-    store.record_checkpoint(done)
+    store.record_checkpoint(JOB, done)
     assert store.checkpoints(JOB) == [done, checkpoint(2)]
     assert store.savepoints() == []
 
 
 def test_a_completed_savepoint_is_listed_as_such(store: SqlMetadataStore) -> None:
     store.add_job(job(), ONE)
-    store.record_checkpoint(checkpoint(1, kind=SnapshotKind.TERMINATE))
+    store.record_checkpoint(JOB, checkpoint(1, kind=SnapshotKind.TERMINATE))
     assert store.savepoints(JOB) == []
-    done = msgspec.structs.replace(checkpoint(1, "completed", SnapshotKind.TERMINATE), path="file:///sp")
-    store.record_checkpoint(done)
-    store.record_checkpoint(done)
+    done = msgspec.structs.replace(
+        checkpoint(1, SnapshotStatus.COMPLETED, SnapshotKind.TERMINATE), path="file:///sp"
+    )
+    store.record_checkpoint(JOB, done)
+    store.record_checkpoint(JOB, done)
     assert store.checkpoints(JOB) == [done]
     listed = SavepointRecord(
         job=JOB,
@@ -283,14 +293,14 @@ def test_a_commit_is_one_row_for_each_sink_and_checkpoint(store: SqlMetadataStor
 
 def test_rows_of_an_unknown_job_are_refused_by_name(store: SqlMetadataStore) -> None:
     with pytest.raises(ConfigError, match=f"no job {JOB}"):
-        store.record_checkpoint(checkpoint(1))
+        store.record_checkpoint(JOB, checkpoint(1))
 
 
 def test_many_threads_write_and_read_at_once(store: SqlMetadataStore) -> None:
     store.add_job(job(), ONE)
 
     def work(n: int) -> int:
-        store.record_checkpoint(checkpoint(n, "completed"))
+        store.record_checkpoint(JOB, checkpoint(n, SnapshotStatus.COMPLETED))
         return len(store.checkpoints(JOB))
 
     with ThreadPoolExecutor(6) as pool:

@@ -19,14 +19,8 @@ from unistream.base.crash_points import crash_point
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId, LeaderEpoch
 from unistream.master.ordered import OrderedWorker
-from unistream.port.metadata import (
-    AttemptChange,
-    CheckpointRecord,
-    CommitRecord,
-    ExceptionRecord,
-    JobRecord,
-    MetadataStore,
-)
+from unistream.model.checkpoint_figures import CheckpointFigures
+from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord, MetadataStore
 
 MISSED_MAX: Final = 10_000  # a few states of each job that a cluster may have; then the oldest are lost
 
@@ -99,8 +93,8 @@ class Catalogue:
             changes, self._changes = self._changes, []
         self._store.record_attempts(changes)
 
-    def record_checkpoint(self, record: CheckpointRecord) -> None:
-        self._submit("record_checkpoint", lambda: self._store.record_checkpoint(record))
+    def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
+        self._submit("record_checkpoint", lambda: self._store.record_checkpoint(job, record))
 
     def record_exception(self, record: ExceptionRecord) -> None:
         self._submit("record_exception", lambda: self._store.record_exception(record))

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 import msgspec
 
 from unistream.base.config import CHECKPOINTS_HISTORY, Configuration
 from unistream.core.checkpoint import Sample
 from unistream.master.exceptions import recorded_exceptions
-from unistream.master.job_info import (
-    CheckpointInfo,
-    JobInfo,
-    JobSummary,
-    SinkInfo,
-)
+from unistream.master.job_info import CheckpointInfo, JobInfo, JobSummary, SinkInfo
 from unistream.master.journal import CHECKPOINTS_KEPT_MAX
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
 from unistream.model.graph import JobGraph
-from unistream.port.metadata import CheckpointRecord, CommitRecord, JobRecord, MetadataStore
-
-_STATUS: Final = {
-    "triggered": SnapshotStatus.IN_PROGRESS,
-    "completed": SnapshotStatus.COMPLETED,
-    "failed": SnapshotStatus.FAILED,
-}
+from unistream.port.metadata import CommitRecord, JobRecord, MetadataStore
 
 
 def summary_of(info: JobInfo) -> JobSummary:
@@ -47,7 +35,7 @@ def summary_of(info: JobInfo) -> JobSummary:
 def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
     """What the catalogue knows of a job that has left the memory."""
     checkpoints = sorted(store.checkpoints(record.job), key=lambda c: c.checkpoint_id, reverse=True)
-    completed = [c for c in checkpoints if c.state == "completed"]
+    completed = [c for c in checkpoints if c.status is SnapshotStatus.COMPLETED]
     savepoints = [c for c in completed if c.kind.is_savepoint]
     graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
     sinks = _sinks(store.commits(record.job))
@@ -61,33 +49,21 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
         ended_ms=record.ended_ms,
         restarts=record.restarts,
         checkpoints_completed=len(completed),
-        checkpoints_failed=sum(c.state == "failed" for c in checkpoints),
+        checkpoints_failed=sum(c.status is SnapshotStatus.FAILED for c in checkpoints),
         latest_checkpoint=completed[0].path if completed else None,
         savepoint=savepoints[0].path if savepoints else None,
-        checkpoints=tuple(
-            CheckpointInfo(
-                checkpoint_id=c.checkpoint_id,
-                kind=c.kind,
-                state=c.state,
-                triggered_ms=c.triggered_ms,
-                duration_ms=c.duration_ms,
-                state_bytes=c.state_bytes,
-                path=c.path,
-                reason=c.reason,
-            )
-            for c in checkpoints[:CHECKPOINTS_KEPT_MAX]
-        ),
+        checkpoints=tuple(map(CheckpointInfo.of, checkpoints[:CHECKPOINTS_KEPT_MAX])),
         exceptions=recorded_exceptions(store.exceptions(record.job), graph),
         sinks=sinks,
         metrics={"rows_committed": sum(s.rows for s in sinks.values())} if sinks else {},
     )
 
 
-def checkpoints_from_records(record: JobRecord, records: Iterable[CheckpointRecord]) -> CheckpointsInfo:
+def checkpoints_from_records(record: JobRecord, records: Iterable[CheckpointFigures]) -> CheckpointsInfo:
     """What the catalogue knows of a job's snapshots: nothing of single subtasks, nor what was restored."""
     graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
     kept_max = Configuration(graph.config if graph is not None else {}).get(CHECKPOINTS_HISTORY)
-    newest = sorted((_figures(one) for one in records), key=lambda f: f.checkpoint_id, reverse=True)
+    newest = sorted(records, key=lambda one: one.checkpoint_id, reverse=True)
     completed = [figures for figures in newest if figures.status is SnapshotStatus.COMPLETED]
     failed = [figures for figures in newest if figures.status is SnapshotStatus.FAILED]
     summary = {}
@@ -105,20 +81,6 @@ def checkpoints_from_records(record: JobRecord, records: Iterable[CheckpointReco
         latest_savepoint=next((f for f in completed if f.kind.is_savepoint), None),
         latest_failed=next(iter(failed), None),
         summary=summary,
-    )
-
-
-def _figures(record: CheckpointRecord) -> CheckpointFigures:
-    return CheckpointFigures(
-        checkpoint_id=record.checkpoint_id,
-        kind=record.kind,
-        status=_STATUS[record.state],
-        timestamp_ms=record.triggered_ms,
-        duration_ms=record.duration_ms or 0,
-        path=record.path,
-        reason=record.reason,
-        recorded_bytes=record.state_bytes,
-        format=None,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from unistream.base.ids import CheckpointId, JobId, LineageId, TaskManagerId, VertexId
+from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.elements import SnapshotKind
 from unistream.model.messages import TaskFailure, TaskMetrics
 from unistream.model.resources import ANY_PROFILE, ResourceProfile
@@ -19,7 +20,7 @@ TERMINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot. `state`: triggered, completed or failed (with `reason`)."""
+    """A snapshot's record as `JobInfo` shows it. `state`: triggered, completed or failed (with `reason`)."""
 
     checkpoint_id: CheckpointId
     kind: SnapshotKind
@@ -29,6 +30,19 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int = 0
     path: str | None = None
     reason: str | None = None
+
+    @classmethod
+    def of(cls, record: CheckpointFigures) -> CheckpointInfo:
+        return cls(
+            checkpoint_id=record.checkpoint_id,
+            kind=record.kind,
+            state=record.status.recorded,
+            triggered_ms=record.timestamp_ms,
+            duration_ms=record.recorded_duration_ms,
+            state_bytes=record.state_bytes,
+            path=record.path,
+            reason=record.reason,
+        )
 
 
 class ExceptionInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -329,8 +329,8 @@ class JobMaster:
                 self.journal.attempt(command)
             case contract.RecordException():
                 self.journal.exception(command, self._outgoing.address(command.task_manager))
-            case contract.RecordCheckpoint():
-                self.journal.checkpoint(command)
+            case contract.RecordCheckpoint(record):
+                self.journal.checkpoint(record)
             case contract.RecordGraph(graph):
                 told = ", ".join(f"{vertex.name!r}={vertex.parallelism}" for vertex in graph.vertices)
                 logger.info("event=job_rescaled job=%s parallelism=[%s]", self.identity.job, told)

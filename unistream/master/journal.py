@@ -11,16 +11,17 @@ import msgspec
 from unistream.base.clock import Clock
 from unistream.base.config import ATTEMPTS_HISTORY_SIZE, EXCEPTION_HISTORY_SIZE, Configuration
 from unistream.base.ids import AttemptId, CheckpointId, JobId, SubtaskId
-from unistream.core.contract import JobView, RecordAttempt, RecordCheckpoint, RecordException, RecordJobState
+from unistream.core.contract import JobView, RecordAttempt, RecordException, RecordJobState
 from unistream.core.execution import ExecutionState
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
 from unistream.master.late_rows import LateRows
 from unistream.master.ports import Records
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
-from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord
+from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord
 
 CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
 COMMITS_KEPT_MAX: Final = 4_096  # a commit repeated after a restart is one of the newest
@@ -57,7 +58,7 @@ class Journal:
         self._version = 0
         self.submitted_ms = clock.wall_ms()
         self._state_times: dict[str, int] = {"INITIALIZING": self.submitted_ms}
-        self._checkpoints: OrderedDict[CheckpointId, CheckpointInfo] = OrderedDict()
+        self._checkpoints: OrderedDict[CheckpointId, CheckpointFigures] = OrderedDict()
         config = Configuration(graph.config)
         self._exceptions = ExceptionHistory(config.get(EXCEPTION_HISTORY_SIZE))
         self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
@@ -177,42 +178,27 @@ class Journal:
             )
         )
 
-    def checkpoint(self, command: RecordCheckpoint) -> None:
-        """Keeps the newest state of a checkpoint, with the times that the machine does not know."""
+    def checkpoint(self, record: CheckpointFigures) -> None:
+        """Keeps the newest record of a checkpoint, without its vertices and with wall-clock times."""
         now = self._clock.wall_ms()
         with self._lock:
-            known = self._checkpoints.get(command.checkpoint_id)
-            triggered_ms = now if known is None else known.triggered_ms
-            info = CheckpointInfo(
-                checkpoint_id=command.checkpoint_id,
-                kind=command.kind,
-                state=command.state,
-                triggered_ms=triggered_ms,
-                duration_ms=None if command.state == "triggered" else now - triggered_ms,
-                state_bytes=command.state_bytes,
-                path=command.path,
-                reason=command.reason,
+            known = self._checkpoints.get(record.checkpoint_id)
+            triggered_ms = now if known is None else known.timestamp_ms
+            record = msgspec.structs.replace(
+                record,
+                timestamp_ms=triggered_ms,
+                duration_ms=now - triggered_ms,
+                vertices=(),
+                recorded_bytes=record.state_bytes,
             )
-            self._checkpoints[info.checkpoint_id] = info
+            self._checkpoints[record.checkpoint_id] = record
             while len(self._checkpoints) > CHECKPOINTS_KEPT_MAX:
                 self._checkpoints.popitem(last=False)
-            if info.state == "completed" and info.path is not None:
-                self._latest = info.path
-                self._savepoint = info.path if info.kind.is_savepoint else self._savepoint
+            if record.status is SnapshotStatus.COMPLETED and record.path is not None:
+                self._latest = record.path
+                self._savepoint = record.path if record.kind.is_savepoint else self._savepoint
             self._note()
-        self._catalogue.record_checkpoint(
-            CheckpointRecord(
-                job=self._job,
-                checkpoint_id=info.checkpoint_id,
-                kind=info.kind,
-                state=info.state,
-                triggered_ms=info.triggered_ms,
-                duration_ms=info.duration_ms,
-                state_bytes=info.state_bytes,
-                path=info.path,
-                reason=info.reason,
-            )
-        )
+        self._catalogue.record_checkpoint(self._job, record)
 
     def commit(self, report: CommitReported) -> None:
         """A commit that is reported again (after a restart) counts once; its rows are the larger number.
@@ -271,7 +257,7 @@ class Journal:
     def checkpoints(self) -> tuple[CheckpointInfo, ...]:
         """Newest first."""
         with self._lock:
-            return tuple(reversed(self._checkpoints.values()))
+            return tuple(map(CheckpointInfo.of, reversed(self._checkpoints.values())))
 
     @property
     def exceptions(self) -> tuple[ExceptionInfo, ...]:

@@ -13,8 +13,9 @@ from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
 from unistream.master.loop import CreateLoop
 from unistream.master.ordered import WorkPool
 from unistream.master.senders import Fate, Letter
+from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.messages import ToTaskManager
-from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
+from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
 
 
 class Messages(Protocol):
@@ -48,7 +49,7 @@ class Records(Protocol):
 
     def record_attempt(self, change: AttemptChange) -> None: ...
 
-    def record_checkpoint(self, record: CheckpointRecord) -> None: ...
+    def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None: ...
 
     def record_exception(self, record: ExceptionRecord) -> None: ...
 

@@ -12,13 +12,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from unistream.base.errors import ConfigError, Fenced
-from unistream.base.ids import AttemptId, JobId, LeaderEpoch, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, VertexId
 from unistream.metadata import tables as t
 from unistream.metadata.engine import database_errors, open_engine
 from unistream.metadata.records import AttemptRecord, SavepointRecord
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.elements import SnapshotKind
-from unistream.port.metadata import AttemptChange, CheckpointRecord, CommitRecord, ExceptionRecord, JobRecord
+from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
 
+_STATUS: Final = {status.recorded: status for status in SnapshotStatus}
 EPOCH_ROW: Final = "jobmanager"
 EXCEPTIONS_LISTED_MAX: Final = 1_000  # a job that restarts for weeks must not fill an answer
 
@@ -131,20 +133,27 @@ class SqlMetadataStore:
         ordered = joined.where(a.c.job == job).order_by(a.c.vertex, a.c.subtask, a.c.attempt)
         return [_attempt(row) for row in self._select(ordered)]
 
-    def record_checkpoint(self, record: CheckpointRecord) -> None:
+    def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
         """See the port. A completed savepoint is listed as such, too."""
-        values = {**_fields(record), "kind": record.kind.value}
-        key = {"job": values.pop("job"), "checkpoint_id": values.pop("checkpoint_id")}
-        with self._write(record.job) as connection:
+        key = {"job": job, "checkpoint_id": record.checkpoint_id}
+        values = {
+            "kind": record.kind.value,
+            "state": record.status.recorded,
+            "triggered_ms": record.timestamp_ms,
+            "duration_ms": record.recorded_duration_ms,
+            "state_bytes": record.state_bytes,
+            "path": _storable(record.path),
+            "reason": _storable(record.reason),
+        }
+        is_completed = record.status is SnapshotStatus.COMPLETED
+        with self._write(job) as connection:
             self._upsert(connection, t.checkpoints, key, values)
-            if record.kind.is_savepoint and record.state == "completed" and record.path is not None:
-                name = connection.execute(
-                    select(t.jobs.c.name).where(t.jobs.c.job == record.job)
-                ).scalar_one()
+            if record.kind.is_savepoint and is_completed and record.path is not None:
+                name = connection.execute(select(t.jobs.c.name).where(t.jobs.c.job == job)).scalar_one()
                 listed = {k: values[k] for k in ("kind", "path", "triggered_ms")}
                 self._upsert(connection, t.savepoints, key, {**listed, "job_name": name})
 
-    def checkpoints(self, job: JobId) -> Sequence[CheckpointRecord]:
+    def checkpoints(self, job: JobId) -> Sequence[CheckpointFigures]:
         """All snapshots of a job by id."""
         c = t.checkpoints
         found = self._select(select(c).where(c.c.job == job).order_by(c.c.checkpoint_id))
@@ -241,8 +250,18 @@ def _attempt(row: Row[Any]) -> AttemptRecord:
     )
 
 
-def _checkpoint(row: Row[Any]) -> CheckpointRecord:
-    return CheckpointRecord(**_without(row, "kind"), kind=SnapshotKind(row.kind))
+def _checkpoint(row: Row[Any]) -> CheckpointFigures:
+    return CheckpointFigures(
+        checkpoint_id=CheckpointId(row.checkpoint_id),
+        kind=SnapshotKind(row.kind),
+        status=_STATUS[row.state],
+        timestamp_ms=row.triggered_ms,
+        duration_ms=row.duration_ms or 0,
+        path=row.path,
+        reason=row.reason,
+        recorded_bytes=row.state_bytes,
+        format=None,
+    )
 
 
 def _savepoint(row: Row[Any]) -> SavepointRecord:

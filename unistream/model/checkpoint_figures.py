@@ -18,6 +18,11 @@ class SnapshotStatus(Enum):
     COMPLETED = "completed"
     FAILED = "failed"
 
+    @property
+    def recorded(self) -> str:
+        """Its name in `JobInfo` and in the database."""
+        return "triggered" if self is SnapshotStatus.IN_PROGRESS else self.value
+
 
 class SubtaskFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one subtask's acknowledgement said.
@@ -61,17 +66,17 @@ class VertexFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckpointFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """One snapshot.
+    """The record of one snapshot, from the coordinator to the database and the statistics.
 
     Attributes:
-        format: Of a savepoint; None: only a record of it is left.
+        format: The format, if this is a savepoint; None if it was read from the database.
         timestamp_ms: Wall clock at its start.
-        duration_ms: From its start to its end, or until now.
+        duration_ms: From its start to its end; while in progress, until now.
         path: Its directory, once that has a name.
         reason: Why it failed.
-        vertices: Empty until its tasks were triggered, and where only a record of it is left.
-        recorded_bytes: Its state, where only a record is left.
-        discarded: It was complete, and has made way for newer ones.
+        vertices: Empty until its tasks were triggered, in the journal and in the database.
+        recorded_bytes: The size of its state where `vertices` is empty.
+        discarded: It was complete, and newer snapshots have replaced it.
     """
 
     checkpoint_id: CheckpointId
@@ -85,6 +90,11 @@ class CheckpointFigures(msgspec.Struct, frozen=True, kw_only=True):
     recorded_bytes: int = 0
     discarded: bool = False
     format: SavepointFormat | None = SavepointFormat.CANONICAL
+
+    @property
+    def recorded_duration_ms(self) -> int | None:
+        """As in `JobInfo` and in the database: None while it is in progress."""
+        return None if self.status is SnapshotStatus.IN_PROGRESS else self.duration_ms
 
     @property
     def subtasks(self) -> tuple[SubtaskFigures, ...]:

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId
-from unistream.model.elements import SnapshotKind
+from unistream.model.checkpoint_figures import CheckpointFigures
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,20 +24,6 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     graph_json: str = ""
     version: int = 0
-
-
-class CheckpointRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """`state`: triggered, completed or failed. Durations in ms, sizes in bytes."""
-
-    job: JobId
-    checkpoint_id: CheckpointId
-    kind: SnapshotKind
-    state: str
-    triggered_ms: int
-    duration_ms: int | None = None
-    state_bytes: int = 0
-    path: str | None = None
-    reason: str | None = None
 
 
 class ExceptionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,10 +81,11 @@ class MetadataStore(Protocol):
     def record_attempts(self, changes: Sequence[AttemptChange]) -> None:
         """Upserts by attempt id, all together; later changes of an attempt are behind earlier ones."""
 
-    def record_checkpoint(self, record: CheckpointRecord) -> None:
-        """Upsert by (job, checkpoint id)."""
+    def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
+        """Upsert by (job, checkpoint id); `vertices` and `format` are not stored."""
 
-    def checkpoints(self, job: JobId) -> Sequence[CheckpointRecord]: ...
+    def checkpoints(self, job: JobId) -> Sequence[CheckpointFigures]:
+        """By id."""
 
     def record_exception(self, record: ExceptionRecord) -> None: ...
 

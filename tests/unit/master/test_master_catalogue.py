@@ -12,8 +12,9 @@ from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.master.catalogue import Catalogue
 from unistream.metadata.schema import ensure
 from unistream.metadata.store import SqlMetadataStore
+from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.elements import SnapshotKind
-from unistream.port.metadata import CheckpointRecord, JobRecord
+from unistream.port.metadata import JobRecord
 
 FullDisk = Callable[[int], AbstractContextManager[None]]
 JOBS = [JobId(str(number) * 32) for number in range(3)]
@@ -76,14 +77,14 @@ def test_what_became_of_jobs_while_the_disk_was_full_is_written_with_the_next_st
 ) -> None:
     begin_and_end_on_a_full_disk(catalogue, full_disk)
     assert told(url) == {JOBS[0]: ("RUNNING", 0, None)}
-    step = CheckpointRecord(
-        job=JOBS[1],
+    step = CheckpointFigures(
         checkpoint_id=CheckpointId(1),
         kind=SnapshotKind.CHECKPOINT,
-        state="completed",
-        triggered_ms=1,
+        status=SnapshotStatus.COMPLETED,
+        timestamp_ms=1,
+        duration_ms=1,
     )
-    catalogue.record_checkpoint(step)
+    catalogue.record_checkpoint(JOBS[1], step)
     catalogue.close(WAIT_S)
     assert told(url) == EVERYTHING
     assert catalogue.failures == 4

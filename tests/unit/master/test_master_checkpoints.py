@@ -17,6 +17,7 @@ from unistream.core.contract import SnapshotRequest
 from unistream.master.cluster_services import master_ports
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.history import checkpoints_from_records
+from unistream.master.job_info import CheckpointInfo
 from unistream.model import messages as mm
 from unistream.model.checkpoint_figures import (
     CheckpointFigures,
@@ -27,7 +28,7 @@ from unistream.model.checkpoint_figures import (
     VertexFigures,
 )
 from unistream.model.elements import SavepointFormat, SnapshotKind
-from unistream.port.metadata import CheckpointRecord, JobRecord
+from unistream.port.metadata import JobRecord
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
 from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
@@ -356,9 +357,11 @@ class TestOverRest:
 # --- from the catalogue ---------------------------------------------------------------------------
 
 
-def record(n: int, state: str, **more: Any) -> CheckpointRecord:
-    values: dict[str, Any] = {"kind": SnapshotKind.CHECKPOINT, "triggered_ms": n * 100}
-    return CheckpointRecord(job=JobId("j"), checkpoint_id=CheckpointId(n), state=state, **(values | more))
+def record(n: int, status: SnapshotStatus, duration_ms: int = 0, **more: Any) -> CheckpointFigures:
+    values: dict[str, Any] = {"kind": SnapshotKind.CHECKPOINT, "timestamp_ms": n * 100, "format": None}
+    return CheckpointFigures(
+        checkpoint_id=CheckpointId(n), status=status, duration_ms=duration_ms, **(values | more)
+    )
 
 
 JOB = JobRecord(
@@ -370,10 +373,12 @@ def test_what_the_catalogue_knows() -> None:
     info = checkpoints_from_records(
         JOB,
         [
-            record(2, "failed", duration_ms=9, reason="full"),
-            record(1, "completed", duration_ms=10, state_bytes=100, path="chk-1"),
-            record(4, "triggered"),
-            record(3, "completed", duration_ms=30, state_bytes=300, path="sp", kind=SnapshotKind.SAVEPOINT),
+            record(2, SnapshotStatus.FAILED, 9, reason="full"),
+            record(1, SnapshotStatus.COMPLETED, 10, recorded_bytes=100, path="chk-1"),
+            record(4, SnapshotStatus.IN_PROGRESS),
+            record(
+                3, SnapshotStatus.COMPLETED, 30, recorded_bytes=300, path="sp", kind=SnapshotKind.SAVEPOINT
+            ),
         ],
     )
     assert (info.completed, info.failed, info.in_progress, info.restored) == (2, 1, 1, 0)
@@ -442,3 +447,43 @@ def test_a_job_says_how_many_are_shown_also_from_the_catalogue(
         second.close()
     assert recorded.completed > 2
     assert len(recorded.latest) == 2
+
+
+# --- one record, two shapes -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "in_job", "duration_ms", "in_statistics"),
+    [
+        pytest.param(SnapshotStatus.IN_PROGRESS, "triggered", None, "in progress", id="in progress"),
+        pytest.param(SnapshotStatus.COMPLETED, "completed", 9, "completed", id="completed"),
+        pytest.param(SnapshotStatus.FAILED, "failed", 9, "failed", id="failed"),
+    ],
+)
+def test_json_of_a_record(
+    status: SnapshotStatus, in_job: str, duration_ms: int | None, in_statistics: str
+) -> None:
+    known = record(2, status, 9, recorded_bytes=5, path="chk-2")
+    assert msgspec.to_builtins(CheckpointInfo.of(known)) == {
+        "checkpoint_id": 2,
+        "kind": "checkpoint",
+        "state": in_job,
+        "triggered_ms": 200,
+        "duration_ms": duration_ms,
+        "state_bytes": 5,
+        "path": "chk-2",
+        "reason": None,
+    }
+    assert msgspec.to_builtins(known) == {
+        "checkpoint_id": 2,
+        "kind": "checkpoint",
+        "status": in_statistics,
+        "timestamp_ms": 200,
+        "duration_ms": 9,
+        "path": "chk-2",
+        "reason": None,
+        "vertices": (),
+        "recorded_bytes": 5,
+        "discarded": False,
+        "format": None,
+    }

@@ -1,14 +1,13 @@
-"""Figures of a job's snapshots: pure bookkeeping next to the coordinator.
+"""Statistics of a job's snapshots: pure bookkeeping for the coordinator.
 
-The newest are kept whole, as many as `web.checkpoints.history` says; of the others only numbers: counts,
-bounds, and for the quantiles the figures of the last `SAMPLES_MAX` completed ones.
+The newest records are kept, as many as `web.checkpoints.history` says. Of older ones only counts, bounds and
+the figures of the last `SAMPLES_MAX` completed ones (for the quantiles) are kept.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -31,36 +30,30 @@ SAMPLES_MAX: Final = 1_000
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 _SPREAD: Final = ("duration_ms", "state_bytes", "new_bytes", "processed_bytes", "persisted_bytes")
 
-
-@dataclass(slots=True)
-class _Ended:
-    """A snapshot that has ended. `started_ms`: of the machine's clock."""
-
-    figures: CheckpointFigures
-    started_ms: int
+_Started = tuple[CheckpointFigures, int]  # with its start on the machine's clock
 
 
 class CheckpointHistory:
-    """The outcomes of one job's snapshots. Times are of the machine's clock, in ms, unless said.
+    """Records of the snapshots of one job. Times are in ms on the machine's clock unless stated otherwise.
 
     Args:
-        kept_max: Those that are kept whole. The latest completed and the latest failed one, and the latest
-            savepoint, are so in any case.
+        kept_max: The number of records kept. The latest completed and failed checkpoint and the latest
+            savepoint are always kept.
     """
 
     def __init__(self, kept_max: int) -> None:
         self._kept_max = kept_max
         self._open: dict[CheckpointId, tuple[int, dict[SubtaskId, SubtaskFigures]]] = {}
-        self._ended: deque[_Ended] = deque(maxlen=kept_max)
+        self._ended: deque[_Started] = deque(maxlen=kept_max)
         self._samples = {name: Sample() for name in _SPREAD}
         self.count_completed = 0
         self.count_failed = 0
         self.count_restored = 0
-        self._latest: dict[str, _Ended] = {}
-        self._restored: RestoredFigures | None = None  # its time is of the machine's clock
+        self._latest: dict[str, _Started] = {}
+        self._restored: RestoredFigures | None = None  # `restored_ms` is on the machine's clock
 
     def opened(self, pending: Pending, now_ms: int) -> None:
-        """It has begun."""
+        """It has started."""
         self._open[pending.checkpoint_id] = (now_ms, {})
 
     def acked(self, pending: Pending, ack: CheckpointAcked, now_ms: int) -> None:
@@ -80,41 +73,56 @@ class CheckpointHistory:
             unaligned=ack.unaligned,
         )
 
-    def completed(self, pending: Pending, now_ms: int) -> None:
+    def completed(self, pending: Pending, now_ms: int) -> CheckpointFigures:
         """It is durable."""
-        ended = self._close(pending, SnapshotStatus.COMPLETED, None, now_ms)
+        kind = "savepoint" if pending.kind.is_savepoint else "completed"
+        record = self._close(kind, pending, SnapshotStatus.COMPLETED, None, now_ms)
         self.count_completed += 1
-        self._latest["completed" if pending.kind is SnapshotKind.CHECKPOINT else "savepoint"] = ended
         for name, sample in self._samples.items():
-            sample.add(getattr(ended.figures, name))
+            sample.add(getattr(record, name))
+        return record
 
-    def failed(self, pending: Pending, reason: str, now_ms: int) -> None:
-        """It was given up, or could not be had."""
+    def failed(self, pending: Pending, reason: str, now_ms: int) -> CheckpointFigures:
+        """It was aborted or could not be stored."""
         self.count_failed += 1
-        self._latest["failed"] = self._close(pending, SnapshotStatus.FAILED, reason, now_ms)
+        return self._close("failed", pending, SnapshotStatus.FAILED, reason, now_ms)
 
     def discarded(self, directory: str) -> None:
-        """The completed snapshot there has made way for newer ones."""
-        for ended in (*self._ended, *self._latest.values()):
-            if ended.figures.path == directory and ended.figures.status is SnapshotStatus.COMPLETED:
-                ended.figures = msgspec.structs.replace(ended.figures, discarded=True)
+        """The completed snapshot in `directory` was replaced by newer ones."""
+
+        def marked(ended: _Started) -> _Started:
+            record, started_ms = ended
+            if record.path != directory or record.status is not SnapshotStatus.COMPLETED:
+                return ended
+            return msgspec.structs.replace(record, discarded=True), started_ms
+
+        self._ended = deque(map(marked, self._ended), maxlen=self._kept_max)
+        self._latest = {kind: marked(ended) for kind, ended in self._latest.items()}
 
     def restored(self, checkpoint_id: CheckpointId, kind: SnapshotKind, path: str, now_ms: int) -> None:
-        """Tasks start again from that one."""
+        """Tasks were restored from this snapshot."""
         self.count_restored += 1
         self._restored = RestoredFigures(
             checkpoint_id=checkpoint_id, kind=kind, path=path, restored_ms=now_ms
         )
 
-    def _close(self, pending: Pending, status: SnapshotStatus, reason: str | None, now_ms: int) -> _Ended:
-        ended = self._picture(pending, status, reason, now_ms)
-        del self._open[pending.checkpoint_id]
-        self._ended.append(ended)
-        return ended
+    def _close(
+        self, kind: str, pending: Pending, status: SnapshotStatus, reason: str | None, now_ms: int
+    ) -> CheckpointFigures:
+        record = self._record(pending, status, reason, now_ms)
+        started_ms, _ = self._open.pop(pending.checkpoint_id)
+        self._latest[kind] = record, started_ms
+        self._ended.append((record, started_ms))
+        return record
 
-    def _picture(self, pending: Pending, status: SnapshotStatus, reason: str | None, now_ms: int) -> _Ended:
+    def in_progress(self, pending: Pending, now_ms: int) -> CheckpointFigures:
+        return self._record(pending, SnapshotStatus.IN_PROGRESS, None, now_ms)
+
+    def _record(
+        self, pending: Pending, status: SnapshotStatus, reason: str | None, now_ms: int
+    ) -> CheckpointFigures:
         started_ms, subtasks = self._open[pending.checkpoint_id]
-        figures = CheckpointFigures(
+        return CheckpointFigures(
             checkpoint_id=pending.checkpoint_id,
             kind=pending.kind,
             format=pending.request.format,
@@ -125,24 +133,23 @@ class CheckpointHistory:
             reason=reason,
             vertices=_by_vertex(pending, subtasks),
         )
-        return _Ended(figures, started_ms)
 
     def info(
         self, pending: Iterable[Pending], names: dict[VertexId, str], now_ms: int, wall_ms: int
     ) -> CheckpointsInfo:
-        """A picture, with those that are under way.
+        """The statistics now.
 
         Args:
-            pending: Those.
-            names: Of the vertices, for people, in their order.
-            now_ms: Of the machine's clock.
-            wall_ms: Of the wall clock at the same time.
+            pending: Snapshots in progress.
+            names: Names of the vertices, in the order of the graph.
+            now_ms: The machine's clock.
+            wall_ms: The wall clock at the same time.
         """
         offset_ms = wall_ms - now_ms
-        running = [self._picture(one, SnapshotStatus.IN_PROGRESS, None, now_ms) for one in pending]
-        known = [_shown(one, names, offset_ms) for one in (*running, *self._ended)]
-        newest = sorted(known, key=lambda figures: figures.checkpoint_id, reverse=True)
-        latest = {kind: _shown(ended, names, offset_ms) for kind, ended in self._latest.items()}
+        running = [(self.in_progress(one, now_ms), self._open[one.checkpoint_id][0]) for one in pending]
+        known = [_shown(*one, names, offset_ms) for one in (*running, *self._ended)]
+        newest = sorted(known, key=lambda record: record.checkpoint_id, reverse=True)
+        latest = {kind: _shown(*ended, names, offset_ms) for kind, ended in self._latest.items()}
         restored = self._restored
         if restored is not None:
             restored = msgspec.structs.replace(restored, restored_ms=restored.restored_ms + offset_ms)
@@ -161,10 +168,10 @@ class CheckpointHistory:
 
 
 def _by_vertex(pending: Pending, subtasks: dict[SubtaskId, SubtaskFigures]) -> tuple[VertexFigures, ...]:
-    """Those that take part, in order."""
-    expected: dict[VertexId, list[SubtaskId]] = {}
+    """The participants, in order."""
+    participants: dict[VertexId, list[SubtaskId]] = {}
     for subtask in sorted(attempt.subtask for attempt in pending.participants):
-        expected.setdefault(subtask.vertex, []).append(subtask)
+        participants.setdefault(subtask.vertex, []).append(subtask)
     return tuple(
         VertexFigures(
             vertex=vertex,
@@ -172,25 +179,26 @@ def _by_vertex(pending: Pending, subtasks: dict[SubtaskId, SubtaskFigures]) -> t
             subtasks=tuple(subtasks[s] for s in of_vertex if s in subtasks),
             missing=tuple(s.index for s in of_vertex if s not in subtasks),
         )
-        for vertex, of_vertex in expected.items()
+        for vertex, of_vertex in participants.items()
     )
 
 
-def _shown(ended: _Ended, names: dict[VertexId, str], offset_ms: int) -> CheckpointFigures:
-    """For people: vertices by name, in the order of the graph, and when it began also if its directory never
-    had a name."""
-    figures = ended.figures
+def _shown(
+    record: CheckpointFigures, started_ms: int, names: dict[VertexId, str], offset_ms: int
+) -> CheckpointFigures:
+    """With the names of the vertices, in the order of the graph, and with its start even if it failed before
+    its directory had a name."""
     places = {vertex: place for place, vertex in enumerate(names)}
     vertices = tuple(
         msgspec.structs.replace(vertex, name=names.get(vertex.vertex, vertex.name))
-        for vertex in sorted(figures.vertices, key=lambda v: places.get(v.vertex, len(places)))
+        for vertex in sorted(record.vertices, key=lambda v: places.get(v.vertex, len(places)))
     )
-    began_ms = figures.timestamp_ms or ended.started_ms + offset_ms
-    return msgspec.structs.replace(figures, vertices=vertices, timestamp_ms=began_ms)
+    timestamp_ms = record.timestamp_ms or started_ms + offset_ms
+    return msgspec.structs.replace(record, vertices=vertices, timestamp_ms=timestamp_ms)
 
 
 class Sample:
-    """One figure of many snapshots. Bounds and average are of all, quantiles of the last `SAMPLES_MAX`."""
+    """One figure over many snapshots. Bounds and average cover all, quantiles the last `SAMPLES_MAX`."""
 
     def __init__(self, values: Iterable[int] = ()) -> None:
         self.count = 0
@@ -200,7 +208,6 @@ class Sample:
             self.add(value)
 
     def add(self, value: int) -> None:
-        """Of one more snapshot."""
         self._min = min(self._min, value) if self.count else value
         self._max = max(self._max, value) if self.count else value
         self._total += value
@@ -208,7 +215,6 @@ class Sample:
         self._last.append(value)
 
     def spread(self) -> Spread:
-        """Of at least one value."""
         assert self.count, "a spread of nothing"
         ordered = sorted(self._last)
         return Spread(
@@ -220,7 +226,7 @@ class Sample:
 
 
 def _quantile(ordered: list[int], part: float) -> float:
-    """Between the two nearest values, by distance.
+    """Interpolated between the two nearest values.
 
     >>> _quantile([1, 2, 3, 4], 0.5)
     2.5

@@ -1,4 +1,4 @@
-"""Messages about a snapshot to its tasks, its user and the catalogue."""
+"""Messages to tasks about a snapshot, and the answers to requests for one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from unistream.base.ids import CheckpointId, LeaderEpoch, SubtaskId
 from unistream.core.checkpoint.pending import Pending
-from unistream.core.contract import AnswerRequest, Outbox, RecordCheckpoint, SnapshotRequest
+from unistream.core.contract import AnswerRequest, Outbox, SnapshotRequest
 from unistream.core.execution import Execution, ExecutionState, JobRun
 from unistream.model.messages import (
     CheckpointAborted,
@@ -70,19 +70,6 @@ class Notifications:
         for execution in self._executions:
             if execution.attempt in pending.participants and execution.state is ExecutionState.RUNNING:
                 yield execution
-
-    def record(self, pending: Pending, state: str, reason: str | None = None) -> None:
-        """Records a checkpoint in the catalogue."""
-        self._outbox.add(
-            RecordCheckpoint(
-                checkpoint_id=pending.checkpoint_id,
-                kind=pending.kind,
-                state=state,
-                state_bytes=pending.state_bytes,
-                path=pending.directory,
-                reason=reason,
-            )
-        )
 
     def answer(self, request: SnapshotRequest, *, path: str | None = None, error: str | None = None) -> None:
         assert (path is None) != (error is None), "an answer is a path or an error"

@@ -133,10 +133,6 @@ class Pending:
         """Tasks stand still behind its barrier, or will: it belongs to a stop."""
         return self.kind.is_synchronous or self.is_resumable_half
 
-    @property
-    def state_bytes(self) -> int:
-        return sum(ack.state_bytes for ack in self.acks.values())
-
     def waiting_text(self, executions: Executions) -> str:
         """Tasks that have not acknowledged, for people."""
         if not self.participants:

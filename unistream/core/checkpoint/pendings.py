@@ -122,6 +122,10 @@ class PendingSnapshots:
             if directory is not None:
                 self._outbox.add(contract.DiscardSnapshot(directory))
 
+    def triggered(self, pending: Pending) -> None:
+        """Its directory has a name."""
+        self._outbox.add(contract.RecordCheckpoint(self._history.in_progress(pending, self.now_ms)))
+
     def acked(self, pending: Pending, ack: CheckpointAcked) -> None:
         pending.acks[ack.attempt.subtask] = ack
         self._history.acked(pending, ack, self.now_ms)
@@ -138,8 +142,7 @@ class PendingSnapshots:
         elif not pending.is_resumable_half:
             for one in (pending.partner, pending):
                 if one is not None:
-                    self._notifications.record(one, "completed")
-                    self._history.completed(one, self.now_ms)
+                    self._outbox.add(contract.RecordCheckpoint(self._history.completed(one, self.now_ms)))
 
     def drop_both(
         self,
@@ -188,8 +191,7 @@ class PendingSnapshots:
 
     def _fail(self, pending: Pending, reason: FailureReason, detail: str, *, discard: bool = True) -> None:
         text = f"{reason.value}: {detail}"
-        self._notifications.record(pending, "failed", text)
-        self._history.failed(pending, text, self.now_ms)
+        self._outbox.add(contract.RecordCheckpoint(self._history.failed(pending, text, self.now_ms)))
         if discard:
             self._discard(pending)
         else:

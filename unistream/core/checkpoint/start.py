@@ -90,7 +90,7 @@ class SnapshotStart:
             return None
         for one in both:
             one.phase = Phase.DELIVERING
-            self._notifications.record(one, "triggered")
+            self._pendings.triggered(one)
         self._sources.hold()
         return self.splits_delivered()
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId, VertexId
 from unistream.core.contract.messages import SlotRequest, Timer
+from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, SourceInfo
 from unistream.model.messages import TaskFailure, ToTaskManager
@@ -145,16 +146,11 @@ class RecordGraph:
     graph: JobGraph
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class RecordCheckpoint:
-    """`state`: triggered, completed or failed (with `reason`)."""
+    """A snapshot was triggered, completed or failed."""
 
-    checkpoint_id: CheckpointId
-    kind: SnapshotKind
-    state: str
-    state_bytes: int = 0
-    path: str | None = None
-    reason: str | None = None
+    record: CheckpointFigures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

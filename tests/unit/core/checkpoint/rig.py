@@ -11,6 +11,7 @@ from unistream.core.checkpoint import CheckpointCoordinator, CompletedSnapshots,
 from unistream.core.contract import Outbox, RestorePoint
 from unistream.core.execution import ExecutionState, JobRun
 from unistream.model import messages as msg
+from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.plan import Place
 from unistream.model.snapshot import TaskSnapshot
@@ -77,6 +78,14 @@ class Rig:
         commands = self.outbox.take()
         self.all += commands
         return commands
+
+    def recorded(self) -> list[tuple[CheckpointId, SnapshotStatus]]:
+        records = [c.record for c in self.all if isinstance(c, contract.RecordCheckpoint)]
+        return [(record.checkpoint_id, record.status) for record in records]
+
+    @property
+    def failed(self) -> list[CheckpointId]:
+        return [n for n, status in self.recorded() if status is SnapshotStatus.FAILED]
 
     @property
     def attempts(self) -> list[msg.AttemptId]:

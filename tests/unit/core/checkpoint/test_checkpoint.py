@@ -16,6 +16,7 @@ from unistream.core import contract
 from unistream.core.contract import RestorePoint
 from unistream.core.execution import ExecutionState
 from unistream.model import messages as msg
+from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.elements import SnapshotKind
 
 
@@ -437,15 +438,17 @@ class CoordinatorRules(RuleBasedStateMachine):
     def a_completed_checkpoint_goes_only_after_a_newer_one(self) -> None:
         completed: list[str] = []
         for command in self._of(object):
-            if isinstance(command, contract.RecordCheckpoint) and command.state == "completed":
-                if command.kind is SnapshotKind.CHECKPOINT:
-                    completed.append(command.path or "")
+            if isinstance(command, contract.RecordCheckpoint):
+                record = command.record
+                if record.status is SnapshotStatus.COMPLETED and record.kind is SnapshotKind.CHECKPOINT:
+                    completed.append(record.path or "")
             elif isinstance(command, contract.DiscardSnapshot):
                 assert command.directory not in completed[-1:], "the newest one was discarded"
 
     @invariant()
     def a_terminal_savepoint_names_a_resumable_one_that_is_durable(self) -> None:
-        durable = {c.path for c in self._of(contract.RecordCheckpoint) if c.state == "completed"}
+        records = [command.record for command in self._of(contract.RecordCheckpoint)]
+        durable = {record.path for record in records if record.status is SnapshotStatus.COMPLETED}
         for command in self._of(contract.WriteManifest):
             if command.manifest.kind is SnapshotKind.TERMINATE:
                 assert command.manifest.resumable in durable

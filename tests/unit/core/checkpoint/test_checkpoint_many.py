@@ -15,6 +15,7 @@ from unistream.core import contract
 from unistream.core.contract import RestorePoint
 from unistream.core.execution import ExecutionState
 from unistream.model import messages as msg
+from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.elements import SavepointFormat, SnapshotKind
 
 CONCURRENT = "execution.checkpointing.max-concurrent-checkpoints"
@@ -131,9 +132,7 @@ def test_one_manifest_is_written_at_a_time_the_oldest_first() -> None:
     assert kinds(rig.ack(1)) == []
     then = rig.durable(2)
     assert [c.manifest.checkpoint_id for c in then if isinstance(c, contract.WriteManifest)] == [3]
-    assert [
-        c.checkpoint_id for c in rig.all if isinstance(c, contract.RecordCheckpoint) and c.state == "failed"
-    ] == [1]
+    assert rig.failed == [1]
 
 
 def test_only_one_is_being_started_at_a_time() -> None:
@@ -164,20 +163,14 @@ def test_a_task_that_ends_early_ends_all_that_wait_for_it() -> None:
     execution = next(iter(rig.executions))
     rig.executions.move(execution, ExecutionState.FINISHED, "test")
     rig.do(lambda c: c.task_finished(execution))
-    failed = [
-        c.checkpoint_id for c in rig.all if isinstance(c, contract.RecordCheckpoint) and c.state == "failed"
-    ]
-    assert failed == [2, 3], "checkpoint 1 had its acknowledgement already"
+    assert rig.failed == [2, 3], "checkpoint 1 had its acknowledgement already"
 
 
 def test_a_restart_gives_all_up_but_the_one_whose_manifest_is_on_its_way() -> None:
     rig = with_pending(CHECKPOINT, SAVEPOINT)
     rig.ack(1)
     rig.suspend()
-    failed = [
-        c.checkpoint_id for c in rig.all if isinstance(c, contract.RecordCheckpoint) and c.state == "failed"
-    ]
-    assert failed == [2, 3]
+    assert rig.failed == [2, 3]
     assert rig.coordinator.is_finalizing
     assert "CheckpointCompleted" in kinds(rig.durable(1))
 
@@ -281,11 +274,11 @@ def test_a_drain_that_fails_leaves_nothing(spoil: Callable[[Rig], object], disca
     rig = draining()
     spoil(rig)
     assert [c.directory for c in rig.all if isinstance(c, contract.DiscardSnapshot)] == discarded
-    records = [(c.checkpoint_id, c.state) for c in rig.all if isinstance(c, contract.RecordCheckpoint)]
-    assert sorted(r for r in records if r[1] != "triggered") == [
-        (1, "completed"),
-        (2, "failed"),
-        (3, "failed"),
+    ended = [(n, status) for n, status in rig.recorded() if status is not SnapshotStatus.IN_PROGRESS]
+    assert sorted(ended) == [
+        (1, SnapshotStatus.COMPLETED),
+        (2, SnapshotStatus.FAILED),
+        (3, SnapshotStatus.FAILED),
     ]
     assert len(rig.failures) == 1, "tasks stand behind the barrier, so the job restarts"
     [answer] = [c for c in rig.all if isinstance(c, contract.AnswerRequest)]

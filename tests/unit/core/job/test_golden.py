@@ -90,8 +90,9 @@ class Script:
                 return f"Discard {directory}"
             case contract.RecordJobState(state=state, restarts=restarts):
                 return f"job {state} after {restarts} restart(s)"
-            case contract.RecordCheckpoint(checkpoint_id=number, state=state, reason=reason):
-                return f"checkpoint {number} {state}" + (f": {reason}" if reason else "")
+            case contract.RecordCheckpoint(record):
+                why = f": {record.reason}" if record.reason else ""
+                return f"checkpoint {record.checkpoint_id} {record.status.recorded}{why}"
             case contract.AnswerRequest(request=request, path=path, error=error):
                 return f"answer {request}: {path or error}"
             case contract.JobEnded(state=state):

@@ -28,6 +28,7 @@ from tests.unit.core.cluster import (
 from tests.unit.core.shared import shared_files
 from unistream.core import contract
 from unistream.model import messages as msg
+from unistream.model.checkpoint_figures import SnapshotStatus
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.partition_type import PartitionType
@@ -103,15 +104,12 @@ def check_safety(cluster: Cluster) -> None:
     acked = {a.checkpoint_id for a in cluster.sent(msg.CheckpointCompleted)}  # type: ignore[union-attr]
     durable = {m.checkpoint_id for m in cluster.stored.values()}
     assert acked <= durable, "announced before it was durable"
-    completed = {c.path for c in cluster.commands if _is_completed(c)}
+    records = [c.record for c in cluster.commands if isinstance(c, contract.RecordCheckpoint)]
+    completed = {record.path for record in records if record.status is SnapshotStatus.COMPLETED}
     kept = [d for d in completed if d not in cluster.discarded]
     assert not completed or kept or cluster.ended, "the last completed checkpoint was discarded"
     assert not any(d.startswith("savepoint") and d in completed for d in cluster.discarded)
     assert shared_files(*cluster.kept) <= cluster.shared.files, "a file that a kept snapshot names has gone"
-
-
-def _is_completed(command: contract.Command) -> bool:
-    return isinstance(command, contract.RecordCheckpoint) and command.state == "completed"
 
 
 class JobAmongFaults(RuleBasedStateMachine):
