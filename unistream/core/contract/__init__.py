@@ -1,8 +1,8 @@
-"""What goes into a job and comes out of it: messages, settings, states and views. Pure.
+"""Events, commands, settings, states and views of a job. Pure.
 
-Decides nothing: it is the vocabulary of the rooms above (events in, commands out, the table of a job's
-states). May import: `model`, `base`. Start with `messages` (what a `JobMachine` is fed) and
-`commands` (what it asks for), then `status` (the states of a job and the table of what moves it).
+Decides nothing: it is the vocabulary of the rooms above. May import: `model`, `base`. Start with `messages`
+(the events of a `JobMachine`) and `commands` (its output), then `status` (the states of a job and their
+transitions).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What comes out of a job's machine: commands, performed in order. One that fails comes back as an event."""
+"""The output of a job's machine: commands, performed in order. A failure of one is reported as an event."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from unistream.model.splits import KnownSplits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSlots:
-    """Give these slots to the job, as they come. Repeating a request with the same key is one request."""
+    """Grant these slots to the job as they become free. The same key again is the same request."""
 
     requests: tuple[SlotRequest, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseSlots:
-    """The job does not need these leases (or requests still open) any more. Empty = all of the job."""
+    """The job does not need these leases (or open requests) any more. Empty = all of the job."""
 
     requests: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One message to one worker; messages to the same worker are sent one after the other, in order.
-    With a `token` its outcome comes back as `Delivered` or `Undelivered`."""
+    """One message to one worker; messages to the same worker are sent in order. With a `token` its outcome is
+    reported as `Delivered` or `Undelivered`."""
 
     task_manager: TaskManagerId
     message: ToTaskManager
@@ -40,11 +40,8 @@ class Send:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoverSplits:
-    """List the splits of a source, in the background -> `SplitsDiscovered` or `DiscoveryFailed`.
-
-    `known`: what was found before; what is not in it has come since. None: this is the first time, and the
-    positions of a first start apply.
-    """
+    """List the splits of a source, in the background -> `SplitsDiscovered` or `DiscoveryFailed`. `known`:
+    found before; None: this is the first discovery, and the positions of a first start apply."""
 
     vertex: VertexId
     source: SourceInfo
@@ -82,11 +79,11 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Look for files in `shared` that no checkpoint names: tasks may have died before they told of them.
+    """Remove files in `shared` that no checkpoint names: tasks may have died before they reported them.
 
     Attributes:
-        beside: A directory beside which that folder lies; it need not exist any more.
-        before: Leave alone what was stored for this checkpoint or a newer one. None: nothing is stored now.
+        beside: A directory next to that folder; it need not exist any more.
+        before: Keep what was stored for this checkpoint or a newer one. None: nothing is being stored.
     """
 
     beside: str
@@ -98,9 +95,9 @@ class DiscardSnapshot:
     """Remove a snapshot that nothing needs: superseded, or aborted before its manifest was tried.
 
     Attributes:
-        shared: Files of the job's folder `shared` that go after it. Alone (`directory` ""): of an
-            acknowledgement that came too late.
-        sweep: After it, or alone, what else nobody names.
+        shared: Files of the job's folder `shared` to remove after it. Alone (`directory` ""): of a late
+            acknowledgement.
+        sweep: Performed after that, or alone.
     """
 
     directory: str
@@ -125,12 +122,8 @@ class RecordAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordException:
-    """One failure, for the history.
-
-    Attributes:
-        is_root: It led to a restart, or to the end, of its own; False: it came while one was on its way.
-        suppressed: Why there is no restart after it (`FailureDecision.error`); None if there is one.
-    """
+    """One failure, for the history. `is_root`, `suppressed`: see `FailureDecision.is_new_attempt` and
+    `.error`."""
 
     failure: TaskFailure
     attempt: AttemptId | None
@@ -141,7 +134,7 @@ class RecordException:
 
 @dataclass(frozen=True, slots=True)
 class RecordGraph:
-    """The job has another parallelism: what is recorded from now on is of this graph."""
+    """The parallelism has changed: later records belong to this graph."""
 
     graph: JobGraph
 
@@ -155,7 +148,7 @@ class RecordCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRequest:
-    """The answer to `SnapshotRequest` (for a stop only after every commit was acknowledged and the job has
+    """The answer to `SnapshotRequest` (to a stop: after every commit was acknowledged and the job has
     ended) or to `RescaleRequested` (`path` is empty then). Exactly one of `path` and `error` is set."""
 
     request: str
@@ -165,7 +158,7 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnded:
-    """Last command: FINISHED, CANCELED, FAILED or SUSPENDED (its `failure` says how the job goes on)."""
+    """Last command: FINISHED, CANCELED, FAILED or SUSPENDED (`failure` says how to resume the job)."""
 
     state: str
     failure: TaskFailure | None = None

@@ -11,7 +11,7 @@ class FailureReason(Enum):
 
     PERIODIC_SCHEDULER_SHUTDOWN = "periodic checkpoints were stopped"
     TOO_MANY_CHECKPOINT_REQUESTS = "too many checkpoints are waiting"
-    MINIMUM_TIME_BETWEEN_CHECKPOINTS = "the least pause between checkpoints has not passed"
+    MINIMUM_TIME_BETWEEN_CHECKPOINTS = "the minimum pause between checkpoints has not passed"
     NOT_ALL_REQUIRED_TASKS_RUNNING = "not all tasks are running"
     IO_EXCEPTION = "the checkpoint storage failed"
     BLOCKING_OUTPUT_EXIST = "a blocking output exists"
@@ -23,7 +23,7 @@ class FailureReason(Enum):
     CHECKPOINT_DECLINED_TASK_NOT_READY = "a task was not ready"
     CHECKPOINT_DECLINED_TASK_CLOSING = "a task was ending"
     CHECKPOINT_DECLINED_SUBSUMED = "a newer barrier arrived"
-    CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = "an upstream task cancelled it"
+    CHECKPOINT_DECLINED_ON_CANCELLATION_BARRIER = "an upstream task canceled it"
     CHECKPOINT_DECLINED_INPUT_END_OF_STREAM = "an input ended"
     CHECKPOINT_COORDINATOR_SHUTDOWN = "the job ended"
     CHECKPOINT_COORDINATOR_SUSPEND = "the job was interrupted"
@@ -36,25 +36,10 @@ class FailureReason(Enum):
 
     @property
     def counts(self) -> bool:
-        """It is a failure of checkpointing itself, and counts towards the tolerable ones."""
+        """Counts towards the tolerable failures."""
         return self in _COUNTED
 
-    @property
-    def is_pre_flight(self) -> bool:
-        """It comes up before any task was told of the checkpoint, so none has to hear that it is over."""
-        return self in _PRE_FLIGHT
 
-
-_PRE_FLIGHT: Final = frozenset(
-    {
-        FailureReason.PERIODIC_SCHEDULER_SHUTDOWN,
-        FailureReason.TOO_MANY_CHECKPOINT_REQUESTS,
-        FailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
-        FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING,
-        FailureReason.IO_EXCEPTION,
-        FailureReason.BLOCKING_OUTPUT_EXIST,
-    }
-)
 _COUNTED: Final = frozenset(
     {
         FailureReason.IO_EXCEPTION,

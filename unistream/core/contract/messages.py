@@ -1,9 +1,8 @@
-"""What goes into a job's machine: one half of the contract between `core` and `master`.
+"""The input of a job's machine.
 
-The shell (`unistream.master.job_master`) turns everything that happens into an `Event`, gives it to
-`unistream.core.job.machine.JobMachine.handle`, and performs the returned commands (`commands`) in order. One
-that fails comes back as an event. Task reports (`ToJobManager` messages about an attempt) are events
-as they are.
+The shell (`unistream.master.job_master`) turns everything that happens into an `Event`, passes it to
+`unistream.core.job.machine.JobMachine.handle`, and performs the returned commands (`commands`) in order. Task
+reports (`ToJobManager` messages about an attempt) are events, too.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ class TimerKind(Enum):
     SLOT_REQUEST = "slot request"  # `id` = bulk, -1: of a rescaling
     SLOT_IDLE = "slot idle"
     RESOURCES = "resources"  # of the adaptive scheduler: `id` 0 wait, 1 stabilization, 2 cool-down
-    CHECKPOINT_INTERVAL = "checkpoint interval"  # `id` 0: the interval, 1: the least pause
+    CHECKPOINT_INTERVAL = "checkpoint interval"  # `id` 0: the interval, 1: the minimum pause
     CHECKPOINT_TIMEOUT = "checkpoint timeout"  # `id` = checkpoint id
-    CANCELLATION = "cancellation"  # tasks that do not end: their workers are released
-    UNDELIVERED = "undelivered"  # `id` = token: the worker may be lost, which is on its way then
+    CANCELLATION = "cancellation"  # of tasks; then their workers are released
+    UNDELIVERED = "undelivered"  # `id` = token: the report of a lost worker may be on its way
     SPLIT_DISCOVERY = "split discovery"  # `id` = place of the source among those of the graph
-    RELEASE = "release"  # `id` = token: stored results that a worker was told to release, and did not answer
+    RELEASE = "release"  # `id` = token: a release of stored results without an answer
 
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """One timer at a time with the same (kind, id); setting it again replaces it."""
+    """Setting a timer with the same (kind, id) again replaces it."""
 
     kind: TimerKind
     id: int = 0
@@ -51,7 +50,7 @@ class Timer:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRequest:
     """One slot for one slice of a slot sharing group. `key`: unique within the job, e.g. "default/0".
-    `replaces`: the request whose lease was lost with its worker; this one is as old as that."""
+    `replaces`: the request whose lease was lost with its worker, and whose age this one has."""
 
     key: str
     group: str
@@ -61,9 +60,8 @@ class SlotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLease:
-    """A slot that the ResourceManager has given to a request. `address`: Flight location of its worker.
-    `profile`: what the slot has for certain. `strict`: it has no more; else what the profile does not tell is
-    no limit (see `slot_matching.serves`)."""
+    """A slot granted by the ResourceManager. `address`: Flight location of its worker. `profile`: what the
+    slot is certain to have. `strict`: see `slot_matching.serves`."""
 
     request: str
     allocation: AllocationId
@@ -78,20 +76,20 @@ class SlotLease:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """First event: ask for slots, discover splits."""
+    """First event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsGranted:
-    """Leases for requests of `RequestSlots`; maybe some now and the others later."""
+    """Leases for requests of `RequestSlots`, possibly not all at once."""
 
     leases: tuple[SlotLease, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsUnfulfillable:
-    """No worker can serve these requests (their keys); they are not open any more. `reason` is for people;
-    `permanent`: asking again cannot help."""
+    """No worker can serve these requests (their keys); they are not open any more. `permanent`: requesting
+    them again cannot help."""
 
     requests: tuple[str, ...]
     reason: str
@@ -100,7 +98,7 @@ class SlotsUnfulfillable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerLost:
-    """Its process is gone or given up; all its leases and attempts are void."""
+    """Its process has ended or was given up; all its leases and attempts are void."""
 
     task_manager: TaskManagerId
     reason: str
@@ -115,10 +113,8 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Undelivered:
-    """A `Send` with this token was refused, or the peer did not answer (then: unknown).
-
-    `refused`: the peer answered `Refused`, so it is certain that it did not act.
-    """
+    """A `Send` with this token was `refused`, so that the peer certainly did not act, or was not answered
+    (outcome unknown)."""
 
     token: int
     reason: str
@@ -127,7 +123,7 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitsDiscovered:
-    """`number`: of the `DiscoverSplits` that this answers. `origin`: see `KnownSplits`."""
+    """`number`: as in `DiscoverSplits`. `origin`: see `KnownSplits`."""
 
     vertex: VertexId
     splits: tuple[Split, ...]
@@ -137,7 +133,7 @@ class SplitsDiscovered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryFailed:
-    """`number`: of the `DiscoverSplits` that this answers."""
+    """`number`: as in `DiscoverSplits`."""
 
     vertex: VertexId
     failure: TaskFailure
@@ -146,7 +142,7 @@ class DiscoveryFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryReady:
-    """Answer to `PrepareDirectory`. `timestamp_ms`: wall clock now, the snapshot's time of trigger."""
+    """Answer to `PrepareDirectory`. `timestamp_ms`: wall clock, the trigger time of the snapshot."""
 
     checkpoint_id: CheckpointId
     directory: str
@@ -161,14 +157,14 @@ class DirectoryFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestDurable:
-    """The manifest lies on the storage: the snapshot is complete and may be committed."""
+    """The manifest is stored: the snapshot is complete and may be committed."""
 
     checkpoint_id: CheckpointId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFailed:
-    """`unknown`: it may be there; nothing of it may be deleted. `fenced`: another leader wrote it."""
+    """`unknown`: it may exist; nothing of it may be deleted. `fenced`: another leader wrote it."""
 
     checkpoint_id: CheckpointId
     reason: str
@@ -212,8 +208,8 @@ class SnapshotRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RescaleRequested:
-    """A user wants these vertices at another parallelism (the adaptive scheduler: at most that one).
-    Answered by `AnswerRequest` when the job runs so."""
+    """A user requests another parallelism of these vertices (with the adaptive scheduler: an upper bound).
+    Answered by `AnswerRequest` when the job runs at it."""
 
     request: str
     parallelism: Mapping[VertexId, int]
@@ -226,16 +222,16 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuspendRequested:
-    """The cluster ends, and the tasks of the job with it; its snapshots stay. `reason`: for people."""
+    """The cluster shuts down, and the tasks of the job end; its snapshots are kept."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeadershipLost:
-    """This leader steps down: the last event. Requests that are open are refused, and the job is recorded as
-    SUSPENDED; there is no `JobEnded`, because it is the end under this leader only. Nothing is sent to
-    workers, given back or deleted: tasks, slots and snapshots are the next leader's. `reason`: for people."""
+    """This leader steps down: the last event. Open requests are refused, and the job is recorded as
+    SUSPENDED, without `JobEnded`. Nothing is sent to workers, released or deleted: the next leader takes over
+    tasks, slots and snapshots."""
 
     reason: str
 

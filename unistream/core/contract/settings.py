@@ -1,4 +1,4 @@
-"""Everything about a job that is decided before it starts; `core.job.settings` reads it from the options."""
+"""The settings of a job, which never change; `core.job.settings` reads them from the options."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ FIRST_CHECKPOINT: Final = CheckpointId(1)
 
 
 class Retention(Enum):
-    """What happens to a job's checkpoints at its end; a FINISHED job never keeps them."""
+    """Whether checkpoints are kept at the end of the job; a FINISHED job never keeps them."""
 
     NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
-    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"  # kept when cancelled or failed
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"  # kept when canceled or failed
     DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"  # kept when failed
 
 
@@ -26,9 +26,9 @@ class RestorePoint:
     """A snapshot to start from.
 
     Attributes:
-        directory: fsspec URL; where it lies now.
-        owned: It is one of this job's own checkpoints (recovery), so retention applies to it.
-            False: the user's (a savepoint, another job's checkpoint); it is never deleted.
+        directory: fsspec URL of its current location.
+        owned: One of this job's own checkpoints (recovery), to which retention applies. False: the user's (a
+            savepoint, another job's checkpoint); it is never deleted.
     """
 
     directory: str
@@ -37,7 +37,7 @@ class RestorePoint:
 
 
 class RestartBackoff(Protocol):
-    """Times are ms of any one clock that never goes back."""
+    """Times are ms of one clock that never goes back."""
 
     def notify_failure(self, now_ms: int) -> bool:
         """Counts a failure; False: it is part of the restart that an earlier one has announced."""
@@ -49,7 +49,7 @@ class RestartBackoff(Protocol):
         ...
 
     def backoff_ms(self, now_ms: int) -> int:
-        """Wait from now until the restart; 0 when it is due. There was a failure, or it is a defect."""
+        """Wait from now until the restart; 0 if it is due. Only after a failure."""
         ...
 
     def describe(self) -> str:
@@ -69,19 +69,18 @@ class AdaptiveSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSettings:
-    """What `JobMachine` needs besides the graph. Durations in ms.
+    """Durations in ms.
 
     Attributes:
-        lineage: Made at a fresh start; must be the manifest's when there is a restore point.
+        lineage: New at a fresh start; that of the manifest if there is a restore point.
         artifact: SHA-256 (hex) of the user code.
         checkpoint_root: fsspec URL of the checkpoint storage.
-        checkpoints_history: Snapshots whose figures are remembered whole.
+        checkpoints_history: How many snapshots are kept with all their figures.
         checkpoint_interval_ms: None = checkpointing is off (savepoints still work).
-        allow_non_restored: State whose operator is gone is dropped instead of refused.
-        first_checkpoint_id: No id below it is given out; one past the highest directory that is
-            known of an earlier leader.
+        allow_non_restored: State without an operator is dropped instead of refused.
+        first_checkpoint_id: No lower id is used; one past the highest directory of an earlier leader.
         create_backoff: Makes the job's restart strategy.
-        adaptive: None: the job runs at the parallelism that it was given, or not at all.
+        adaptive: None: the job has the default scheduler.
     """
 
     job: JobId
@@ -111,5 +110,5 @@ class JobSettings:
 
     @property
     def checkpointing(self) -> bool:
-        """Periodic checkpoints are taken: decides how a task ends and when sinks commit."""
+        """Periodic checkpoints are on: decides how a task ends and when sinks commit."""
         return self.checkpoint_interval_ms is not None

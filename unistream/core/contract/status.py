@@ -1,8 +1,8 @@
-"""The life of a job: its states, and the one table of what leads from each to which.
+"""The life of a job: its states, and the one table of its transitions.
 
-A `JobState` is where the job's machine is; people see less of it, a `JobStatus` (names as Flink's). All else
-about states is derived from `JOB_LIFE`: which of them are ends, what may follow what (`JOB_TRANSITIONS`), the
-exhaustive tests, and `docs/reference/life-cycle.md`.
+A `JobState` is the state of the job's machine; people see the coarser `JobStatus` (Flink's names). Everything
+else about states is derived from `JOB_LIFE`: which are terminal, what may follow what (`JOB_TRANSITIONS`),
+the exhaustive tests, and `docs/reference/life-cycle.md`.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ class JobStatus(Enum):
 
 @unique
 class JobState(Enum):
-    """Where a job is in its life; the value says what that means."""
+    """The state of a job; the value describes it."""
 
-    INITIAL = "accepted; its master is not up yet"
-    CREATED = "waits until there are slots to start in; nothing has run yet"
-    STARTING = "its first tasks get their slots and come up"
+    INITIAL = "accepted; its master has not started yet"
+    CREATED = "waits for slots; nothing has run yet"
+    STARTING = "its first tasks get their slots and start"
     RUNNING = "tasks run; some may wait for their inputs, some may have finished"
-    RESTARTING = "tasks end, wait for their restart, or come up again; others may run"
+    RESTARTING = "tasks end, wait for their restart, or start again; others may run"
     RESCALING = "all tasks end, to start again at another parallelism"
-    WAITING = "all tasks have ended; waits until there are slots to start again in"
-    RECONCILING = "a new leader asks the workers what still runs"
-    FINISHING = "its work is done; what is left of it ends, and the last snapshot is stored"
-    CANCELLING = "its tasks are being ended because a user wants it"
-    FAILING = "its tasks are being ended because something failed for good"
-    SUSPENDING = "its tasks are being ended because its cluster is shut down"
-    FINISHED = "the end: its work is done"
-    CANCELED = "the end: a user wanted it"
-    FAILED = "the end: something failed for good"
-    SUSPENDED = "the end under this leader; all that it can go on from is kept"
+    WAITING = "all tasks have ended; waits for slots to start again"
+    RECONCILING = "a new leader finds out from the workers which tasks still run"
+    FINISHING = "its work is done; the remaining tasks end, and the last snapshot is stored"
+    CANCELLING = "its tasks are being ended because a user canceled it"
+    FAILING = "its tasks are being ended because of a fatal failure"
+    SUSPENDING = "its tasks are being ended because its cluster shuts down"
+    FINISHED = "terminal: its work is done"
+    CANCELED = "terminal: a user canceled it"
+    FAILED = "terminal: a fatal failure"
+    SUSPENDED = "terminal under this leader; everything that it can resume from is kept"
 
     @property
     def status(self) -> JobStatus:
@@ -74,7 +74,7 @@ class JobState(Enum):
 
     @property
     def is_ending(self) -> bool:
-        """When all tasks have ended, the job has."""
+        """The job ends when all its tasks have ended."""
         return (after := JOB_LIFE[self].get(JobCause.ENDED)) is not None and not JOB_LIFE[after]
 
 
@@ -82,17 +82,17 @@ class JobState(Enum):
 class JobCause(Enum):
     """What moves a job from one state to another; the value is the text in the diagram."""
 
-    START = "its master is up"
+    START = "its master has started"
     RECONCILE = "an earlier leader has left tasks running"
-    SLOTS = "there are slots to start in"
+    SLOTS = "it has slots to start in"
     UP = "all tasks run that can"
-    FAILURE = "something failed, and is tried again"
+    FAILURE = "a failure with a restart"
     RESCALE = "its parallelism changes"
     DONE = "all tasks have finished, or a stop is committed"
     CANCEL = "a user cancels it"
-    FATAL = "something failed for good"
+    FATAL = "a fatal failure"
     ENDED = "all tasks have ended"
-    SUSPEND = "its cluster is shut down"
+    SUSPEND = "its cluster shuts down"
     STEP_DOWN = "its leader steps down"
 
 
@@ -123,7 +123,7 @@ JOB_LIFE: Final[Mapping[JobState, Mapping[JobCause, JobState]]] = {
     _S.FAILED: {},
     _S.SUSPENDED: {},
 }
-"""State -> what may happen to it -> the state that follows; what nothing can happen to is an end."""
+"""State -> cause -> the state that follows; a state without causes is terminal."""
 
 _SHOWN_AS: Final[Mapping[JobState, JobStatus]] = {
     **{state: JobStatus[state.name] for state in JobState if state.name in JobStatus.__members__},
@@ -132,7 +132,7 @@ _SHOWN_AS: Final[Mapping[JobState, JobStatus]] = {
     _S.RESCALING: JobStatus.RESTARTING,
     _S.WAITING: JobStatus.RESTARTING,
     _S.FINISHING: JobStatus.RUNNING,
-    _S.SUSPENDING: JobStatus.RUNNING,  # a leader that dies now leaves a job that goes on
+    _S.SUSPENDING: JobStatus.RUNNING,  # if its leader dies now, the job continues
 }
 
 
@@ -140,7 +140,7 @@ S = TypeVar("S", bound=Enum)
 
 
 def job_steps(shown_as: Callable[[JobState], S]) -> dict[S, dict[S, str]]:
-    """`JOB_LIFE` as it is seen from somewhere: what follows what, each with all that leads to it."""
+    """`JOB_LIFE` with the states as `shown_as`: what follows what, each with all its causes."""
     steps: dict[S, dict[S, dict[str, None]]] = {shown_as(state): {} for state in JOB_LIFE}
     for state, row in JOB_LIFE.items():
         for cause, after in row.items():
@@ -150,11 +150,11 @@ def job_steps(shown_as: Callable[[JobState], S]) -> dict[S, dict[S, str]]:
 
 
 JOB_TRANSITIONS: Final[Mapping[JobStatus, Mapping[JobStatus, str]]] = job_steps(lambda state: state.status)
-"""What people see: status -> the statuses that may follow, each with what leads to it."""
+"""Status -> the statuses that may follow, each with its causes."""
 
 
 class JobLog(StateLog[JobState]):
-    """A job's state, which moves along `JOB_LIFE` only."""
+    """The state of a job, which moves along `JOB_LIFE` only."""
 
     __slots__ = ()
 
@@ -164,14 +164,13 @@ class JobLog(StateLog[JobState]):
         )
 
     def allows(self, cause: JobCause) -> bool:
-        """That can happen to it now."""
         return cause in JOB_LIFE[self.state]
 
     def on(self, cause: JobCause, why: str) -> None:
-        """It happens. `why`: the case at hand, for the story.
+        """Moves to the state that follows. `why`: the case at hand, for the story.
 
         Raises:
-            IllegalTransition: that cannot happen in its state.
+            IllegalTransition: the table has no such transition.
         """
         after = JOB_LIFE[self.state].get(cause)
         if after is None:

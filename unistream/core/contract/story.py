@@ -1,4 +1,4 @@
-"""A state that moves only along its table, and remembers how it got where it is."""
+"""A state that moves only along its table, and keeps its last transitions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from unistream.base.errors import ProtocolError
 
 S = TypeVar("S", bound=Enum)
 
-STORY_STEPS_MAX: Final = 20  # enough for a whole attempt and the restart before it
+STORY_STEPS_MAX: Final = 20  # a whole attempt and the restart before it
 
 
 class IllegalTransition(ProtocolError):
-    """Our own code (or a peer) asked for a step that the table does not have; carries the story."""
+    """A transition that the table does not have; carries the last ones."""
 
     def __init__(self, *, subject: str, state: Enum, wanted: Enum, why: str, story: tuple[str, ...]) -> None:
         steps = "".join(f"\n  {step}" for step in story)
@@ -24,7 +24,7 @@ class IllegalTransition(ProtocolError):
 
 
 class StateLog(Generic[S]):
-    """One subject's state.
+    """The state of one subject.
 
     >>> class Door(Enum):
     ...     OPEN = 1
@@ -58,10 +58,10 @@ class StateLog(Generic[S]):
         return tuple(self._story)
 
     def to(self, state: S, why: str) -> None:
-        """Takes the step.
+        """Moves to `state`.
 
         Raises:
-            IllegalTransition: the table has no such step.
+            IllegalTransition: the table has no such transition.
         """
         if state not in self._table[self._state]:
             raise IllegalTransition(

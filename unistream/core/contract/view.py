@@ -1,4 +1,4 @@
-"""Pictures of a job's machine, for people and REST."""
+"""Read-only views of a job's machine, for people and REST."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """A read-only picture of a machine; made on the machine's thread, safe to hand out.
-
-    `graph`: at the parallelism that it has now; `wanted`: that it would have with enough slots.
-    """
+    """`graph`: at its current parallelism; `wanted`: at the parallelism that it would have with enough
+    slots."""
 
     graph: JobGraph
     state: str

@@ -1,6 +1,5 @@
-"""States of one execution attempt, and the one table of its transitions (Flink's ExecutionState).
-
-`docs/reference/life-cycle.md` is drawn from the table.
+"""States of one execution attempt, and the one table of its transitions (Flink's ExecutionState), from which
+`docs/reference/life-cycle.md` is drawn.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from unistream.core.contract import StateLog
 
 
 class ExecutionState(Enum):
-    """Where an attempt is in its life. INITIALIZING: restores state; nothing flows yet.
-    RECONCILING: a new leader has heard of it and asks its worker."""
+    """INITIALIZING: restores state; no rows are processed yet. RECONCILING: a new leader knows it and queries
+    its worker."""
 
     CREATED = "CREATED"
     SCHEDULED = "SCHEDULED"
@@ -38,58 +37,58 @@ _E = ExecutionState
 
 EXECUTION_TRANSITIONS: Final[Mapping[ExecutionState, Mapping[ExecutionState, str]]] = {
     _E.CREATED: {
-        _E.SCHEDULED: "its turn has come: a slot is asked for",
+        _E.SCHEDULED: "it is due: a slot is requested",
         _E.RECONCILING: "an earlier leader may have left it running",
-        _E.CANCELED: "it is not wanted any more",
+        _E.CANCELED: "it is canceled",
         _E.FAILED: "it cannot be set up",
     },
     _E.SCHEDULED: {
         _E.DEPLOYING: "it has a slot",
-        _E.CANCELED: "it is not wanted any more",
+        _E.CANCELED: "it is canceled",
         _E.FAILED: "it got no slot",
     },
     _E.DEPLOYING: {
         _E.INITIALIZING: "its worker restores its state",
         _E.RUNNING: "its worker has started it",
-        _E.FINISHED: "it has ended, before its start was heard of",
-        _E.CANCELING: "it is cancelled",
+        _E.FINISHED: "it has ended before its start was reported",
+        _E.CANCELING: "it is canceled",
         _E.FAILED: "its worker refused or lost it",
     },
     _E.INITIALIZING: {
         _E.RUNNING: "its state is restored",
-        _E.FINISHED: "it has ended, before its start was heard of",
-        _E.CANCELING: "it is cancelled",
+        _E.FINISHED: "it has ended before its start was reported",
+        _E.CANCELING: "it is canceled",
         _E.FAILED: "it or its worker failed",
     },
     _E.RUNNING: {
         _E.FINISHED: "it has ended",
-        _E.CANCELING: "it is cancelled",
+        _E.CANCELING: "it is canceled",
         _E.FAILED: "it or its worker failed",
     },
     _E.CANCELING: {
-        _E.CANCELED: "it has ended, or its worker is gone",
-        _E.FAILED: "it failed while it was being cancelled",
+        _E.CANCELED: "it has ended, or its worker is lost",
+        _E.FAILED: "it failed while it was being canceled",
     },
     _E.RECONCILING: {
-        _E.INITIALIZING: "its worker says so",
-        _E.RUNNING: "its worker says so",
-        _E.FINISHED: "its worker says so",
-        _E.CANCELING: "it is cancelled",
-        _E.CANCELED: "its worker says so",
-        _E.FAILED: "its worker says so, or knows nothing of it",
+        _E.INITIALIZING: "its worker reports it",
+        _E.RUNNING: "its worker reports it",
+        _E.FINISHED: "its worker reports it",
+        _E.CANCELING: "it is canceled",
+        _E.CANCELED: "its worker reports it",
+        _E.FAILED: "its worker reports it, or does not know it",
     },
     _E.FINISHED: {},
     _E.CANCELED: {},
     _E.FAILED: {},
 }
-"""State -> the states that may follow, each with what leads to it; what nothing follows is terminal."""
+"""State -> the states that may follow, each with its cause; a state without followers is terminal."""
 
 REPORTABLE: Final = frozenset({_E.INITIALIZING, _E.RUNNING, _E.FINISHED, _E.CANCELED, _E.FAILED})
-"""What a worker may say of a task; the other states are the master's own."""
+"""States that a worker may report; the others are decided by the master."""
 
 
 def execution_state(attempt: AttemptId) -> StateLog[ExecutionState]:
-    """A new attempt's state: CREATED."""
+    """The state of a new attempt: CREATED."""
     return StateLog(f"attempt {attempt}", ExecutionState.CREATED, EXECUTION_TRANSITIONS)
 
 
@@ -97,7 +96,7 @@ def parse_reported(name: str) -> ExecutionState:
     """The state that a worker reported.
 
     Raises:
-        ProtocolError: not a state, or not one that a worker decides.
+        ProtocolError: not a state that a worker reports.
     """
     state = ExecutionState.__members__.get(name)
     if state is None or state not in REPORTABLE:

@@ -1,9 +1,9 @@
 """How a job starts, restarts, rescales and ends. Pure; the top floor of `core`.
 
 Decides: the life of a job (`machine` takes events, `life` moves the `parts` along the table of
-`core.contract.status`), when it may start and how wide (`scheduling`: the port and the default strategy;
-`adaptive`), changes of parallelism (`rescaling`), the history of failures (`exception_history`), the outcomes
-of messages (`deliveries`). May import every other room of `core`. Start with `machine`.
+`core.contract.status`), when it may start and how wide (`scheduling`: the default strategy; `adaptive`),
+changes of parallelism (`rescaling`), the history of failures (`exception_history`), the outcomes of messages
+(`deliveries`). May import every other room of `core`. Start with `machine`.
 """
 
 from __future__ import annotations

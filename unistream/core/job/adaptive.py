@@ -20,7 +20,7 @@ from unistream.base.ids import SubtaskId
 from unistream.core.contract import AdaptiveSettings, CancelTimer, Outbox, Timer, TimerKind
 from unistream.core.graph import ExecutionPlan
 from unistream.core.job.scaling import fit, slots_needed
-from unistream.core.job.scheduling import JobSlots
+from unistream.core.job.scheduling import JobSlots, Scheduling
 from unistream.core.resource import SlotKind, without_slot
 from unistream.model.graph import JobGraph, JobType
 from unistream.model.messages import TaskFailure
@@ -48,13 +48,11 @@ def why_not_adaptive(graph: JobGraph) -> str | None:
     return "it is a BATCH job" if graph.job_type is JobType.BATCH else None
 
 
-class AdaptiveScheduling:
+class AdaptiveScheduling(Scheduling):
     """See `Scheduling`."""
 
     def __init__(self, graph: JobGraph, slots: JobSlots, settings: AdaptiveSettings, outbox: Outbox) -> None:
-        self.desired = graph
-        self.rescale_wait_ms = settings.stable_ms
-        self._slots = slots
+        super().__init__(graph, slots, settings.stable_ms)
         self._settings = settings
         self._outbox = outbox
         self._timers = dict.fromkeys((_WAIT, _STABLE, _COOL), _Phase.OFF)

@@ -41,7 +41,7 @@ from unistream.core.execution import (
 )
 from unistream.core.graph import why_no_checkpoints
 from unistream.core.job.adaptive import AdaptiveScheduling, why_not_adaptive
-from unistream.core.job.scheduling import DefaultScheduling, JobSlots, Scheduling
+from unistream.core.job.scheduling import JobSlots, Scheduling
 from unistream.core.job.suspension import suspension
 from unistream.core.resource import SlotPool
 from unistream.core.restore import assign_state, assigner_states, with_in_flight
@@ -97,7 +97,7 @@ class JobParts:
     def _create_scheduling(self, graph: JobGraph) -> Scheduling:
         adaptive = self._settings.adaptive
         if adaptive is None or why_not_adaptive(graph) is not None:
-            return DefaultScheduling(graph, self.slots, self._settings.slot_request_timeout_ms)
+            return Scheduling(graph, self.slots, self._settings.slot_request_timeout_ms)
         return AdaptiveScheduling(graph, self.slots, adaptive, self.outbox)
 
     @property

@@ -1,5 +1,4 @@
-"""When a job may start and how wide, which slots it requests, what a failure restarts: the port, and the
-default strategy. Pure.
+"""When a job may start and how wide, which slots it requests, what a failure restarts. Pure.
 
 | | default | adaptive (`adaptive.py`) |
 |---|---|---|
@@ -13,7 +12,6 @@ default strategy. Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
 
 from unistream.base.ids import SubtaskId
 from unistream.core.contract import Outbox, Timer
@@ -53,16 +51,18 @@ class JobSlots:
         return missing_slots_text(missing, slots_needed(graph).total(), timeout_ms)
 
 
-class Scheduling(Protocol):
-    """A strategy, for one job.
+class Scheduling:
+    """The default strategy, for one job; another one overrides what it does differently.
 
     Attributes:
         desired: The graph that runs if there are enough slots: an upper bound.
         rescale_wait_ms: How long a change of parallelism waits for slots.
     """
 
-    desired: JobGraph
-    rescale_wait_ms: int
+    def __init__(self, graph: JobGraph, slots: JobSlots, rescale_wait_ms: int) -> None:
+        self.desired = graph
+        self.rescale_wait_ms = rescale_wait_ms
+        self._slots = slots
 
     def wait(self) -> None:
         """Nothing runs, and everything is to start: `start_with` is called until it answers."""
@@ -77,24 +77,31 @@ class Scheduling(Protocol):
             fits: Whether a graph can start from the latest snapshot.
             not_started: Why the latest worker for the job's requests failed to start; empty: none did.
         """
+        return self.desired
 
     def request(self, restarting: Iterable[SubtaskId]) -> None:
         """Requests missing slots; `restarting` start again when they have ended."""
+        self._slots.request(sorted(restarting))
 
     def reach(self, failed: SubtaskId) -> SubtaskId | None:
         """The task to blame when `failed` fails; None: the whole job."""
+        return failed
 
     def target(self, wanted: JobGraph, current: JobGraph) -> JobGraph:
         """What would run with the available slots if `wanted` was requested. `current` runs now."""
+        return wanted
 
     def may_rescale(self, wanted: JobGraph, current: JobGraph) -> bool:
         """The change can begin with the available slots."""
+        return not self._slots.lack(wanted)
 
     def overdue(self, wanted: JobGraph) -> str | None:
         """Why a change is given up whose slots did not come in time; None: it uses those that did."""
+        return self._slots.missing_text(wanted, self.rescale_wait_ms)
 
     def should_grow(self, current: JobGraph) -> bool:
         """The job should restart on more slots than `current` uses."""
+        return False
 
     def cool_down(self) -> None:
         """A change was given up: none begins by itself for a while."""
@@ -104,45 +111,3 @@ class Scheduling(Protocol):
 
     def stop(self) -> None:
         """The job ends."""
-
-
-class DefaultScheduling:
-    """Only users change the parallelism; regions get their slots, and restart, one by one."""
-
-    def __init__(self, graph: JobGraph, slots: JobSlots, slot_request_timeout_ms: int) -> None:
-        self.desired = graph
-        self.rescale_wait_ms = slot_request_timeout_ms
-        self._slots = slots
-
-    def start_with(self, current: JobGraph, fits: Callable[[JobGraph], bool], not_started: str) -> JobGraph:
-        return self.desired
-
-    def request(self, restarting: Iterable[SubtaskId]) -> None:
-        self._slots.request(sorted(restarting))
-
-    def reach(self, failed: SubtaskId) -> SubtaskId:
-        return failed
-
-    def target(self, wanted: JobGraph, current: JobGraph) -> JobGraph:
-        return wanted
-
-    def may_rescale(self, wanted: JobGraph, current: JobGraph) -> bool:
-        return not self._slots.lack(wanted)
-
-    def overdue(self, wanted: JobGraph) -> str:
-        return self._slots.missing_text(wanted, self.rescale_wait_ms)
-
-    def should_grow(self, current: JobGraph) -> bool:
-        return False
-
-    def wait(self) -> None:
-        """Nothing to wait for: `start_with` answers at once."""
-
-    def cool_down(self) -> None:
-        """No change begins by itself."""
-
-    def fired(self, timer: Timer) -> None:
-        """It sets no timer."""
-
-    def stop(self) -> None:
-        """It sets no timer."""

@@ -15,6 +15,16 @@ from unistream.testing.conformance.case import Comparison, Json, Shape, entry
 from unistream.testing.conformance.graphs import edge, graph_of, subtask, texts, vertex
 
 IS_SAVEPOINT: Final = {"savepoint": True, "checkpoint": False}
+PRE_FLIGHT: Final = frozenset(  # before any task takes part
+    {
+        FailureReason.PERIODIC_SCHEDULER_SHUTDOWN,
+        FailureReason.TOO_MANY_CHECKPOINT_REQUESTS,
+        FailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
+        FailureReason.NOT_ALL_REQUIRED_TASKS_RUNNING,
+        FailureReason.IO_EXCEPTION,
+        FailureReason.BLOCKING_OUTPUT_EXIST,
+    }
+)
 
 
 def _plan(case: Json) -> Comparison:
@@ -66,7 +76,7 @@ def _reason(case: Json) -> Comparison:
     expected = {"counts": case["countsTowardsTolerableFailures"], "before any task": case["preFlight"]}
     if reason is None:
         return Comparison(expected, "no such reason")
-    return Comparison(expected, {"counts": reason.counts, "before any task": reason.is_pre_flight})
+    return Comparison(expected, {"counts": reason.counts, "before any task": reason in PRE_FLIGHT})
 
 
 class _Decider:

@@ -20,7 +20,7 @@ from unistream.core import contract
 from unistream.core.contract import AdaptiveSettings, Outbox, SlotLease
 from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.job.adaptive import AdaptiveScheduling
-from unistream.core.job.scheduling import DefaultScheduling, JobSlots, Scheduling
+from unistream.core.job.scheduling import JobSlots, Scheduling
 from unistream.core.resource import SlotPool
 from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
@@ -39,7 +39,7 @@ class Job:
         self.pool = SlotPool(USUAL, 1000)
         slots = JobSlots(self.pool, self.outbox)
         self.scheduling: Scheduling = (
-            DefaultScheduling(USUAL, slots, 300)
+            Scheduling(USUAL, slots, 300)
             if strategy == "default"
             else AdaptiveScheduling(USUAL, slots, settings, self.outbox)
         )
