@@ -35,10 +35,9 @@ from unistream.base.ids import OperatorUid, PartitionId, SubtaskId
 from unistream.core.execution import ExecutionState
 from unistream.core.execution.failover import RestartPipelinedRegion
 from unistream.core.execution.scheduling_strategy import PipelinedRegionStrategy
-from unistream.core.graph import Regions, Topology, build_regions
+from unistream.core.graph import Regions, Topology, build_regions, resolve, translate_resolved
 from unistream.core.graph.plan import ExecutionPlan
 from unistream.core.graph.regions import check_regions
-from unistream.core.graph.translate import translate
 from unistream.model.graph import JobGraph, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
@@ -120,7 +119,10 @@ def plan_once(shape: str, subtasks: int) -> dict[str, float]:
 
     stream = stream_graph(shape, subtasks)
     graph, _ = timed(
-        "chaining", lambda: translate(stream, parallelism=1, max_parallelism=None, chaining=True, config={})
+        "chaining",
+        lambda: translate_resolved(
+            resolve(stream, parallelism=1, max_parallelism=None, chaining=True, config={}), {}
+        ),
     )
     graph = with_partitions(graph, shape)
     plan = timed("plan", lambda: ExecutionPlan(graph))

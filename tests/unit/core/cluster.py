@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
+from tests.unit.core.graphs import job_of
 from tests.unit.core.shared import LocalFiles, SharedFolder, shared_files
 from unistream.base.config import Configuration
 from unistream.base.ids import AllocationId, AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.core import contract
 from unistream.core.checkpoint import SplitAssigner
 from unistream.core.contract.settings import JobSettings, RestorePoint
-from unistream.core.graph.translate import translate
 from unistream.core.job import JobMachine, job_settings
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
@@ -60,7 +60,7 @@ def job_graph(
             StreamEdge(source=1, target=2, ship=Ship.GLOBAL),
         ],
     )
-    return translate(graph, parallelism=parallelism, max_parallelism=None, chaining=True, config={})[0]
+    return job_of(graph, parallelism=parallelism)
 
 
 def pipelines(
@@ -89,7 +89,7 @@ def pipelines(
                 )
             )
     graph = StreamGraph(name="pipelines", nodes=nodes, edges=edges)
-    return translate(graph, parallelism=2, max_parallelism=None, chaining=False, config={})[0]
+    return job_of(graph, chaining=False)
 
 
 def grouped(graph: JobGraph, **groups: str) -> JobGraph:
@@ -126,7 +126,7 @@ def enriched(*, bounded: bool = False, parallelism: int = 2) -> JobGraph:
             StreamEdge(source=2, target=3, ship=Ship.GLOBAL),
         ],
     )
-    return translate(graph, parallelism=parallelism, max_parallelism=None, chaining=True, config={})[0]
+    return job_of(graph, parallelism=parallelism)
 
 
 def settings(config: dict[str, str] | None = None, **fields: object) -> JobSettings:

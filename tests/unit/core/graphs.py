@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unistream.core.graph import Resolved, resolve
-from unistream.core.graph.translate import translate
+from unistream.core.graph import Resolved, resolve, translate_resolved
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph, Ship, SourceInfo
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
@@ -42,7 +41,7 @@ def edges(*ships: Ship | None, **fields: Any) -> list[StreamEdge]:
 
 
 def translated(graph: StreamGraph, **how: Any) -> tuple[JobGraph, JobCode]:
-    return translate(graph, **_arguments(how))
+    return translate_resolved(resolved(graph, **how), _arguments(how)["config"])
 
 
 def job_of(graph: StreamGraph, **how: Any) -> JobGraph:

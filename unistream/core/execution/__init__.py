@@ -1,8 +1,8 @@
-"""Which subtasks run, when, and what restarts with what. Pure.
+"""Which subtasks run, when, and which restart together. Pure.
 
-Decides: which bulks of regions are deployed (`region_scheduler` asks a `scheduling_strategy`), what a
-failure restarts (`failover`, `failure_handler`) and when (`restart_backoff`), which stored partitions are
-kept (`partition_tracker`). May import: `core.graph`, `core.resource`, `core.restore`, `core.contract`.
+Decides: which bulks of subtasks are deployed (`region_scheduler`, by a `scheduling_strategy`), what a failure
+restarts (`failover`, `failure_handler`) and when (`restart_backoff`), which stored partitions are kept
+(`partition_tracker`). May import: `core.graph`, `core.resource`, `core.restore`, `core.contract`.
 Start with `job_run` (one graph at one parallelism), then `execution` (states of an attempt).
 """
 

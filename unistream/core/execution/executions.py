@@ -1,6 +1,5 @@
-"""The current attempt of every subtask: what the master knows of each, and only that.
-
-Messages about any other attempt than the current one are not found here, and so ignored (fencing).
+"""The current attempt of every subtask. Messages about any other attempt are not found here, and so ignored
+(fencing).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class Execution:
 
     Attributes:
         place: Where it was deployed; None before that.
-        end_of_data: All its operators have finished their logic.
+        end_of_data: It has sent EndOfData.
         inputs_read: Its stored inputs are read to their end.
         restored_finished: Its vertex had finished in the snapshot that it was restored from.
     """
@@ -41,12 +40,11 @@ class Execution:
 
     @property
     def title(self) -> str:
-        """For people."""
         return f"{self.vertex_name} #{self.attempt.index}"
 
     @property
     def is_deployed(self) -> bool:
-        """A worker has it, or may have it."""
+        """A worker may have it."""
         return self.place is not None and not self.state.is_terminal
 
 
@@ -54,7 +52,7 @@ class Executions:
     """All current attempts, in the order of the plan.
 
     Args:
-        attempts: Number of the first attempt of each subtask; those that are not named begin with 0.
+        attempts: Number of the first attempt of each subtask; 0 if it is not listed.
     """
 
     def __init__(
@@ -80,7 +78,7 @@ class Executions:
         self._counts[ExecutionState.CREATED] += 1
 
     def reset(self, subtasks: Iterable[SubtaskId]) -> None:
-        """One more attempt of each, CREATED; the former ones must have ended (or never begun)."""
+        """A new attempt of each, CREATED; the former ones have ended or never begun."""
         for subtask in subtasks:
             former = self._current[subtask]
             if former.state is not ExecutionState.CREATED:
@@ -100,7 +98,7 @@ class Executions:
         return execution if execution is not None and execution.attempt == attempt else None
 
     def move(self, execution: Execution, state: ExecutionState, why: str) -> None:
-        """Takes a step of the table and has it recorded."""
+        """Makes and records a transition."""
         former = execution.state
         execution.log.to(state, why)
         self._counts[former] -= 1
@@ -120,7 +118,7 @@ class Executions:
 
     @property
     def places(self) -> dict[SubtaskId, Place]:
-        """Where each attempt was deployed; those that were not are left out."""
+        """Of the attempts that were deployed."""
         return {s: e.place for s, e in self._current.items() if e.place is not None}
 
     @property
@@ -142,7 +140,7 @@ class Executions:
 
     @property
     def all_end_of_data(self) -> bool:
-        """No task will produce another row."""
+        """No task will produce more rows."""
         return bool(self._current) and all(
             execution.end_of_data or execution.state is ExecutionState.FINISHED for execution in self
         )

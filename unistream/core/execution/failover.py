@@ -1,7 +1,7 @@
-"""Which subtasks start again after a failure (Flink's FailoverStrategy).
+"""Which subtasks restart after a failure (Flink's FailoverStrategy).
 
-- region: the region of the failed subtask; the regions that produce what a restarted one reads, where that is
-  not available any more; all regions that read from a restarted one; and so on.
+- region: the region of the failed subtask; the producers' regions of unavailable inputs of a restarted one;
+  all regions that read from a restarted one; and so on.
 - full: the whole job.
 """
 
@@ -19,10 +19,10 @@ from unistream.model.partition_type import PartitionType
 
 
 class FailoverView(Protocol):
-    """What a failover strategy asks of the job."""
+    """What a failover strategy sees of the job."""
 
     def state(self, subtask: SubtaskId) -> ExecutionState:
-        """Of the current attempt."""
+        """The state of the current attempt."""
         ...
 
     def is_available(self, partition: PartitionId) -> bool:
@@ -31,24 +31,18 @@ class FailoverView(Protocol):
 
 
 class FailoverStrategy(Protocol):
-    """Decides on one failure; remembers nothing."""
+    """Decides on one failure; stateless."""
 
     def tasks_to_restart(
         self, failed: SubtaskId, lost: PartitionId | None, view: FailoverView
     ) -> frozenset[SubtaskId]:
-        """Subtasks to restart because `failed` failed.
-
-        Args:
-            failed: The subtask whose attempt failed.
-            lost: The partition that it could not read, if that was the cause; for this decision it counts as
-                lost, whatever the view says.
-            view: The job as it is now. What is CREATED has nothing to restart and is left out.
-        """
+        """Subtasks to restart because `failed` failed; those that are CREATED are left out. `lost`: the
+        partition that it could not read, if that was the cause; it counts as lost, whatever the view says."""
         ...
 
 
 class RestartPipelinedRegion:
-    """Restarts as few regions as give the failed one its inputs again."""
+    """Restarts the fewest regions that provide the inputs of the failed one again."""
 
     def __init__(self, regions: Regions) -> None:
         self._regions = regions
@@ -67,10 +61,9 @@ class RestartPipelinedRegion:
         )
 
     def _involved(self, failed: Region, lost: PartitionId | None, view: FailoverView) -> set[int]:
-        """Numbers of the regions to restart."""
         involved = {failed.number}
         waiting = [failed]
-        visited: set[tuple[int, int]] = set()  # groups whose partitions, or whose consumers, are dealt with
+        visited: set[tuple[int, int]] = set()  # groups whose consumers are involved
 
         def add(number: int) -> None:
             if number not in involved:
@@ -82,7 +75,7 @@ class RestartPipelinedRegion:
             region = waiting.pop()
             for needed in self._regions.inputs(region):
                 key = self._key(needed)
-                if key in read:  # all of it that is lost is involved, or in the region that was asked first
+                if key in read:  # what is lost of it is involved
                     continue
                 read.add(key)
                 for producer in self._lost(needed, lost, view):
@@ -95,7 +88,7 @@ class RestartPipelinedRegion:
         return self._topology.link_numbers[needed.group.link.id], needed.group.number
 
     def _lost(self, needed: RegionInput, lost: PartitionId | None, view: FailoverView) -> Iterator[int]:
-        """Producers outside whose partition has to be produced again."""
+        """Outside producers whose partition must be produced again."""
         link = needed.group.link
         kept = link.partition.is_reconsumable or link.partition is PartitionType.PIPELINED_APPROXIMATE
         for producer in needed.producers:
@@ -104,7 +97,7 @@ class RestartPipelinedRegion:
                 yield producer
 
     def _consumers(self, region: Region, visited: set[tuple[int, int]]) -> Iterator[int]:
-        """Numbers of the regions that read what `region` produces; each group is followed once."""
+        """Numbers of the regions that read from `region`; each group is visited once."""
         topology = self._topology
         for subtask in region.subtasks:
             for link in topology.outputs[subtask.vertex]:
@@ -117,8 +110,6 @@ class RestartPipelinedRegion:
 
 
 class RestartAll:
-    """Restarts the whole job."""
-
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
 

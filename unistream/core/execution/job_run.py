@@ -1,6 +1,6 @@
-"""One job graph at one parallelism: its attempts, its regions, and who decides about them.
+"""One job graph at one parallelism: its attempts, its regions and its strategies (Flink's ExecutionGraph).
 
-Flink's ExecutionGraph. It is made anew when the parallelism of a job changes; attempt numbers go on growing.
+It is replaced when the parallelism of a job changes; attempt numbers keep growing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,12 @@ from unistream.model.graph import JobGraph
 
 
 class JobRun:
-    """What runs, or could run, of one job.
+    """Implements the views of the scheduling and failover strategies.
 
     Attributes:
-        scheduling: Says which bulks are to be scheduled.
-        failover: Says which subtasks restart after a failure.
         tracker: Which blocking partitions exist, and where.
-        has_blocking: It has an exchange that is read when it is complete: regions run one after the other.
-        stored: What those exchanges mean for checkpoints.
+        has_blocking: Some exchange is read when it is complete: regions run one after the other.
+        stored: Effects of those exchanges on checkpoints.
     """
 
     def __init__(
@@ -55,7 +53,7 @@ class JobRun:
 
     @property
     def why_inactive(self) -> str:
-        """What a user is told who asks for what needs all tasks, when not all of them run."""
+        """Why a request that needs all tasks is refused, for people."""
         if self.has_blocking:
             return (
                 "not all tasks are running: the job's stages run one after the other and store what they "
@@ -64,23 +62,22 @@ class JobRun:
             )
         return "not all tasks are running; try again when it is RUNNING"
 
-    # --- what the strategies ask ------------------------------------------------------------------
+    # --- views of the strategies ------------------------------------------------------------------
 
     def state(self, subtask: SubtaskId) -> ExecutionState:
         return self.executions[subtask].state
 
     def is_produced(self, partition: PartitionId) -> bool:
-        """All of it has been written, and it is still there."""
         return self.tracker.is_available(partition)
 
     def is_available(self, partition: PartitionId) -> bool:
-        """It is not lost: it is there, or still being written."""
+        """It exists, or is still being written."""
         return self.state(partition.producer) is not ExecutionState.FINISHED or self.is_produced(partition)
 
-    # --- pictures ---------------------------------------------------------------------------------
+    # --- attempts ---------------------------------------------------------------------------------
 
     def next_attempts(self) -> dict[SubtaskId, int]:
-        """Numbers that no attempt has had yet, for the graph that comes after this one."""
+        """Unused attempt numbers, for the next graph."""
         return {
             execution.attempt.subtask: execution.attempt.attempt
             + (execution.state is not ExecutionState.CREATED)
@@ -88,13 +85,13 @@ class JobRun:
         }
 
     def blocking_outputs(self, execution: Execution) -> bool:
-        """Its consumers do not run along with it."""
+        """Some of its outputs are stored."""
         links = self.topology.outputs[execution.attempt.vertex]
         return any(link.partition.is_blocking for link in links)
 
 
 def _check_strategy(strategy: str, graph: JobGraph) -> None:
-    """Eager deploys everything at once; a consumer of a stored result would find nothing to read."""
+    """Eager deploys everything at once, also consumers of results that are not stored yet."""
     blocking = next((edge for edge in graph.edges if edge.partition.is_blocking), None)
     if strategy == "eager" and blocking is not None:
         source, target = graph.vertex(blocking.source).name, graph.vertex(blocking.target).name

@@ -1,19 +1,19 @@
-"""Which result partitions exist, on which TaskManagers, and when nobody needs them any more: pure.
+"""Which result partitions exist, on which TaskManagers, and when they are released: pure.
 
 Only partitions that outlive their producer are tracked (`PartitionType.is_released_by_scheduler`).
 
     produced ─► available ─┬─► released   all regions that read it have finished, or its producer restarted
                            └─► lost       its TaskManager is gone, or a consumer could not read it
 
-A consumer has finished for good when its whole region has: until then the region may fail, and all of it
-would read again. That is Flink's rule too: should a finished region run once more after all, because what it
-produced was lost, then its producers run first (failover asks `is_available`).
+A consumer has finished for good when its whole region has: until then the region may fail and read everything
+again. As in Flink, if a finished region must run once more, because what it produced was lost, then its
+producers run first (failover checks `is_available`).
 
-A checkpoint that all rows of a partition lie behind ends its life too (`passed`): nobody reads it again, so
-it counts as available although it is gone.
+A partition whose rows were all read before a completed checkpoint is released, too (`passed`): it is not read
+again, so it counts as available.
 
-All calls may be repeated; what they return is to be sent in any order, and a TaskManager that is asked to
-release what it does not have does nothing.
+All calls may be repeated; the returned messages may be sent in any order. A TaskManager ignores the release
+of what it does not have.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PartitionTracker:
     """The partitions of one job.
 
     Args:
-        regions: What restarts together; also knows who reads what.
+        regions: Which subtasks restart together.
     """
 
     def __init__(self, job: JobId, regions: Regions) -> None:
@@ -47,21 +47,20 @@ class PartitionTracker:
         self._held: dict[TaskManagerId, dict[PartitionId, None]] = {}
         self._gone: set[TaskManagerId] = set()
         self._current: dict[SubtaskId, int] = {}
-        self._unreadable: dict[PartitionId, int] = {}  # by which attempt the last such copy was written
+        self._unreadable: dict[PartitionId, int] = {}  # which attempt wrote the last such copy
         self._passed: set[PartitionId] = set()
         self._ended = False
         self._finished: set[SubtaskId] = set()
-        self._finished_in: dict[int, int] = {}  # region -> how many of its subtasks
+        self._finished_in: dict[int, int] = {}  # region -> number of its subtasks
         self._reading: dict[tuple[int, int], int] = {}  # (link, group) -> regions that have not finished
 
-    # --- questions --------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def is_available(self, partition: PartitionId) -> bool:
-        """A consumer can read it now, or need not."""
+        """A consumer can read it, or need not."""
         return partition in self._copies or partition in self._passed
 
     def has_passed(self, partition: PartitionId) -> bool:
-        """All of it lies behind a completed checkpoint; see `passed`."""
         return partition in self._passed
 
     @property
@@ -72,8 +71,8 @@ class PartitionTracker:
     # --- events -----------------------------------------------------------------------------------
 
     def produced(self, attempt: AttemptId, task_manager: TaskManagerId) -> list[Send]:
-        """`attempt` has FINISHED there: what it produced can be read, unless it comes too late (a newer
-        attempt has begun) or nobody needs it."""
+        """`attempt` has FINISHED there: its partitions can be read, unless a newer attempt has begun or they
+        are not needed."""
         subtask = attempt.subtask
         partitions = self._tracked(subtask)
         if not partitions or task_manager in self._gone:
@@ -83,7 +82,7 @@ class PartitionTracker:
         out = self._supersede(attempt)
         for partition in partitions:
             if partition in self._copies:
-                continue  # the same report again
+                continue  # a repeated report
             if self._is_needed(partition) and self._unreadable.get(partition, -1) < attempt.attempt:
                 self._copies[partition] = (attempt, task_manager)
                 self._held.setdefault(task_manager, {})[partition] = None
@@ -92,11 +91,11 @@ class PartitionTracker:
         return self._sends(out)
 
     def unwanted(self, attempt: AttemptId, task_manager: TaskManagerId) -> list[Send]:
-        """`attempt` has FINISHED there although it was being cancelled: nobody will read what it produced."""
+        """`attempt` has FINISHED there although it was being canceled: its partitions are not read."""
         return self._sends((p, (attempt, task_manager)) for p in self._tracked(attempt.subtask))
 
     def finished(self, subtask: SubtaskId) -> list[Send]:
-        """A consumer has FINISHED; what its region was the last to read is released."""
+        """A consumer has FINISHED: releases what its region was the last to read."""
         if subtask in self._finished:
             return []
         self._finished.add(subtask)
@@ -113,13 +112,13 @@ class PartitionTracker:
         return self._sends(out)
 
     def will_restart(self, subtasks: Iterable[SubtaskId]) -> None:
-        """They run again later: until they have finished then, what they read is needed, whoever finishes."""
+        """They run again later: what they read is needed until they have finished then."""
         for subtask in subtasks:
             self._not_finished(subtask)
 
     def restarted(self, attempts: Iterable[AttemptId]) -> list[Send]:
-        """These attempts take the place of earlier ones (they need not run yet): what those have produced is
-        released, and what they read is needed again."""
+        """These attempts replace earlier ones: releases what those have produced, and needs what they read
+        again."""
         out: list[tuple[PartitionId, _Copy]] = []
         for attempt in attempts:
             self._not_finished(attempt.subtask)
@@ -127,8 +126,8 @@ class PartitionTracker:
         return self._sends(out)
 
     def lost(self, task_manager: TaskManagerId) -> tuple[PartitionId, ...]:
-        """It is gone. What was there and is still needed: its producers have to run again before a consumer
-        that has not finished can."""
+        """It is lost; returns the partitions that were there and are still needed: their producers must run
+        again before their consumers."""
         self._gone.add(task_manager)
         partitions = tuple(self._held.pop(task_manager, ()))
         for partition in partitions:
@@ -143,8 +142,8 @@ class PartitionTracker:
         return self._sends(self._drop(partition))
 
     def passed(self, producer: SubtaskId) -> list[Send]:
-        """A checkpoint is complete in which this task has finished and its consumers have read all it stored:
-        whoever restarts from there, or later, does not read it."""
+        """A checkpoint has completed in which this task has finished and its consumers have read everything
+        that it stored: restarts from there, or later, do not read it."""
         out: list[tuple[PartitionId, _Copy]] = []
         for partition in self._tracked(producer):
             if not self._is_persistent(partition):
@@ -153,21 +152,21 @@ class PartitionTracker:
         return self._sends(out)
 
     def release_all(self) -> list[Send]:
-        """The job has ended. Nothing is kept from now on, but what outlives a job."""
+        """The job has ended: only persistent partitions are kept from now on."""
         self._ended = True
         partitions = [p for p in self._copies if not self._is_persistent(p)]
         return self._sends([found for partition in partitions for found in self._drop(partition)])
 
     def validate(self) -> None:
-        """Raises AssertionError unless both sides of the books agree and nothing is kept for nobody."""
+        """Raises AssertionError unless the indexes agree and everything that is kept is needed."""
         held = {p: tm for tm, partitions in self._held.items() for p in partitions}
-        assert held == {p: copy[1] for p, copy in self._copies.items()}, "each copy lies in one place"
-        assert not self._gone & set(held.values()), "nothing lies on a TaskManager that is gone"
+        assert held == {p: copy[1] for p, copy in self._copies.items()}, "each copy is in one place"
+        assert not self._gone & set(held.values()), "nothing is stored on a lost TaskManager"
         for partition, (attempt, _) in self._copies.items():
             assert attempt.attempt >= self._current.get(partition.producer, 0), f"{partition} is superseded"
-            assert self._is_needed(partition), f"nobody needs {partition}"
+            assert self._is_needed(partition), f"{partition} is not needed"
 
-    # --- who reads what ---------------------------------------------------------------------------
+    # --- readers ----------------------------------------------------------------------------------
 
     def _tracked(self, subtask: SubtaskId) -> list[PartitionId]:
         kept = {
@@ -196,7 +195,7 @@ class PartitionTracker:
         )
 
     def _reading_of(self, link: Link, number: int) -> tuple[tuple[int, int], int]:
-        """Regions that read the group and have not finished."""
+        """The number of regions that read the group and have not finished."""
         key = (self._topology.link_numbers[link.id], number)
         if key not in self._reading:
             consumers = self._topology.group(link, number).consumers
@@ -219,7 +218,7 @@ class PartitionTracker:
             if partition in self._copies and not self._is_needed(partition):
                 yield from self._drop(partition)
 
-    # --- books ------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
     def _not_finished(self, subtask: SubtaskId) -> None:
         if subtask not in self._finished:
@@ -254,7 +253,7 @@ class PartitionTracker:
         return [(partition, copy)]
 
     def _sends(self, released: Iterable[tuple[PartitionId, _Copy]]) -> list[Send]:
-        """Messages, one for each TaskManager unless there is too much for one."""
+        """One message for each TaskManager, or more if it would be too large."""
         keys: dict[TaskManagerId, list[tuple[AttemptId, EdgeId]]] = {}
         for partition, (attempt, task_manager) in released:
             keys.setdefault(task_manager, []).append((attempt, partition.edge))

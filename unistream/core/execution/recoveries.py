@@ -1,13 +1,12 @@
-"""Restarts that are under way: which subtasks wait for what. Pure.
+"""Pending restarts. Pure.
 
-Failures that come while others are being repaired are merged: a subtask always belongs to the youngest
-restart that named it, so it starts once, after the longest of its waits (Flink: versions of execution
-vertices).
+Restarts that overlap are merged: a subtask belongs to the latest one that includes it, so it starts once,
+after the longest of its waits (Flink: versions of execution vertices).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from unistream.base.ids import SubtaskId
@@ -18,8 +17,8 @@ class Recovery:
     """One restart.
 
     Attributes:
-        subtasks: What it still has to start; a younger restart may have taken some of them over.
-        is_global: Everything starts again, sources included.
+        subtasks: Those that are left to it; a later restart may have taken some over.
+        is_global: Everything starts again, including sources.
         delay_over: Its backoff has passed.
     """
 
@@ -37,7 +36,7 @@ class Recoveries:
         self._last_id = 0
 
     def add(self, subtasks: Iterable[SubtaskId], *, is_global: bool, delay_over: bool) -> Recovery:
-        """A new one; older ones lose what it takes over, and vanish when nothing is left of them."""
+        """A new one, which takes over subtasks of older ones; these are removed when they are empty."""
         self._last_id += 1
         wanted = frozenset(subtasks)
         for older in list(self._open.values()):
@@ -49,7 +48,6 @@ class Recoveries:
         return recovery
 
     def delay_over(self, recovery_id: int) -> None:
-        """The backoff of that one has passed; it may be gone by now."""
         if recovery_id in self._open:
             self._open[recovery_id].delay_over = True
 
@@ -61,13 +59,10 @@ class Recoveries:
         return None
 
     def clear(self) -> list[int]:
-        """Gives all up; returns their ids."""
+        """Removes all; returns their ids."""
         ids = list(self._open)
         self._open.clear()
         return ids
-
-    def __iter__(self) -> Iterator[Recovery]:
-        return iter(self._open.values())
 
     def __len__(self) -> int:
         return len(self._open)

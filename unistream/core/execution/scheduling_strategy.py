@@ -1,10 +1,10 @@
 """When which subtasks are scheduled (Flink's SchedulingStrategy).
 
-A strategy is told what happened and answers with bulks: subtasks whose slots are asked for together and that
-are deployed when all of them are there. It remembers what it has handed out, until `restart` takes it back.
+For each event a strategy returns bulks: subtasks whose slots are requested together and that are deployed
+when all of them are there. It remembers what it has scheduled until `restart`.
 
-    pipelined-region    a region, when all that it reads from outside is complete (blocking) or its
-                        producers' regions are scheduled too (hybrid)
+    pipelined-region    a region, when all outside inputs are complete (blocking) or their producers' regions
+                        are scheduled too (hybrid)
     eager               everything at once
     lazy-from-sources   a subtask, when its blocking inputs are complete and its pipelined ones have data
 """
@@ -28,19 +28,19 @@ _STARTED: Final = frozenset({ExecutionState.RUNNING, ExecutionState.FINISHED})
 
 
 class SchedulingView(Protocol):
-    """What a strategy asks of the job."""
+    """What a strategy sees of the job."""
 
     def state(self, subtask: SubtaskId) -> ExecutionState:
-        """Of the current attempt."""
+        """The state of the current attempt."""
         ...
 
     def is_produced(self, partition: PartitionId) -> bool:
-        """All of its data was produced and is still there."""
+        """It is complete and still exists."""
         ...
 
 
 class SchedulingStrategy(Protocol):
-    """Answers each event with what is to be scheduled now."""
+    """Returns what is to be scheduled after each event."""
 
     def start(self) -> Bulks:
         """The job begins."""
@@ -55,7 +55,7 @@ class SchedulingStrategy(Protocol):
         ...
 
     def restart(self, subtasks: Iterable[SubtaskId]) -> Bulks:
-        """`subtasks` are CREATED again and their partitions are gone."""
+        """`subtasks` are CREATED again and their partitions do not exist any more."""
         ...
 
 
@@ -80,11 +80,11 @@ class EagerStrategy:
 
 
 class PipelinedRegionStrategy:
-    """Schedules units (regions, here) each time that all their outside inputs are consumable.
+    """Schedules units (regions, here) when all their outside inputs are consumable.
 
-    The work for one event does not grow with the number of pairs of an all-to-all link: for each group one
-    producer that is not ready yet is remembered and asked first, so that a group is looked through
-    about once until it is complete.
+    The work for one event does not grow with the number of pairs of an all-to-all link: for each group the
+    last producer that was not ready is checked first, so that a group is scanned about once until it is
+    complete.
     """
 
     def __init__(self, regions: Regions, view: SchedulingView) -> None:
@@ -92,9 +92,9 @@ class PipelinedRegionStrategy:
         self._topology = regions.topology
         self._view = view
         self._scheduled: set[int] = set()
-        self._chosen: set[int] = set()  # in the call that is under way
-        self._followed: set[tuple[int, int]] = set()  # ready groups whose consumers this call has looked at
-        self._ready: set[tuple[int, int]] = set()  # groups found ready in this call: they stay so in it
+        self._chosen: set[int] = set()  # in the current call
+        self._followed: set[tuple[int, int]] = set()  # ready groups whose consumers this call has checked
+        self._ready: set[tuple[int, int]] = set()  # groups found ready in this call
         self._suspects: dict[tuple[int, int], int] = {}
 
     def start(self) -> Bulks:
@@ -112,7 +112,7 @@ class PipelinedRegionStrategy:
         return self._schedule(sorted(units))
 
     def _schedule(self, candidates: Iterable[int]) -> Bulks:
-        """Those candidates that can be, and all that this makes possible over links that can be pipelined."""
+        """The candidates that can be scheduled, and units that this makes consumable over pipelined links."""
         self._followed.clear()
         self._ready.clear()
         waiting = deque(candidates)
@@ -149,7 +149,7 @@ class PipelinedRegionStrategy:
                 yield link
 
     def _fed_by(self, subtask: SubtaskId, links: Iterable[Link]) -> Iterator[int]:
-        """Units outside that read `links` of `subtask` and may have become consumable."""
+        """Other units that read `links` of `subtask` and may have become consumable."""
         own = self._units.number_of(subtask.vertex, subtask.index)
         for link in links:
             group = self._topology.group(link, self._topology.group_of_producer(link, subtask.index))
@@ -168,7 +168,6 @@ class PipelinedRegionStrategy:
         return all(self._has_data(needed.group.link, producer) for producer in needed.producers)
 
     def _is_ready(self, group: ConsumedGroup) -> bool:
-        """All producers have what the consumers wait for."""
         link, first, count = group.link, group.producers.start, len(group.producers)
         key = self._key(group)
         if key in self._ready:
@@ -186,7 +185,8 @@ class PipelinedRegionStrategy:
         return self._topology.link_numbers[group.link.id], group.number
 
     def _has_data(self, link: Link, producer: int) -> bool:
-        """A blocking partition is complete; for others the producer is scheduled, or will be in this call."""
+        """A blocking partition is complete; the producer of another one is scheduled, or will be in this
+        call."""
         if link.partition.is_blocking:
             return self._view.is_produced(PartitionId(SubtaskId(link.source, producer), link.reads))
         unit = self._units.number_of(link.source, producer)
@@ -194,11 +194,8 @@ class PipelinedRegionStrategy:
 
 
 class LazyFromSourcesStrategy(PipelinedRegionStrategy):
-    """One subtask at a time, from the sources on: blocking inputs are complete, pipelined ones have data.
-
-    A pipelined input has data when all its producers run, so that a task knows where each of them is when it
-    is deployed.
-    """
+    """One subtask at a time, from the sources on: blocking inputs are complete, and all producers of
+    pipelined ones run, so that their places are known when the task is deployed."""
 
     def __init__(self, topology: Topology, view: SchedulingView) -> None:
         super().__init__(singletons(topology), view)

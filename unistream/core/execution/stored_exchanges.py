@@ -1,16 +1,16 @@
-"""Checkpoints of a streaming job some exchanges of which are stored (blocking). Pure.
+"""Checkpoints of a streaming job with stored (blocking) exchanges. Pure.
 
-No barrier gets through a stored exchange, so a snapshot can only be taken on one side of it:
+Barriers do not pass a stored exchange, so a snapshot can only be taken on one side of it:
 
     producers run ─► finished ─► consumers read what is stored ─► all of it is read ─► checkpoints begin
     └────────────── no snapshot: BLOCKING_OUTPUT_EXIST ────────────────────────────┘
 
-- Tasks before a stored exchange end without a checkpoint, since there can be none while they run.
-- A snapshot knows the producers as finished and has all their rows in the consumers' state or behind it.
-  There is no position inside a stored partition, and none is needed.
-- So from the first completed checkpoint on nobody reads those partitions again: they are deleted, the loss
-  of their worker restarts nobody, and a consumer that restarts finds its stored inputs at their end.
-- Before the first checkpoint consumers start anew and read from the beginning, as in batch.
+- Tasks before a stored exchange end without a checkpoint, since there is none while they run.
+- In a snapshot the producers have finished, and their rows have been processed by the consumers. There are no
+  positions inside a stored partition.
+- So from the first completed checkpoint on those partitions are not read again: they are deleted, the loss of
+  their worker restarts no task, and a consumer that restarts finds its stored inputs at their end.
+- Before the first checkpoint consumers start from scratch and read from the beginning, as in batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from unistream.model.messages import ChannelDescriptor, GateDescriptor
 
 
 class StoredExchanges:
-    """Those of one graph."""
+    """The stored exchanges of one graph."""
 
     def __init__(self, graph: JobGraph, tracker: PartitionTracker) -> None:
         self._tracker = tracker
@@ -41,18 +41,17 @@ class StoredExchanges:
         return bool(self._edges)
 
     def may_checkpoint(self, vertex: VertexId) -> bool:
-        """False: its tasks end before there can be a checkpoint, and must not wait for one."""
+        """False: its tasks end before there can be a checkpoint, and do not wait for one."""
         return vertex not in self._before
 
     def is_in_the_way(self, execution: Execution) -> bool:
-        """No snapshot may be taken because of this task."""
+        """This task prevents a snapshot."""
         if execution.state is not ExecutionState.RUNNING:
             return False
         vertex = execution.attempt.vertex
         return vertex in self._writers or (vertex in self._readers and not execution.inputs_read)
 
     def gates(self, gates: Sequence[GateDescriptor]) -> tuple[GateDescriptor, ...]:
-        """`gates`, with what the task has to know about stored inputs."""
         return tuple(
             structs.replace(gate, channels=tuple(self._channel(channel) for channel in gate.channels))
             for gate in gates
@@ -67,7 +66,7 @@ class StoredExchanges:
 
 
 def vertices_before(graph: JobGraph, vertices: frozenset[VertexId]) -> frozenset[VertexId]:
-    """`vertices` and all from which one of them is reached."""
+    """`vertices` and all that precede them."""
     found = set(vertices)
     grown = True
     while grown:

@@ -1,7 +1,7 @@
 """From what the user wrote to what runs: parallelism, slot sharing, chains, exchanges, identities.
 
-The rules are Flink's; `docs/reference/translation.md` lists them. `core.chaining` decides who shares a task,
-`core.exchange_modes` which exchanges are stored, `core.slot_sharing` who may share a slot.
+The rules are Flink's; `docs/reference/translation.md` lists them. `chaining` decides which operators share a
+task, `exchange_modes` which exchanges are stored, `slot_sharing` which vertices may share a slot.
 """
 
 from __future__ import annotations
@@ -48,34 +48,16 @@ class Resolved:
     exchanges: ExchangePlan
 
 
-def translate(
-    graph: StreamGraph,
-    *,
-    parallelism: int,
-    max_parallelism: int | None,
-    chaining: bool,
-    config: dict[str, str],
-) -> tuple[JobGraph, JobCode]:
+def translate_resolved(resolved: Resolved, config: dict[str, str]) -> tuple[JobGraph, JobCode]:
     """The job as data, and the user's operators for the artifact.
 
     Args:
-        graph: As built by the API; node ids are positions.
-        parallelism: Of nodes that set none.
-        max_parallelism: Of nodes that set none; None or -1: derived from each node's parallelism.
-        chaining: False: every operator is a vertex of its own.
+        resolved: Made with the same `config`.
         config: The job's own configuration, kept in the graph (without the checkpoint interval in BATCH).
 
     Raises:
         ConfigError: the graph cannot run; names the operator.
     """
-    resolved = resolve(
-        graph, parallelism=parallelism, max_parallelism=max_parallelism, chaining=chaining, config=config
-    )
-    return translate_resolved(resolved, config)
-
-
-def translate_resolved(resolved: Resolved, config: dict[str, str]) -> tuple[JobGraph, JobCode]:
-    """As `translate`, of a graph that `resolve` went through before with the same `config`."""
     job = _job_graph(resolved, config)
     check(job)
     return job, _code(resolved)
@@ -89,10 +71,17 @@ def resolve(
     chaining: bool,
     config: dict[str, str],
 ) -> Resolved:
-    """All decisions of the translation, for `translate` and for people who want to see them.
+    """All decisions of the translation.
+
+    Args:
+        graph: As built by the API; node ids are positions.
+        parallelism: Of nodes that set none.
+        max_parallelism: Of nodes that set none; None or -1: derived from each node's parallelism.
+        chaining: False: every operator is a vertex of its own.
+        config: The job's own configuration.
 
     Raises:
-        ConfigError: as `translate`.
+        ConfigError: the graph cannot run; names the operator.
     """
     options = Configuration(config)
     exchanges = exchange_plan(graph, options)
@@ -124,8 +113,8 @@ def _resolve_node(
     node: StreamNode, group: str, parallelism: int, max_parallelism: int | None
 ) -> ResolvedNode:
     width = node.parallelism if node.parallelism is not None else parallelism
-    said = node.max_parallelism if node.max_parallelism is not None else max_parallelism
-    groups = said
+    given = node.max_parallelism if node.max_parallelism is not None else max_parallelism
+    groups = given
     if groups is None:  # a parallelism out of range is refused by name just below
         groups = default_max_parallelism(width) if 1 <= width <= KEY_GROUPS_MAX else KEY_GROUPS_MAX
     check_parallelism(f"operator {node.name!r}", width, groups)
@@ -134,7 +123,7 @@ def _resolve_node(
         uid=node.uid if node.uid is not None else _generated_uid(node),
         parallelism=width,
         max_parallelism=groups,
-        max_parallelism_set=said,
+        max_parallelism_set=given,
         group=group,
     )
 
@@ -152,7 +141,8 @@ def _ship(edge: StreamEdge, nodes: Mapping[int, ResolvedNode]) -> Ship:
 
 
 def _edge_ids(graph: StreamGraph, nodes: Mapping[int, ResolvedNode]) -> list[EdgeId]:
-    """Stable while the uids at both ends, the input and the tag stay; parallel equal edges are numbered."""
+    """Stable while the uids at both ends, the input and the tag are the same; parallel equal edges are
+    numbered."""
     seen: Counter[tuple[object, ...]] = Counter()
     ids = []
     for edge in graph.edges:
@@ -163,7 +153,7 @@ def _edge_ids(graph: StreamGraph, nodes: Mapping[int, ResolvedNode]) -> list[Edg
 
 
 def vertex_id(resolved: Resolved, node: int) -> VertexId:
-    """The vertex that a node of the stream graph is in."""
+    """The vertex of a node of the stream graph."""
     return _vertex_id(resolved.nodes[resolved.chains.heads[node]].uid)
 
 

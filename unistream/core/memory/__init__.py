@@ -1,8 +1,8 @@
 """How the memory and the cores of a worker are divided. Pure, and loads no Arrow.
 
-Decides: how many bytes each consumer of a worker's memory gets (`division`, Flink's model), what one slot of
-a worker has, and how many threads libraries may start (`worker_resources`). Workers ask it before they load
-Arrow. May import: `base`, `model.resources`. Start with `division`.
+Decides: how many bytes each consumer of a worker's memory gets (`division`, Flink's model), the profile of a
+slot, and how many threads libraries may start (`worker_resources`). Workers use it before they load Arrow.
+May import: `base`, `model.resources`. Start with `division`.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
             └ flink ┬ framework       the worker itself
                     ├ task            user code, and what operators hold while they work
                     ├ network         batches that wait between tasks: counted and bounded
-                    └ managed         what operators may fill before they spill
+                    └ managed         what operators may use before they spill
 
-One of three says how much there is: process.size, flink.size, or task.heap.size with managed.size. What is
-not set is derived from what is; numbers that do not fit together are refused.
+One of three determines the total: process.size, flink.size, or task.heap.size with managed.size. What is not
+set is derived; values that contradict each other are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _UNLIMITED: Final = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotMemory:
-    """What one slot has of a plan, bytes: an equal share, rounded down."""
+    """The share of one slot in bytes: an equal part, rounded down."""
 
     task: int
     network: int
@@ -62,17 +62,15 @@ class MemoryPlan:
 
     @property
     def flink(self) -> int:
-        """All but the overhead."""
         return self.framework + self.task + self.network + self.managed
 
     @property
     def process(self) -> int:
-        """All of it: what a container or a host has to give."""
+        """The total: what a container or a host has to provide."""
         return self.flink + self.overhead
 
     @property
     def slot(self) -> SlotMemory:
-        """The share of one slot."""
         return SlotMemory(
             task=self.task // self.slots,
             network=self.network // self.slots,
@@ -105,14 +103,14 @@ def memory_plan(config: Configuration, slots: int) -> MemoryPlan:
     """
     given = _Given(config)
     if given.task is not None and given.managed is not None:
-        network = _network_beside(given, given.fixed + given.task + given.managed)
+        network = _network_for(given, given.fixed + given.task + given.managed)
         return _with_overhead(given, given.task, network, given.managed, slots)
     flink, named = given.flink, given.text(MEMORY_FLINK)
     if flink is None:
         process = given.process if given.process is not None else PROCESS_DEFAULT
         overhead = given.overhead.of(process)
         flink = process - overhead
-        named = f"{_process_text(given)} less {describe_bytes(overhead)} of overhead"
+        named = f"{_process_text(given)} minus {describe_bytes(overhead)} of overhead"
         _refuse(flink < 0, f"{named} leaves nothing for the worker: raise {MEMORY_PROCESS.key}")
     managed = given.managed if given.managed is not None else int(flink * given.managed_fraction)
     if given.task is None:
@@ -127,36 +125,44 @@ def memory_plan(config: Configuration, slots: int) -> MemoryPlan:
 
 
 def describe_bytes(size: int) -> str:
-    """As in a configuration: whole units where they fit, else MiB with two digits."""
+    """As in a configuration: whole units, or MiB with two digits."""
     for unit, name in ((1024 * MIB, "gb"), (MIB, "mb")):
         if size and size % unit == 0:
             return f"{size // unit} {name}"
     return f"{size / MIB:.2f} mb" if size >= MIB // 16 else f"{size} b"
 
 
-@dataclass(frozen=True, slots=True)
 class _Range:
-    """A share of a whole, within a least and a most."""
+    """A share of a whole, within a minimum and a maximum."""
 
-    fraction: float
-    least: int
-    most: int
-    least_key: str
-    most_key: str
-    fraction_key: str
+    def __init__(
+        self,
+        config: Configuration,
+        fraction: ConfigOption[float],
+        least: ConfigOption[int],
+        most: ConfigOption[int],
+    ) -> None:
+        self.fraction, self.least, limit = config.get(fraction), config.get(least), config.find(most)
+        self.most = _UNLIMITED if limit is None else limit
+        self._fraction_key, self._least_key, self._most_key = fraction.key, least.key, most.key
+        _refuse(
+            self.least > self.most,
+            f"{least.key} = {describe_bytes(self.least)} is above {most.key} = {describe_bytes(self.most)}",
+        )
 
     def of(self, whole: int) -> int:
         return self._clamped(int(whole * self.fraction))
 
-    def beside(self, rest: int) -> int:
-        """The share of a whole of which `rest` is what is left."""
-        if self.fraction >= 1:
-            raise ConfigError(f"{self.fraction_key} is {self.fraction:g}: it leaves nothing for all the rest")
+    def added_to(self, rest: int) -> int:
+        """The share of a whole of which `rest` is the other part."""
+        _refuse(
+            self.fraction >= 1, f"{self._fraction_key} is {self.fraction:g}: it leaves nothing for the rest"
+        )
         return self._clamped(int(rest * self.fraction / (1 - self.fraction)))
 
     def check(self, size: int, what: str) -> None:
         if not self.least <= size <= self.most:
-            key, limit = (self.least_key, self.least) if size < self.least else (self.most_key, self.most)
+            key, limit = (self._least_key, self.least) if size < self.least else (self._most_key, self.most)
             raise ConfigError(
                 f"{what} is {describe_bytes(size)}, but {key} is {describe_bytes(limit)}: change one of them"
             )
@@ -166,7 +172,7 @@ class _Range:
 
 
 class _Given:
-    """What is set, and the defaults of what has one."""
+    """The configured values, and defaults."""
 
     def __init__(self, config: Configuration) -> None:
         self._config = config
@@ -177,8 +183,8 @@ class _Given:
         self.task = config.find(MEMORY_TASK_HEAP)
         self.managed = config.find(MEMORY_MANAGED)
         self.managed_fraction = config.get(MEMORY_MANAGED_FRACTION)
-        self.network = _range(config, MEMORY_NETWORK_FRACTION, MEMORY_NETWORK_MIN, MEMORY_NETWORK_MAX)
-        self.overhead = _range(config, MEMORY_OVERHEAD_FRACTION, MEMORY_OVERHEAD_MIN, MEMORY_OVERHEAD_MAX)
+        self.network = _Range(config, MEMORY_NETWORK_FRACTION, MEMORY_NETWORK_MIN, MEMORY_NETWORK_MAX)
+        self.overhead = _Range(config, MEMORY_OVERHEAD_FRACTION, MEMORY_OVERHEAD_MIN, MEMORY_OVERHEAD_MAX)
 
     @property
     def fixed(self) -> int:
@@ -191,32 +197,10 @@ class _Given:
         return option.key if value is None else f"{option.key} = {describe_bytes(value)}"
 
 
-def _range(
-    config: Configuration,
-    fraction: ConfigOption[float],
-    least: ConfigOption[int],
-    most: ConfigOption[int],
-) -> _Range:
-    limit = config.find(most)
-    found = _Range(
-        config.get(fraction),
-        config.get(least),
-        _UNLIMITED if limit is None else limit,
-        least.key,
-        most.key,
-        fraction.key,
-    )
-    _refuse(
-        found.least > found.most,
-        f"{least.key} = {describe_bytes(found.least)} is above {most.key} = {describe_bytes(found.most)}",
-    )
-    return found
-
-
-def _network_beside(given: _Given, rest: int) -> int:
+def _network_for(given: _Given, rest: int) -> int:
     """Network memory where task and managed memory are given (`rest`: all else of flink.size)."""
     if given.flink is None:
-        return given.network.beside(rest)
+        return given.network.added_to(rest)
     parts = f"{given.text(MEMORY_TASK_HEAP)} and {given.text(MEMORY_MANAGED)}"
     network = given.flink - rest
     _refuse(
@@ -224,7 +208,7 @@ def _network_beside(given: _Given, rest: int) -> int:
         f"{parts} with {describe_bytes(given.fixed)} of framework and task.off-heap memory exceed "
         f"{given.text(MEMORY_FLINK)} by {describe_bytes(-network)}",
     )
-    given.network.check(network, f"what {given.text(MEMORY_FLINK)} leaves beside {parts} for network memory")
+    given.network.check(network, f"what {given.text(MEMORY_FLINK)} leaves after {parts} for network memory")
     return network
 
 
@@ -233,7 +217,7 @@ def _with_overhead(given: _Given, task: int, network: int, managed: int, slots: 
     if given.process is None and (
         given.flink is not None or (given.managed is not None and given.task is not None)
     ):
-        overhead = given.overhead.beside(flink)
+        overhead = given.overhead.added_to(flink)
     else:
         process = given.process if given.process is not None else PROCESS_DEFAULT
         overhead = process - flink
@@ -243,7 +227,7 @@ def _with_overhead(given: _Given, task: int, network: int, managed: int, slots: 
             f"{_parts(given, network, managed)}, task {describe_bytes(task)}",
         )
         given.overhead.check(
-            overhead, f"what {_process_text(given)} leaves beside {describe_bytes(flink)} for the overhead"
+            overhead, f"what {_process_text(given)} leaves after {describe_bytes(flink)} for the overhead"
         )
     return MemoryPlan(
         framework=given.framework,

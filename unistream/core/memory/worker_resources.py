@@ -1,4 +1,4 @@
-"""What a worker has, by its configuration, and the configuration of one that shall have something. Pure."""
+"""The resources of a worker by its configuration, and the configuration of one with given resources. Pure."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ _MEMORY_TOTALS: Final = (MEMORY_PROCESS, MEMORY_FLINK, MEMORY_TASK_HEAP, MEMORY_
 
 
 def slot_profile(config: Configuration, slots: int) -> ResourceProfile:
-    """Of one slot of a worker with this configuration. What nobody has set is not told: the default size
-    of a worker's memory divides it, but limits nothing.
+    """The profile of one slot of a worker with this configuration. What is not set is unspecified: the
+    default size of a worker's memory is divided, but limits nothing.
 
     Raises:
         ConfigError: options of memory contradict each other.
     """
     memory_mb = 0
-    if _is_memory_told(config):
+    if _is_memory_set(config):
         plan = memory_plan(config, slots)
         memory_mb = (plan.flink - plan.framework) // slots // MIB
     return ResourceProfile(cpu_cores=(config.find(CPU_CORES) or 0.0) / slots, memory_mb=memory_mb)
 
 
 def memory_limit(config: Configuration, slots: int) -> int | None:
-    """Bytes that the worker's process may use; None: nobody has told.
+    """Bytes that the worker's process may use; None: no limit is set.
 
     Raises:
         ConfigError: options of memory contradict each other.
     """
-    return memory_plan(config, slots).process if _is_memory_told(config) else None
+    return memory_plan(config, slots).process if _is_memory_set(config) else None
 
 
 def config_with(profile: ResourceProfile, slots: int, values: Mapping[str, str]) -> dict[str, str]:
-    """`values` changed so that `slot_profile` of it is `profile`; parts that are not told stay.
+    """`values` changed so that their `slot_profile` is `profile`; unspecified parts stay.
 
-    Managed memory is its fraction of the slots' memory here, not of flink.size: in a small worker the
-    framework's part, which is fixed, would leave nothing else.
+    Managed memory is its fraction of the slots' memory here, not of flink.size: in a small worker the fixed
+    framework part would leave nothing else.
     """
     changed = dict(values)
     own = slot_profile(Configuration(values), slots)
@@ -69,12 +69,12 @@ def config_with(profile: ResourceProfile, slots: int, values: Mapping[str, str])
     return changed
 
 
-def _is_memory_told(config: Configuration) -> bool:
+def _is_memory_set(config: Configuration) -> bool:
     return any(config.find(option) is not None for option in _MEMORY_TOTALS)
 
 
 def cpu_threads(config: Configuration) -> int | None:
-    """Threads that Arrow and numeric libraries of the worker may use; None: nobody has told."""
+    """Threads that Arrow and numeric libraries of the worker may use; None: no limit is set."""
     cores = config.find(CPU_CORES)
     return None if cores is None else max(1, math.ceil(cores))
 
@@ -82,8 +82,8 @@ def cpu_threads(config: Configuration) -> int | None:
 def thread_environment(config: Configuration) -> dict[str, str]:
     """Variables that those libraries read when they are loaded.
 
-    Threads are counted rather than pinned to cores: hosts do not know each other's workers, so that pinned
-    ones would crowd on some cores beside idle others, and a fraction of a core cannot be pinned.
+    Threads are not pinned to cores: hosts do not know each other's workers, so that pinned threads could
+    crowd on some cores while others are idle, and a fraction of a core cannot be pinned.
     """
     threads = cpu_threads(config)
     return {} if threads is None else dict.fromkeys(_THREAD_VARIABLES, str(threads))

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, settings
+from tests.unit.core.graphs import job_of
 from unistream.base.errors import ConfigError
 from unistream.base.ids import AttemptId, JobId, OperatorUid, SubtaskId, TaskManagerId
 from unistream.core import contract
 from unistream.core.graph.plan import ExecutionPlan
-from unistream.core.graph.translate import translate
 from unistream.core.restore import assign_state, assigner_states
 from unistream.model.elements import SnapshotKind
 from unistream.model.file_ref import FileRef
@@ -30,7 +30,7 @@ def two_vertices(ship: Ship, producers: int, consumers: int, **fields: str) -> J
         ],
         edges=[StreamEdge(source=0, target=1, ship=ship, key_columns=("k",) if ship is Ship.HASH else ())],
     )
-    return translate(graph, parallelism=1, max_parallelism=None, chaining=False, config={})[0]
+    return job_of(graph, parallelism=1, chaining=False)
 
 
 @pytest.mark.parametrize("ship", [Ship.RESCALE, Ship.HASH, Ship.REBALANCE, Ship.BROADCAST, Ship.GLOBAL])
@@ -65,9 +65,7 @@ def test_edges_of_one_input_share_its_gate() -> None:
         StreamNode(id=3, name="join", operator=None, inputs=2),
     ]
     edges = [StreamEdge(source=i, target=3, input_index=i // 2) for i in range(3)]
-    graph, _ = translate(
-        StreamGraph(nodes=nodes, edges=edges), parallelism=2, max_parallelism=None, chaining=True, config={}
-    )
+    graph = job_of(StreamGraph(nodes=nodes, edges=edges))
     plan = ExecutionPlan(graph)
     join = SubtaskId(graph.vertices[3].id, 1)
     attempts = {s: AttemptId(JobId("j"), s.vertex, s.index, 0) for s in plan.subtasks}

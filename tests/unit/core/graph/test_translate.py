@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.core.graphs import translated
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.core.graph import check
 from unistream.core.graph.graph_check import operators_without_uid
-from unistream.core.graph.translate import translate
-from unistream.model.chain import EdgeOutput, JobCode, LocalOutput
+from unistream.model.chain import EdgeOutput, LocalOutput
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, Ship, SourceInfo
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
 
@@ -35,11 +35,6 @@ def line(*edges: StreamEdge, **changes: dict[str, Any]) -> StreamGraph:
         ],
         edges=list(edges) or [StreamEdge(source=0, target=1), StreamEdge(source=1, target=2)],
     )
-
-
-def run(graph: StreamGraph, **how: Any) -> tuple[JobGraph, JobCode]:
-    arguments: dict[str, Any] = {"parallelism": 2, "max_parallelism": None, "chaining": True, "config": {}}
-    return translate(graph, **(arguments | how))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +77,7 @@ def run(graph: StreamGraph, **how: Any) -> tuple[JobGraph, JobCode]:
     ],
 )
 def test_chains(graph: StreamGraph, names: list[str]) -> None:
-    job, code = run(graph)
+    job, code = translated(graph)
     assert [vertex.name for vertex in job.vertices] == names
     assert list(code.chains) == [vertex.id for vertex in job.vertices]
     for vertex in job.vertices:
@@ -94,13 +89,13 @@ def test_chains(graph: StreamGraph, names: list[str]) -> None:
 
 
 def test_without_chaining_every_operator_is_a_vertex() -> None:
-    job, _ = run(line(), chaining=False)
+    job, _ = translated(line(), chaining=False)
     assert [vertex.name for vertex in job.vertices] == ["source", "a", "b"]
     assert [edge.ship for edge in job.edges] == [Ship.FORWARD, Ship.FORWARD]
 
 
 def test_shipping_is_rebalance_where_parallelism_differs() -> None:
-    job, _ = run(line(b={"parallelism": 5}))
+    job, _ = translated(line(b={"parallelism": 5}))
     assert [edge.ship for edge in job.edges] == [Ship.REBALANCE]
     assert [vertex.parallelism for vertex in job.vertices] == [2, 5]
 
@@ -109,13 +104,15 @@ def test_shipping_is_rebalance_where_parallelism_differs() -> None:
     ("parallelism", "given", "expected"), [(2, None, 128), (2, -1, 128), (2, 10, 10), (200, None, 512)]
 )
 def test_max_parallelism(parallelism: int, given: int | None, expected: int) -> None:
-    job, _ = run(line(), parallelism=parallelism, max_parallelism=given)
+    job, _ = translated(line(), parallelism=parallelism, max_parallelism=given)
     assert job.vertices[0].max_parallelism == expected
 
 
 def test_identities_are_stable_and_the_users_uid_wins() -> None:
-    first, code = run(line(a={"uid": "mine", "stateful": True}, b={"parallelism": 3, "stateful": True}))
-    again, _ = run(line(a={"uid": "mine", "stateful": True}, b={"parallelism": 4, "stateful": True}))
+    first, code = translated(
+        line(a={"uid": "mine", "stateful": True}, b={"parallelism": 3, "stateful": True})
+    )
+    again, _ = translated(line(a={"uid": "mine", "stateful": True}, b={"parallelism": 4, "stateful": True}))
     assert [v.id for v in first.vertices] == [v.id for v in again.vertices]
     assert [e.id for e in first.edges] == [e.id for e in again.edges]
     assert all(len(v.id) == 32 for v in first.vertices)
@@ -137,7 +134,7 @@ def test_side_outputs_and_equal_edges_have_ids_of_their_own() -> None:
         StreamEdge(source=1, target=2),
         StreamEdge(source=1, target=2),
     ]
-    job, code = run(line(*edges))
+    job, code = translated(line(*edges))
     assert len({edge.id for edge in job.edges}) == 3
     tags = [output.tag for output in code.chains[job.vertices[0].id].nodes[1].outputs]
     assert tags == ["late", None, None]
@@ -201,11 +198,11 @@ def test_side_outputs_and_equal_edges_have_ids_of_their_own() -> None:
 )
 def test_what_cannot_run_is_refused_with_names(graph: StreamGraph, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        run(graph)
+        translated(graph)
 
 
 def edited(edit: Callable[[JobGraph], JobGraph]) -> JobGraph:
-    return edit(run(line(b={"parallelism": 1}))[0])
+    return edit(translated(line(b={"parallelism": 1}))[0])
 
 
 def with_vertex(graph: JobGraph, **fields: Any) -> JobGraph:

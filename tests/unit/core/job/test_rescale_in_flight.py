@@ -7,9 +7,9 @@ import pytest
 from msgspec import structs
 
 from tests.unit.core.cluster import EVERY_2_S, Cluster, Task, settings
+from tests.unit.core.graphs import job_of
 from unistream.base.ids import CheckpointId
 from unistream.core import contract
-from unistream.core.graph.translate import translate
 from unistream.model import messages as msg
 from unistream.model.file_ref import FileRef
 from unistream.model.graph import JobGraph, Ship, SourceInfo
@@ -39,7 +39,7 @@ def graph(parallelism: int) -> JobGraph:
         ],
         edges=[StreamEdge(source=0, target=1, ship=Ship.RESCALE)],
     )
-    return translate(stream, parallelism=parallelism, max_parallelism=None, chaining=True, config={})[0]
+    return job_of(stream, parallelism=parallelism)
 
 
 class Bound(Cluster):

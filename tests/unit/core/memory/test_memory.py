@@ -77,7 +77,7 @@ def test_off_heap_memory_of_tasks_is_theirs_too() -> None:
         ),
         pytest.param(
             {"process_size": "600 mb"},
-            ["process.size = 600 mb less 192 mb", "framework.heap.size = 128 mb", "network memory 64 mb"],
+            ["process.size = 600 mb minus 192 mb", "framework.heap.size = 128 mb", "network memory 64 mb"],
             id="less than its parts",
         ),
         pytest.param(
