@@ -48,7 +48,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
             id="endless",
         ),
         pytest.param(
-            "hybrid", (), ["HYBRID_FULL are not built", "execution.batch-shuffle-mode"], id="hybrid"
+            "hybrid", (), ["HYBRID_FULL are not supported", "execution.batch-shuffle-mode"], id="hybrid"
         ),
         pytest.param(
             "unknown_group",
@@ -82,7 +82,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
             "good",
             option("execution.runtime-mode", "BATCH")
             + option("execution.batch-shuffle-mode", "ALL_EXCHANGES_HYBRID_FULL"),
-            ["execution.batch-shuffle-mode=ALL_EXCHANGES_HYBRID_FULL: hybrid exchanges are not built"],
+            ["execution.batch-shuffle-mode=ALL_EXCHANGES_HYBRID_FULL: hybrid exchanges are not supported"],
             id="hybrid shuffle",
         ),
     ],

@@ -65,11 +65,12 @@ from unistream.core.contract.settings import (
 from unistream.core.contract.status import (
     JOB_LIFE,
     JOB_TRANSITIONS,
+    AttemptView,
     JobCause,
     JobLog,
     JobState,
     JobStatus,
+    JobView,
     job_steps,
 )
 from unistream.core.contract.story import StateLog
-from unistream.core.contract.view import AttemptView, JobView

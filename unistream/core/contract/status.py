@@ -8,11 +8,14 @@ the exhaustive tests, and `docs/reference/life-cycle.md`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum, unique
 from typing import Final, TypeVar
 
-from unistream.base.ids import JobId
+from unistream.base.ids import AttemptId, JobId, TaskManagerId
 from unistream.core.contract.story import IllegalTransition, StateLog
+from unistream.model.graph import JobGraph
+from unistream.model.messages import TaskFailure
 
 
 class JobStatus(Enum):
@@ -178,3 +181,28 @@ class JobLog(StateLog[JobState]):
                 subject=self._subject, state=self.state, wanted=cause, why=why, story=self.story
             )
         self.to(after, why)
+
+
+# --- views, for people and REST -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    attempt: AttemptId
+    state: str
+    task_manager: TaskManagerId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """`graph`: at its current parallelism; `wanted`: at the parallelism that it would have with enough
+    slots."""
+
+    graph: JobGraph
+    state: str
+    restarts: int
+    attempts: tuple[AttemptView, ...] = ()
+    checkpoints_completed: int = 0
+    checkpoints_failed: int = 0
+    failure: TaskFailure | None = None
+    wanted: JobGraph | None = None

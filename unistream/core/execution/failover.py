@@ -110,6 +110,8 @@ class RestartPipelinedRegion:
 
 
 class RestartAll:
+    """Restarts the whole job."""
+
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
 

@@ -1,13 +1,14 @@
 """What a pipeline becomes: chains, vertices, exchanges, regions, slot sharing groups. Pure.
 
-Decides: which operators chain (`chaining`), which graphs are refused (`check`, `placement_check`), what
-is pipelined and what is stored (`exchange_modes`), which subtasks restart together (`regions`); shows all
-of it (`explain`, `plan_json`). May import: `core.resource`. Start with `translate` (StreamGraph to
+Decides: which operators chain (`chaining`), which graphs are refused (`graph_check`, `placement_check`), what
+is pipelined and what is stored (`exchange_modes`), which subtasks restart together (`regions`); describes all
+of it (`explanation`, `json_plan`). May import: `core.resource`. Start with `translate` (StreamGraph to
 JobGraph).
 """
 
 from __future__ import annotations
 
+from unistream.core.graph.components import joined
 from unistream.core.graph.exchange_modes import (
     checkpoint_interval_ms,
     why_interval_is_idle,

@@ -1,10 +1,10 @@
-"""Which neighbours share a task.
+"""Which operators share a task.
 
-An operator is put behind its producer when every row of the table in `docs/reference/translation.md` allows
-it; `obstacle` asks them in that order and says which one does not, so that a plan can tell people.
+An operator is chained to its producer if every row of the table in `docs/reference/translation.md` allows it;
+`obstacle` returns the first one that does not, for plans.
 
-A chain has one head. Flink also lets an operator with several inputs take its sources into its task
-(HEAD_WITH_SOURCES); a task here has either one source or gates, so with several inputs this strategy is HEAD.
+A chain has one head. In Flink an operator with several inputs can also be chained to its sources
+(HEAD_WITH_SOURCES); a task here has either one source or gates, so with several inputs that strategy is HEAD.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from unistream.model.stream_graph import ChainingStrategy, StreamEdge, StreamNod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedNode:
-    """An operator with everything filled in.
+    """An operator with all defaults.
 
     Attributes:
-        max_parallelism: What it has; derived from the parallelism where nothing was said.
-        max_parallelism_set: What was said, of the operator or of the job; None: nothing.
+        max_parallelism: Derived from the parallelism if it is not set.
+        max_parallelism_set: As set for the operator or the job.
         group: Its slot sharing group.
     """
 
@@ -39,7 +39,7 @@ class ResolvedNode:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEdge:
-    """An edge of the stream graph, and how its rows travel."""
+    """An edge of the stream graph, and how its rows are distributed."""
 
     edge: StreamEdge
     ship: Ship
@@ -47,8 +47,6 @@ class ResolvedEdge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainingRules:
-    """What the job says about chaining as a whole."""
-
     enabled: bool = True
     across_max_parallelism: bool = True
 
@@ -58,7 +56,7 @@ class Chains:
     """The result.
 
     Attributes:
-        heads: Node -> first node of the chain that it is in; topological order.
+        heads: Node -> first node of its chain; topological order.
         obstacles: For each edge, in the graph's order: why it is an exchange; None: it is a call.
     """
 
@@ -122,11 +120,11 @@ def _parallelism_obstacle(first: ResolvedNode, second: ResolvedNode, rules: Chai
     if first.parallelism != second.parallelism:
         return f"parallelism {first.parallelism} and {second.parallelism}"
     if not rules.across_max_parallelism and first.max_parallelism_set != second.max_parallelism_set:
-        return f"max parallelism {_said(first)} and {_said(second)}"
+        return f"max parallelism {_shown(first)} and {_shown(second)}"
     return None
 
 
-def _said(node: ResolvedNode) -> str:
+def _shown(node: ResolvedNode) -> str:
     return "unset" if node.max_parallelism_set is None else str(node.max_parallelism_set)
 
 

@@ -1,20 +1,40 @@
-"""Connected and strongly connected components of graphs whose nodes are 0, 1, …, size - 1."""
+"""Connected and strongly connected components of graphs. Large ones have the nodes 0, 1, …, size - 1."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Labels = npt.NDArray[np.int64]
+N = TypeVar("N", bound=Hashable)
+
+
+def joined(nodes: Iterable[N], pairs: Iterable[tuple[N, N]]) -> list[list[N]]:
+    """The components that `pairs` connect; components and their members in the order of `nodes`."""
+    roots = {node: node for node in nodes}
+
+    def root(node: N) -> N:
+        while roots[node] != node:
+            roots[node] = roots[roots[node]]
+            node = roots[node]
+        return node
+
+    for first, second in pairs:
+        roots[root(second)] = root(first)
+    components: dict[N, list[N]] = {}
+    for node in roots:
+        components.setdefault(root(node), []).append(node)
+    return list(components.values())
 
 
 def connected(size: int, left: Labels, right: Labels) -> Labels:
     """For each node the smallest node of its component; edge i joins `left[i]` and `right[i]`.
 
-    Works on whole arrays: in each round the roots at both ends of an edge are joined to the smaller one, then
-    every path is cut short, so that a handful of rounds is enough.
+    Works on whole arrays: in each round the roots at both ends of an edge are joined to the smaller one, and
+    all paths are shortened, so that a few rounds are enough.
 
     >>> connected(5, np.array([1, 3]), np.array([4, 1])).tolist()
     [0, 1, 2, 1, 1]

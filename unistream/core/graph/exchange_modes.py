@@ -1,4 +1,4 @@
-"""Streaming or batch: which exchanges of a job are pipelined or stored, and what that rules out."""
+"""Streaming or batch: which exchanges of a job are pipelined or stored, and whether it takes checkpoints."""
 
 from __future__ import annotations
 
@@ -13,26 +13,21 @@ from unistream.model.stream_graph import GlobalStreamExchangeMode, StreamEdge, S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangePlan:
-    """What the options make of a job.
-
-    Attributes:
-        job_type: STREAMING or BATCH; AUTOMATIC is decided.
-        mode: Of exchanges that say nothing themselves.
-    """
+    """`job_type`: AUTOMATIC is decided. `mode`: of exchanges that set none."""
 
     job_type: JobType
     mode: GlobalStreamExchangeMode
 
     def stored(self, edge: StreamEdge) -> StreamEdge:
-        """`edge` as this job has it: in a batch job what a sink has prepared is stored before its commit.
-        A committer that failed behind its commit would otherwise run again with its writer, and commit the
-        same rows under other names (Flink puts such an exchange there too)."""
+        """`edge` as it is in this job: in a batch job the committables of a sink are stored. Otherwise a
+        committer that failed after its commit would run again with its writer, and commit the same rows under
+        other names (Flink has such an exchange, too)."""
         if edge.committables and edge.partition is None and self.job_type is JobType.BATCH:
             return replace(edge, partition=PartitionType.BLOCKING)
         return edge
 
     def partition(self, edge: StreamEdge, ship: Ship) -> PartitionType:
-        """The type of an exchange; it does not matter for edges inside a task."""
+        """The type of an exchange; irrelevant for edges inside a task."""
         return edge.partition or self.mode.partition(ship)
 
 
@@ -40,7 +35,7 @@ def exchange_plan(graph: StreamGraph, config: Configuration) -> ExchangePlan:
     """Decides between streaming and batch.
 
     Raises:
-        ConfigError: BATCH with a source that never ends, or an exchange mode that is not built.
+        ConfigError: BATCH with a source that never ends, or an unsupported exchange mode.
     """
     job_type = _job_type(graph, config.get(RUNTIME_MODE))
     mode = graph.exchange_mode
@@ -73,25 +68,22 @@ def _batch_mode(shuffle_mode: str) -> GlobalStreamExchangeMode:
         case "ALL_EXCHANGES_PIPELINED":
             return GlobalStreamExchangeMode.ALL_EDGES_PIPELINED
     raise ConfigError(
-        f"{BATCH_SHUFFLE_MODE.key}={shuffle_mode}: hybrid exchanges are not built; use "
+        f"{BATCH_SHUFFLE_MODE.key}={shuffle_mode}: hybrid exchanges are not supported; use "
         "ALL_EXCHANGES_BLOCKING or ALL_EXCHANGES_PIPELINED"
     )
 
 
 def checkpoint_interval_ms(graph: JobGraph, config: Configuration) -> int | None:
-    """Between two checkpoints that the job takes by itself; None: it takes none."""
+    """The interval of periodic checkpoints; None: there are none."""
     return None if why_no_checkpoints(graph) is not None else config.find(CHECKPOINT_INTERVAL)
 
 
 def why_interval_is_idle(graph: JobGraph, config: Configuration) -> str | None:
-    """Why the interval that is set has no effect, for people; None: none is set, or it has one."""
+    """Why the interval that is set has no effect, for people; None: none is set, or it has an effect."""
     return None if config.find(CHECKPOINT_INTERVAL) is None else why_no_checkpoints(graph)
 
 
 def why_no_checkpoints(job: JobGraph | ExchangePlan) -> str | None:
-    """The one rule: why a job cannot take checkpoints, for people; None: it can.
-
-    A batch job has none. A streaming job with a stored exchange has them as soon as what is stored is read;
-    see `unistream.core.execution.stored_exchanges`.
-    """
+    """Why a job cannot take checkpoints, for people; None: it can. A streaming job with a stored exchange
+    takes them when that is read (`unistream.core.execution.stored_exchanges`)."""
     return "it is a BATCH job" if job.job_type is JobType.BATCH else None

@@ -1,8 +1,8 @@
-"""The number of key groups of a job that starts from a snapshot: a derived one follows its keyed state.
+"""The number of key groups of a job that starts from a snapshot.
 
-Keyed state is stored by key group, so a job must have as many as the snapshot. A number that the user has
-set is never changed (`core.state_assignment` refuses the snapshot then); one that was derived from the
-parallelism is, or the same pipeline could not be restored with another parallelism.
+Keyed state is stored by key group, so a job must have as many as the snapshot. A number that the user has set
+is never changed (`core.restore` refuses the snapshot); a derived one is, so that the same pipeline can be
+restored with another parallelism.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unistream.model.snapshot import Manifest
 
 
 def adapt_max_parallelism(graph: JobGraph, manifest: Manifest) -> JobGraph:
-    """The graph with the key groups of the snapshot where they were derived.
+    """`graph` with the key groups of the snapshot where the user has set none.
 
     Raises:
         ConfigError: a vertex has more subtasks than its state has key groups.

@@ -1,6 +1,5 @@
-"""Where a job's subtasks may run and how results get there: exchanges, slot sharing, co-location, profiles.
-
-The second half of `core.graph_check`. `check_profiles` needs to know the cluster, so the Dispatcher calls it.
+"""The second half of `graph_check`: exchanges, slot sharing, co-location. Checks that depend on the cluster
+(`check_profiles`, `check_measures`) are called by the Dispatcher.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from unistream.model.stream_graph import DEFAULT_SLOT_SHARING_GROUP
 PRODUCED: Final = frozenset(
     {PartitionType.PIPELINED_BOUNDED, PartitionType.PIPELINED, PartitionType.BLOCKING}
 )
-"""Types of exchanges that workers can make."""
+"""Types of exchanges that workers implement."""
 
 
 def check_exchanges(graph: JobGraph) -> None:
-    """Stored exchanges have an end to wait for, and every type is one that workers make.
+    """Stored exchanges have an end, and workers implement every type.
 
     Raises:
         ConfigError: names both ends, or the source that never ends.
@@ -43,7 +42,7 @@ def check_exchanges(graph: JobGraph) -> None:
         where = f"exchange {names[edge.source]!r} -> {names[edge.target]!r}"
         if edge.partition not in PRODUCED:
             raise ConfigError(
-                f"{where}: partitions of type {edge.partition.value} are not built; make it "
+                f"{where}: partitions of type {edge.partition.value} are not supported; make it "
                 "exchange_mode(StreamExchangeMode.PIPELINED) or BATCH, or change "
                 f"{BATCH_SHUFFLE_MODE.key}"
             )
@@ -74,7 +73,7 @@ def endless_vertices(graph: JobGraph) -> dict[VertexId, str]:
 
 
 def check_groups(graph: JobGraph) -> None:
-    """Every profile is one of a group that an operator is in, and is a sensible amount.
+    """Every profile is a valid amount, and belongs to a group with operators.
 
     Raises:
         ConfigError: names the group.
@@ -94,14 +93,14 @@ def check_groups(graph: JobGraph) -> None:
             )
         if not (math.isfinite(profile.cpu_cores) and profile.cpu_cores >= 0 and profile.memory_mb >= 0):
             raise ConfigError(
-                f"slot sharing group {name!r}: {describe(profile)} is no amount; "
+                f"slot sharing group {name!r}: {describe(profile)} is not a valid amount; "
                 "change its SlotSharingGroup(...)"
             )
 
 
 def check_regions_and_colocations(graph: JobGraph) -> None:
     """Regions can be started one after the other, and members of a co-location group have equal parallelism,
-    subtask by subtask one region, and one slot sharing group.
+    their subtasks one region each, and one slot sharing group.
 
     Raises:
         ConfigError: names the regions that wait for each other, or two members that cannot be in one slot.
@@ -134,14 +133,12 @@ def _together(first: JobVertex, second: JobVertex) -> str:
 
 
 def check_profiles(graph: JobGraph, share: ResourceProfile, largest: ResourceProfile, slots: int) -> None:
-    """Every slot that the job needs is one that some worker can have.
+    """Some worker can have every slot that the job needs.
 
     Args:
         graph: A checked one.
-        share: What one slot of a worker has as it is configured; nothing can be taken
-            from a part that is not told.
-        largest: The most that a slot of a worker which is started to measure can have; a part that is not
-            told is no limit.
+        share: The configured profile of one slot; an unspecified part serves nothing.
+        largest: The maximum slot of a worker that is started to measure; an unspecified part is no limit.
         slots: Of a worker, for the message.
 
     Raises:
@@ -160,12 +157,12 @@ def check_profiles(graph: JobGraph, share: ResourceProfile, largest: ResourcePro
 
 
 def check_measures(graph: JobGraph, config: Configuration, share: ResourceProfile) -> None:
-    """Workers that are started for a profile can be: what their options fix leaves room for the rest.
+    """Workers can be started for every profile: the fixed parts of their memory leave room for the rest.
 
     Args:
         graph: A checked one.
         config: Of the cluster's workers.
-        share: What one slot of a worker has as it is configured.
+        share: The configured profile of one slot.
 
     Raises:
         ConfigError: names the group, one of its operators and the options.
@@ -179,8 +176,8 @@ def check_measures(graph: JobGraph, config: Configuration, share: ResourceProfil
         except ConfigError as error:
             raise ConfigError(
                 f"operator {_operator_of(graph, group)!r}: slot sharing group {_plain(group)!r} needs "
-                f"{describe(profile)} in one slot, and no worker of that size can be made: {error}; raise "
-                "what its SlotSharingGroup(...) asks for, or lower what the cluster's options ask for"
+                f"{describe(profile)} in one slot, and no worker of that size can be started: {error}; "
+                "raise what its SlotSharingGroup(...) requests, or lower the cluster's options"
             ) from error
 
 
@@ -189,5 +186,5 @@ def _operator_of(graph: JobGraph, group: str) -> str:
 
 
 def _plain(group: str) -> str:
-    """As the user calls it: without the number of a part of the default group."""
+    """The user's name: without the number of a part of the default group."""
     return DEFAULT_SLOT_SHARING_GROUP if group.startswith(DEFAULT_SLOT_SHARING_GROUP + REGION_MARK) else group

@@ -1,13 +1,13 @@
 """Pipelined regions: what must run at the same time, hence what is scheduled and restarted together.
 
-A logical region is a set of vertices that must-be-pipelined links connect. Execution regions are cut out of
-one logical region each, never across two:
+A logical region is a set of vertices that must-be-pipelined links connect. Each execution region is a part of
+one logical region:
 
 - any all-to-all link inside the logical region, of whatever type, makes all of it one region (FLINK-17330);
-- otherwise regions are the subtasks that must-be-pipelined links connect, and those that wait for each other
-  in a circle over the other links inside the logical region are one.
+- otherwise regions are the subtasks that must-be-pipelined links connect; regions that wait for each other in
+  a circle over the other links inside the logical region are merged.
 
-A circle of logical regions is left as it is. Such a job could never start; `check_regions` refuses it.
+A job with a circle of logical regions could never start; `check_regions` refuses it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Region:
     """Subtasks that are scheduled and restarted together.
 
     Attributes:
-        number: Place among the regions, in topological order of their first subtasks.
+        number: In topological order of their first subtasks.
         subtasks: In topological order of vertices, vertex by vertex.
     """
 
@@ -41,11 +41,8 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class RegionInput:
-    """What a region reads of one group from outside.
-
-    Attributes:
-        producers: Indices in `group.link.source` that are outside the region.
-    """
+    """What a region reads of one group. `producers`: indices in `group.link.source` that are outside the
+    region."""
 
     group: ConsumedGroup
     producers: Sequence[int]
@@ -57,7 +54,7 @@ class RegionInput:
 
 
 class Regions:
-    """A division of all subtasks of a topology, in topological order."""
+    """A partition of all subtasks of a topology, in topological order."""
 
     def __init__(self, topology: Topology, labels: Labels) -> None:
         """`labels`: for each subtask number the same value as for all others of its region."""
@@ -83,11 +80,9 @@ class Regions:
         return self._regions[number]
 
     def of(self, subtask: SubtaskId) -> Region:
-        """The region that `subtask` is in."""
         return self._regions[self.number_of(subtask.vertex, subtask.index)]
 
     def number_of(self, vertex: VertexId, index: int) -> int:
-        """Number of the region of subtask `index` of `vertex`."""
         return self.numbers[self.topology.first_numbers[vertex] + index]
 
     def numbers_of(self, vertex: VertexId, indices: range) -> dict[int, None]:
@@ -96,7 +91,7 @@ class Regions:
         return dict.fromkeys(self.numbers[first + indices.start : first + indices.stop])
 
     def inputs(self, region: Region) -> tuple[RegionInput, ...]:
-        """Groups that `region` reads and that are, all or in part, produced outside of it."""
+        """Groups that `region` reads and that are, completely or in part, produced outside of it."""
         found = self._inputs.get(region.number)
         if found is None:
             found = self._inputs[region.number] = tuple(self._find_inputs(region))
@@ -132,7 +127,7 @@ class Regions:
 
     @cached_property
     def _inner(self) -> frozenset[str]:
-        """Links that never leave a region, because both of their ends are in a single one."""
+        """Links inside a single region."""
         return frozenset(
             link.id
             for link in self.topology.links
@@ -141,7 +136,7 @@ class Regions:
 
     @cached_property
     def _crossing(self) -> frozenset[str]:
-        """Links whose two ends have a region in common, so that a group may be in it in part."""
+        """Links whose ends have a region in common, so that a group may be partly inside."""
         return frozenset(
             link.id
             for link in self.topology.links
@@ -150,7 +145,7 @@ class Regions:
 
     @cached_property
     def _around(self) -> dict[VertexId, frozenset[int]]:
-        """Numbers of the regions that each vertex is in."""
+        """Numbers of the regions of each vertex."""
         return {v: frozenset(self.numbers_of(v, range(n))) for v, n in self.topology.parallelism.items()}
 
 
@@ -195,7 +190,7 @@ def singletons(topology: Topology) -> Regions:
 
 
 def region_circles(topology: Topology) -> tuple[tuple[LogicalRegion, ...], ...]:
-    """Logical regions that wait for each other's results in a circle; none of them could ever start."""
+    """Logical regions that wait for each other's results in a circle, so that none could ever start."""
     logical = logical_regions(topology)
     places = {vertex: place for place, members in enumerate(logical) for vertex in members}
     successors: list[list[int]] = [[] for _ in logical]
@@ -239,8 +234,8 @@ def _check_colocations(regions: Regions) -> None:
             if len({regions.number_of(vertex, index) for vertex in having}) > 1:
                 raise ConfigError(
                     f"vertices {_names(topology, having)} are strictly co-located, but their subtasks "
-                    f"{index} are not in one pipelined region: connect them by pipelined exchanges, or give "
-                    "up the co-location"
+                    f"{index} are not in one pipelined region: connect them by pipelined exchanges, or "
+                    "remove the co-location"
                 )
 
 
@@ -263,7 +258,7 @@ def divide(topology: Topology, links: Sequence[Link]) -> Labels:
 
 
 def _merge_circles(topology: Topology, links: Sequence[Link], labels: Labels) -> Labels:
-    """Joins regions that lie on a circle of `links`."""
+    """Merges regions on a circle of `links`."""
     hubs = _Hubs(topology, links)
     ends = np.concatenate([labels, np.arange(topology.size, hubs.size)])
     successors: list[list[int]] = [[] for _ in range(hubs.size)]
@@ -277,7 +272,7 @@ def _merge_circles(topology: Topology, links: Sequence[Link], labels: Labels) ->
 
 
 class _Hubs:
-    """Subtasks, and one more node for each group of some links: the hub that stands for its pairs."""
+    """Subtasks, and one more node for each group of some links, the hub, in place of its pairs."""
 
     def __init__(self, topology: Topology, links: Sequence[Link]) -> None:
         self._topology = topology
@@ -311,7 +306,7 @@ class _Hubs:
         elif mine <= theirs:
             groups = indices
         elif own == link.source:
-            groups = ((indices + 1) * theirs - 1) // mine  # whom a producer feeds
+            groups = ((indices + 1) * theirs - 1) // mine  # consumers of a producer
         else:
-            groups = indices * theirs // mine  # whom a consumer reads
+            groups = indices * theirs // mine  # producers of a consumer
         return _numbers(self._topology, own), groups + self._first[link.id]

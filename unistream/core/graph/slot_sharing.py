@@ -1,4 +1,4 @@
-"""Slot sharing groups: who inherits which, what one slot of a group needs, and who must be in one slot."""
+"""Slot sharing groups: inheritance, resource profiles, and co-location."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from msgspec import structs
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
+from unistream.core.graph.components import joined
 from unistream.model.graph import JobEdge, JobVertex
 from unistream.model.resources import ResourceProfile
 from unistream.model.stream_graph import DEFAULT_SLOT_SHARING_GROUP, StreamGraph, StreamNode
 
-REGION_MARK: Final = "#"  # between "default" and the number of a region, in a batch job
+REGION_MARK: Final = "#"  # between "default" and the number of a part, in a batch job
 GROUP_CHARS_MAX: Final = 200
 
 
 def check_group_name(name: str) -> None:
-    """Raises ConfigError unless `name` is one that no group has that the runtime makes itself."""
+    """Raises ConfigError if `name` is reserved for groups that the runtime makes."""
     reserved = DEFAULT_SLOT_SHARING_GROUP + REGION_MARK
     if name.startswith(reserved):
         raise ConfigError(
-            f"slot sharing group {name!r}: names that begin with {reserved!r} are those of the parts of the "
-            "default group in a batch job; choose another name"
+            f"slot sharing group {name!r}: names that begin with {reserved!r} are reserved for the parts of "
+            "the default group in a batch job; choose another name"
         )
 
 
 def resolve_groups(graph: StreamGraph, order: Sequence[int]) -> dict[int, str]:
-    """The group of every node: its own, else that of its inputs if they agree, else ``default``.
+    """The group of every node: its own, otherwise that of its inputs if they agree, otherwise ``default``.
 
     Raises:
-        ConfigError: an operator names a group that is not among the registered ones.
+        ConfigError: an operator names a group that is not registered.
     """
     nodes = {node.id: node for node in graph.nodes}
     inputs: dict[int, set[int]] = {node: set() for node in nodes}
@@ -74,47 +75,40 @@ def _check_registered(node: StreamNode, registered: frozenset[str] | None) -> No
 def split_by_region(vertices: Sequence[JobVertex], edges: Sequence[JobEdge]) -> list[JobVertex]:
     """Batch: vertices of the default group share slots only with those that they are pipelined with.
 
-    Stages that are separated by stored exchanges do not run at the same time, so nothing is gained by one
-    slot for all of them, and a stage can start with the slots that it needs itself.
+    Stages that are separated by stored exchanges do not run at the same time, so one slot for all of them has
+    no advantage, and a stage can start with the slots that it needs itself.
     """
-    roots = {vertex.id: vertex.id for vertex in vertices}
-
-    def root(vertex: VertexId) -> VertexId:
-        while roots[vertex] != vertex:
-            roots[vertex] = roots[roots[vertex]]
-            vertex = roots[vertex]
-        return vertex
-
-    for edge in edges:
-        if edge.partition.must_be_pipelined:
-            roots[root(edge.target)] = root(edge.source)
-    numbers: dict[VertexId, int] = {}
+    pairs = [(edge.source, edge.target) for edge in edges if edge.partition.must_be_pipelined]
+    stages = joined([vertex.id for vertex in vertices], pairs)
+    stage_of = {vertex: stage for stage, members in enumerate(stages) for vertex in members}
+    numbers: dict[int, int] = {}
     for vertex in vertices:
         if vertex.slot_sharing_group == DEFAULT_SLOT_SHARING_GROUP:
-            numbers.setdefault(root(vertex.id), len(numbers) + 1)
+            numbers.setdefault(stage_of[vertex.id], len(numbers) + 1)
     if len(numbers) < 2:
         return list(vertices)
     return [
         structs.replace(vertex, slot_sharing_group=f"{DEFAULT_SLOT_SHARING_GROUP}{REGION_MARK}{number}")
-        if vertex.slot_sharing_group == DEFAULT_SLOT_SHARING_GROUP and (number := numbers[root(vertex.id)])
+        if vertex.slot_sharing_group == DEFAULT_SLOT_SHARING_GROUP
+        and (number := numbers[stage_of[vertex.id]])
         else vertex
         for vertex in vertices
     ]
 
 
 def group_profiles(graph: StreamGraph, vertices: Sequence[JobVertex]) -> dict[str, ResourceProfile]:
-    """What one slot of each group needs; parts of ``default`` need what it does."""
-    told = {name: profile for name, profile in graph.profiles.items() if not profile.is_unknown}
-    default = told.get(DEFAULT_SLOT_SHARING_GROUP)
+    """The profile of a slot of each group; parts of ``default`` have that of ``default``."""
+    profiles = {name: profile for name, profile in graph.profiles.items() if not profile.is_unknown}
+    default = profiles.get(DEFAULT_SLOT_SHARING_GROUP)
     parts = [
         vertex.slot_sharing_group
         for vertex in vertices
         if vertex.slot_sharing_group.startswith(DEFAULT_SLOT_SHARING_GROUP + REGION_MARK)
     ]
     if default is not None and parts:
-        del told[DEFAULT_SLOT_SHARING_GROUP]
-        told |= dict.fromkeys(parts, default)
-    return told
+        del profiles[DEFAULT_SLOT_SHARING_GROUP]
+        profiles |= dict.fromkeys(parts, default)
+    return profiles
 
 
 def colocations(

@@ -104,6 +104,7 @@ class Rescaling:
     # --- requests ---------------------------------------------------------------------------------
 
     def request(self, event: RescaleRequested) -> TaskFailure | None:
+        """Begins the requested change, waits for its slots, or refuses it."""
         if event.request in self._seen:
             return None
         self._seen.add(event.request)

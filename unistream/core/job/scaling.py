@@ -13,7 +13,7 @@ from msgspec import structs
 from unistream.base.errors import ConfigError
 from unistream.base.ids import VertexId
 from unistream.base.limits import PARALLELISM_MAX
-from unistream.core.graph import check
+from unistream.core.graph import check, joined
 from unistream.core.resource import SlotKind, Unit, divide
 from unistream.model.graph import JobGraph, JobVertex, Ship
 
@@ -75,23 +75,11 @@ def _scaled(graph: JobGraph, widths: Mapping[VertexId, int]) -> JobGraph:
     return structs.replace(graph, vertices=vertices)
 
 
-def _equal_parallelism(graph: JobGraph) -> list[tuple[VertexId, ...]]:
+def _equal_parallelism(graph: JobGraph) -> list[list[VertexId]]:
     """Vertices that must be equally wide: joined by forward edges, or co-located."""
-    root = {vertex.id: vertex.id for vertex in graph.vertices}
-
-    def find(vertex: VertexId) -> VertexId:
-        while root[vertex] != vertex:
-            vertex = root[vertex]
-        return vertex
-
     pairs = [(edge.source, edge.target) for edge in graph.edges if edge.ship is Ship.FORWARD]
     pairs += [(group[0], other) for group in graph.colocations for other in group[1:]]
-    for first, second in pairs:
-        root[find(second)] = find(first)
-    components: dict[VertexId, list[VertexId]] = {}
-    for vertex in graph.vertices:
-        components.setdefault(find(vertex.id), []).append(vertex.id)
-    return [tuple(members) for members in components.values()]
+    return joined([vertex.id for vertex in graph.vertices], pairs)
 
 
 def slots_needed(graph: JobGraph) -> Counter[str]:

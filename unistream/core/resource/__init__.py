@@ -7,7 +7,6 @@ subtasks (`slot_pool`, one for each job), which hosts are avoided (`workers`). M
 
 from __future__ import annotations
 
-from unistream.core.resource.heartbeats import HeartbeatTerms, heartbeat_terms
 from unistream.core.resource.machine import ResourceMachine
 from unistream.core.resource.messages import (
     AnnounceLoss,
@@ -32,4 +31,4 @@ from unistream.core.resource.messages import (
 from unistream.core.resource.slot_division import Slice, SlotKind, Unit, divide, without_slot
 from unistream.core.resource.slot_matching import describe, missing_slots_text, profile_for, serves
 from unistream.core.resource.slot_pool import SlotPool
-from unistream.core.resource.workers import BlockRules, ResourceRules
+from unistream.core.resource.workers import BlockRules, HeartbeatTerms, ResourceRules, heartbeat_terms

@@ -1,11 +1,14 @@
-"""The workers of a cluster, when one is given up, and which hosts are blocked. Pure."""
+"""The workers of a cluster: when one is given up, which hosts are blocked, heartbeats. Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from unistream.base.config import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, Configuration
+from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
 from unistream.core.contract import SlotLease
 from unistream.core.resource.messages import ProbeOutcome, WorkerProbed, WorkerView
@@ -113,6 +116,7 @@ class Worker:
     def reason_to_give_up(
         self, rules: ResourceRules, *, now_ms: int, start_timeout_ms: int, heartbeat_timeout_ms: int
     ) -> str | None:
+        """None: it is not given up."""
         silent_ms = now_ms - self.heard_ms
         if not self.is_up:
             late = silent_ms > start_timeout_ms
@@ -192,3 +196,27 @@ class Blocklist:
 
     def hosts(self, now_ms: int) -> tuple[str, ...]:
         return tuple(host for host in self._until_ms if self.left_ms(host, now_ms))
+
+
+class HeartbeatTerms(NamedTuple):
+    """Both in milliseconds. A worker that registers takes over those of its master, whatever its own
+    configuration says (in Flink the master requests the heartbeats)."""
+
+    interval_ms: int
+    timeout_ms: int
+
+
+def heartbeat_terms(config: Configuration) -> HeartbeatTerms:
+    """The configured terms.
+
+    Raises:
+        ConfigError: peers would be given up between two heartbeats.
+    """
+    terms = HeartbeatTerms(config.get(HEARTBEAT_INTERVAL), config.get(HEARTBEAT_TIMEOUT))
+    if terms.interval_ms >= terms.timeout_ms:
+        raise ConfigError(
+            f"{HEARTBEAT_INTERVAL.key} is {terms.interval_ms} ms and {HEARTBEAT_TIMEOUT.key} "
+            f"{terms.timeout_ms} ms: every peer would be given up between two heartbeats; make the interval "
+            "shorter, a fifth of the timeout or less"
+        )
+    return terms

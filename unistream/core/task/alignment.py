@@ -15,6 +15,7 @@ class BarrierAligner(ChannelAlignment):
     """Blocks channels; no barrier overtakes."""
 
     def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
+        """Blocks the channel, or triggers if it is the last one."""
         if channel not in self._open:
             return []
         actions: list[Action] = []

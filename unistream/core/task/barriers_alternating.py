@@ -87,6 +87,7 @@ class AlternatingAligner(ChannelAlignment):
         return []
 
     def on_end_of_partition(self, channel: int, now_ms: int) -> list[Action]:
+        """Counts as the barrier of the pending checkpoint."""
         self._open.discard(channel)
         if self._barrier is None:
             return []

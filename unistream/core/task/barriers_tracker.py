@@ -57,6 +57,7 @@ class BarrierTracker(BarrierHandler):
         return self._pending[-1].checkpoint_id if self._pending else None  # a canceled one counts
 
     def on_barrier(self, channel: int, barrier: CheckpointBarrier, now_ms: int) -> list[Action]:
+        """Triggers if it is the last barrier."""
         if channel not in self._open:
             return []
         is_new = self._is_new(barrier.checkpoint_id)

@@ -52,7 +52,7 @@ BLOCKING = PartitionType.BLOCKING
         pytest.param(
             line(graph={"profiles": {"default": ResourceProfile(cpu_cores=-1)}}),
             {},
-            "slot sharing group 'default'.*no amount",
+            "slot sharing group 'default'.*not a valid amount",
             id="a negative profile",
         ),
         pytest.param(
@@ -118,7 +118,7 @@ BLOCKING = PartitionType.BLOCKING
         pytest.param(
             line(*edges(Ship.HASH, Ship.HASH, partition=PartitionType.HYBRID_FULL)),
             {},
-            "exchange 'source' -> 'a': partitions of type HYBRID_FULL are not built",
+            "exchange 'source' -> 'a': partitions of type HYBRID_FULL are not supported",
             id="a hybrid exchange",
         ),
         pytest.param(
@@ -221,7 +221,7 @@ GPU = {"gpu": ResourceProfile(cpu_cores=1)}
         pytest.param(endless_batch, "runtime-mode=BATCH: source 'source' never ends", id="batch"),
         pytest.param(
             lambda g: with_edges(g, partition=PartitionType.PIPELINED_APPROXIMATE),
-            "PIPELINED_APPROXIMATE are not built",
+            "PIPELINED_APPROXIMATE are not supported",
             id="partition type",
         ),
         pytest.param(

@@ -129,7 +129,7 @@ def test_a_streaming_job_may_have_checkpoints_whatever_its_exchanges() -> None:
 
 @pytest.mark.parametrize("mode", ["ALL_EXCHANGES_HYBRID_FULL", "ALL_EXCHANGES_HYBRID_SELECTIVE"])
 def test_hybrid_modes_are_refused_by_name(mode: str) -> None:
-    with pytest.raises(ConfigError, match=f"execution.batch-shuffle-mode={mode}: hybrid.*not built"):
+    with pytest.raises(ConfigError, match=f"execution.batch-shuffle-mode={mode}: hybrid.*not supported"):
         job_of(line(), config={**BATCH, SHUFFLE: mode})
 
 
