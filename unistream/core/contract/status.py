@@ -170,11 +170,7 @@ class JobLog(StateLog[JobState]):
         return cause in JOB_LIFE[self.state]
 
     def on(self, cause: JobCause, why: str) -> None:
-        """Moves to the state that follows. `why`: the case at hand, for the story.
-
-        Raises:
-            IllegalTransition: the table has no such transition.
-        """
+        """Moves to the state that follows. `why`: the case at hand, for the story."""
         after = JOB_LIFE[self.state].get(cause)
         if after is None:
             raise IllegalTransition(

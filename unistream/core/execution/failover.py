@@ -126,11 +126,7 @@ def _not_created(subtasks: Iterable[SubtaskId], view: FailoverView) -> frozenset
 
 
 def create_failover(name: str, regions: Regions) -> FailoverStrategy:
-    """The strategy that the option `jobmanager.execution.failover-strategy` names.
-
-    Raises:
-        ConfigError: there is no strategy of that name.
-    """
+    """The strategy that the option `jobmanager.execution.failover-strategy` names."""
     match name:
         case "region":
             return RestartPipelinedRegion(regions)

@@ -3,7 +3,7 @@
 Only partitions that outlive their producer are tracked (`PartitionType.is_released_by_scheduler`).
 
     produced ─► available ─┬─► released   all regions that read it have finished, or its producer restarted
-                           └─► lost       its TaskManager is gone, or a consumer could not read it
+                           └─► lost       its TaskManager is lost, or a consumer could not read it
 
 A consumer has finished for good when its whole region has: until then the region may fail and read everything
 again. As in Flink, if a finished region must run once more, because what it produced was lost, then its

@@ -106,7 +106,6 @@ class RegionScheduler:
         self._outbox.set_timer(Timer(TimerKind.SLOT_REQUEST, bulk), self._settings.slot_request_timeout_ms)
 
     def running(self, execution: Execution) -> None:
-        """A task has come up."""
         self._schedule(self._run.scheduling.on_running(execution.attempt.subtask), "its producers run")
 
     def finished(self, execution: Execution) -> None:

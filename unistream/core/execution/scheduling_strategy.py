@@ -11,6 +11,7 @@ when all of them are there. It remembers what it has scheduled until `restart`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, Protocol
@@ -39,27 +40,27 @@ class SchedulingView(Protocol):
         ...
 
 
-class SchedulingStrategy(Protocol):
+class SchedulingStrategy(ABC):
     """Returns what is to be scheduled after each event."""
 
+    @abstractmethod
     def start(self) -> Bulks:
         """The job begins."""
-        ...
 
     def on_running(self, subtask: SubtaskId) -> Bulks:
         """`subtask` is RUNNING now."""
-        ...
+        return ()
 
     def on_finished(self, subtask: SubtaskId) -> Bulks:
         """`subtask` is FINISHED now, and the view knows which of its partitions are produced."""
-        ...
+        return ()
 
+    @abstractmethod
     def restart(self, subtasks: Iterable[SubtaskId]) -> Bulks:
         """`subtasks` are CREATED again and their partitions do not exist any more."""
-        ...
 
 
-class EagerStrategy:
+class EagerStrategy(SchedulingStrategy):
     """Everything at once, whatever the partitions are."""
 
     def __init__(self, topology: Topology) -> None:
@@ -68,18 +69,12 @@ class EagerStrategy:
     def start(self) -> Bulks:
         return (tuple(self._topology.all_subtasks()),)
 
-    def on_running(self, subtask: SubtaskId) -> Bulks:
-        return ()
-
-    def on_finished(self, subtask: SubtaskId) -> Bulks:
-        return ()
-
     def restart(self, subtasks: Iterable[SubtaskId]) -> Bulks:
         bulk = tuple(sorted(set(subtasks), key=self._topology.number))
         return (bulk,) if bulk else ()
 
 
-class PipelinedRegionStrategy:
+class PipelinedRegionStrategy(SchedulingStrategy):
     """Schedules units (regions, here) when all their outside inputs are consumable.
 
     The work for one event does not grow with the number of pairs of an all-to-all link: for each group the
@@ -99,9 +94,6 @@ class PipelinedRegionStrategy:
 
     def start(self) -> Bulks:
         return self._schedule(range(len(self._units)))
-
-    def on_running(self, subtask: SubtaskId) -> Bulks:
-        return ()
 
     def on_finished(self, subtask: SubtaskId) -> Bulks:
         return self._schedule(self._fed_by(subtask, self._outputs(subtask, blocking=True)))
@@ -220,11 +212,7 @@ class LazyFromSourcesStrategy(PipelinedRegionStrategy):
 
 
 def create_strategy(name: str, regions: Regions, view: SchedulingView) -> SchedulingStrategy:
-    """The strategy that the option `jobmanager.scheduling-strategy` names.
-
-    Raises:
-        ConfigError: there is no strategy of that name.
-    """
+    """The strategy that the option `jobmanager.scheduling-strategy` names."""
     match name:
         case "pipelined-region":
             return PipelinedRegionStrategy(regions, view)

@@ -32,11 +32,7 @@ class ExchangePlan:
 
 
 def exchange_plan(graph: StreamGraph, config: Configuration) -> ExchangePlan:
-    """Decides between streaming and batch.
-
-    Raises:
-        ConfigError: BATCH with a source that never ends, or an unsupported exchange mode.
-    """
+    """Decides between streaming and batch."""
     job_type = _job_type(graph, config.get(RUNTIME_MODE))
     mode = graph.exchange_mode
     if mode is None:

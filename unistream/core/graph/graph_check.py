@@ -161,11 +161,7 @@ def _check_order(graph: JobGraph) -> None:
 
 
 def topological(graph: StreamGraph) -> list[int]:
-    """Node ids, producers first: by distance from the sources, then in order of creation.
-
-    Raises:
-        ConfigError: a cycle, a position that is used twice, or an edge without an end.
-    """
+    """Node ids, producers first: by distance from the sources, then in order of creation."""
     known = {node.id: node.name for node in graph.nodes}
     if len(known) != len(graph.nodes):
         raise ConfigError(f"job {graph.name!r}: two nodes have the same position")

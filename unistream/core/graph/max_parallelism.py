@@ -19,11 +19,7 @@ from unistream.model.snapshot import Manifest
 
 
 def adapt_max_parallelism(graph: JobGraph, manifest: Manifest) -> JobGraph:
-    """`graph` with the key groups of the snapshot where the user has set none.
-
-    Raises:
-        ConfigError: a vertex has more subtasks than its state has key groups.
-    """
+    """`graph` with the key groups of the snapshot where the user has set none."""
     stored = _keyed_operators(manifest)
     if not stored:
         return graph

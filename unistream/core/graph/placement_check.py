@@ -1,5 +1,5 @@
 """The second half of `graph_check`: exchanges, slot sharing, co-location. Checks that depend on the cluster
-(`check_profiles`, `check_measures`) are called by the Dispatcher.
+(`check_profiles`, `check_measures`) are called by the Dispatcher. A refusal is a `ConfigError`, as there.
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ PRODUCED: Final = frozenset(
 
 
 def check_exchanges(graph: JobGraph) -> None:
-    """Stored exchanges have an end, and workers implement every type.
-
-    Raises:
-        ConfigError: names both ends, or the source that never ends.
-    """
+    """Stored exchanges have an end, and workers implement every type."""
     unbounded = _unbounded(graph)
     if graph.job_type is JobType.BATCH and unbounded:
         name = next(iter(unbounded.values()))
@@ -73,11 +69,7 @@ def endless_vertices(graph: JobGraph) -> dict[VertexId, str]:
 
 
 def check_groups(graph: JobGraph) -> None:
-    """Every profile is a valid amount, and belongs to a group with operators.
-
-    Raises:
-        ConfigError: names the group.
-    """
+    """Every profile is a valid amount, and belongs to a group with operators."""
     groups = {vertex.slot_sharing_group for vertex in graph.vertices}
     for vertex in graph.vertices:
         if not vertex.slot_sharing_group:
@@ -100,11 +92,7 @@ def check_groups(graph: JobGraph) -> None:
 
 def check_regions_and_colocations(graph: JobGraph) -> None:
     """Regions can be started one after the other, and members of a co-location group have equal parallelism,
-    their subtasks one region each, and one slot sharing group.
-
-    Raises:
-        ConfigError: names the regions that wait for each other, or two members that cannot be in one slot.
-    """
+    their subtasks one region each, and one slot sharing group."""
     known = {vertex.id: vertex for vertex in graph.vertices}
     for members in graph.colocations:
         for member in members:
@@ -139,11 +127,7 @@ def check_profiles(graph: JobGraph, share: ResourceProfile, largest: ResourcePro
         graph: A checked one.
         share: The configured profile of one slot; an unspecified part serves nothing.
         largest: The maximum slot of a worker that is started to measure; an unspecified part is no limit.
-        slots: Of a worker, for the message.
-
-    Raises:
-        ConfigError: names the group, one of its operators and the options.
-    """
+        slots: Of a worker, for the message."""
     for group, profile in graph.profiles.items():
         if serves(share, profile, strict=True) or profile.fits_in(largest):
             continue
@@ -162,11 +146,7 @@ def check_measures(graph: JobGraph, config: Configuration, share: ResourceProfil
     Args:
         graph: A checked one.
         config: Of the cluster's workers.
-        share: The configured profile of one slot.
-
-    Raises:
-        ConfigError: names the group, one of its operators and the options.
-    """
+        share: The configured profile of one slot."""
     for group, profile in graph.profiles.items():
         if serves(share, profile, strict=True):
             continue

@@ -16,11 +16,7 @@ from unistream.model.plan import NOWHERE, Place, subtasks_of
 
 
 class ExecutionPlan:
-    """Subtasks and channels of a valid graph; immutable.
-
-    Raises:
-        ConfigError: see `Topology`.
-    """
+    """Subtasks and channels of a valid graph; immutable."""
 
     def __init__(self, graph: JobGraph) -> None:
         self.graph = graph

@@ -165,11 +165,7 @@ def logical_regions(topology: Topology) -> tuple[LogicalRegion, ...]:
 
 
 def build_regions(topology: Topology) -> Regions:
-    """The regions that a job is scheduled and restarted by.
-
-    Raises:
-        ConfigError: subtasks of a strict co-location group are in different regions; names the vertices.
-    """
+    """The regions that a job is scheduled and restarted by."""
     labels = np.empty(topology.size, dtype=np.int64)
     for members in logical_regions(topology):
         inside = set(members)
@@ -204,12 +200,7 @@ def region_circles(topology: Topology) -> tuple[tuple[LogicalRegion, ...], ...]:
 
 
 def check_regions(topology: Topology) -> None:
-    """Refuses a job whose regions could not be scheduled.
-
-    Raises:
-        ConfigError: regions wait for each other in a circle, or a strict co-location group spans several
-            regions; names the vertices.
-    """
+    """Refuses a job whose regions could not be scheduled."""
     for circle in region_circles(topology):
         groups = " and ".join(f"({_names(topology, members)})" for members in circle)
         inside = {vertex for members in circle for vertex in members}

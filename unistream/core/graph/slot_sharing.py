@@ -30,11 +30,7 @@ def check_group_name(name: str) -> None:
 
 
 def resolve_groups(graph: StreamGraph, order: Sequence[int]) -> dict[int, str]:
-    """The group of every node: its own, otherwise that of its inputs if they agree, otherwise ``default``.
-
-    Raises:
-        ConfigError: an operator names a group that is not registered.
-    """
+    """The group of every node: its own, otherwise that of its inputs if they agree, otherwise ``default``."""
     nodes = {node.id: node for node in graph.nodes}
     inputs: dict[int, set[int]] = {node: set() for node in nodes}
     for edge in graph.edges:

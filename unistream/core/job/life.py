@@ -174,7 +174,7 @@ class JobLife:
     def lost(self, task_manager: TaskManagerId, reason: str) -> None:
         """A worker is lost with all tasks that ran and all results that were stored there."""
         if self._waits_for_slots and not self.parts.slots.pool.is_on(task_manager):
-            self.parts.not_come_up(task_manager, reason)
+            self.parts.worker_not_started(task_manager, reason)
         failure, executions = self.parts.lost(task_manager, reason)
         if not self.state.is_waiting:  # nothing runs then
             self._fail_each(failure, executions)

@@ -203,7 +203,7 @@ class JobParts:
         needed = self.run.tracker.lost(task_manager)
         return failure, victims + [self.executions[partition.producer] for partition in sorted(needed)]
 
-    def not_come_up(self, task_manager: TaskManagerId, reason: str) -> None:
+    def worker_not_started(self, task_manager: TaskManagerId, reason: str) -> None:
         """A worker for the job's requests failed to start. Records the 1st, 2nd, 4th, 8th … in a row: the
         cluster keeps trying while slots are requested."""
         self.failed_starts = count = self.failed_starts + 1

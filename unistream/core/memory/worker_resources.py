@@ -1,4 +1,7 @@
-"""The resources of a worker by its configuration, and the configuration of one with given resources. Pure."""
+"""The resources of a worker by its configuration, and the configuration of one with given resources. Pure.
+
+Options of memory that contradict each other are a `ConfigError`.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,7 @@ _MEMORY_TOTALS: Final = (MEMORY_PROCESS, MEMORY_FLINK, MEMORY_TASK_HEAP, MEMORY_
 
 def slot_profile(config: Configuration, slots: int) -> ResourceProfile:
     """The profile of one slot of a worker with this configuration. What is not set is unspecified: the
-    default size of a worker's memory is divided, but limits nothing.
-
-    Raises:
-        ConfigError: options of memory contradict each other.
-    """
+    default size of a worker's memory is divided, but limits nothing."""
     memory_mb = 0
     if _is_memory_set(config):
         plan = memory_plan(config, slots)
@@ -40,11 +39,7 @@ def slot_profile(config: Configuration, slots: int) -> ResourceProfile:
 
 
 def memory_limit(config: Configuration, slots: int) -> int | None:
-    """Bytes that the worker's process may use; None: no limit is set.
-
-    Raises:
-        ConfigError: options of memory contradict each other.
-    """
+    """Bytes that the worker's process may use; None: no limit is set."""
     return memory_plan(config, slots).process if _is_memory_set(config) else None
 
 

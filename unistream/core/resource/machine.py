@@ -199,17 +199,17 @@ class ResourceMachine:
         if worker.is_up:
             return
         worker.slots, worker.host = event.slots, event.host
-        if not self._rules.active:  # else it has what its host was told
+        if not self._rules.active:  # otherwise its host was started with it
             worker.profile = event.profile
         if self._rules.active and worker.host in self._shut():
-            yield from self._give_up(worker, f"it came up on {worker.host}, which is blocked")
+            yield from self._give_up(worker, f"it started on {worker.host}, which is blocked")
             return
         worker.came_up(event.address, self._now_ms)
         self._failed_starts = self._hopeless_starts = 0
         self._no_start_before_ms = 0
 
     def _lose(self, task_manager: TaskManagerId, reason: str, host: str = "") -> Iterator[ResourceCommand]:
-        """`host`: where it was, if it has not told that itself."""
+        """`host`: where it ran, if it has not registered."""
         worker = self._workers.pop(task_manager, None)
         if worker is None:
             return

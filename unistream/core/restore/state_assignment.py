@@ -40,7 +40,7 @@ def assign_state(
         manifest: Of the snapshot.
         directory: fsspec URL of its current location.
         graph: The job that starts from it.
-        allow_non_restored: Drop state whose operator is gone.
+        allow_non_restored: Drop state without an operator.
 
     Raises:
         ConfigError: state without an operator, a changed number of key groups, or an operator before (or in)

@@ -162,7 +162,7 @@ def plan_restore(
         directory: Of the snapshot, for messages.
         stored: Operators with state -> their states.
         declared: Operators that declare their state; others are unknown until they run.
-        allow_non_restored: State whose operator is gone is dropped instead of refused.
+        allow_non_restored: State without an operator is dropped instead of refused.
         allow_pickled: State with pickled values may be read.
     """
     known = {uid: vertex for vertex in manifest.vertices for uid in vertex.operators}
