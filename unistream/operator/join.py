@@ -1,23 +1,21 @@
-"""Enriches a stream with rows of a bounded dimension that every subtask holds whole.
+"""Enriches a stream with rows of a bounded dimension, of which every subtask has all rows.
 
-A fact is emitted as soon as its key is known, or when the dimension is complete; until then it waits.
-So the result does not depend on which side is faster.
+A fact is emitted as soon as its key is known, or when the dimension is complete; until then it waits. So the
+result does not depend on which side is faster.
 
-When is the dimension complete? At end_input(1), and not before: behind its MAX_WATERMARK rows may still come,
-which functions in front of it emit in `finish`. But that watermark lets the combined one, the minimum over
-both inputs, go on (the API lets only a dimension without watermarks of its own in: no bound on disorder, no
-idleness; until its end it holds the combined one back, so facts that wait are never late). What is emitted
-behind a watermark would be late. Hence the join keeps watermarks, and idleness, until the dimension has
-ended, and emits them itself behind the facts that have waited.
+The dimension is complete at end_input(1): after its MAX_WATERMARK functions may still emit rows in `finish`.
+But that watermark advances the combined one, the minimum over both inputs. (The API accepts only a dimension
+without watermarks and idleness; until its end it holds the combined watermark back, so waiting facts are
+never late.) Rows that are emitted after a watermark would be late. So the join keeps watermarks and idleness
+until the dimension has ended, and emits them after the facts that have waited.
 
-How many facts may wait? As many as the disk holds: above the operator's managed memory they go to a file, and
-then all that come queue behind them, so that facts of one key keep their order. Not to read the facts
-meanwhile would need no disk, but a barrier waits in the same channel behind them, and where facts and
-dimension come from one source, that source could then not go on: neither the checkpoint nor the dimension
-would ever be complete.
+Facts that exceed the operator's managed memory are spilled to a file; then all later facts queue after them,
+so that facts of one key keep their order. If the join did not read facts meanwhile, it would need no disk,
+but a barrier waits in the same channel after them; and a source of both facts and dimension could not
+continue: neither the checkpoint nor the dimension would ever be complete.
 
-What is restored may be of narrower types than the rows that come. The dimension holds one row for each key,
-so it is of no use to another key (`model.own_state`).
+Restored rows may have narrower types than new ones. The dimension has one row for each key, so it cannot be
+restored for another key (`model.own_state`).
 """
 
 from __future__ import annotations
@@ -51,13 +49,13 @@ _ROW: Final = "__row"
 
 
 class JoinKind(Enum):
-    INNER = "inner"  # facts without a match are dropped
-    LEFT = "left"  # and here kept, with nulls
+    INNER = "inner"  # drops facts without a match
+    LEFT = "left"  # keeps them, with nulls
 
 
 class BroadcastLookupJoin(BaseOperator):
     """Input 0: facts. Input 1: dimension rows, broadcast. Output: the columns of a fact, then those of its
-    dimension row without the key. Null keys match nothing; of equal dimension keys the last wins.
+    dimension row without the key. Null keys do not match; of equal dimension keys the last wins.
 
     Args:
         on: (fact column, dimension column) pairs.
@@ -84,13 +82,13 @@ class BroadcastLookupJoin(BaseOperator):
         self._table = LookupTable(dimension, self._keys)
         self._complete = False
         self._watermark = self._emitted = MIN_WATERMARK
-        self._idle = self._said_idle = False
+        self._idle = self._emitted_idle = False
         self._waiting = WaitingRows(0, None)
         self._stored: tuple[bytes, ...] | None = None
 
     @property
     def state_tables(self) -> Mapping[str, OwnTable]:
-        """What its restored rows must become, by state; of the facts as far as their columns are known."""
+        """The required columns of restored rows, by state; of the facts only if they are known."""
         known = {DIMENSION_STATE: self._schema}
         if self._facts is not None:
             known[WAITING_STATE] = self._facts
@@ -101,7 +99,7 @@ class BroadcastLookupJoin(BaseOperator):
 
     @property
     def state_setting(self) -> str:
-        """By which columns its dimension has one row only, in words."""
+        """A description of the dimension's key."""
         return _setting(self._keys)
 
     def initialize_state(self, state: OperatorState) -> None:
@@ -172,14 +170,14 @@ class BroadcastLookupJoin(BaseOperator):
         return OperatorSnapshot(lists=lists)
 
     def _forward(self) -> None:
-        """What has come and was not emitted yet, as soon as it may."""
+        """Emits the kept watermark and idleness, once the dimension is complete."""
         if not self._complete:
             return
         if self._watermark > self._emitted:
             self._emitted = self._watermark
             self.output.emit_watermark(self._watermark)
-        if self._idle != self._said_idle:
-            self._said_idle = self._idle
+        if self._idle != self._emitted_idle:
+            self._emitted_idle = self._idle
             self.output.emit_watermark_status(self._idle)
 
     def _join(self, facts: Batch) -> None:
@@ -204,24 +202,19 @@ class BroadcastLookupJoin(BaseOperator):
             return decoded(facts.records.column(name))
         except KeyError:
             have = ", ".join(facts.records.schema.names)
-            raise self.user_error(f"there is no join key {name!r} among {have}", None) from None
+            raise self.user_error(f"there is no join key {name!r} among {have}") from None
 
     def _conform(self, records: pa.RecordBatch) -> pa.RecordBatch:
         conformed = conform(records, self._schema)
         if conformed is None:
             raise self.user_error(
-                f"a dimension row has columns {describe(records.schema)}, wanted {describe(self._schema)}",
-                None,
+                f"a dimension row has columns {describe(records.schema)}, wanted {describe(self._schema)}"
             )
         return conformed
 
 
 def stored_setting(item: bytes) -> str:
-    """`state_setting` of the operator that stored `item` under KEYS_STATE.
-
-    Raises:
-        CorruptSnapshot: it is none.
-    """
+    """`state_setting` of the operator that stored `item` under KEYS_STATE. Raises CorruptSnapshot."""
     try:
         return _setting(msgspec.msgpack.decode(item, type=list[str]))
     except msgspec.MsgspecError as error:
@@ -254,7 +247,7 @@ class LookupTable:
         return self._rows
 
     def find(self, keys: Sequence[pa.Array]) -> pa.Int32Array:
-        """Position in `rows()` for every key, null where there is none."""
+        """Position in `rows()` of every key; null: there is none."""
         if self._index is None:
             self._index = _KeyIndex([decoded(self.rows().column(key)) for key in self._keys])
         return self._index.find(keys)
@@ -273,11 +266,8 @@ class LookupTable:
 
 
 class _KeyIndex:
-    """Finds keys of one or several columns by `index_in`.
-
-    Several columns become one: each value is replaced by its position among the distinct values of its
-    column, and the positions are read as digits of one number.
-    """
+    """Finds keys by `index_in`. Several columns become one: the positions of the values among the distinct
+    values of their columns are digits of one number."""
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self._digits = [pc.unique(column) for column in columns]

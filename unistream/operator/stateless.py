@@ -1,6 +1,6 @@
 """Operators without state over whole batches: map, filter, project, split.
 
-Event times stay with their rows. The per-record forms are in `unistream.operator.common.rows`.
+Rows keep their event times. The forms per row are in `unistream.operator.common.rows`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from unistream.operator.common import (
     Projection,
     addresses,
     check_callable,
-    check_nulls,
-    conform,
-    describe,
+    conformed,
     function_name,
     owned,
     timestamps_of,
@@ -37,9 +35,9 @@ class MapBatches(BaseOperator):
 
     Args:
         function: n rows in, m rows out.
-        returns: Schema of what it returns; None: that of its first result, then fixed.
-        timestamp_column: Re-read event times from this column of the result. Without it, a function
-            must return as many rows as it got, as row i of the result takes the time of row i.
+        returns: Schema of the result; None: that of the first result, then fixed.
+        timestamp_column: The column of the result with the event times. Without it, the function must return
+            as many rows as it got: row i of the result gets the time of row i.
     """
 
     def __init__(
@@ -61,23 +59,12 @@ class MapBatches(BaseOperator):
         except Exception as error:
             raise self.user_error(what, error) from error
         if not isinstance(records, pa.RecordBatch):
-            raise self.user_error(
-                f"{what} returned {type(records).__name__}, wanted pyarrow.RecordBatch", None
-            )
-        records = owned(self._fixed(what, records), addresses([batch.records]))
-        self.output.emit(Batch(records, self._timestamps(what, batch, records)))
-
-    def _fixed(self, what: str, records: pa.RecordBatch) -> pa.RecordBatch:
+            raise self.user_error(f"{what} returned {type(records).__name__}, wanted pyarrow.RecordBatch")
         if self._returns is None:
             self._returns = records.schema
-        conformed = conform(records, self._returns)
-        if conformed is None:
-            raise self.user_error(
-                f"{what} returned columns ({describe(records.schema)}), wanted ({describe(self._returns)})",
-                None,
-            )
-        check_nulls(self, f"{what} returned", conformed)
-        return conformed
+        fixed = conformed(self, f"{what} returned", records, self._returns)
+        records = owned(fixed, addresses([batch.records]))
+        self.output.emit(Batch(records, self._timestamps(what, batch, records)))
 
     def _timestamps(self, what: str, batch: Batch, records: pa.RecordBatch) -> pa.Int64Array | None:
         if self._timestamp_column is not None:
@@ -85,8 +72,7 @@ class MapBatches(BaseOperator):
         if batch.timestamps is not None and records.num_rows != batch.num_rows:
             raise self.user_error(
                 f"{what} returned {records.num_rows} rows for {batch.num_rows}, so their event times are "
-                "unknown; name the column that holds them (timestamp_column=) or use filter or flat_map",
-                None,
+                "unknown; name the column that has them (timestamp_column=) or use filter or flat_map"
             )
         return batch.timestamps
 
@@ -114,10 +100,9 @@ class _Masking(BaseOperator):
             mask = mask.combine_chunks()
         if not isinstance(mask, pa.BooleanArray) or len(mask) != batch.num_rows:
             raise self.user_error(
-                f"{self._what()} must give one boolean for each of the {batch.num_rows} rows, "
+                f"{self._what()} must return one boolean for each of the {batch.num_rows} rows, "
                 f"not {getattr(mask, 'type', type(mask).__name__)} of length "
-                f"{len(mask) if hasattr(mask, '__len__') else '?'}",
-                None,
+                f"{len(mask) if hasattr(mask, '__len__') else '?'}"
             )
         return mask
 
@@ -156,12 +141,12 @@ class SideSplit(_Masking):
 
 
 class Project(BaseOperator):
-    """Columns picked or computed by name.
+    """Selects and computes columns.
 
     Args:
-        columns: Output column -> input column (by reference, no copy) or expression.
-        keep: True: all input columns come first, and `columns` replaces or adds some
-            (with_columns). False: just `columns`, in this order (select).
+        columns: Output column -> input column (without a copy) or expression.
+        keep: True: all input columns, of which `columns` replaces some, or adds others (with_columns). False:
+            only `columns`, in this order (select).
     """
 
     def __init__(self, columns: Mapping[str, str | pc.Expression], *, keep: bool) -> None:

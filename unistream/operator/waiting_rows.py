@@ -3,8 +3,8 @@
     with room in the budget     [batch, batch, …]                            in memory
     beyond it                   file: batch batch batch …   [batch, …]       the older ones are in the file
 
-The file has no name: it is gone with the last that uses it, and so with the process. A snapshot refers to
-the part of it that is written, and reads that when it is stored, a chunk at a time.
+The file has no name: it is deleted with its last user, and so with the process. A snapshot refers to the
+written part, and reads it in chunks when it is stored.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class WaitingRows:
     """Used by the task's thread.
 
     Args:
-        budget: Bytes in memory before it spills.
-        folder: Where the file is made; None: the system's choice.
+        budget: Maximum number of bytes in memory.
+        folder: The folder of the file; None: the system's.
     """
 
     def __init__(self, budget: int, folder: str | None) -> None:
@@ -43,30 +43,23 @@ class WaitingRows:
 
     @property
     def has_spilled(self) -> bool:
-        """Older rows are in the file, so that what comes has to wait behind them."""
+        """The file has older rows, so that new ones must wait."""
         return self._file is not None
 
-    def __bool__(self) -> bool:
-        return bool(self._batches) or self._file is not None
-
     def add(self, batch: Batch) -> None:
-        """Behind all others.
-
-        Raises:
-            Transient: the file cannot be written.
-        """
+        """Appends a batch. Raises Transient if the file cannot be written."""
         self._batches.append(batch)
         self._bytes += batch.nbytes + BATCH_OVERHEAD_BYTES
         if self._bytes > self._budget:
             self._spill()
 
     def take_in_memory(self) -> list[Batch]:
-        """Removes and returns what is in memory."""
+        """Removes and returns the batches in memory."""
         batches, self._batches, self._bytes = self._batches, [], 0
         return batches
 
     def drain(self) -> Iterator[Batch]:
-        """Removes all, in order; the file is read as the iterator goes."""
+        """Removes all, in order; the iterator reads the file."""
         file, self._file = self._file, None
         batches = self.take_in_memory()
         if file is not None:
@@ -75,7 +68,7 @@ class WaitingRows:
         yield from batches
 
     def snapshot(self) -> list[Sequence[bytes]]:
-        """Encoded batches in order, in chunks; those of the file are read when they are asked for."""
+        """Encoded batches in order, in chunks; those of the file are read at their use."""
         chunks: list[Sequence[bytes]] = [] if self._file is None else list(self._file.chunks())
         if self._batches:
             chunks.append(tuple(encode_batch(batch) for batch in self._batches))
@@ -96,7 +89,7 @@ class WaitingRows:
 
 
 class SpillFile:
-    """Items behind each other in a file without a name. Appended to by one thread, read by any."""
+    """Items one after the other in a file without a name. Appended by one thread, read by any."""
 
     def __init__(self, folder: str | None) -> None:
         descriptor, path = tempfile.mkstemp(prefix="unistream-waiting-", dir=folder)
@@ -107,7 +100,7 @@ class SpillFile:
         weakref.finalize(self, os.close, descriptor)
 
     def append(self, item: bytes) -> None:
-        """Raises OSError, then the item is not there."""
+        """Raises OSError, without having appended the item."""
         view, offset = memoryview(item), self.size
         while view:
             written = os.pwrite(self._descriptor, view, offset)
@@ -130,7 +123,7 @@ class SpillFile:
         return (self.read(number) for number in range(len(self._index)))
 
     def chunks(self) -> Iterator[_Items]:
-        """What is written by now, in runs of about CHUNK_BYTES."""
+        """The written items, in runs of about CHUNK_BYTES."""
         first = total = 0
         for number, (_, size) in enumerate(self._index):
             if total and total + size > CHUNK_BYTES:
@@ -142,7 +135,7 @@ class SpillFile:
 
 
 class _Items(Sequence[bytes]):
-    """A run of items, read anew each time."""
+    """A run of items, read at each use."""
 
     def __init__(self, file: SpillFile, start: int, stop: int) -> None:
         self._file = file
@@ -171,16 +164,11 @@ def encode_batch(batch: Batch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, records.schema) as writer:
         writer.write_batch(records)
-    payload: bytes = sink.getvalue().to_pybytes()
-    return payload
+    return bytes(memoryview(sink.getvalue()))
 
 
 def decode_batch(payload: bytes) -> Batch:
-    """Inverse of `encode_batch`.
-
-    Raises:
-        CorruptSnapshot: it is none.
-    """
+    """Inverse of `encode_batch`. Raises CorruptSnapshot."""
     try:
         with pa.ipc.open_stream(payload) as reader:
             records = reader.read_next_batch()

@@ -163,9 +163,7 @@ REFUSED = [
         id="sum of text",
     ),
     pytest.param(lambda _: us.TumblingEventTimeWindows.of("0 s"), "must be positive", id="empty window"),
-    pytest.param(
-        lambda _: us.SlidingEventTimeWindows.of(5, 10), "would skip rows", id="gaps between windows"
-    ),
+    pytest.param(lambda _: us.SlidingEventTimeWindows.of(5, 10), "would be lost", id="gaps between windows"),
     pytest.param(
         lambda env: (flights(env).uid("a"), flights(env).uid("a")),
         "uid 'a' is given to two operators",

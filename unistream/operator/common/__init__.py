@@ -1,4 +1,4 @@
-"""What all operators share: their base, expressions, per-record wrappers, event time, Acero calls.
+"""What all operators share: their base, expressions, functions per row, event time, Acero calls.
 
 May import: `port`, `model`, `base`. Start with `base`.
 """
@@ -8,9 +8,16 @@ from __future__ import annotations
 from unistream.operator.common.acero import group
 from unistream.operator.common.base import BaseOperator, function_name
 from unistream.operator.common.event_time import AssignTimestampsAndWatermarks, timestamps_of
-from unistream.operator.common.expressions import Projection, check_expressions, conform, describe, empty_rows
+from unistream.operator.common.expressions import (
+    Projection,
+    check_expressions,
+    conform,
+    conformed,
+    describe,
+    empty_rows,
+)
 from unistream.operator.common.functions import check_callable, check_methods, check_returned_nothing
-from unistream.operator.common.given_batches import addresses, check_nulls, owned, owned_array
+from unistream.operator.common.given_batches import addresses, owned, owned_array
 from unistream.operator.common.keyed_columns import (
     GroupsOf,
     KeyedAppendingColumn,
@@ -52,9 +59,9 @@ __all__ = [
     "check_callable",
     "check_expressions",
     "check_methods",
-    "check_nulls",
     "check_returned_nothing",
     "conform",
+    "conformed",
     "describe",
     "empty_rows",
     "function_name",

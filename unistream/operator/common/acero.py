@@ -1,44 +1,40 @@
-"""Arrow's query engine, without what `pyarrow.acero` loads besides.
+"""Arrow's query engine, without the other imports of `pyarrow.acero`.
 
 `pyarrow.acero` imports `pyarrow.dataset`, and that imports pandas if it is installed: 0.6 s for every worker
-process. The classes themselves live in `pyarrow._acero`, which is private: this is the only module that
-names it (contract: tests/contract/test_contract_acero.py); without it the public one is used.
+process. The classes are in the private module `pyarrow._acero`, which only this module uses (contract:
+tests/contract/test_contract_acero.py); without it the public one is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
 try:
-    from pyarrow._acero import (
-        AggregateNodeOptions,
-        Declaration,
-        ProjectNodeOptions,
-        TableSourceNodeOptions,
-    )
-except ImportError:  # a pyarrow that has moved it
-    from pyarrow.acero import (
-        AggregateNodeOptions,
-        Declaration,
-        ProjectNodeOptions,
-        TableSourceNodeOptions,
-    )
+    import pyarrow._acero as _engine
+except ImportError:  # another version of pyarrow
+    import pyarrow.acero as _engine
 
-__all__ = ["AggregateNodeOptions", "Declaration", "ProjectNodeOptions", "TableSourceNodeOptions", "group"]
+engine: Any = _engine
+CLASSES: Final = ("AggregateNodeOptions", "Declaration", "ProjectNodeOptions", "TableSourceNodeOptions")
 
 
 def group(table: pa.Table, keys: Sequence[str], specs: Sequence[object]) -> pa.Table:
-    """One row for each distinct value of `keys`, on the calling thread.
+    """One row for each distinct value of `keys`, on the calling thread. (`Table.group_by` does the same, but
+    loads `pyarrow.acero`.)
 
     Args:
         table: At least the named columns.
         keys: Columns of `table`.
         specs: (input columns, "hash_" function, its options or None, name of the output column) each.
-
-    `Table.group_by` does the same, but loads `pyarrow.acero`.
     """
-    source = Declaration("table_source", TableSourceNodeOptions(table))
-    plan = Declaration("aggregate", AggregateNodeOptions(list(specs), keys=list(keys)), inputs=[source])
-    return plan.to_table(use_threads=False)
+    options = engine.AggregateNodeOptions(list(specs), keys=list(keys))
+    return run_plan("aggregate", options, table)
+
+
+def run_plan(kind: str, options: Any, table: pa.Table) -> pa.Table:
+    """One node over the rows of `table`, on the calling thread."""
+    source = engine.Declaration("table_source", engine.TableSourceNodeOptions(table))
+    return engine.Declaration(kind, options, inputs=[source]).to_table(use_threads=False)

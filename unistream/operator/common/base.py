@@ -12,11 +12,8 @@ from unistream.port.operator import CommitPermit, OperatorContext, Output
 
 
 class BaseOperator:
-    """An operator that keeps nothing and passes rows on.
-
-    A subclass keeps its configuration in `__init__` (picklable) and makes everything else in `open` or
-    `initialize_state`.
-    """
+    """An operator without state that forwards rows. A subclass keeps its configuration in `__init__`
+    (picklable) and creates everything else in `open` or `initialize_state`."""
 
     forwards_watermarks: bool = True
     _context: OperatorContext | None = None
@@ -24,13 +21,13 @@ class BaseOperator:
 
     @property
     def context(self) -> OperatorContext:
-        """Where it runs; only after `setup`."""
+        """The context; after `setup`."""
         assert self._context is not None, "setup comes first"
         return self._context
 
     @property
     def output(self) -> Output:
-        """Where its rows go; only after `setup`."""
+        """The output; after `setup`."""
         assert self._output is not None, "setup comes first"
         return self._output
 
@@ -39,48 +36,50 @@ class BaseOperator:
         self._output = output
 
     def initialize_state(self, state: OperatorState) -> None:
-        """Nothing to take over."""
+        """Restores nothing."""
 
     def open(self) -> None:
-        """Nothing to acquire."""
+        """Acquires nothing."""
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
         self.output.emit(batch)
 
     def process_watermark(self, timestamp: int) -> None:
-        """No event timers."""
+        """Has no event timers."""
 
     def process_watermark_status(self, idle: bool) -> None:
-        """Nothing is held back."""
+        """Buffers nothing."""
 
     def end_input(self, input_index: int) -> None:
-        """Nothing is held back."""
+        """Buffers nothing."""
 
     def finish(self) -> None:
-        """Nothing is held back."""
+        """Buffers nothing."""
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
-        """Nothing is held back."""
+        """Buffers nothing."""
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         return OperatorSnapshot()
 
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
-        """Nothing waits for it."""
+        """Commits nothing."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: CheckpointId) -> None:
-        """Nothing waits for it."""
+        """Drops nothing."""
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Releases nothing."""
 
-    def user_error(self, what: str, error: BaseException | None, row: int | None = None) -> UserCodeError:
+    def user_error(
+        self, what: str, error: BaseException | None = None, row: int | None = None
+    ) -> UserCodeError:
         """The error to raise for a failure of user code.
 
         Args:
-            what: Whose fault and what happened, e.g. ``"function 'parse'"``.
-            error: What was raised, if anything was.
-            row: Position in the batch of the first offending row, if it is known.
+            what: The cause and what happened, such as ``"function 'parse'"``.
+            error: The exception, if there is one.
+            row: Position in the batch of the first failed row, if it is known.
         """
         where = "" if row is None else f" at row {row} of the batch"
         raised = "" if error is None else f" raised {type(error).__name__}: {error}"
@@ -90,9 +89,5 @@ class BaseOperator:
 
 
 def function_name(function: Any) -> str:
-    """How a user's function is called in messages.
-
-    >>> function_name(len)
-    "function 'len'"
-    """
+    """The name of a user's function in messages: ``function 'len'``."""
     return f"function {getattr(function, '__name__', type(function).__name__)!r}"

@@ -1,4 +1,4 @@
-"""Event times from a column, and watermarks assigned in the middle of a stream."""
+"""Event times from a column, and watermarks that are assigned after the source."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) 
     """Event times in ms of the rows of `records` (see `unistream.model.event_time`).
 
     Raises:
-        UserCodeError: no such column, a type that is not a time, or a row without one or out of range.
+        UserCodeError: there is no such column, its type is not a time, or a value is null or out of range.
     """
     index = records.schema.get_field_index(column)
     if index < 0:
         raise operator.user_error(
-            f"there is no timestamp column {column!r} among {', '.join(records.schema.names)}", None
+            f"there is no timestamp column {column!r} among {', '.join(records.schema.names)}"
         )
     values = records.column(index)
     if not is_event_time(values.type):
-        raise operator.user_error(f"the timestamp column {column!r} is {values.type}, not a time", None)
+        raise operator.user_error(f"the timestamp column {column!r} is {values.type}, not a time")
     row = first_null(values)
     if row is not None:
-        raise operator.user_error(f"the timestamp column {column!r} is null", None, row)
+        raise operator.user_error(f"the timestamp column {column!r} is null", row=row)
     try:
         return event_times(values)
     except pa.ArrowInvalid as error:
@@ -39,14 +39,14 @@ def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) 
 
 
 class AssignTimestampsAndWatermarks(BaseOperator):
-    """Sets event times from a column, and emits watermarks of its own every
-    `pipeline.auto-watermark-interval`. Its input must carry none but the last (checked by the API)."""
+    """Sets event times from a column, and emits watermarks every `pipeline.auto-watermark-interval`. Its
+    input must not have watermarks, except for the last one (checked by the API)."""
 
     def __init__(self, strategy: WatermarkStrategy) -> None:
         if strategy.timestamp_column is None:
             raise ConfigError("assign_timestamps_and_watermarks needs a strategy with a timestamp column")
         if strategy.idle_ms is not None:
-            raise ConfigError("idleness is known only at a source: give with_idleness to from_source")
+            raise ConfigError("only sources detect idleness: pass with_idleness to from_source")
         self._strategy = strategy
         self._column = strategy.timestamp_column
         self._newest: int | None = None

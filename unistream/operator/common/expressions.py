@@ -1,18 +1,20 @@
 """Evaluates `pyarrow.compute.Expression`s on record batches.
 
-An Acero plan `table_source -> project` costs about 40 microseconds per batch; `Table.filter(expression)`
-and dataset scanners cost three to nine times that, as they also copy or re-plan.
+An Acero plan `table_source -> project` takes about 40 microseconds per batch; `Table.filter(expression)` and
+dataset scanners take three to nine times as long, as they also copy or re-plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.operator.common import acero
+from unistream.operator.common.base import BaseOperator
 
 
 class Projection:
@@ -21,7 +23,7 @@ class Projection:
     def __init__(self, expressions: Mapping[str, pc.Expression]) -> None:
         self._names = list(expressions)
         self._expressions = list(expressions.values())
-        self._options: acero.ProjectNodeOptions | None = None
+        self._options: Any = None
 
     def __getstate__(self) -> dict[str, object]:
         return {"_names": self._names, "_expressions": self._expressions, "_options": None}
@@ -33,10 +35,8 @@ class Projection:
             pa.ArrowException: a value cannot be computed, or a column is missing.
         """
         if self._options is None:
-            self._options = acero.ProjectNodeOptions(self._expressions, self._names)
-        source = acero.TableSourceNodeOptions(pa.Table.from_batches([records]))
-        plan = acero.Declaration("project", self._options, inputs=[acero.Declaration("table_source", source)])
-        table = plan.to_table(use_threads=False)
+            self._options = acero.engine.ProjectNodeOptions(self._expressions, self._names)
+        table = acero.run_plan("project", self._options, pa.Table.from_batches([records]))
         return {name: _one_array(table.column(name)) for name in self._names}
 
 
@@ -44,7 +44,7 @@ def check_expressions(schema: pa.Schema, expressions: Mapping[str, pc.Expression
     """Types of `expressions` over rows of `schema`.
 
     Raises:
-        ConfigError: unknown column or types that do not fit; `what` says where it was written.
+        ConfigError: an unknown column, or types that do not match; `what` names the operation.
     """
     fields = []
     for name, expression in expressions.items():
@@ -65,16 +65,33 @@ def describe(schema: pa.Schema) -> str:
 
 
 def conform(records: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch | None:
-    """`records` under exactly `schema`, without a copy; None if names or types differ.
-
-    Nullability and metadata (pandas leaves some) may vary from batch to batch, the schema of a
-    channel may not.
-    """
+    """`records` with exactly `schema`, without a copy; None if names or types differ. Nullability and
+    metadata may vary from batch to batch, the schema of a channel may not."""
     if records.schema.equals(schema, check_metadata=True):
         return records
     if records.schema.names != schema.names or records.schema.types != schema.types:
         return None
     return pa.RecordBatch.from_arrays(records.columns, schema=schema)
+
+
+def conformed(
+    operator: BaseOperator, what: str, records: pa.RecordBatch, schema: pa.Schema
+) -> pa.RecordBatch:
+    """`records` with exactly `schema`.
+
+    Raises:
+        UserCodeError: names or types differ, or a column that is declared not nullable has a null; `what`
+            names the function, such as ``"function 'f' returned"``.
+    """
+    found = conform(records, schema)
+    if found is None:
+        raise operator.user_error(f"{what} columns ({describe(records.schema)}), wanted ({describe(schema)})")
+    for field, column in zip(schema, found.columns, strict=True):
+        if not field.nullable and column.null_count:
+            row = int(pc.index(column.is_null(), pa.scalar(value=True)).as_py())
+            problem = f"{what} null in column {field.name!r}, which is declared not nullable;"
+            raise operator.user_error(problem, row=row)
+    return found
 
 
 def empty_rows(schema: pa.Schema) -> pa.RecordBatch:

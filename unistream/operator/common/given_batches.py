@@ -1,9 +1,8 @@
-"""Batches that a user's function gives away: in memory that nobody else writes to, no null where none may be.
+"""Batches from a user's function, in memory that the function cannot change afterwards.
 
-pyarrow makes an array of numpy's numbers without a copy, so a function that goes on to change its numpy array
-would change rows that are on their way. Nothing tells such memory from what Arrow has computed. So columns
-whose memory can be written to are copied, except for those that were handed to the function, and texts and
-bytes, which numpy never shares with Arrow.
+pyarrow makes an array from a numpy array without a copy, so a function that changes its numpy array would
+change emitted rows. Such memory cannot be distinguished from what Arrow has computed. So columns in writable
+memory are copied, except for the function's input, and texts and bytes, which numpy never shares with Arrow.
 """
 
 from __future__ import annotations
@@ -11,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
-import pyarrow.compute as pc
-
-from unistream.operator.common.base import BaseOperator
 
 _NEVER_SHARED = (
     pa.types.is_string,
@@ -27,7 +23,7 @@ _NEVER_SHARED = (
 
 
 def addresses(batches: Iterable[pa.RecordBatch | pa.Array | None]) -> frozenset[int]:
-    """Where the memory of what is handed to a function lies."""
+    """The addresses of a function's input."""
     return frozenset(
         buffer.address
         for given in batches
@@ -42,8 +38,8 @@ def owned(records: pa.RecordBatch, known: frozenset[int]) -> pa.RecordBatch:
     """The same rows in memory of their own.
 
     Args:
-        records: What a function gives away.
-        known: Memory that it was handed, and that stays as it is.
+        records: What a function returned or emitted.
+        known: The addresses of its input, which is immutable.
 
     >>> import numpy as np
     >>> numbers = np.array([1, 2])
@@ -59,19 +55,9 @@ def owned(records: pa.RecordBatch, known: frozenset[int]) -> pa.RecordBatch:
 
 
 def owned_array(column: pa.Array, known: frozenset[int]) -> pa.Array:
-    """The same of one column."""
+    """The same values in memory of their own."""
     if any(applies(column.type) for applies in _NEVER_SHARED):
         return column
     if all(one is None or not one.is_mutable or one.address in known for one in column.buffers()):
         return column
     return pa.concat_arrays([column, column.slice(0, 0)])
-
-
-def check_nulls(operator: BaseOperator, what: str, records: pa.RecordBatch) -> None:
-    """Raises UserCodeError for a null in a column that is declared not nullable; `what` says whose it is."""
-    for field, column in zip(records.schema, records.columns, strict=True):
-        if not field.nullable and column.null_count:
-            row = int(pc.index(column.is_null(), pa.scalar(value=True)).as_py())
-            raise operator.user_error(
-                f"{what} null in column {field.name!r}, which is declared not nullable;", None, row
-            )

@@ -1,8 +1,8 @@
-"""Rows that a user's function gives away, as batches of one schema: nothing changes on the way.
+"""Builds batches of one schema from the rows of a user's function, without changing a value.
 
-A row is taken when it is given, since the function may go on to change it: the values of its columns, and of
-lists, dicts and bytes a copy. A batch of them is made later, a column at a time (`model.column_forms`), and
-holds exactly these values; what a column cannot hold is refused with the row, the column and the value.
+The values of a row are taken at once, since the function may change it afterwards; lists, dicts and bytes are
+copied. A batch is built later, column by column (`model.column_forms`), with exactly these values; a value
+that a column cannot hold is refused, with the row and the column.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ class RowSchema:
 
     @property
     def take(self) -> Take:
-        """Makes of a row what `build` wants of it, at once; another one after the first `build`."""
+        """Converts a row for `build`; a different function after the first `build`."""
         return _copied_row if self.schema is None else self._known(self.schema).take
 
     def build(
         self, operator: BaseOperator, what: str, rows: list[Any], parents: Sequence[int] | None
     ) -> pa.RecordBatch:
-        """A batch of `rows`; `parents[i]` is the input row that row i comes from (None: the same).
+        """A batch of `rows`, as for `batch`.
 
-        `what` says whose they are and how they came, such as ``"function 'f' returned"``; `rows` are as for
-        `batch`.
+        Args:
+            operator: For errors.
+            what: The source of the rows, for errors, such as ``"function 'f' returned"``.
+            rows: As for `batch`.
+            parents: For each row the position of its input row; None: the same.
 
         Raises:
-            UserCodeError: a row does not fit, named by the position of its parent.
+            UserCodeError: a row does not match the schema; names the position of its parent.
         """
         try:
             return self.batch(rows)
         except ValueRefused as refused:
             place = refused.position if parents is None else parents[refused.position]
-            raise operator.user_error(f"{what} {refused.reason};", None, place) from refused
+            raise operator.user_error(f"{what} {refused.reason};", row=place) from refused
 
     def batch(self, rows: list[Any]) -> pa.RecordBatch:
-        """A batch of `rows`, at least one, as `take` has made them since the last `batch`.
-
-        Raises:
-            ValueRefused: a row does not fit.
-        """
+        """A batch of `rows` (at least one) that `take` has converted since the last `batch`. Raises
+        ValueRefused."""
         if self.schema is None:
             self.schema = _inferred(rows)
             rows = list(map(self.take, rows))
@@ -88,10 +88,10 @@ class RowSchema:
 
 
 def table_of(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
-    """Rows that are all there at once, as a table; without a schema that of all of them.
+    """All rows as a table; without a schema it is inferred from all of them.
 
     Raises:
-        ValueRefused: there is no row and no schema, or a row does not fit.
+        ValueRefused: there is no row and no schema, or a row does not match the schema.
 
     >>> table_of([{"n": 1}, {"n": None}], None).to_pydict()
     {'n': [1, None]}
@@ -100,19 +100,19 @@ def table_of(rows: Sequence[Any], schema: pa.Schema | None) -> pa.Table:
         if schema is None:
             raise ValueRefused(0, "no rows, so their columns are not known: give a schema")
         return schema.empty_table()
-    taker = RowSchema(schema if schema is not None else _inferred(list(map(_copied_row, rows))))
-    return pa.Table.from_batches([taker.batch(list(map(taker.take, rows)))])
+    found = RowSchema(schema if schema is not None else _inferred(list(map(_copied_row, rows))))
+    return pa.Table.from_batches([found.batch(list(map(found.take, rows)))])
 
 
 class _Misfit:
-    """In the place of a row that is none of the schema."""
+    """Replaces a row that does not match the schema."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
 
 class _Columns:
-    """Takes rows of a schema, and makes batches of what it has taken."""
+    """Converts rows of a schema, and builds batches of them."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -121,7 +121,7 @@ class _Columns:
         self.take = self._taker()
 
     def batch(self, rows: list[Any]) -> pa.RecordBatch:
-        """Raises ValueRefused for the first row that does not fit."""
+        """Raises ValueRefused for the first row that does not match the schema."""
         if _Misfit in set(map(type, rows)):
             position, misfit = next((at, row) for at, row in enumerate(rows) if type(row) is _Misfit)
             raise ValueRefused(position, misfit.reason)
@@ -135,7 +135,7 @@ class _Columns:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _taker(self) -> Take:
-        size, values_of, misfit = len(self._names), _getter(self._names), self._odd
+        size, values_of, misfit = len(self._names), _getter(self._names), self._other
         copiers = [(number, copier(field.type)) for number, field in enumerate(self._schema)]
         changeable = [(number, copy) for number, copy in copiers if copy is not None]
 
@@ -158,8 +158,8 @@ class _Columns:
 
         return take_copies if changeable else take
 
-    def _odd(self, row: Any) -> Any:
-        """Of a row that is no dict with exactly the columns."""
+    def _other(self, row: Any) -> Any:
+        """Converts another mapping, or returns a `_Misfit`."""
         if not isinstance(row, Mapping):
             return _Misfit(_no_row(row))
         if len(row) == len(self._names) and set(row) == set(self._names):
@@ -175,7 +175,7 @@ def _getter(names: list[str]) -> Callable[[Row], tuple[Any, ...]]:
 
 
 def _no_row(row: object) -> str:
-    remedy = "; to leave rows out use filter or flat_map" if row is None else ""
+    remedy = "; to drop rows use filter or flat_map" if row is None else ""
     return f"{row!r:.200} ({type(row).__name__}), wanted a dict of columns{remedy}"
 
 

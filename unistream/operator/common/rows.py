@@ -1,7 +1,6 @@
-"""Per-record forms of map, filter and flat_map: rows as dicts, in a loop over the user's function.
+"""map, filter, flat_map and key_by with a function per row (a dict).
 
-The result's schema is `returns`, or inferred from the first rows and then fixed, so that consumers
-see one schema. A failure names the exact row.
+The result's schema is `returns`, or inferred from the first rows and then fixed. A failure names the row.
 """
 
 from __future__ import annotations
@@ -19,18 +18,6 @@ from unistream.model.elements import Batch
 from unistream.operator.common.base import BaseOperator, function_name
 from unistream.operator.common.functions import check_callable
 from unistream.operator.common.row_schema import Row, RowSchema
-
-__all__ = [
-    "FilterFunction",
-    "FilterRows",
-    "FlatMapFunction",
-    "FlatMapRows",
-    "KeyRows",
-    "MapFunction",
-    "MapRows",
-    "Row",
-    "RowSchema",
-]
 
 MapFunction = Callable[[Row], Mapping[str, Any]]
 FlatMapFunction = Callable[[Row], Iterable[Mapping[str, Any]]]
@@ -58,7 +45,7 @@ class MapRows(BaseOperator):
 
 
 class FlatMapRows(BaseOperator):
-    """One dict in, any number of dicts out; each takes its parent's event time."""
+    """One dict in, any number of dicts out, with the event time of their parent."""
 
     def __init__(self, function: FlatMapFunction, *, returns: pa.Schema | None = None) -> None:
         check_callable(function, "flat_map", may_yield=True)
@@ -90,7 +77,7 @@ class FlatMapRows(BaseOperator):
 
 
 def _check_rows(made: object) -> None:
-    """Raises TypeError for what is none of rows, or one row instead of a list of it."""
+    """Raises TypeError for anything but rows, also for one row instead of a list."""
     if made is None or isinstance(made, Mapping | str | bytes) or not isinstance(made, Iterable):
         raise TypeError(
             f"it returned {made!r:.200}, wanted rows: a list of dicts, or yield each of them; [] for none"
@@ -117,7 +104,7 @@ class FilterRows(BaseOperator):
 
 
 class KeyRows(BaseOperator):
-    """Appends the column `name`: what the function gives for each row, as `data_type`."""
+    """Appends the column `name` of type `data_type`: the function's result for each row."""
 
     def __init__(self, function: Callable[[Row], Any], name: str, data_type: pa.DataType) -> None:
         check_callable(function, "key_by")
@@ -141,8 +128,7 @@ class KeyRows(BaseOperator):
         except ValueRefused as refused:
             raise self.user_error(
                 f"{what} returned a key that {self._type}, its type, cannot hold: {refused.reason};",
-                None,
-                refused.position,
+                row=refused.position,
             ) from refused
         records = batch.records.append_column(pa.field(self._name, self._type), column)
         self.output.emit(Batch(records, batch.timestamps))

@@ -1,7 +1,7 @@
 """Process functions: the user's own code by row or by batch, with state and timers.
 
 `process` is the keyed form by row, `batch` the one by batch, `plain` has no key, `broadcast` reads a
-second, broadcast input; timers lie in `timer_table`. May import: `operator.common`. Start with `process`.
+second, broadcast input; `timer_table` stores timers. May import: `operator.common`. Start with `process`.
 """
 
 from __future__ import annotations

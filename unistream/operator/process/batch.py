@@ -1,60 +1,42 @@
 """User functions per batch, with the rows grouped by key and state in columns.
 
-A function is called once for each batch, knows the distinct keys in it and for each row which of them it has,
-and reads and writes the state of these keys as Arrow arrays: no Python runs per row or per key. Timers are
-columns as well (`timer_columns`): registered for many keys at once, and due as a batch of (time, key).
+A function is called once for each batch, with its distinct keys and the key of each row, and reads and writes
+the state of these keys as Arrow arrays: no Python runs per row or per key. Timers are columns as well
+(`timer_columns`): registered for many keys at once, and due as a batch of (time, key).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
-from unistream.base.ids import CheckpointId
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch
 from unistream.model.key_groups import canonical_keys
-from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.operator.common import (
     addresses,
-    check_nulls,
     check_returned_nothing,
-    conform,
-    describe,
+    conformed,
     function_name,
     owned,
     owned_array,
 )
 from unistream.operator.process.batch_context import BatchContext
 from unistream.operator.process.process import KeyedOperator
-from unistream.operator.process.timer_columns import Times, distinct
-from unistream.operator.process.timer_table import (
-    EVENT_TIMERS,
-    PROCESSING_TIMERS,
-    stored_timers,
-    table_of_columns,
-)
-
-__all__ = [
-    "BatchCollector",
-    "BatchContext",
-    "KeyedBatch",
-    "KeyedBatchFunction",
-    "KeyedBatchOperator",
-    "TimerBatch",
-]
+from unistream.operator.process.timer_columns import TimerColumns, Times, distinct
+from unistream.operator.process.timer_table import Piece, column_pieces
 
 
 class KeyedBatch:
-    """Rows, and which key each of them has.
+    """Rows and their keys.
 
     Attributes:
         records: n rows.
         timestamps: Event times of the rows, ms, or None.
-        keys: The key columns of the k distinct keys, in the order in which they first come.
+        keys: The key columns of the k distinct keys, in the order of their first rows.
         groups: Row -> position in `keys`; n integers from 0 to k - 1.
     """
 
@@ -64,17 +46,17 @@ class KeyedBatch:
         self.keys, self.groups = distinct(canonical_keys(batch.records.select(list(key_names)), key_names))
 
     def columns(self) -> Iterable[pa.RecordBatch | pa.Array | None]:
-        """All that a function is handed of Arrow."""
+        """The Arrow data that a function gets."""
         return self.records, self.timestamps, self.keys
 
 
 class TimerBatch:
-    """Timers that are due, in the order of their times, and which key each of them has.
+    """Timers that are due, in the order of their times, and their keys.
 
     Attributes:
-        times: What they were registered for: n integers, ms.
-        time_domain: ``"event"`` or ``"processing"``: the clock that has reached them.
-        keys: The key columns of the k distinct keys, in the order in which they first come.
+        times: Times of the timers: n integers, ms.
+        time_domain: ``"event"`` or ``"processing"``.
+        keys: The key columns of the k distinct keys, in the order of their first timers.
         groups: Timer -> position in `keys`; n integers from 0 to k - 1.
     """
 
@@ -84,15 +66,16 @@ class TimerBatch:
         self.keys, self.groups = distinct(keys)
 
     def columns(self) -> Iterable[pa.RecordBatch | pa.Array | None]:
-        """All that a function is handed of Arrow."""
+        """The Arrow data that a function gets."""
         return self.times, self.keys
 
 
 class BatchCollector:
-    """Takes the batches that a function emits; a function may change numpy arrays that they were made of.
+    """Collects the batches that a function emits. The function may change the numpy arrays of which they were
+    made.
 
     Args:
-        given: What the function was handed; it is passed on without a copy.
+        given: The function's input, which is emitted without a copy.
     """
 
     def __init__(self, given: KeyedBatch | TimerBatch | None = None) -> None:
@@ -100,11 +83,11 @@ class BatchCollector:
         self._known = frozenset() if given is None else addresses(given.columns())
 
     def emit(self, records: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
-        """Rows on the main output; `timestamps` are their event times, int64 ms."""
+        """Emits rows on the main output; `timestamps`: their event times, int64 ms."""
         self.emit_side(None, records, timestamps)
 
     def emit_side(self, tag: str | None, records: pa.RecordBatch, timestamps: pa.Array | None = None) -> None:
-        """Rows on the side output `tag`."""
+        """Emits rows on the side output `tag`."""
         if not isinstance(records, pa.RecordBatch):
             raise TypeError(f"emit takes a pyarrow.RecordBatch, not {type(records).__name__}")
         if timestamps is not None and len(timestamps) != records.num_rows:
@@ -126,7 +109,7 @@ class KeyedBatchFunction:
     ...         seen.put(total)
     ...         out.emit(batch.keys.append_column("seen", total))
 
-    With timers, here rows per key once none has come for a second of event time:
+    With timers, here the number of rows per key after a second of event time without any:
 
     >>> class Quiet(Count):
     ...     until = us.ValueStateDescriptor("until", pa.int64())
@@ -155,25 +138,25 @@ class KeyedBatchFunction:
     """
 
     def open(self, context: BatchContext) -> None:
-        """Once, before the first batch."""
+        """Called once, before the first batch."""
 
     def process_batch(self, batch: KeyedBatch, context: BatchContext, out: BatchCollector) -> None:
-        """One batch of rows, with its keys."""
+        """Processes a batch of rows, with its keys."""
         raise TypeError(f"{type(self).__name__} must define process_batch(batch, context, out)")
 
     def on_timers(self, timers: TimerBatch, context: BatchContext, out: BatchCollector) -> None:
-        """Timers are due: all of one clock, of any keys, with columns of `timers.keys` as state. A key may be
-        there with several times; what is registered here, and is due, comes with the next call."""
+        """Timers of one clock are due, of any keys; state columns are those of `timers.keys`. A key may have
+        several timers. Timers that are registered here, and are due, come with the next call."""
 
     def close(self) -> None:
-        """Once, at the end, always."""
+        """Called once, at the end, also after a failure."""
 
 
 class KeyedBatchOperator(KeyedOperator):
     """Runs a `KeyedBatchFunction` over rows that are partitioned by `keys`.
 
     Args:
-        returns: Schema of the main output; None: whatever the function emits.
+        returns: Schema of the main output; None: that of the first emitted batch.
         key_schema: Names and types of the key columns; None: those of the first batch.
 
     Raises:
@@ -192,16 +175,15 @@ class KeyedBatchOperator(KeyedOperator):
         for descriptor in self.declared_states():
             if descriptor.options.pickled:
                 raise ConfigError(
-                    f"state {descriptor.name!r} of {function_name(function)} is pickled; a function per "
-                    "batch has state of Arrow types: declare one, or use a function per row"
+                    f"state {descriptor.name!r} of {function_name(function)} is pickled; functions per batch "
+                    "need state of Arrow types: declare a type, or use a function per row"
                 )
         self._returns = returns
         self._batch_context: BatchContext | None = None
 
     def open(self) -> None:
-        context = self._known_context()
-        self._configured(self._open_states)
-        self._call("open", None, self._function.open, context)
+        self._configured(lambda: [self.backend.column(descriptor) for descriptor in self.declared_states()])
+        self._open_function(self._known_context())
         self._arm()
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
@@ -217,26 +199,20 @@ class KeyedBatchOperator(KeyedOperator):
         self._fire(context.event.due(timestamp, BATCH_ROWS_MAX), "event")
         self._arm()
 
-    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        context, timers = self._known_context(), []
-        for name, there in ((EVENT_TIMERS, context.event), (PROCESSING_TIMERS, context.processing)):
-            now = there.all()
-            if not now.is_empty:
-                assert self._key_schema is not None, "a timer has a key"
-                timers.append(table_of_columns(name, now, self._key_schema, self.context.max_parallelism))
-        return OperatorSnapshot(state=self.backend.snapshot(checkpoint_id), timers=tuple(timers))
-
-    def _restore(self, state: OperatorState) -> None:
-        super()._restore(state)
+    def _clocks(self) -> tuple[TimerColumns, TimerColumns]:
         context = self._known_context()
-        for name, timers in ((EVENT_TIMERS, context.event), (PROCESSING_TIMERS, context.processing)):
-            for times, keys in stored_timers(state.keyed.get(name, []), self._keys):
-                if keys.num_rows:
-                    self.keys_of(keys.slice(0, 1))  # says if they are keys of other types
-                    timers.register(times.to_numpy(), self._plain(keys))
+        return context.event, context.processing
+
+    def _timer_pieces(self, timers: TimerColumns, key_schema: pa.Schema) -> Iterator[Piece] | None:
+        return column_pieces(timers)
+
+    def _restore_timers(self, timers: TimerColumns, times: pa.Int64Array, keys: pa.RecordBatch) -> None:
+        if keys.num_rows:
+            self.keys_of(keys.slice(0, 1))  # raises ConfigError for keys of other types
+            timers.register(times.to_numpy(), self._plain(keys))
 
     def _run(self, what: str, function: Any, given: KeyedBatch | TimerBatch) -> None:
-        """Of the keys that were entered."""
+        """Calls `function` for the keys that were entered, and emits its batches."""
         context, out = self._known_context(), BatchCollector(given)
         try:
             check_returned_nothing(function(given, context, out))
@@ -267,21 +243,13 @@ class KeyedBatchOperator(KeyedOperator):
         self.fire_at(self._known_context().processing.earliest(), self._fire_processing)
 
     def _plain(self, keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Key columns in the types that all keys here have."""
+        """Key columns in the operator's key types."""
         schema = self._key_schema
         assert schema is not None, "keys_of comes first"
-        return (
-            keys
-            if keys.schema.equals(schema)
-            else pa.RecordBatch.from_arrays(
-                [column.cast(field.type) for column, field in zip(keys.columns, schema, strict=True)],
-                schema=schema,
-            )
-        )
-
-    def _open_states(self) -> None:
-        for descriptor in self.declared_states():
-            self.backend.column(descriptor)
+        if keys.schema.equals(schema):
+            return keys
+        columns = [column.cast(field.type) for column, field in zip(keys.columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _context_now(self) -> BatchContext:
         context = self._known_context()
@@ -296,12 +264,5 @@ class KeyedBatchOperator(KeyedOperator):
     def _checked(self, emitted: Batch, what: str) -> Batch:
         if self._returns is None:
             self._returns = emitted.records.schema
-        conformed = conform(emitted.records, self._returns)
-        if conformed is None:
-            raise self.user_error(
-                f"{self._what(what)} emitted columns ({describe(emitted.records.schema)}), wanted "
-                f"({describe(self._returns)})",
-                None,
-            )
-        check_nulls(self, f"{self._what(what)} emitted", conformed)
-        return Batch(conformed, emitted.timestamps)
+        records = conformed(self, f"{self._what(what)} emitted", emitted.records, self._returns)
+        return Batch(records, emitted.timestamps)

@@ -1,4 +1,4 @@
-"""What a user's function per batch may ask: state in columns, timers in columns, clocks."""
+"""The context of a user's function per batch: state in columns, timers in columns, clocks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from unistream.base.limits import MIN_WATERMARK
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import (
     AggregatingStateDescriptor,
@@ -28,13 +27,13 @@ from unistream.operator.common import (
     KeyedMapColumn,
     places_of,
 )
-from unistream.operator.process.context import timer_time
+from unistream.operator.process.context import Clocks, timer_time
 from unistream.operator.process.timer_columns import TimerColumns, Times
 from unistream.port.state import KeyedStateBackend
 
 TimesOf: TypeAlias = int | pa.Array | npt.NDArray[Any] | Sequence[int | None]
 
-_SINGLE: Final = (int, float, np.generic, datetime.date)  # one time, right or wrong, that stands for all
+_SINGLE: Final = (int, float, np.generic, datetime.date)  # types of one time (valid or not) for all keys
 
 _COLUMNS: Final[Mapping[StateKind, Callable[[Any, Any], Any]]] = {
     StateKind.VALUE: KeyedColumn,
@@ -45,12 +44,11 @@ _COLUMNS: Final[Mapping[StateKind, Callable[[Any, Any], Any]]] = {
 }
 
 
-class BatchContext:
-    """What a function may ask while it is given a batch of rows or of timers."""
+class BatchContext(Clocks):
+    """State of the keys of a batch of rows or timers, their timers, and clocks."""
 
     def __init__(self, backend: KeyedStateBackend) -> None:
-        self.watermark = MIN_WATERMARK
-        self.now_ms = 0
+        super().__init__()
         self.event = TimerColumns()
         self.processing = TimerColumns()
         self._backend = backend
@@ -69,11 +67,11 @@ class BatchContext:
         self, descriptor: ReducingStateDescriptor | AggregatingStateDescriptor
     ) -> KeyedAppendingColumn: ...
     def column(self, descriptor: StateDescriptor) -> Any:
-        """A state of the keys of the batch; the same object each time.
+        """A state of the keys of the batch; always the same object.
 
         Raises:
-            ConfigError: the state is pickled, or is declared twice with different types, or what was stored
-                under its name cannot be converted.
+            ConfigError: the state is pickled, or declared twice with different types, or the stored type
+                cannot be converted.
         """
         found = self._columns.get(descriptor.name)
         if found is None or found[0] is not descriptor:
@@ -81,31 +79,23 @@ class BatchContext:
             found = self._columns[descriptor.name] = (descriptor, made)
         return found[1]
 
-    def current_watermark(self) -> int:
-        """ms; the lowest int64 before the first one."""
-        return self.watermark
-
-    def current_processing_time(self) -> int:
-        """Wall clock of the task, ms."""
-        return self.now_ms
-
     def register_event_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
         """`on_timers` for keys of the batch, once the watermark has reached `times`.
 
         Args:
-            times: ms, or timestamps; null: no timer. One number stands for all.
-            groups: Whose they are: positions in `batch.keys`, such as `batch.groups`. None: there is one time
-                for each of `batch.keys`.
+            times: ms, or timestamps; null: no timer. One number applies to all.
+            groups: Their keys: positions in `batch.keys`, such as `batch.groups`. None: there is one time for
+                each of `batch.keys`.
 
         Raises:
             TypeError: one time that is no whole number.
-            ValueError: as many times as keys (or groups) are wanted; or a group is not a position in `keys`;
-                or times are not whole ms that fit into 64 bits.
+            ValueError: the number of times is not that of keys (or groups), a group is not a position in
+                `keys`, or times are not whole ms that fit into 64 bits.
         """
         self.event.register(*self._timers("register_event_time_timers", times, groups))
 
     def delete_event_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
-        """Arguments as above. What is not there stays so."""
+        """Removes timers, if they exist. Arguments as above."""
         self.event.delete(*self._timers("delete_event_time_timers", times, groups))
 
     def register_processing_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
@@ -113,15 +103,15 @@ class BatchContext:
         self.processing.register(*self._timers("register_processing_time_timers", times, groups))
 
     def delete_processing_time_timers(self, times: TimesOf, groups: GroupsOf | None = None) -> None:
-        """Arguments as above. What is not there stays so."""
+        """Removes timers, if they exist. Arguments as above."""
         self.processing.delete(*self._timers("delete_processing_time_timers", times, groups))
 
     def enter(self, keys: Sequence[Any] | None, records: pa.RecordBatch | None) -> None:
-        """Called by the operator around each call of the user's function: the keys, and their columns."""
+        """Called by the operator around each call of the user's function, with the keys and their columns."""
         self._keys, self._records = keys, records
 
     def _timers(self, call: str, times: TimesOf, groups: GroupsOf | None) -> tuple[Times, pa.RecordBatch]:
-        """Without those that are null."""
+        """Times and keys, without nulls."""
         keys = self._records
         if keys is None:
             raise RuntimeError("there is no batch in open(); use timers in process_batch or on_timers")
@@ -139,18 +129,15 @@ class BatchContext:
 
     @property
     def batch_keys(self) -> Sequence[Any]:
-        """Keys of the batch, as the backend has them."""
+        """Keys of the batch, in the form of the backend."""
         if self._keys is None:
             raise RuntimeError("there is no batch in open(); use columns in process_batch")
         return self._keys
 
 
 def _milliseconds(call: str, times: pa.Array | npt.NDArray[Any] | Sequence[int | None]) -> pa.Array:
-    """As int64.
-
-    Raises:
-        ValueError: they are neither whole numbers of 64 bits nor timestamps of whole ms.
-    """
+    """Times as int64. Raises ValueError unless they are whole numbers of 64 bits or timestamps of whole
+    ms."""
     wanted = f"{call}: times of timers are whole milliseconds or timestamps"
     try:
         found = times.combine_chunks() if isinstance(times, pa.ChunkedArray) else pa.array(times)

@@ -1,7 +1,7 @@
-"""A keyed stream beside a broadcast one: rows by key read what the broadcast stream wrote, in every subtask.
+"""A keyed stream and a broadcast stream: rows by key read what the broadcast stream wrote, in every subtask.
 
 (Flink's KeyedBroadcastProcessFunction, FLIP-2 and the "broadcast state" pattern.) Input 0 is keyed, input 1
-broadcast. There is no order between the two: a rule may come after rows that it was meant for.
+broadcast. There is no order between the two: a rule may arrive after the rows to which it applies.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BROADCAST_INPUT: Final = 1
 
 
 class BroadcastContext(ProcessContext):
-    """What a `BroadcastProcessFunction` may ask."""
+    """The context of a `BroadcastProcessFunction`."""
 
     def __init__(
         self,
@@ -41,16 +41,12 @@ class BroadcastContext(ProcessContext):
         self._maps = maps
 
     def broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastMap:
-        """The map, the same in every subtask. It can be changed in `process_broadcast_element` alone.
-
-        Raises:
-            ConfigError: it is not one of those that were given to `connect`.
-        """
+        """The map, the same in every subtask. Only `process_broadcast_element` can change it. Raises
+        ConfigError if it was not passed to `connect`."""
         found = self._maps.get(descriptor.name)
         if found is None:
-            raise ConfigError(
-                f"{descriptor.name!r} is not broadcast state; that is: {', '.join(self._maps) or 'none'}"
-            )
+            names = ", ".join(self._maps) or "none"
+            raise ConfigError(f"{descriptor.name!r} is not broadcast state; broadcast states are: {names}")
         return found
 
 
@@ -69,8 +65,8 @@ class BroadcastProcessFunction(KeyedProcessFunction):
     """
 
     def process_broadcast_element(self, row: Row, context: Any, out: Collector) -> None:
-        """One row of the broadcast stream; the same rows, in the same order, come to every subtask. There is
-        no current key."""
+        """Processes a row of the broadcast stream. Every subtask gets the same rows, in the same order. There
+        is no current key."""
         raise TypeError(f"{type(self).__name__} must define process_broadcast_element(row, context, out)")
 
 
@@ -78,7 +74,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
     """Runs a `BroadcastProcessFunction`.
 
     Args:
-        states: What may be asked for by `broadcast_state`.
+        states: The broadcast states.
     """
 
     def __init__(
@@ -101,7 +97,7 @@ class BroadcastProcessOperator(KeyedProcessOperator):
         return tuple(d for d in super().declared_states() if d.name not in broadcast)
 
     def declared_maps(self) -> tuple[MapStateDescriptor, ...]:
-        """Broadcast state: there is no other."""
+        """The broadcast states."""
         return self._states
 
     def process_batch(self, batch: Batch, input_index: int) -> None:

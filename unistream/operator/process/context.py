@@ -1,4 +1,4 @@
-"""What a user's function per row is given: where it is in the stream, state of the current key, an output."""
+"""The context of a user's function per row, and the collector of its output."""
 
 from __future__ import annotations
 
@@ -21,19 +21,36 @@ from unistream.port.state import KeyedStateBackend
 Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)
 
 
-class ProcessContext:
-    """What a function may ask about the current row or timer.
+class Clocks:
+    """The current times of a function."""
+
+    def __init__(self) -> None:
+        self.watermark = MIN_WATERMARK
+        self.now_ms = 0
+
+    def current_watermark(self) -> int:
+        """ms; the lowest int64 before the first one. In `on_timer` it is the watermark that has reached the
+        timer, the same for all that are due (as in Flink, whose InternalTimerServiceImpl moves it before any
+        timer fires), and never less than the timer's time."""
+        return self.watermark
+
+    def current_processing_time(self) -> int:
+        """Wall clock of the task, ms."""
+        return self.now_ms
+
+
+class ProcessContext(Clocks):
+    """The current row or timer, state of its key, timers and clocks.
 
     Attributes:
         timestamp: Event time of the row (None if it has none), or the timer's time; ms.
-        time_domain: Inside `on_timer`: ``"event"`` or ``"processing"``; else None.
+        time_domain: In `on_timer`: ``"event"`` or ``"processing"``; otherwise None.
     """
 
     def __init__(self, backend: KeyedStateBackend, event: KeyedTimers, processing: KeyedTimers) -> None:
+        super().__init__()
         self.timestamp: int | None = None
         self.time_domain: str | None = None
-        self.watermark = MIN_WATERMARK
-        self.now_ms = 0
         self.current: Any = None
         self.has_key = False
         self._backend = backend
@@ -53,9 +70,9 @@ class ProcessContext:
         return values[0] if len(values) == 1 else values
 
     def state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None = None) -> Any:
-        """State of the current key: what `descriptor` declares; or by a name and a type, a value.
+        """State of the current key, as `descriptor` declares it; or value state with a name and a type.
 
-        The same object each time, which goes with the current key: it may be asked for in `open` and kept.
+        Always the same object, which follows the current key: `open` may keep it.
 
         >>> import pyarrow as pa, unistream as us
         >>> class Count(us.KeyedProcessFunction):
@@ -66,8 +83,8 @@ class ProcessContext:
         ...         out.emit({"user": context.key, "seen": seen.value()})
 
         Raises:
-            ConfigError: the name is declared twice, with different types; or what was stored under it has
-                a type that cannot be converted.
+            ConfigError: the name is declared twice, with different types; or the stored type cannot be
+                converted.
         """
         name = descriptor if isinstance(descriptor, str) else descriptor.name
         found = self._handles.get(name)
@@ -75,30 +92,20 @@ class ProcessContext:
             return found[1]
         return self._open_state(descriptor, value_type)
 
-    def current_watermark(self) -> int:
-        """ms; the lowest int64 before the first one. In `on_timer` it is the watermark that has reached the
-        timer, the same for all that are due (as in Flink, whose InternalTimerServiceImpl moves it before any
-        timer fires), and never less than the timer's time."""
-        return self.watermark
-
-    def current_processing_time(self) -> int:
-        """Wall clock of the task, ms."""
-        return self.now_ms
-
     def register_event_time_timer(self, timestamp: int) -> None:
         """`on_timer` for the current key once the watermark has reached `timestamp`.
 
         Args:
-            timestamp: Whole ms since the epoch, as an int of Python or numpy; it must fit into 64 bits.
+            timestamp: Whole ms since the epoch, an int of Python or numpy that fits into 64 bits.
 
         Raises:
-            TypeError: it is none, such as a float, a datetime or None.
+            TypeError: another type, such as float, datetime or None.
             ValueError: it does not fit.
         """
         self._event.register(timer_time("register_event_time_timer", timestamp), self._key())
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Argument as above. A timer that is not there stays so."""
+        """Removes a timer, if it exists. Argument as above."""
         self._event.delete(timer_time("delete_event_time_timer", timestamp), self._key())
 
     def register_processing_time_timer(self, timestamp: int) -> None:
@@ -106,7 +113,7 @@ class ProcessContext:
         self._processing.register(timer_time("register_processing_time_timer", timestamp), self._key())
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Argument as above. A timer that is not there stays so."""
+        """Removes a timer, if it exists. Argument as above."""
         self._processing.delete(timer_time("delete_processing_time_timer", timestamp), self._key())
 
     def _key(self) -> Any:
@@ -115,22 +122,22 @@ class ProcessContext:
         return self.current
 
     def _open_state(self, descriptor: StateDescriptor | str, value_type: pa.DataType | None) -> Any:
-        said: object = descriptor if value_type is None else value_type
+        declared_as: object = descriptor if value_type is None else value_type
         if isinstance(descriptor, str):
             if value_type is None:
                 raise ConfigError(f"state {descriptor!r} needs a type, such as pa.int64(), or a descriptor")
             descriptor = ValueStateDescriptor(descriptor, value_type)
         handle = self._backend.state(descriptor)
-        self._handles[descriptor.name] = (said, handle)
+        self._handles[descriptor.name] = (declared_as, handle)
         return handle
 
 
 def timer_time(call: str, timestamp: Any) -> int:
-    """The time of a timer that was given to `call`, ms.
+    """The time of a timer, ms. `call`: the method, for messages.
 
     >>> timer_time("delete_event_time_timer", 5.5)
     Traceback (most recent call last):
-    TypeError: delete_event_time_timer(5.5): a timer's time is an int, ms since the epoch; make it one by int
+    TypeError: delete_event_time_timer(5.5): a timer's time is an int, ms since the epoch; convert it by int
 
     Raises:
         TypeError: it is no whole number.
@@ -141,7 +148,7 @@ def timer_time(call: str, timestamp: Any) -> int:
     if not MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
         raise ValueError(
             f"{call}({timestamp}): a timer's time is an int, ms since the epoch, from -2**63 to 2**63 - 1; "
-            "give the last of them for a timer at the end of the input"
+            "use 2**63 - 1 for a timer at the end of the input"
         )
     return int(timestamp)
 
@@ -149,27 +156,26 @@ def timer_time(call: str, timestamp: Any) -> int:
 def _whole(call: str, timestamp: Any) -> int:
     if hasattr(timestamp, "__index__") and not isinstance(timestamp, bool):
         return operator.index(timestamp)
-    remedy = "make it one by int"
+    remedy = "convert it by int"
     if timestamp is None:
-        remedy = "for none, leave the call out"
+        remedy = "for no timer, omit the call"
     elif isinstance(timestamp, datetime.date):
-        remedy = "that of a datetime with a time zone is int(moment.timestamp() * 1000)"
+        remedy = "convert a datetime with a time zone by int(moment.timestamp() * 1000)"
     raise TypeError(f"{call}({timestamp!r}): a timer's time is an int, ms since the epoch; {remedy}")
 
 
 class Collector:
-    """Takes the rows that a function emits; they carry the time of the row or timer they come from.
+    """Collects the rows that a function emits, with the event time of the current row or timer.
 
-    A row is taken as it is when it is emitted: a function may change the dict, and what is in it, and emit it
-    again.
+    Rows are copied: a function may change an emitted dict, and its values, and emit it again.
 
     Args:
-        schemas: Of the outputs that are known (None: the main one); of another one that of its first rows.
+        schemas: Schemas of known outputs (None: the main one); for others that of the first rows.
 
     Attributes:
-        rows: Output -> rows in order, as `RowSchema.take` has made them.
-        parents: As `rows`: for each, the value of `position` when it was emitted.
-        position: Which row of the batch (or which of the timers that are due) is being worked on.
+        rows: Output -> rows in order, as converted by `RowSchema.take`.
+        parents: As `rows`: the value of `position` when the row was emitted.
+        position: The current row of the batch, or the current one of the timers that are due.
         fired: Times of the timers that were due, ms.
     """
 
@@ -184,23 +190,23 @@ class Collector:
         self.parents: dict[str | None, list[int]] = {None: self._main_parents}
 
     def emit(self, row: Mapping[str, Any]) -> None:
-        """A row on the main output."""
+        """Emits a row on the main output."""
         self._main.append(self._take(row))
         self._main_parents.append(self.position)
 
     def emit_side(self, tag: str | None, row: Mapping[str, Any]) -> None:
-        """A row on the side output `tag`."""
+        """Emits a row on the side output `tag`."""
         schema = self._schemas.get(tag)
         if schema is None:
             schema = self._schemas[tag] = RowSchema(None)
         self.rows.setdefault(tag, []).append(schema.take(row))
         self.parents.setdefault(tag, []).append(self.position)
 
-    def hand_over(self, operator: BaseOperator, what: str, times: pa.Int64Array | None) -> None:
+    def flush(self, operator: BaseOperator, what: str, times: pa.Int64Array | None) -> None:
         """Emits all rows as batches, each row with the event time of its parent, one of `times`.
 
         Raises:
-            UserCodeError: a row does not fit its output; `what` says whose it is.
+            UserCodeError: a row does not match the schema of its output; `what` names the function.
         """
         for tag, rows in self.rows.items():
             if not rows:
@@ -215,25 +221,14 @@ class Collector:
                 operator.output.emit_side(tag, Batch(records, timestamps))
 
 
-def declared_states(function: object) -> tuple[StateDescriptor, ...]:
-    """Descriptors that are attributes of the function or of its classes; of one name the innermost.
-
-    >>> class Counts:
-    ...     seen = ValueStateDescriptor("seen", pa.int64())
-    >>> [descriptor.name for descriptor in declared_states(Counts())]
-    ['seen']
-    """
-    return declared(function, StateDescriptor)
-
-
 def declared(function: object, kind: type[Declared]) -> tuple[Declared, ...]:
-    """The same for descriptors of one kind."""
+    """Descriptors of one kind that are attributes of the function or of its classes; one for each name."""
     return tuple({one.name: one for one in declarations(function, kind)}.values())
 
 
 def declarations(function: object, kind: type[Declared]) -> list[Declared]:
-    """Descriptors that the function has as attributes, some maybe of the same name. An attribute of a class
-    hides one that is called so in its bases."""
+    """The same, possibly several with the same name. An attribute of a class hides that of its base
+    classes."""
     found: dict[str, object] = {}
     spaces = [*(vars(cls) for cls in reversed(type(function).__mro__)), getattr(function, "__dict__", {})]
     for space in spaces:

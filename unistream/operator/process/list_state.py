@@ -1,9 +1,9 @@
-"""State of an operator without keys: lists that are dealt out anew when the parallelism changes, and maps
-that every subtask has the same copy of.
+"""State of an operator without keys: lists that are redistributed after rescaling, and maps of which every
+subtask has the same copy.
 
-An element is stored as a small Arrow IPC stream, so that a snapshot knows its type and anyone can read it:
-one element in each item of a SPLIT list (an item is what goes to one subtask), many in the others. A
-broadcast map is a table (map_key, value). What is stored is encoded in the background.
+Elements are stored as Arrow IPC streams, so that any program can read them: one element in each item of a
+SPLIT list (an item is assigned to one subtask), many in the others. A broadcast map is a table (map_key,
+value). Items are encoded in the background.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from unistream.model.state_types import Refused, converted, migration
 from unistream.model.state_values import conformer, key_conformer
 
 _ITEM_ROWS: Final = 65_536
-_CONTINUES: Final = b"\xff" * 4  # an Arrow IPC message, the length of whose head comes next
+_CONTINUES: Final = b"\xff" * 4  # an Arrow IPC message; the length of its head follows
 
 
 class OperatorList:
-    """A list of this subtask: what `context.operator_state(...)` gives.
+    """A list of this subtask, from `context.operator_state(...)`.
 
     Args:
-        descriptor: Its mode is how it is dealt out on restore. BROADCAST is for lists that are the same
-            everywhere.
-        restored: What was stored.
-        stored_mode: How that was dealt out; None: not known.
+        descriptor: Its mode is how the list is redistributed on restore. BROADCAST is for lists that are the
+            same in all subtasks.
+        restored: Stored items.
+        stored_mode: Their mode; None: not known.
 
     Raises:
-        ConfigError: it was stored with another type, or to be dealt out in another way.
+        ConfigError: it was stored with another type or mode.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class OperatorList:
                 self._elements.extend(batch.column(0).to_pylist())
 
     def get(self) -> Sequence[Any]:
-        """The elements; not changed by later calls."""
+        """A copy of the elements."""
         return tuple(self._elements)
 
     def add(self, value: Any) -> None:
@@ -78,7 +78,7 @@ class OperatorList:
         self._elements = []
 
     def snapshot(self) -> ListState:
-        """The elements of now, encoded when they are read."""
+        """The current elements, encoded when they are read."""
         name, kind, mode = self.descriptor.name, self.descriptor.type, self.descriptor.mode
         rows = item_rows_max(mode)
         elements = tuple(self._elements)
@@ -91,8 +91,8 @@ class OperatorList:
 
 
 class BroadcastMap:
-    """A map that is the same in every subtask. Only what all subtasks see alike may change it: the elements
-    of the broadcast stream."""
+    """A map that is the same in every subtask. Only elements of the broadcast stream, which all subtasks get
+    in the same order, may change it."""
 
     def __init__(self, descriptor: MapStateDescriptor, restored: Iterable[bytes]) -> None:
         self.descriptor = descriptor
@@ -113,7 +113,7 @@ class BroadcastMap:
         return self._conform_key(key) in self._entries
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """As of now: the map may be changed meanwhile."""
+        """A copy of the entries."""
         return iter(list(self._entries.items()))
 
     def is_empty(self) -> bool:
@@ -156,12 +156,12 @@ class BroadcastMap:
         if not self.writable:
             raise RuntimeError(
                 f"broadcast state {self.descriptor.name!r} can only be changed in process_broadcast_element: "
-                "elsewhere subtasks see different rows and would come to differ"
+                "elsewhere subtasks get different rows, and their copies would differ"
             )
 
 
 class EncodedItems(Sequence[bytes]):
-    """Items that are encoded when they are first read, in the background."""
+    """Items that are encoded at their first use, in the background."""
 
     def __init__(self, encode: Callable[[], Iterator[bytes]]) -> None:
         self._encode = encode
@@ -195,23 +195,23 @@ def map_schema(descriptor: MapStateDescriptor) -> pa.Schema:
 
 
 def other_mode(stored: ListMode, declared: ListMode) -> str:
-    """Why a list cannot be restored with another mode (Flink refuses it as well): what every subtask had a
-    copy of would be there several times, and what each had a part of would be the same nowhere."""
+    """Why a list cannot be restored with another mode (as in Flink): copies would be duplicated, or parts
+    would differ between subtasks."""
     return f"was stored as {stored.value} list, and is declared as {declared.value} list"
 
 
 def item_rows_max(mode: ListMode) -> int:
-    """Elements in an item: what goes to one subtask is one item."""
+    """Elements in an item, which is assigned to one subtask."""
     return 1 if mode is ListMode.SPLIT else _ITEM_ROWS
 
 
 def item_head(item: bytes) -> bytes:
-    """What items with the same columns begin with, and no others do."""
+    """A prefix that is equal for items with equal columns only."""
     return item[: len(_CONTINUES) + 4 + int.from_bytes(item[4:8], "little")]
 
 
 def item_schema(item: bytes) -> pa.Schema | None:
-    """Columns of an item that `write_item` made; None: it is of another make."""
+    """Columns of an item of `write_item`; None: it is not one."""
     if not item.startswith(_CONTINUES):
         return None
     try:
@@ -222,11 +222,7 @@ def item_schema(item: bytes) -> pa.Schema | None:
 
 
 def write_item(name: str, columns: Sequence[tuple[str, pa.DataType, Sequence[Any]]]) -> bytes:
-    """An Arrow IPC stream of one batch.
-
-    Raises:
-        UserCodeError: a value is not of the declared type.
-    """
+    """An Arrow IPC stream of one batch. Raises UserCodeError if a value is not of the declared type."""
     try:
         arrays = [pa.array(list(values), kind) for _, kind, values in columns]
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -237,7 +233,7 @@ def write_item(name: str, columns: Sequence[tuple[str, pa.DataType, Sequence[Any
 
 
 def item_of(batch: pa.RecordBatch) -> bytes:
-    """The same of a batch."""
+    """An Arrow IPC stream of a batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as stream:
         stream.write_batch(batch)
@@ -245,11 +241,8 @@ def item_of(batch: pa.RecordBatch) -> bytes:
 
 
 def read_item(item: bytes, name: str, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches of an item, as `wanted`: types may have changed as `model.state_types` allows.
-
-    Raises:
-        ConfigError: it was stored with other types.
-    """
+    """Batches of an item, converted to `wanted` as `model.state_types` allows. Raises ConfigError for other
+    types."""
     with pa.ipc.open_stream(item) as stream:
         if stream.schema.names != wanted.names:
             raise ConfigError(

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
-from unistream.base.limits import MIN_WATERMARK
 from unistream.model.column_values import column_values, row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, OperatorSnapshot, OperatorState
@@ -22,22 +21,21 @@ from unistream.operator.common import (
     check_returned_nothing,
     function_name,
 )
-from unistream.operator.process.context import Collector, declarations, declared
+from unistream.operator.process.context import Clocks, Collector, declarations, declared
 from unistream.operator.process.list_state import OperatorList
 
 
-class FunctionContext:
-    """What a function without keys may ask.
+class FunctionContext(Clocks):
+    """The context of a function without keys.
 
     Attributes:
         timestamp: Event time of the row (None if it has none); ms.
-        index, parallelism: Which subtask, of how many.
+        index, parallelism: The index of the subtask, and the number of subtasks.
     """
 
     def __init__(self, index: int, parallelism: int, restored: OperatorState) -> None:
+        super().__init__()
         self.timestamp: int | None = None
-        self.watermark = MIN_WATERMARK
-        self.now_ms = 0
         self.index = index
         self.parallelism = parallelism
         self.is_restored = restored.is_restored
@@ -46,7 +44,7 @@ class FunctionContext:
 
     @property
     def lists(self) -> dict[str, OperatorList]:
-        """Lists that were asked for, by name."""
+        """Lists that were opened, by name."""
         return self._lists
 
     def operator_state(
@@ -55,14 +53,13 @@ class FunctionContext:
         element_type: pa.DataType | None = None,
         mode: ListMode = ListMode.SPLIT,
     ) -> OperatorList:
-        """A list of this subtask; the same object each time.
+        """A list of this subtask; always the same object.
 
         Args:
-            descriptor: Declares it. If it is an attribute of the function, the list is known before anything
-                runs. A name is short for one that is declared on the spot: ask for it in `open`, since what
-                was stored and is never asked for is dropped at the next checkpoint.
-            element_type: Arrow type of an element, with a name.
-            mode: How it is dealt out to another number of subtasks, with a name.
+            descriptor: Its declaration. If it is not an attribute of the function, or only a name, `open`
+                must open the list: stored lists that are not opened are dropped at the next checkpoint.
+            element_type: With a name: Arrow type of an element.
+            mode: With a name: how the list is redistributed after rescaling.
 
         Raises:
             ConfigError: declared twice with different types, or stored with another type or mode.
@@ -81,18 +78,10 @@ class FunctionContext:
             self._lists[name] = found
         elif found.descriptor != descriptor:
             raise ConfigError(
-                f"operator state {name!r} is declared twice, as {_told(found.descriptor)} and as "
-                f"{_told(descriptor)}"
+                f"operator state {name!r} is declared twice, as {_text(found.descriptor)} and as "
+                f"{_text(descriptor)}"
             )
         return found
-
-    def current_watermark(self) -> int:
-        """ms; the lowest int64 before the first one."""
-        return self.watermark
-
-    def current_processing_time(self) -> int:
-        """Wall clock of the task, ms."""
-        return self.now_ms
 
 
 class ProcessFunction:
@@ -111,20 +100,20 @@ class ProcessFunction:
     """
 
     def open(self, context: FunctionContext) -> None:
-        """Once, before the first row; restored state can be read."""
+        """Called once, before the first row, with restored state."""
 
     def process_element(self, row: Row, context: FunctionContext, out: Collector) -> None:
-        """One row, as a dict by column."""
+        """Processes a row, a dict by column."""
         raise TypeError(f"{type(self).__name__} must define process_element(row, context, out)")
 
     def snapshot(self, context: FunctionContext) -> None:
-        """A checkpoint is about to be taken: bring the lists up to date, if they are not always."""
+        """Called before a snapshot: update the lists here, if they are not always up to date."""
 
     def finish(self, context: FunctionContext, out: Collector) -> None:
-        """All rows have come: emit what was held back."""
+        """Called at the end of the input: emit buffered rows here."""
 
     def close(self) -> None:
-        """Once, at the end, always."""
+        """Called once, at the end, also after a failure."""
 
 
 class ProcessOperator(BaseOperator):
@@ -134,7 +123,7 @@ class ProcessOperator(BaseOperator):
         returns: Schema of the main output; None: inferred from the first rows, then fixed.
 
     Raises:
-        ConfigError: what the function declares contradicts itself.
+        ConfigError: declarations of the function conflict.
     """
 
     def __init__(self, function: ProcessFunction, *, returns: pa.Schema | None = None) -> None:
@@ -148,7 +137,7 @@ class ProcessOperator(BaseOperator):
         self._process = FunctionContext(self.context.index, self.context.parallelism, state)
 
     def declared_lists(self) -> tuple[OperatorListDescriptor, ...]:
-        """Lists that are known before anything runs: attributes of the function."""
+        """Lists that are declared as attributes of the function."""
         return declared(self._function, OperatorListDescriptor)
 
     def open(self) -> None:
@@ -173,7 +162,7 @@ class ProcessOperator(BaseOperator):
                     check_returned_nothing(returned)
         except Exception as error:
             raise self.user_error(self._what("process_element"), error, position) from error
-        out.hand_over(self, function_name(self._function), batch.timestamps)
+        out.flush(self, function_name(self._function), batch.timestamps)
 
     def process_watermark(self, timestamp: int) -> None:
         self._ready().watermark = timestamp
@@ -185,7 +174,7 @@ class ProcessOperator(BaseOperator):
             self._function.finish(context, out)
         except Exception as error:
             raise self.user_error(self._what("finish"), error) from error
-        out.hand_over(self, function_name(self._function), None)
+        out.flush(self, function_name(self._function), None)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         context = self._ready()
@@ -209,5 +198,5 @@ class ProcessOperator(BaseOperator):
         return f"{function_name(self._function)}, {what}"
 
 
-def _told(descriptor: OperatorListDescriptor) -> str:
+def _text(descriptor: OperatorListDescriptor) -> str:
     return f"{descriptor.mode.value} list of {descriptor.type}"

@@ -1,13 +1,14 @@
 """User functions per row and key, with state and timers.
 
-The function sees one row at a time; its state is the state of that row's key. Timers are keyed state:
-they are in every snapshot, move with their key group, and fire in the order of their times, event timers
-inside the watermark that passes them. The same (key, time) registered twice fires once.
+The function gets one row at a time, with the state of its key. Timers are keyed state: they are in every
+snapshot, move with their key group, and fire in the order of their times, event timers when the watermark
+passes them. A (key, time) that is registered twice fires once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -27,28 +28,20 @@ from unistream.operator.common import (
     check_returned_nothing,
     function_name,
 )
-from unistream.operator.process.context import Collector, ProcessContext, declarations, declared_states
+from unistream.operator.process.context import Collector, ProcessContext, declarations, declared
 from unistream.operator.process.timer_table import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
+    Piece,
+    keyed_pieces,
     stored_timers,
-    table_of_timers,
+    timer_table,
 )
 from unistream.operator.process.timers import KeyedTimers
 from unistream.port.operator import CommitPermit
 from unistream.port.state import KeyedStateBackend
 
-__all__ = [
-    "EVENT_TIMERS",
-    "PROCESSING_TIMERS",
-    "Collector",
-    "KeyedOperator",
-    "KeyedProcessFunction",
-    "KeyedProcessOperator",
-    "ProcessContext",
-]
-
-
+CLOCKS = (EVENT_TIMERS, PROCESSING_TIMERS)
 USER_METHODS = (
     "open",
     "process_element",
@@ -63,33 +56,32 @@ USER_METHODS = (
 class KeyedProcessFunction:
     """Subclass it, override `process_element` and, for timers, `on_timer`.
 
-    One instance serves all keys of a subtask: keep nothing in `self` but configuration; what belongs to
-    a key goes into `context.state(...)`. State that is declared as attributes of the class is checked against
-    what is restored before the first row.
+    One instance serves all keys of a subtask: keep only configuration in `self`, and values of a key in
+    `context.state(...)`. Restored state is checked against state that is declared as class attributes.
     """
 
     def open(self, context: ProcessContext) -> None:
-        """Once, before the first row. There is no current key yet."""
+        """Called once, before the first row. There is no current key."""
 
     def process_element(self, row: Row, context: ProcessContext, out: Collector) -> None:
-        """One row, as a dict by column. What comes of it goes to `out.emit`; nothing is returned."""
+        """Processes a row, a dict by column. Results go to `out.emit`; nothing is returned."""
         raise TypeError(f"{type(self).__name__} must define process_element(row, context, out)")
 
     def on_timer(self, timestamp: int, context: ProcessContext, out: Collector) -> None:
-        """A timer of `context.key` for `timestamp` (ms) is due; `context.time_domain` says which clock."""
+        """A timer of `context.key` for `timestamp` (ms) is due; `context.time_domain` is its clock."""
 
     def close(self) -> None:
-        """Once, at the end, always."""
+        """Called once, at the end, also after a failure."""
 
 
-class KeyedOperator(BaseOperator):
-    """Common to the operators that run a user's function with keyed state: its declarations, its backend.
+class KeyedOperator(BaseOperator, ABC):
+    """What operators with a user's function and keyed state share: declarations, backend, timers.
 
     Args:
         key_schema: Names and types of the key columns; None: those of the first batch.
 
     Raises:
-        ConfigError: what the function declares contradicts itself, or a method of it would do nothing.
+        ConfigError: declarations of the function conflict, or one of its methods would never run.
     """
 
     def __init__(self, function: Any, keys: Sequence[str], key_schema: pa.Schema | None) -> None:
@@ -102,16 +94,16 @@ class KeyedOperator(BaseOperator):
         self._armed: int | None = None
 
     def declared_states(self) -> tuple[StateDescriptor, ...]:
-        """Keyed state that is known before anything runs: attributes of the function."""
-        return declared_states(self._function)
+        """Keyed state that is declared as attributes of the function."""
+        return declared(self._function, StateDescriptor)
 
     def declared_keys(self) -> pa.Schema | None:
-        """Names and types of the key columns, where they are known before anything runs."""
+        """Names and types of the key columns, if they are known."""
         return self._key_schema
 
     @property
     def backend(self) -> KeyedStateBackend:
-        """Keyed state; from `initialize_state` on."""
+        """Keyed state; after `setup`."""
         if self._backend is None:
             self._backend = self.context.state
         return self._backend
@@ -119,11 +111,20 @@ class KeyedOperator(BaseOperator):
     def initialize_state(self, state: OperatorState) -> None:
         self._configured(lambda: self._restore(state))
 
+    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
+        tables, key_schema = [], self._key_schema
+        if key_schema is not None:  # otherwise there was no key, and no timer
+            for name, timers in zip(CLOCKS, self._clocks(), strict=True):
+                pieces = self._timer_pieces(timers, key_schema)
+                if pieces is not None:
+                    tables.append(timer_table(name, key_schema, self.context.max_parallelism, pieces))
+        return OperatorSnapshot(state=self.backend.snapshot(checkpoint_id), timers=tuple(tables))
+
     def notify_checkpoint_complete(self, permit: CommitPermit) -> None:
         self.backend.notify_complete(permit.checkpoint_id)
 
     def close(self) -> None:
-        """The function, then its state."""
+        """Closes the function, then its state."""
         try:
             self._function.close()
         finally:
@@ -134,16 +135,16 @@ class KeyedOperator(BaseOperator):
         """The key of each row."""
         missing = [key for key in self._keys if key not in records.schema.names]
         if missing:
-            raise self.user_error(
-                f"there is no key column {missing[0]!r} among {', '.join(records.schema.names)}", None
-            )
+            names = ", ".join(records.schema.names)
+            raise self.user_error(f"there is no key column {missing[0]!r} among {names}")
         keys = records.select(self._keys)
         if self._key_schema is None:
             self._key_schema = _without_dictionaries(keys.schema)
         return self.backend.keys_of(keys)
 
     def fire_at(self, earliest: int | None, fire: Callable[[int], None]) -> None:
-        """One timer of the task stands for the earliest of ours. `fire` may come too often, but not late."""
+        """Registers a timer of the task for our earliest one. `fire` may be called too often, but not
+        late."""
         if earliest is None or (self._armed is not None and self._armed <= earliest):
             return
 
@@ -159,6 +160,19 @@ class KeyedOperator(BaseOperator):
             self.backend.restore(state.state)
         if self._key_schema is not None:
             self.backend.declare_keys(self._key_schema)
+        for name, timers in zip(CLOCKS, self._clocks(), strict=True):
+            for times, keys in stored_timers(state.keyed.get(name, []), self._keys):
+                self._restore_timers(timers, times, keys)
+
+    @abstractmethod
+    def _clocks(self) -> tuple[Any, Any]:
+        """Its timers, in the order of CLOCKS."""
+
+    @abstractmethod
+    def _timer_pieces(self, timers: Any, key_schema: pa.Schema) -> Iterator[Piece] | None: ...
+
+    @abstractmethod
+    def _restore_timers(self, timers: Any, times: pa.Int64Array, keys: pa.RecordBatch) -> None: ...
 
     def _configured(self, action: Any) -> None:
         """Runs `action`; a ConfigError in it names the operator."""
@@ -167,13 +181,13 @@ class KeyedOperator(BaseOperator):
         except ConfigError as error:
             raise ConfigError(f"operator {self.context.name!r}: {error}") from error
 
-    def _call(self, what: str, row: int | None, function: Any, *arguments: object) -> None:
+    def _open_function(self, context: Any) -> None:
         try:
-            function(*arguments)
+            self._function.open(context)
         except (UserCodeError, ConfigError):
             raise
         except Exception as error:
-            raise self.user_error(self._what(what), error, row) from error
+            raise self.user_error(self._what("open"), error) from error
 
     def _what(self, what: str) -> str:
         return f"{function_name(self._function)}, {what}"
@@ -204,40 +218,11 @@ class KeyedProcessOperator(KeyedOperator):
     def open(self) -> None:
         self._process = self._make_context()
         self._configured(lambda: [self.backend.state(descriptor) for descriptor in self.declared_states()])
-        self._call("open", None, self._function.open, self._process)
+        self._open_function(self._process)
         self._arm()
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        self._process_rows(batch, self._function.process_element)
-
-    def process_watermark(self, timestamp: int) -> None:
-        out = Collector(self._schemas)
-        self._ready().watermark = timestamp
-        for at, key in self._event.due(timestamp):
-            self._fire(out, at, key, "event")
-        self._emit(out, pa.array(out.fired, pa.int64()))
-        self._arm()
-
-    def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
-        timers = []
-        for name, there in ((EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)):
-            if len(there):
-                assert self._key_schema is not None, "a timer has a key"
-                most = self.context.max_parallelism
-                timers.append(table_of_timers(name, there, self.backend, self._key_schema, most))
-        return OperatorSnapshot(state=self.backend.snapshot(checkpoint_id), timers=tuple(timers))
-
-    def _make_context(self) -> ProcessContext:
-        return ProcessContext(self.backend, self._event, self._processing)
-
-    def _restore(self, state: OperatorState) -> None:
-        super()._restore(state)
-        for name, timers in ((EVENT_TIMERS, self._event), (PROCESSING_TIMERS, self._processing)):
-            for times, keys in stored_timers(state.keyed.get(name, []), self._keys):
-                timers.restore(times.to_pylist(), self.keys_of(keys))
-
-    def _process_rows(self, batch: Batch, process: Any) -> None:
-        context, out = self._ready(), Collector(self._schemas)
+        context, out, process = self._ready(), Collector(self._schemas), self._function.process_element
         keys = self.keys_of(batch.records)
         times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
         set_current = self.backend.set_current
@@ -257,6 +242,26 @@ class KeyedProcessOperator(KeyedOperator):
             raise self.user_error(self._what("process_element"), error, position) from error
         self._emit(out, batch.timestamps)
         self._arm()
+
+    def process_watermark(self, timestamp: int) -> None:
+        out = Collector(self._schemas)
+        self._ready().watermark = timestamp
+        for at, key in self._event.due(timestamp):
+            self._fire(out, at, key, "event")
+        self._emit(out, pa.array(out.fired, pa.int64()))
+        self._arm()
+
+    def _make_context(self) -> ProcessContext:
+        return ProcessContext(self.backend, self._event, self._processing)
+
+    def _clocks(self) -> tuple[KeyedTimers, KeyedTimers]:
+        return self._event, self._processing
+
+    def _timer_pieces(self, timers: KeyedTimers, key_schema: pa.Schema) -> Iterator[Piece] | None:
+        return keyed_pieces(timers, self.backend, key_schema)
+
+    def _restore_timers(self, timers: KeyedTimers, times: pa.Int64Array, keys: pa.RecordBatch) -> None:
+        timers.restore(times.to_pylist(), self.keys_of(keys))
 
     def _fire(self, out: Collector, at: int, key: Any, domain: str) -> None:
         context = self._process
@@ -290,10 +295,10 @@ class KeyedProcessOperator(KeyedOperator):
         return self._process
 
     def _emit(self, out: Collector, times: pa.Int64Array | None) -> None:
-        out.hand_over(self, function_name(self._function), times)
+        out.flush(self, function_name(self._function), times)
 
 
 def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
-    """Names and types of the values."""
+    """The schema with the value types of dictionaries."""
     types = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in schema]
     return pa.schema(list(zip(schema.names, types, strict=True)))

@@ -1,11 +1,11 @@
 """Timers of many keys at once: columns of times and keys, and no Python object for any of them.
 
-    register, delete    rows at the end of a log: time, key, which of the two. Nothing is looked up
-    due(now)            of all words on one (time, key) up to `now`, the newest counts
-    a long log          is settled with what was settled before: each timer once, in the order of times
+    register, delete    append rows to a log: time, key, which of the two. Nothing is looked up
+    due(now)            of all log rows for one (time, key) up to `now`, the newest counts
+    a long log          is merged with the settled timers: each once, in the order of times
 
-What is once in the log, or settled, is never changed, so that a snapshot is a list of references; its rows
-are made in the background.
+Rows in the log and settled rows are immutable, so that a snapshot is a list of references, whose rows are
+built in the background.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 LOG_ROWS_MIN: Final = 16_384  # below it, settling costs more than it saves
-LOG_PIECES_MAX: Final = 256  # each piece is asked for its earliest time at every watermark
+LOG_PIECES_MAX: Final = 256  # the earliest time of each piece is read at every watermark
 
 Times = npt.NDArray[np.int64]
 
 
 def distinct(keys: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[Any]]:
-    """The distinct rows of `keys` in the order of their first, and for each row which of them it is.
+    """The distinct rows of `keys` in the order of their first occurrence, and the position of each row in
+    them.
 
     >>> found, groups = distinct(pa.record_batch({"k": ["b", "a", "b"]}))
     >>> found.column(0).to_pylist(), groups.tolist()
@@ -43,7 +44,7 @@ def distinct(keys: pa.RecordBatch) -> tuple[pa.RecordBatch, npt.NDArray[Any]]:
 
 
 def _codes(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
-    """For each row which of the distinct ones it is, counted from 0 in the order of their first."""
+    """The number of each row's value among the distinct ones, in the order of their first occurrence."""
     code: npt.NDArray[np.int64] | None = None
     for column in columns:
         encoded = _encoded(column)
@@ -52,7 +53,9 @@ def _codes(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
             code = own
             continue
         together = pa.array(code * max(1, len(encoded.dictionary)) + own).dictionary_encode()
-        code = together.indices.to_numpy().astype(np.int64)  # small numbers again: a product never wraps
+        code = together.indices.to_numpy().astype(
+            np.int64
+        )  # small numbers again: the product cannot overflow
     assert code is not None, "a key has columns"
     return code
 
@@ -65,12 +68,12 @@ def _encoded(column: pa.Array) -> pa.DictionaryArray:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Words on timers.
+    """Rows of the log, or settled timers.
 
     Attributes:
-        numbers: When each was said: a later word has a greater one.
-        puts: Register, or else delete.
-        settled: All are registered, each (time, key) is there once, and they are in the order of times.
+        numbers: Increasing numbers of the calls.
+        puts: True: register; False: delete.
+        settled: All are registered timers, each (time, key) once, in the order of times.
     """
 
     times: Times
@@ -116,29 +119,30 @@ class TimerColumns:
 
     def __init__(self) -> None:
         self._settled: _Rows | None = None
-        self._fired = 0  # so many of `_settled` are gone
+        self._fired = 0  # the number of fired timers in `_settled`
         self._log: list[_Piece] = []
         self._log_rows = 0
-        self._said = 0
+        self._count = 0
 
     def register(self, times: Times, keys: pa.RecordBatch) -> None:
-        """One timer for each row; one that is there already stays as it is."""
-        self._say(times, keys, put=True)
+        """Adds a timer for each row, unless it exists."""
+        self._append(times, keys, put=True)
 
     def delete(self, times: Times, keys: pa.RecordBatch) -> None:
-        """One timer for each row; one that is not there stays so."""
-        self._say(times, keys, put=False)
+        """Removes the timer of each row, if it exists."""
+        self._append(times, keys, put=False)
 
     def earliest(self) -> int | None:
-        """A time, ms, before which nothing is due; None: nothing will be. What was deleted may count."""
+        """A time, ms, before which no timer is due; None: there are no timers. May be that of a deleted
+        timer."""
         found = [piece.first for piece in self._log]
         if self._settled is not None and self._fired < len(self._settled):
             found.append(int(self._settled.times[self._fired]))
         return min(found, default=None)
 
     def due(self, now: int, rows_max: int) -> Iterator[tuple[Times, pa.RecordBatch]]:
-        """Removes and yields what is due at `now`, also what is registered meanwhile: at most `rows_max` at
-        once, in the order of times and then of registration. To be gone through to its end."""
+        """Removes and yields timers that are due at `now`, also those that are registered meanwhile: at most
+        `rows_max` at once, in the order of times and then of registration. The caller must exhaust it."""
         ready: _Rows | None = None
         while True:
             parts = self._pull(now)
@@ -150,7 +154,7 @@ class TimerColumns:
             yield piece.times, piece.keys
 
     def all(self) -> TimersNow:
-        """What there is now, to be read later and by any thread."""
+        """The current timers, to be read later and by any thread."""
         return TimersNow(tuple(self._parts()))
 
     def _parts(self) -> list[_Rows]:
@@ -159,13 +163,13 @@ class TimerColumns:
             parts.insert(0, self._settled.cut(self._fired, len(self._settled)))
         return parts
 
-    def _say(self, times: Times, keys: pa.RecordBatch, *, put: bool) -> None:
+    def _append(self, times: Times, keys: pa.RecordBatch, *, put: bool) -> None:
         count = len(times)
         assert count == keys.num_rows, (count, keys.num_rows)
         if not count:
             return
-        numbers = np.arange(self._said, self._said + count, dtype=np.int64)
-        self._said += count
+        numbers = np.arange(self._count, self._count + count, dtype=np.int64)
+        self._count += count
         self._log.append(_Piece.of(_Rows(times, keys, numbers, np.full(count, put))))
         self._log_rows += count
         live = 0 if self._settled is None else len(self._settled) - self._fired
@@ -176,7 +180,7 @@ class TimerColumns:
             self._log = [_Piece.of(_together([piece.rows for piece in self._log]))]
 
     def _pull(self, now: int) -> list[_Rows]:
-        """Takes out all words on times up to `now`."""
+        """Removes and returns all rows with times up to `now`."""
         found = []
         if self._settled is not None and self._fired < len(self._settled):
             stop = int(np.searchsorted(self._settled.times, now, side="right"))
@@ -203,24 +207,24 @@ class TimerColumns:
 
 @dataclass(frozen=True, slots=True)
 class TimersNow:
-    """The timers of a moment."""
+    """A snapshot of timers."""
 
-    _words: tuple[_Rows, ...]
+    _parts: tuple[_Rows, ...]
 
     @property
     def is_empty(self) -> bool:
-        """There are none. False: there may be none, all having been deleted."""
-        return not self._words
+        """True: there are no timers. False: there may be none, if all were deleted."""
+        return not self._parts
 
     def read(self) -> tuple[Times, pa.RecordBatch]:
-        """Times and keys, in the order of times. There must be words."""
-        rows = _settle(self._words)
+        """Times and keys, in the order of times; not if `is_empty`."""
+        rows = _settle(self._parts)
         return rows.times, rows.keys
 
 
 def _settle(parts: Sequence[_Rows]) -> _Rows:
-    """What all these words come to. A (time, key) has the number of the first registration that no deletion
-    came after."""
+    """The timers that result from all rows. A timer has the number of its first registration after its last
+    deletion."""
     if len(parts) == 1 and parts[0].settled:
         return parts[0]
     rows = _together(parts)

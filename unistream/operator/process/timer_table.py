@@ -1,4 +1,4 @@
-"""Timers in a snapshot: a table for each of the two clocks, whichever face of a function made them.
+"""Timers in a snapshot: a table for each of the two clocks, the same for all forms of functions.
 
 KEY_GROUP_COLUMN, key columns…, TIMESTAMP_COLUMN: int64, ms
 """
@@ -15,25 +15,27 @@ from unistream.base.errors import ConfigError
 from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN
-from unistream.operator.process.timer_columns import TimersNow
+from unistream.operator.process.timer_columns import TimerColumns
 from unistream.operator.process.timers import KeyedTimers
 from unistream.port.state import KeyedStateBackend
 
 EVENT_TIMERS: Final = "__event_timers"
 PROCESSING_TIMERS: Final = "__processing_timers"
 TIMESTAMP_COLUMN: Final = "__timestamp"
-_PIECE_ROWS: Final = 65_536  # between two pieces other threads of Python get their turn
+_PIECE_ROWS: Final = 65_536  # between two pieces other Python threads run
 
-_Piece = tuple[pa.Array, pa.RecordBatch]
+Piece = tuple[pa.Array, pa.RecordBatch]
+"""Times and keys."""
 
 
-def table_of_timers(
-    name: str, timers: KeyedTimers, backend: KeyedStateBackend, key_schema: pa.Schema, max_parallelism: int
-) -> StateTable:
-    """The timers of now; their rows are made as they are read, in the background."""
+def keyed_pieces(
+    timers: KeyedTimers, backend: KeyedStateBackend, key_schema: pa.Schema
+) -> Iterator[Piece] | None:
+    """The current timers; their rows are built when they are read, in the background. None: there are
+    none."""
     times, keys = timers.all()
 
-    def pieces() -> Iterator[_Piece]:
+    def pieces() -> Iterator[Piece]:
         for start in range(0, len(keys), _PIECE_ROWS):
             stop = start + _PIECE_ROWS
             columns = zip(*map(backend.values_of, keys[start:stop]), strict=True)
@@ -41,26 +43,23 @@ def table_of_timers(
             records = pa.RecordBatch.from_arrays(arrays, schema=key_schema)
             yield pa.array(times[start:stop], pa.int64()), records
 
-    return _table(name, key_schema, max_parallelism, pieces())
+    return pieces() if keys else None
 
 
-def table_of_columns(name: str, timers: TimersNow, key_schema: pa.Schema, max_parallelism: int) -> StateTable:
-    """The same of timers that are columns."""
+def column_pieces(timers: TimerColumns) -> Iterator[Piece] | None:
+    """The same for timers in columns. Without timers there may be pieces without rows."""
+    now = timers.all()
 
-    def pieces() -> Iterator[_Piece]:
-        times, keys = timers.read()
+    def pieces() -> Iterator[Piece]:
+        times, keys = now.read()
         for start in range(0, len(times), _PIECE_ROWS):
             yield pa.array(times[start : start + _PIECE_ROWS]), keys.slice(start, _PIECE_ROWS)
 
-    return _table(name, key_schema, max_parallelism, pieces())
+    return None if now.is_empty else pieces()
 
 
 def stored_timers(tables: Iterable[pa.Table], keys: Sequence[str]) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """Times and keys of stored timers.
-
-    Raises:
-        ConfigError: they belong to other key columns than `keys`.
-    """
+    """Times and keys of stored timers. Raises ConfigError if they belong to other key columns than `keys`."""
     for table in tables:
         for batch in table.to_batches():
             columns = [c for c in batch.schema.names if c not in (KEY_GROUP_COLUMN, TIMESTAMP_COLUMN)]
@@ -72,7 +71,10 @@ def stored_timers(tables: Iterable[pa.Table], keys: Sequence[str]) -> Iterator[t
             yield batch.column(TIMESTAMP_COLUMN), batch.select(columns)
 
 
-def _table(name: str, key_schema: pa.Schema, max_parallelism: int, pieces: Iterable[_Piece]) -> StateTable:
+def timer_table(
+    name: str, key_schema: pa.Schema, max_parallelism: int, pieces: Iterable[Piece]
+) -> StateTable:
+    """The table `name` of a snapshot."""
     schema = pa.schema(
         [pa.field(KEY_GROUP_COLUMN, pa.uint16()), *key_schema, pa.field(TIMESTAMP_COLUMN, pa.int64())]
     )

@@ -15,9 +15,6 @@ class KeyedTimers:
         self._live: dict[tuple[int, Any], int] = {}
         self._count = 0
 
-    def __len__(self) -> int:
-        return len(self._live)
-
     def register(self, timestamp: int, key: Any) -> None:
         if (timestamp, key) not in self._live:
             self._count += 1
@@ -25,16 +22,16 @@ class KeyedTimers:
             heapq.heappush(self._heap, (timestamp, self._count, key))
 
     def delete(self, timestamp: int, key: Any) -> None:
-        self._live.pop((timestamp, key), None)  # its heap entry is skipped when it comes up
+        self._live.pop((timestamp, key), None)  # `earliest` drops its heap entry
 
     def earliest(self) -> int | None:
-        """Time of the next timer, ms."""
+        """The time of the next timer, ms."""
         while self._heap and self._live.get((self._heap[0][0], self._heap[0][2])) != self._heap[0][1]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def due(self, now: int) -> Iterator[tuple[int, Any]]:
-        """Removes and yields what is due at `now`, also what is registered meanwhile."""
+        """Removes and yields timers that are due at `now`, also those that are registered meanwhile."""
         while (earliest := self.earliest()) is not None and earliest <= now:
             timestamp, _, key = heapq.heappop(self._heap)
             del self._live[timestamp, key]

@@ -1,12 +1,12 @@
 """The operators of a sink.
 
     SinkWriterOperator ─► [CommittableStageOperator …] ─► CommitterOperator ─► [OnCommitOperator …]
-       stages rows            compacts, …                     makes visible       acts on what is visible
+       stages rows            compacts, …                     makes visible       uses what is visible
 
-Committables of checkpoint n leave the writer before barrier n, are stored in the committer's snapshot n,
-and are committed when the manifest of n (or of a later one) is durable. Those of the end of input carry
-the id of the checkpoint that must come next. What travels between the operators: `committables`. May
-import: `operator.common`. Start with `writer`.
+The writer emits committables of checkpoint n before barrier n; they are stored in the committer's snapshot n,
+and committed when the manifest of n (or of a later one) is durable. Those at the end of input have the id of
+the next checkpoint. `committables` defines the rows between the operators. May import: `operator.common`.
+Start with `writer`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from unistream.operator.sink.committer import (
     OnCommitOperator,
     StageCommitter,
 )
-from unistream.operator.sink.stages import CommittableStageOperator
-from unistream.operator.sink.writer import WRITER_STATE, SinkOperator, SinkWriterOperator
+from unistream.operator.sink.writer import (
+    WRITER_STATE,
+    CommittableStageOperator,
+    SinkOperator,
+    SinkWriterOperator,
+)
 
 __all__ = [
     "COMMITTER_STATE",

@@ -1,7 +1,7 @@
-"""One commit of everything that is due: checkpoint by checkpoint, or all in one call, with retries.
+"""Commits everything that is due: checkpoint by checkpoint, or all in one call, with retries.
 
-Runs on any thread, one call at a time; `close` may come meanwhile, from another thread, and is done at
-the end of the call.
+Runs on any thread, one call at a time. Another thread may call `close` meanwhile, which takes effect at the
+end of the call.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from unistream.port.sink import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """How one call went, its retries included.
+    """The result of one call, with its retries.
 
     Attributes:
-        checkpoint_id: The newest that it covered.
-        count: Committables that were given.
-        failed: Those that never will be committed.
-        retries: How often committables were tried again.
+        checkpoint_id: The newest checkpoint of the call.
+        count: Number of committables.
+        failed: Committables that can never be committed.
+        retries: Number of retried committables.
     """
 
     checkpoint_id: CheckpointId
@@ -64,7 +64,7 @@ class CommitRounds:
         self._committer.open(context)
 
     def close(self) -> None:
-        """At once, or at the end of the call that is going on."""
+        """At once, or at the end of the current call."""
         with self._guard:
             if self._running:
                 self._closing = True
@@ -72,10 +72,11 @@ class CommitRounds:
         self._committer.close()
 
     def run(self, permit: CommitPermit, due: Sequence[Due]) -> list[Committed]:
-        """Everything that is due, in order. What a committer raises leaves the rest uncommitted.
+        """Commits everything that is due, in order. An exception of the committer leaves the rest
+        uncommitted.
 
         Raises:
-            Transient: some asked to be retried to the end.
+            Transient: the committer requested more retries than are configured.
         """
         requests = [CommitRequest(one.checkpoint_id, one.payloads) for one in due if one.payloads]
         with self._guard:
@@ -101,7 +102,7 @@ class CommitRounds:
         newest, count = requests[-1].checkpoint_id, sum(len(one.committables) for one in requests)
         failed: list[bytes] = []
         visible: dict[CheckpointId, VisibleRows] = {}
-        reason, rows, tried_again = "", 0, 0
+        reason, rows, retries = "", 0, 0
         for _ in range(self._retries + 1):
             result = commit(requests)
             if result.outcome is CommitOutcome.FAILED and not result.failed:
@@ -119,11 +120,11 @@ class CommitRounds:
                     result=replace(result, rows=rows, visible=tuple(visible.values())),
                     failed=tuple(failed),
                     reason=reason,
-                    retries=tried_again,
+                    retries=retries,
                 )
             requests = left
-            tried_again += sum(len(one.committables) for one in requests)
-        unfinished = sum(len(one.committables) for one in requests)
+            unfinished = sum(len(one.committables) for one in requests)
+            retries += unfinished
         raise Transient(
             f"sink {self._sink!r}: failed to commit {unfinished} committables of "
             f"checkpoint {newest} in {self._retries + 1} attempts ({COMMITTER_RETRIES.key})"
@@ -131,15 +132,11 @@ class CommitRounds:
 
 
 def _unfinished(requests: Sequence[CommitRequest], result: CommitResult) -> list[CommitRequest]:
-    """What the next round gets: each committable that is asked for again stays with its checkpoint, one that
-    was changed goes with the newest."""
-    if result.again is None:
-        gone = set(result.failed)
-        kept = [replace(r, committables=tuple(p for p in r.committables if p not in gone)) for r in requests]
-        return [one for one in kept if one.committables]
+    """The requests of the next round: a committable stays with its checkpoint, a changed one is added to the
+    newest."""
     known = {payload for one in requests for payload in one.committables}
-    changed = tuple(payload for payload in result.again if payload not in known)
-    again = set(result.again)
+    again = known - set(result.failed) if result.again is None else set(result.again)
+    changed = tuple(payload for payload in result.again or () if payload not in known)
     kept = [replace(r, committables=tuple(p for p in r.committables if p in again)) for r in requests]
     kept[-1] = replace(kept[-1], committables=kept[-1].committables + changed)
     return [one for one in kept if one.committables]

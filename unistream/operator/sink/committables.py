@@ -1,13 +1,13 @@
-"""What writers have announced and sent, and has not been committed: one checkpoint after the other.
+"""Committables that writers have announced and sent, and that are not committed, by checkpoint.
 
-On the wire between the operators of a sink: for each checkpoint and subtask one summary row, also when there
-is nothing to commit, and a row for each committable.
+The rows between the operators of a sink: for each checkpoint and subtask one summary, also if there is
+nothing to commit, and a row for each committable.
 
     checkpoint_id  subtask  of  count  payload
          7            0      2    1              summary: subtask 0 of 2 sends one committable
          7            0                 ....     the committable
 
-A checkpoint is whole when the summaries of all subtasks and as many committables as they announce are here.
+A checkpoint is whole when the summaries of all subtasks and all announced committables have arrived.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import pyarrow as pa
 from unistream.base.errors import CorruptSnapshot, ProtocolError
 from unistream.base.ids import CheckpointId
 
-NOTHING_MORE: Final = 2**62  # in place of a checkpoint: this subtask sends nothing from now on
+NOTHING_MORE: Final = 2**62  # instead of a checkpoint id: this subtask sends nothing from now on
 
 COMMITTABLES: Final = pa.schema(
     [
         pa.field("checkpoint_id", pa.int64(), nullable=False),
         pa.field("subtask", pa.int32(), nullable=False),
-        pa.field("of", pa.int32()),  # of a summary: how many subtasks send one
-        pa.field("count", pa.int32()),  # of a summary: how many committables it announces
-        pa.field("payload", pa.binary()),  # of a committable
+        pa.field("of", pa.int32()),  # in a summary: the number of subtasks
+        pa.field("count", pa.int32()),  # in a summary: the number of announced committables
+        pa.field("payload", pa.binary()),  # in a row of a committable
     ]
 )
 
 
 def announce(checkpoint_id: int, subtask: int, of: int, payloads: Sequence[bytes]) -> pa.RecordBatch:
-    """A summary and its committables, as they travel."""
+    """A summary and its committables, as rows."""
     more = [None] * len(payloads)
     return pa.RecordBatch.from_arrays(
         [
@@ -51,10 +51,10 @@ def announce(checkpoint_id: int, subtask: int, of: int, payloads: Sequence[bytes
 
 
 class _Part(msgspec.Struct):
-    """What one subtask sent for one checkpoint. `announced` None: its summary is still to come.
+    """What one subtask sent for one checkpoint. `announced` None: its summary has not arrived.
 
-    In a snapshot also who commits it: under which identity, and by which connector (empty: only the user's
-    code can tell). Snapshots of older versions do not have it.
+    In a snapshot also the identity under which it is committed, and the connector (empty: known to the user's
+    code only); snapshots of older versions have neither.
     """
 
     checkpoint_id: int
@@ -67,18 +67,15 @@ class _Part(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """All that is here of one checkpoint."""
+    """All committables of one checkpoint."""
 
     checkpoint_id: CheckpointId
     payloads: tuple[bytes, ...]
 
 
 class Committables:
-    """Committables by checkpoint and subtask, with those of a restored snapshot before the others.
-
-    Args:
-        sink: Its name, for errors.
-    """
+    """Committables by checkpoint and subtask, those of a restored snapshot first. `sink`: its name, for
+    errors."""
 
     def __init__(self, sink: str) -> None:
         self._sink = sink
@@ -92,20 +89,16 @@ class Committables:
 
     @property
     def is_silent(self) -> bool:
-        """No subtask has said anything; what is here was restored."""
+        """No summary has arrived: everything was restored."""
         return not self._announced
 
     @property
     def newest(self) -> int:
-        """The latest checkpoint that anything is here for; 0: none."""
+        """The latest checkpoint with committables or a summary; 0: none."""
         return max((part.checkpoint_id for part in self._all()), default=0)
 
     def restore(self, items: Iterable[bytes]) -> None:
-        """`items`: what `encoded` gave, of one or several former subtasks.
-
-        Raises:
-            CorruptSnapshot: it is something else.
-        """
+        """Adds `items` from `encoded`, of one or several former subtasks. Raises CorruptSnapshot."""
         for item in items:
             try:
                 self._restored += msgspec.msgpack.decode(item, type=list[_Part])
@@ -113,7 +106,7 @@ class Committables:
                 raise CorruptSnapshot(f"a restored committable cannot be read: {error}") from error
 
     def encoded(self, sink_uid: str = "", connector: str = "") -> tuple[bytes, ...]:
-        """Everything, as one element; nothing if there is nothing. With who commits it."""
+        """Everything as one item, with the identity and the connector; no item if there is nothing."""
         if not self:
             return ()
         named = [
@@ -123,14 +116,14 @@ class Committables:
 
     @property
     def restored_from(self) -> tuple[str, str]:
-        """Who was to commit what was restored: identity, connector; empty where the snapshot does not say."""
+        """Identity and connector of what was restored; empty if the snapshot does not have them."""
         for part in self._restored:
             if part.sink_uid:
                 return part.sink_uid, part.connector
         return "", ""
 
     def add(self, records: pa.RecordBatch) -> None:
-        """Rows as `announce` makes them.
+        """Adds rows of `announce`.
 
         Raises:
             ProtocolError: a second summary, or more committables than announced.
@@ -142,33 +135,30 @@ class Committables:
         """Checkpoints until `up_to`, ascending, also empty ones. They stay until `remove`.
 
         Raises:
-            ProtocolError: one is not whole. Barriers were before their notice, so rows were lost.
+            ProtocolError: one is not whole. Its barrier preceded the notification, so rows were lost.
         """
         return [self._due(checkpoint_id) for checkpoint_id in self.checkpoints() if checkpoint_id <= up_to]
 
     def checkpoints(self) -> list[int]:
-        """Of which anything is here, ascending."""
+        """Checkpoints with committables or a summary, ascending."""
         return sorted({part.checkpoint_id for part in self._all()})
 
     def whole(self, expected: int | None = None) -> list[int]:
-        """Checkpoints that nothing more will come for: every subtask has announced them or a later one.
-
-        Args:
-            expected: How many subtasks send anything here; None: as many as they say.
-        """
+        """Complete checkpoints: every subtask has announced them or a later one. `expected`: the number of
+        subtasks that send here; None: that of the summaries."""
         if len(self._announced) < (expected or self._of):
             return []
         limit = min(self._announced.values())
         for part in self._parts.values():
-            if part.announced != len(part.payloads):  # the rest is on its way
+            if part.announced != len(part.payloads):  # the others have not arrived
                 limit = min(limit, part.checkpoint_id - 1)
         return [checkpoint_id for checkpoint_id in self.checkpoints() if checkpoint_id <= limit]
 
     def remove(self, checkpoint_ids: Iterable[int]) -> None:
-        """They are done."""
-        gone = set(checkpoint_ids)
-        self._restored = [part for part in self._restored if part.checkpoint_id not in gone]
-        self._parts = {key: part for key, part in self._parts.items() if part.checkpoint_id not in gone}
+        """Removes finished checkpoints."""
+        done = set(checkpoint_ids)
+        self._restored = [part for part in self._restored if part.checkpoint_id not in done]
+        self._parts = {key: part for key, part in self._parts.items() if part.checkpoint_id not in done}
 
     def _all(self) -> Iterator[_Part]:
         yield from self._restored

@@ -1,27 +1,27 @@
-"""The operators of a sink that commit, and those that act on what was committed.
+"""The operators of a sink that commit, and those that process what was committed.
 
-                        rows                            notice n, or a whole checkpoint
+                        rows                      notification n, or a whole checkpoint
     committables ──────────────► pending ──────────────────────► committing (one at a time, in the background)
                                     ▲                                   │ done, on the task's thread
-                                    └── stay here, and in every ────────┤
-                                        snapshot, until they are done   ▼
+                                    └── pending, and in every ──────────┤
+                                        snapshot, until done            ▼
                                                             removed, reported, announced downstream
 
-A barrier never waits for a commit; a second notice waits for the first, and a task ends when both are done.
+A barrier never waits for a commit; a second notification waits for the first, and a task finishes after both.
 What is committed while snapshot n + 1 is taken is in that snapshot too: a commit is safe to repeat.
 
-    CommitterOperator   commits on the notice of a checkpoint, restored committables at once, without
+    CommitterOperator   commits on the notification of a checkpoint; restored committables at once; without
                         checkpoints at the end of input
-    OnCommitOperator    behind it: post-commit stages and a global committer. What arrives is durable and
-                        committed, so it acts as soon as a checkpoint is whole
+    OnCommitOperator    follows it: post-commit stages and a global committer. Its input is durable and
+        committed,
+                        so it processes a checkpoint when it is whole
 
-Both tell those behind them of every notice, also when there is nothing, and last that nothing more will come.
+Both announce every checkpoint downstream, also an empty one, and at last that nothing more follows.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -51,7 +51,7 @@ from unistream.port.sink import (
 )
 
 COMMITTER_STATE: Final = "committables"
-TARGET_STATE: Final = "committed-into"  # what a `StatefulCommitter` remembers
+TARGET_STATE: Final = "committed-into"  # state of a `StatefulCommitter`
 
 CreateCommitter = Callable[[], Committer | None]
 
@@ -67,24 +67,30 @@ class CommittingOperator(SinkOperator):
         super().__init__(sink, sink_uid)
         self._committables = Committables(sink.name)
         self._rounds: CommitRounds | None = None
-        self._waiting: deque[int] = deque()  # checkpoints whose notice came during a commit
+        self._waiting = 0  # newest checkpoint that was notified during a commit
         self._busy = False
         self._ended = False
         self._connector = ""
-        self._remembers: StatefulCommitter | None = None
+        self._stateful: StatefulCommitter | None = None
 
     def create(self) -> Committer:
-        """A new one, not open."""
-        raise ProtocolError(f"sink {self._sink.name!r}: {type(self).__name__} has no committer")
+        """A new committer, not open."""
+        committer = self._create()
+        if committer is None:
+            raise ProtocolError(f"sink {self._sink.name!r}: {type(self).__name__} has no committer")
+        return committer
 
     def commit_through(self, around: Callable[[CreateCommitter, Sink], CreateCommitter]) -> None:
-        """From now on `around(what makes its committers, its sink)` makes them."""
+        """Wraps the factory of its committers."""
         self._create = around(self._create, self._sink)
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        self._committables.add(batch.records)
 
     def _start(self, committer: Committer, state: OperatorState) -> None:
         self._connector = _connector_of(committer, self._sink)
         if isinstance(committer, StatefulCommitter):
-            self._remembers = committer
+            self._stateful = committer
             committer.restore_state(state.lists.get(TARGET_STATE, []))
         retries = Configuration(self.context.config).get(COMMITTER_RETRIES)
         self._rounds = CommitRounds(committer, self._sink.name, retries)
@@ -94,7 +100,7 @@ class CommittingOperator(SinkOperator):
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         lists = {
             COMMITTER_STATE: self._committables.encoded(self.sink_uid or self.context.uid, self._connector),
-            TARGET_STATE: () if self._remembers is None else tuple(self._remembers.snapshot_state()),
+            TARGET_STATE: () if self._stateful is None else tuple(self._stateful.snapshot_state()),
         }
         return OperatorSnapshot(
             lists={name: ListState(ListMode.SPLIT, items) for name, items in lists.items() if items}
@@ -111,14 +117,14 @@ class CommittingOperator(SinkOperator):
         )
 
     def _commit_now(self, permit: CommitPermit) -> None:
-        """On this thread; nothing else happens meanwhile."""
+        """On this thread."""
         due = self._committables.due(permit.checkpoint_id)
         self._done(permit, due, self._open_rounds().run(permit, due))
 
     def _commit_soon(self, permit: CommitPermit) -> None:
-        """In the background; behind the commit that is going on, if there is one."""
+        """In the background, after the current commit."""
         if self._busy:
-            self._waiting.append(permit.checkpoint_id)
+            self._waiting = max(self._waiting, permit.checkpoint_id)
             return
         due = self._committables.due(permit.checkpoint_id)
         if not any(one.payloads for one in due):
@@ -135,7 +141,7 @@ class CommittingOperator(SinkOperator):
 
         try:
             self.context.run_in_background(commit, lambda: self._after(permit, due, found))
-        except BaseException:  # it was done here and now, and failed
+        except BaseException:  # it ran on this thread, and failed
             self._busy = False
             raise
 
@@ -143,24 +149,23 @@ class CommittingOperator(SinkOperator):
         self._busy = False
         self._done(permit, due, found)
         if self._waiting:
-            newest = max(self._waiting)
-            self._waiting.clear()
+            newest, self._waiting = self._waiting, 0
             self._commit_soon(self._permit(newest))
 
     def _done(self, permit: CommitPermit, due: Sequence[Due], found: Sequence[Committed]) -> None:
         self._committables.remove(one.checkpoint_id for one in due)
         for committed in found:
             self._report(committed)
-        gone = {payload for committed in found for payload in committed.failed}
+        failed = {payload for committed in found for payload in committed.failed}
         for one in due:
-            self._announce(one.checkpoint_id, self._passed_on(one, gone))
+            self._announce(one.checkpoint_id, self._forwarded(one, failed))
         if permit.checkpoint_id not in {one.checkpoint_id for one in due}:
             self._announce(permit.checkpoint_id, [])
         self._announce_end()
 
-    def _passed_on(self, one: Due, gone: set[bytes]) -> list[bytes]:
-        """What those behind this operator get of a checkpoint that is done."""
-        return [payload for payload in one.payloads if payload not in gone]
+    def _forwarded(self, one: Due, failed: set[bytes]) -> list[bytes]:
+        """What is announced downstream for a finished checkpoint."""
+        return [payload for payload in one.payloads if payload not in failed]
 
     def _announce_end(self) -> None:
         if self._ended and not self._committables and not self._busy:
@@ -195,11 +200,8 @@ class CommittingOperator(SinkOperator):
 
 
 class CommitterOperator(CommittingOperator):
-    """Committables in; commits them when a durable manifest lists them.
-
-    Args:
-        create: Makes the committer; None: as the sink says.
-    """
+    """Committables in; commits them when a durable manifest lists them. `create`: makes the committer; None:
+    the sink does."""
 
     def __init__(
         self,
@@ -210,27 +212,19 @@ class CommitterOperator(CommittingOperator):
         super().__init__(sink, sink_uid)
         self._create = create or sink.create_committer
 
-    def create(self) -> Committer:
-        committer = self._create()
-        assert committer is not None, f"sink {self._sink.name!r} has no committer"
-        return committer
-
     def initialize_state(self, state: OperatorState) -> None:
         self._start(self.create(), state)
         if state.checkpoint_id is not None:
             self._commit_restored(self._permit(state.checkpoint_id))
 
     def _commit_restored(self, permit: CommitPermit) -> None:
-        """What the restored snapshot lists, before anything new: its notice may never have come."""
+        """Commits the restored committables first: their notification may not have arrived."""
         if not any(one.payloads for one in self._committables.due(permit.checkpoint_id)):
             self._commit_now(permit)
             return
         crash_point("restore.before_commit")
         self._commit_now(permit)
         crash_point("restore.committed")
-
-    def process_batch(self, batch: Batch, input_index: int) -> None:
-        self._committables.add(batch.records)
 
     def end_input(self, input_index: int) -> None:
         self._ended = True
@@ -248,17 +242,17 @@ class CommitterOperator(CommittingOperator):
 
 
 class OnCommitOperator(CommittingOperator):
-    """Committables that are committed in; does what is to be done next, once for each checkpoint.
+    """Committed committables in; runs a post-commit stage or a global committer, once for each checkpoint.
 
     Args:
-        create: Makes the global committer, or a post-commit stage as one.
-        single_producer: It stands beside one producer and gets nothing from the others.
+        create: Makes the global committer, or a `StageCommitter`.
+        single_producer: It gets rows from one producer only.
     """
 
     def __init__(
         self,
         sink: Sink,
-        create: Callable[[], Committer],
+        create: CreateCommitter,
         *,
         single_producer: bool,
         sink_uid: OperatorUid | None = None,
@@ -269,11 +263,6 @@ class OnCommitOperator(CommittingOperator):
         self._stage: StageCommitter | None = None
         self._restored = 0
 
-    def create(self) -> Committer:
-        committer = self._create()
-        assert committer is not None, "given when it was made"
-        return committer
-
     def initialize_state(self, state: OperatorState) -> None:
         committer = self.create()
         self._stage = committer if isinstance(committer, StageCommitter) else None
@@ -281,7 +270,7 @@ class OnCommitOperator(CommittingOperator):
         self._start(committer, state)
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        self._committables.add(batch.records)
+        super().process_batch(batch, input_index)
         whole = self._committables.whole(self._expected)
         if NOTHING_MORE in whole:
             self._ended = True
@@ -292,15 +281,15 @@ class OnCommitOperator(CommittingOperator):
             self._announce_end()
 
     def end_input(self, input_index: int) -> None:
-        """Producers that had finished before the restored checkpoint do not say anything again."""
+        """Producers that had finished before the restored checkpoint announce nothing."""
         if self._committables.is_silent and self._committables:
             self._ended = True
             self._commit_soon(self._permit(self._restored))
 
-    def _passed_on(self, one: Due, gone: set[bytes]) -> list[bytes]:
+    def _forwarded(self, one: Due, failed: set[bytes]) -> list[bytes]:
         if self._stage is not None:
             return self._stage.made.pop(one.checkpoint_id, [])
-        return super()._passed_on(one, gone)
+        return super()._forwarded(one, failed)
 
     def _report(self, committed: Committed) -> None:
         if self._stage is None:
@@ -308,7 +297,7 @@ class OnCommitOperator(CommittingOperator):
 
 
 class StageCommitter:
-    """A post-commit stage in the shape of a committer. `made`: what it returned, until that is passed on."""
+    """A post-commit stage as a committer. `made`: its results, until they are announced."""
 
     def __init__(self, stage: CommittableStage) -> None:
         self._function = stage.create()
@@ -327,7 +316,7 @@ class StageCommitter:
 
 
 def _connector_of(committer: Committer, sink: Sink) -> str:
-    """Empty: the user's code is needed, also when more than the commit is to be done."""
+    """Empty: the user's code is needed for the commit, or for what follows it."""
     if isinstance(sink, WithPostCommitStages | WithGlobalCommitter):
         return ""
     return committer.connector if isinstance(committer, RecoverableCommitter) else ""

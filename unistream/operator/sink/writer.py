@@ -1,4 +1,5 @@
-"""The writer of a sink, and what all operators of a sink share."""
+"""The operators of a sink before its committer: the writer, and stages; and what all operators of a sink
+share."""
 
 from __future__ import annotations
 
@@ -9,20 +10,27 @@ from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.elements import Batch
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.operator.common import BaseOperator
-from unistream.operator.sink.committables import announce
-from unistream.port.sink import Sink, SinkContext, SinkWriter, is_transactional
+from unistream.operator.sink.committables import Committables, announce
+from unistream.port.sink import (
+    CommittableFunction,
+    CommittableStage,
+    Sink,
+    SinkContext,
+    SinkWriter,
+    is_transactional,
+)
 
 WRITER_STATE: Final = "writer-state"
 
 
 class SinkOperator(BaseOperator):
-    """What the operators of a sink share: the sink, and the identity it commits under.
+    """What the operators of a sink share: the sink, and the identity under which it commits.
 
     Args:
         sink_uid: The same for writer and committer; None: the operator's own uid.
 
     Attributes:
-        belongs_to: Uid of the sink whose operators stand together; None: it stands alone.
+        belongs_to: Uid of the sink that consists of several operators; None: it has no others.
     """
 
     def __init__(self, sink: Sink, sink_uid: OperatorUid | None = None) -> None:
@@ -51,7 +59,7 @@ class SinkOperator(BaseOperator):
 
 
 class SinkWriterOperator(SinkOperator):
-    """Rows in, committables out; nothing out if the sink has no committer."""
+    """Rows in, committables out, if the sink has a committer."""
 
     _writer: SinkWriter | None = None
     _transactional = False
@@ -96,3 +104,44 @@ class SinkWriterOperator(SinkOperator):
     def _open_writer(self) -> SinkWriter:
         assert self._writer is not None, "initialize_state comes first"
         return self._writer
+
+
+class CommittableStageOperator(SinkOperator):
+    """One subtask of a stage of `WithPreCommitStages`: committables of one checkpoint in, committables out.
+
+    When barrier n arrives, everything of checkpoint n has arrived: the stage processes it, before the barrier
+        is
+    forwarded. No state.
+    """
+
+    _function: CommittableFunction | None = None
+
+    def __init__(self, sink: Sink, stage: CommittableStage, sink_uid: OperatorUid | None = None) -> None:
+        super().__init__(sink, sink_uid)
+        self._stage = stage
+        self._committables = Committables(f"{sink.name} {stage.name}")
+
+    def initialize_state(self, state: OperatorState) -> None:
+        self._function = self._stage.create()
+        self._function.open(self._sink_context(state))
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        self._committables.add(batch.records)
+
+    def end_input(self, input_index: int) -> None:
+        self._process(self._committables.newest)
+
+    def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
+        self._process(checkpoint_id)
+
+    def close(self) -> None:
+        if self._function is not None:
+            self._function.close()
+
+    def _process(self, up_to: int) -> None:
+        assert self._function is not None, "initialize_state comes first"
+        due = self._committables.due(up_to)
+        for one in due:
+            made = self._function.process(one.checkpoint_id, one.payloads) if one.payloads else ()
+            self._announce(one.checkpoint_id, list(made))
+        self._committables.remove(one.checkpoint_id for one in due)

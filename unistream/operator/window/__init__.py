@@ -1,8 +1,7 @@
 """Windows and aggregates over them, in columns.
 
-`windows` assigns rows to windows, `local` aggregates before the exchange, `operator` merges and fires at
-the watermark, `aggregates` are count, sum and the like. May import: `operator.common`. Start with
-`operator`.
+`windows` assigns rows to windows, `local` aggregates before the exchange, `operator` merges and fires at the
+watermark, `aggregates` has count, sum and others. May import: `operator.common`. Start with `operator`.
 """
 
 from __future__ import annotations

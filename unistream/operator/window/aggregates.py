@@ -1,9 +1,9 @@
 """Aggregates that decompose: rows -> partials -> merged partials -> result.
 
-A partial is a row of key columns and partial columns. Partial columns are named after what they hold
-(``sum(delay)``), so that a savepoint can be read by people, and are shared between aggregates:
-`sum(delay)` and `mean(delay)` need `sum(delay)` once. Nulls are ignored as in SQL: the sum, mean, min
-and max of nothing is null, the count of nothing is 0.
+A partial is a row of key columns and partial columns. Partial columns have descriptive names
+(``sum(delay)``), for readers of a savepoint, and are shared between aggregates: `sum(delay)` and
+`mean(delay)` need `sum(delay)` once. Nulls are ignored as in SQL: the sum, mean, min and max of nothing is
+null, the count of nothing is 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from unistream.base.errors import ConfigError
 from unistream.operator.common import group
 
 ROW_COUNT = "count(*)"
-"""Partial column (int64) that every plan has: how many rows a partial stands for."""
+"""Partial column (int64) of every plan: the number of rows of a partial."""
 
 _NULL_IF_EMPTY = pc.ScalarAggregateOptions(skip_nulls=True, min_count=1)
 _VALID = pc.CountOptions(mode="only_valid")
@@ -36,7 +36,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """One aggregate of one column; `column` None only for the count of rows."""
+    """An aggregate of one column; `column` is None only for the count of rows."""
 
     kind: Kind
     column: str | None = None
@@ -46,7 +46,7 @@ class Aggregate:
 
 
 def count(column: str | None = None) -> Aggregate:
-    """Number of rows, or of rows where `column` is not null; int64.
+    """Number of rows, or of those where `column` is not null; int64.
 
     >>> str(count()), str(count("delay"))
     ('count(*)', 'count(delay)')
@@ -107,12 +107,12 @@ class AggregatePlan:
     """How rows with `keys` become the columns of `aggregates` (output name -> aggregate).
 
     Raises:
-        ConfigError: nothing to aggregate, or an output named like a key.
+        ConfigError: there are no aggregates, or one has the name of a key.
     """
 
     def __init__(self, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
         if not aggregates:
-            raise ConfigError("aggregate needs at least one aggregate, for example count=us.count()")
+            raise ConfigError("aggregate needs at least one aggregate, such as count=us.count()")
         for name in aggregates:
             if name in keys:
                 raise ConfigError(f"the aggregate {name!r} has the name of a key column; rename it")
@@ -130,14 +130,14 @@ class AggregatePlan:
 
     @property
     def input_columns(self) -> list[str]:
-        """The columns that it reads, keys first."""
+        """The columns that the plan reads, keys first."""
         return list(dict.fromkeys([*self.keys, *(p.column for p in self._partials if p.column)]))
 
     def check(self, schema: pa.Schema) -> pa.Schema:
         """Schema of the result (keys and aggregates) over rows of `schema`.
 
         Raises:
-            ConfigError: a column is missing, or of a type that the aggregate does not take.
+            ConfigError: a column is missing, or the aggregate does not support its type.
         """
         names = ", ".join(schema.names)
         for what, column in [*(("key", k) for k in self.keys), *self._reads()]:
@@ -156,7 +156,7 @@ class AggregatePlan:
         return self.final(self.partial(empty)).schema
 
     def partial_schema(self, schema: pa.Schema) -> pa.Schema:
-        """Names and types of the partial columns over rows of `schema`, which `check` has passed."""
+        """Names and types of the partial columns over rows of `schema`, which `check` has accepted."""
         partials = self.partial(pa.Table.from_batches([], schema=_decoded(schema))).schema
         return pa.schema([(field.name, field.type) for field in partials])
 
@@ -172,7 +172,7 @@ class AggregatePlan:
         return _group(partials, [*self.keys, *extra_keys], self._specs()[1], self.partial_columns, extra_keys)
 
     def lift(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Every row as a partial of its own: what `partial` gives if all keys differ, without grouping."""
+        """Every row as a partial, without grouping: the result of `partial` if all keys differ."""
         arrays = [decoded(rows.column(key)) for key in self.keys]
         for part in self._partials:
             if part.column is None:
@@ -199,7 +199,7 @@ class AggregatePlan:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """Dictionary columns as plain ones: groups of several batches need one dictionary otherwise."""
+    """Decodes a dictionary column; groups of several batches would need one dictionary."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
@@ -230,7 +230,7 @@ def _lift(function: str, column: pa.Array) -> pa.Array:
 
 
 def _sum_type(data_type: pa.DataType) -> pa.DataType:
-    """What Arrow's sum of the type gives."""
+    """The type of Arrow's sum."""
     return pc.sum(pa.array([], data_type)).type
 
 

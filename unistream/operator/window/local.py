@@ -1,13 +1,13 @@
-"""Pre-aggregation of windows before the exchange: fewer rows to hash, ship and merge.
+"""Pre-aggregation of windows before the exchange: fewer rows to hash, send and merge.
 
-Rows are collected, by reference, until `ROWS_PER_GROUPING` of them can be grouped at once; their
-partials are merged as they grow. A partial row's event time is the last instant of its pane (end - 1),
-which is all that `WindowAggregate` needs to know its window. What a watermark, a barrier, idleness or
-the end of input passes is emitted before it, so the operator has no state in a checkpoint and makes no
-row late: a partial that stays behind a watermark belongs to a pane which that watermark does not close.
+Rows are collected, by reference, until `ROWS_PER_GROUPING` of them can be grouped at once; their partials are
+merged as they grow. The event time of a partial is the last instant of its pane (end - 1), from which
+`WindowAggregate` derives the window. Partials are emitted before a barrier, idleness or the end of input, and
+those of a closed pane before its watermark; so the operator has no state in a checkpoint, and makes no row
+late.
 
-Where grouping does not reduce (nearly every key is new), rows are passed on as partials of their own,
-which costs next to nothing; one grouping in `SAMPLE_EVERY` looks whether that is still so.
+If grouping does not reduce rows (nearly every key is new), each row is emitted as a partial, which is cheap;
+one grouping in `SAMPLE_EVERY` checks whether that has changed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from unistream.operator.window.aggregates import AggregatePlan, decoded
 from unistream.operator.window.windows import Ends, Windows
 
 ROWS_PER_GROUPING: Final = 4 * BATCH_ROWS_MAX  # twice as fast per row as grouping single batches
-PARTIAL_ROWS_MAX: Final = 16 * BATCH_ROWS_MAX  # held back at most; a few tens of MB
-REDUCTION_MIN: Final = 0.6  # partials per row above which grouping here is not worth its cost
+PARTIAL_ROWS_MAX: Final = 16 * BATCH_ROWS_MAX  # a few tens of MB
+REDUCTION_MIN: Final = 0.6  # partials per row above which grouping is not worth its cost
 SAMPLE_EVERY: Final = 32
 
 PANE = "__pane"
-"""Key column (int64): end of the pane, in ms; only where several panes are grouped together."""
+"""Key column (int64): end of the pane, in ms; only if several panes are grouped together."""
 
 
 class LocalWindowAggregate(BaseOperator):
@@ -64,7 +64,7 @@ class LocalWindowAggregate(BaseOperator):
             self._emit_closed(timestamp)
 
     def process_watermark_status(self, idle: bool) -> None:
-        if idle:  # consumers no longer wait for this task: what stays here would come too late
+        if idle:  # consumers no longer wait for this task's watermark: later rows would be late
             self._emit_all()
 
     def prepare_snapshot_pre_barrier(self, checkpoint_id: CheckpointId) -> None:
@@ -111,7 +111,7 @@ class LocalWindowAggregate(BaseOperator):
         self._partial_count = self._merged_count = merged.num_rows
 
     def _emit_closed(self, watermark: int) -> None:
-        """Partials of the panes that `watermark` closes; the others may still grow."""
+        """Emits partials of the panes that `watermark` closes."""
         self._merge()
         (table,) = self._partials
         closed = table.column(PANE).to_numpy() - 1 <= watermark
@@ -127,7 +127,7 @@ class LocalWindowAggregate(BaseOperator):
             self._emit(table)
 
     def _hold(self, table: pa.Table) -> None:
-        """`table` is all that is left."""
+        """Keeps only `table`."""
         self._partials = [table] if table.num_rows else []
         self._partial_count = self._merged_count = table.num_rows
         self._lowest = int(table.column(PANE).to_numpy().min()) if table.num_rows else MAX_WATERMARK
@@ -145,15 +145,12 @@ class LocalWindowAggregate(BaseOperator):
 
 
 def pane_ends_of(operator: BaseOperator, batch: Batch, windows: Windows) -> tuple[Ends, int, int]:
-    """Pane end of every row, the lowest and the highest.
-
-    Raises:
-        ConfigError: the rows have no event times.
-    """
+    """Pane end of every row, the lowest and the highest. Raises ConfigError if the rows have no event
+    times."""
     if batch.timestamps is None:
         raise ConfigError(
-            f"operator {operator.context.name!r}: rows have no event time; give the source a "
-            "WatermarkStrategy with_timestamp_column"
+            f"operator {operator.context.name!r}: rows have no event time; set a WatermarkStrategy "
+            "with_timestamp_column at the source"
         )
     timestamps = batch.timestamps.to_numpy()
     low = windows.pane_end(int(timestamps.min()))

@@ -1,25 +1,23 @@
-"""Event-time windows behind the hash exchange, on columnar keyed state.
+"""Event-time windows after the hash exchange, on columnar keyed state.
 
-State of a pane is a few immutable Arrow tables of partials: one that is merged, and what has come
-since. They are merged when the new ones outnumber the merged one, so a row is regrouped about twice
-however many there are, and a snapshot takes references. A window fires once, when the watermark
-reaches end - 1, by one last merge. Rows whose last window has fired are late: counted, or sent to a
-side output.
+State of a pane is a few immutable Arrow tables of partials: a merged one, and later ones. They are merged
+when the later ones have more rows than the merged one, so a row is regrouped about twice, and a snapshot
+takes references. A window fires once, when the watermark reaches end - 1, after a last merge. Rows whose last
+window has fired are late: they are counted, or sent to a side output.
 
-The watermark is not state, as in Flink: after a restore it starts anew, and rows that are replayed find
-the windows that had not fired. Windows that overlap share panes, so there the end of the last window that has
-fired is kept.
+As in Flink, the watermark is not state: after a restore it starts from scratch, and replayed rows are added
+to the windows that had not fired. Windows that overlap share panes, so the end of their last fired window is
+stored.
 
 A snapshot has
 
     window-contents   keyed table: KEY_GROUP_COLUMN, PANE, key columns, partial columns
-    windows           broadcast: the windows that the panes are of; snapshots of older versions lack it
+    windows           broadcast: the windows of the panes; snapshots of older versions do not have it
     fired-until       broadcast, of windows that overlap
 
-and is restored by the same windows over the same keys only: the end of a pane says nothing to windows of
-another size, slide or offset (see `model.own_state`). Types are those of the declared rows, where these are
-known; else those of the first rows, or of the restored table, which give way to each other where nothing is
-lost.
+and only the same windows over the same keys can restore it: panes of windows with another size, slide or
+offset differ (see `model.own_state`). Types are those of the declared rows, if they are known; otherwise
+those of the first rows, or of the restored table, which are widened without loss.
 """
 
 from __future__ import annotations
@@ -54,7 +52,6 @@ from unistream.port.metrics import LATE_RECORDS_DROPPED
 
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
-LATE_METRIC: Final = LATE_RECORDS_DROPPED
 STATE: Final = "window-contents"
 FIRED: Final = "fired-until"
 WINDOWS: Final = "windows"
@@ -71,8 +68,8 @@ class WindowAggregate(BaseOperator):
     result is end - 1.
 
     Args:
-        pre_aggregated: Input comes from `LocalWindowAggregate`; False: rows as the user has them.
-        late_tag: Side output for late rows, instead of counting them; needs `pre_aggregated=False`.
+        pre_aggregated: The input are partials of `LocalWindowAggregate`; False: the user's rows.
+        late_tag: Side output for late rows, which are then not counted; needs `pre_aggregated=False`.
         partials: Names and types of the partial columns (`AggregatePlan.partial_schema`); None: those of the
             first rows.
     """
@@ -87,27 +84,27 @@ class WindowAggregate(BaseOperator):
         partials: pa.Schema | None = None,
     ) -> None:
         if late_tag is not None and pre_aggregated:
-            raise ConfigError("late rows can be sent on only as they came: use pre_aggregated=False")
+            raise ConfigError("a side output of late rows needs the original rows: use pre_aggregated=False")
         self._plan = plan
         self._windows = windows
         self._pre_aggregated = pre_aggregated
         self._late_tag = late_tag
         self._declared = partials
-        self._types = partials  # what all panes have; None: nothing has come yet
+        self._types = partials  # of all panes; None: there were no rows
         self._types_restored = False
         self._panes: dict[int, PaneState] = {}
         self._watermark = MIN_WATERMARK
 
     @property
     def state_table(self) -> OwnTable:
-        """Its table of windows that have not fired."""
+        """The table of windows that have not fired."""
         types = None if self._declared is None else pa.schema([(PANE, pa.int64()), *self._declared])
         columns = (PANE, *self._plan.partial_columns)
         return OwnTable(keys=tuple(self._plan.keys), columns=columns, types=types)
 
     @property
     def state_setting(self) -> str:
-        """The windows that the rows of the table are of, in words."""
+        """A description of the windows."""
         return str(self._windows.canonical)
 
     def initialize_state(self, state: OperatorState) -> None:
@@ -126,7 +123,7 @@ class WindowAggregate(BaseOperator):
             raise self._misfit(f"{change.reason}; give it another uid")
         self._types_restored = self._declared is None
         for end, rows in _by_pane(table):
-            if self._windows.pane_end(end - 1) != end:  # of a snapshot that does not say its windows
+            if self._windows.pane_end(end - 1) != end:  # in a snapshot without its windows
                 raise self._misfit(other_setting(f"windows with a bound at {end} ms", self.state_setting))
             self._pane(end).add(self._fitted(rows.select(self._plan.partial_columns)), self._plan.merge)
 
@@ -175,26 +172,23 @@ class WindowAggregate(BaseOperator):
         )
 
     def _fired(self) -> dict[str, ListState]:
-        """How far overlapping windows have fired: one that has would fire again for the panes that it
-        shares with later ones.
-
-        At an aligned barrier it is the same in all subtasks, since every channel has delivered all that was
-        before the barrier; so any copy will do. Behind MAX_WATERMARK no pane is left.
-        """
+        """The end of the last fired window, if windows overlap: it would fire again for panes that it shares
+        with later ones. At an aligned barrier it is the same in all subtasks. After MAX_WATERMARK there are
+        no panes."""
         if not self._windows.overlap or not MIN_WATERMARK < self._watermark < MAX_WATERMARK:
             return {}
         copy = msgspec.msgpack.encode(self._watermark)
         return {FIRED: ListState(ListMode.BROADCAST, (copy,))}
 
     def _fitted(self, rows: pa.Table) -> pa.Table:
-        """`rows` in the types of the panes, or the panes in theirs.
+        """`rows` in the types of the panes; converts the panes if the types of `rows` are wider.
 
         Raises:
-            ConfigError: they do not fit what was restored.
-            UserCodeError: they do not fit the rows before them, or the declared ones.
+            ConfigError: the types do not match the restored ones.
+            UserCodeError: the types do not match those of earlier rows, or the declared ones.
         """
         if self._types is None:
-            self._types = pa.schema(list(zip(rows.schema.names, rows.schema.types, strict=True)))
+            self._types = _plain(rows.schema)
         if rows.schema.equals(self._types):
             return rows
         keys = tuple(self._plan.keys)
@@ -206,7 +200,7 @@ class WindowAggregate(BaseOperator):
         wider = columns_migration(self._types, rows.schema, keys)
         if isinstance(wider, Refused):
             raise self._other_rows(wider)
-        self._types = pa.schema(list(zip(rows.schema.names, rows.schema.types, strict=True)))
+        self._types = _plain(rows.schema)
         for pane in self._panes.values():
             pane.convert(self._types)
         return converted_table(rows, self._types)
@@ -215,9 +209,8 @@ class WindowAggregate(BaseOperator):
         if self._types_restored:
             return self._misfit(f"{change.reason}; give it another uid")
         return self.user_error(
-            f"rows came whose types are not those of the rows before them, or not the declared ones: "
-            f"{change.reason}; let what makes them say its types (returns=)",
-            None,
+            "the types of rows differ from those of earlier rows, or from the declared ones: "
+            f"{change.reason}; declare the types of the function that makes them (returns=)"
         )
 
     def _pane(self, end: int) -> PaneState:
@@ -258,7 +251,7 @@ class WindowAggregate(BaseOperator):
             self.output.emit_side(self._late_tag, late)
             return
         rows = pc.sum(late.records.column(ROW_COUNT)).as_py() if self._pre_aggregated else late.num_rows
-        self.context.metrics.add(LATE_METRIC, rows)
+        self.context.metrics.add(LATE_RECORDS_DROPPED, rows)
 
 
 class PaneState:
@@ -271,7 +264,7 @@ class PaneState:
         self._groups: dict[int, pa.Array] = {}  # position in `tables` -> key groups of its rows
 
     def add(self, rows: pa.Table, merge: Callable[[pa.Table], pa.Table]) -> None:
-        """Takes `rows` over; merges everything when that halves the work of later merges."""
+        """Adds `rows`; merges everything if that halves the work of later merges."""
         self.tables.append(rows)
         self._new_rows += rows.num_rows
         if self._new_rows > max(MERGE_ROWS_MIN, self._merged_rows):
@@ -280,11 +273,11 @@ class PaneState:
             self._groups.clear()
 
     def convert(self, types: pa.Schema) -> None:
-        """To types that they may become. Key groups stay."""
+        """Converts to wider types; key groups do not change."""
         self.tables = [converted_table(table, types) for table in self.tables]
 
     def snapshot(self, pane_end: int, keys: list[str], max_parallelism: int) -> Iterable[pa.Table]:
-        """Its tables with their key groups, which are computed once for each table."""
+        """The tables with their key groups, which are computed once for each table."""
         for position, table in enumerate(self.tables):
             groups = self._groups.get(position)
             if groups is None:
@@ -294,15 +287,16 @@ class PaneState:
 
 
 def stored_window_setting(item: bytes) -> str:
-    """`state_setting` of the operator that stored `item` under WINDOWS.
-
-    Raises:
-        CorruptSnapshot: it is none.
-    """
+    """`state_setting` of the operator that stored `item` under WINDOWS. Raises CorruptSnapshot."""
     try:
         return str(msgspec.msgpack.decode(item, type=Windows))
     except (msgspec.MsgspecError, ConfigError) as error:
         raise CorruptSnapshot(f"the windows of state {STATE!r} cannot be read: {error}") from error
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Names and types only."""
+    return pa.schema(list(zip(schema.names, schema.types, strict=True)))
 
 
 def _key_groups(table: pa.Table, keys: list[str], max_parallelism: int) -> pa.Array:
@@ -324,7 +318,7 @@ def _by_pane(table: pa.Table) -> Iterable[tuple[int, pa.Table]]:
 
 
 def _split(table: pa.Table, ends: Ends, candidates: range | None) -> Iterable[tuple[int, pa.Table]]:
-    """Rows of each pane: by masks when there are few panes, else by one sort and slices of it."""
+    """Rows of each pane: by masks if there are few panes, otherwise by slices of sorted rows."""
     if candidates is not None and len(candidates) <= PANES_BY_MASK:
         masks = ((end, ends == end) for end in candidates)
         yield from ((end, table.filter(pa.array(mask))) for end, mask in masks if mask.any())

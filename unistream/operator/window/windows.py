@@ -1,8 +1,7 @@
-"""Where windows begin and end: pure arithmetic on event times.
+"""Bounds of windows: pure arithmetic on event times.
 
-A window is [start, end). Windows overlap when they slide; rows are then kept by *pane*, the largest
-piece that no window boundary divides, and a window is a run of panes. The panes of tumbling windows
-are the windows.
+A window is [start, end). Sliding windows overlap; their rows are stored by *pane*, the largest interval
+without a window bound inside, and a window is a run of panes. The panes of tumbling windows are the windows.
 """
 
 from __future__ import annotations
@@ -33,7 +32,9 @@ class Windows:
         if self.size_ms < 1 or self.slide_ms < 1:
             raise ConfigError(f"windows of {self.size_ms} ms every {self.slide_ms} ms: both must be positive")
         if self.slide_ms > self.size_ms:
-            raise ConfigError("windows that slide further than their size would skip rows")
+            raise ConfigError(
+                "the slide of windows must not exceed their size: rows between them would be lost "
+            )
 
     @property
     def pane_ms(self) -> int:
@@ -46,7 +47,7 @@ class Windows:
 
     @property
     def canonical(self) -> Windows:
-        """The same windows, of all ways to write them the one with the least offset.
+        """The same windows with the least offset.
 
         >>> SlidingEventTimeWindows.of(20, 10, offset=-5).canonical
         Windows(size_ms=20, slide_ms=10, offset_ms=5)
@@ -63,7 +64,7 @@ class Windows:
         return f"{'sliding' if self.overlap else 'tumbling'} windows of {self.size_ms} ms{every}{offset}"
 
     def pane_end(self, timestamp: int) -> int:
-        """End of the pane that holds `timestamp`; floor division is right for negative times too.
+        """End of the pane of `timestamp`; floor division is correct for negative times too.
 
         >>> Windows(size_ms=10, slide_ms=10).pane_end(-1), Windows(size_ms=10, slide_ms=10).pane_end(0)
         (0, 10)
@@ -95,7 +96,7 @@ class Windows:
 
 
 class TumblingEventTimeWindows:
-    """Windows that follow each other without a gap.
+    """Windows without gaps or overlaps.
 
     >>> TumblingEventTimeWindows.of("1 h")
     Windows(size_ms=3600000, slide_ms=3600000, offset_ms=0)
@@ -109,7 +110,7 @@ class TumblingEventTimeWindows:
 
 
 class SlidingEventTimeWindows:
-    """Windows of one size that start more often than they end.
+    """Windows of one size that overlap.
 
     >>> SlidingEventTimeWindows.of("1 h", "10 min").pane_ms
     600000

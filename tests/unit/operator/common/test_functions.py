@@ -126,7 +126,7 @@ class BatchReturns(us.KeyedBatchFunction):
 )
 def test_a_returned_row_fails_the_job_instead_of_being_lost(operator: Callable[[], Any]) -> None:
     with (
-        pytest.raises(UserCodeError, match=r"would be lost; hand rows to out\.emit"),
+        pytest.raises(UserCodeError, match=r"would be lost; pass rows to out\.emit"),
         OperatorHarness(operator()) as harness,
     ):
         harness.process({"n": [1, 2]})

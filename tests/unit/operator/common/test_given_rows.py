@@ -222,7 +222,7 @@ class EmitsAside(us.ProcessFunction):
         ),
         pytest.param(
             MapRows(lambda _: None),
-            r"function '<lambda>' returned None \(NoneType\), wanted a dict of columns; to leave rows out use"
+            r"function '<lambda>' returned None \(NoneType\), wanted a dict of columns; to drop rows use"
             " filter or flat_map; at row 0",
             id="map returns None",
         ),

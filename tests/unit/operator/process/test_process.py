@@ -138,8 +138,8 @@ CALLS = [f"{what}_{clock}_time_timer" for what in ("register", "delete") for clo
 @pytest.mark.parametrize(
     ("time", "told"),
     [
-        pytest.param(None, r"TypeError: .*\(None\): .* for none, leave the call out", id="none"),
-        pytest.param(5.5, r"TypeError: .*\(5\.5\): .* an int, ms since the epoch; make it one", id="a part"),
+        pytest.param(None, r"TypeError: .*\(None\): .* for no timer, omit the call", id="none"),
+        pytest.param(5.5, r"TypeError: .*\(5\.5\): .* an int, ms since the epoch; convert it", id="a part"),
         pytest.param(5.0, r"TypeError: .*\(5\.0\): ", id="a float that is whole"),
         pytest.param("5", r"TypeError: .*\('5'\): ", id="a text"),
         pytest.param(True, r"TypeError: .*\(True\): ", id="a truth value"),

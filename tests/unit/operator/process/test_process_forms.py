@@ -118,7 +118,7 @@ class WrongOutput(us.KeyedBatchFunction):
             UserCodeError,
             r"function 'ColumnInOpen', open raised RuntimeError: .*process_batch",
         ),
-        (ObjectsInBatch(), ConfigError, r"state 's' of function 'ObjectsInBatch' is pickled; a function per"),
+        (ObjectsInBatch(), ConfigError, r"state 's' of function 'ObjectsInBatch' is pickled; functions per"),
         (WrongGroups(), UserCodeError, r"ValueError: groups are positions in the 1 keys of the batch"),
         (us.KeyedBatchFunction(), UserCodeError, "must define process_batch"),
         (WrongOutput(), UserCodeError, "emit takes a pyarrow.RecordBatch, not list"),

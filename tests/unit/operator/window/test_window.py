@@ -24,7 +24,7 @@ from unistream.operator.window import (
 )
 from unistream.operator.window import aggregates as agg
 from unistream.operator.window import local as window_local
-from unistream.operator.window.operator import LATE_METRIC
+from unistream.port.metrics import LATE_RECORDS_DROPPED
 from unistream.testing.harness import OperatorHarness, restore_state
 
 TEN = TumblingEventTimeWindows.of(10)
@@ -158,7 +158,7 @@ def test_each_window_fires_once_and_late_rows_are_counted(
         watermark = mark
     _, window = run_both(batches, list(marks), TEN)
     assert results(window.batches()) == model(on_time, TEN)
-    assert window.metrics.counts[LATE_METRIC] == late
+    assert window.metrics.counts[LATE_RECORDS_DROPPED] == late
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3])
@@ -220,7 +220,7 @@ def test_late_rows_go_to_a_side_output_as_they_came() -> None:
         harness.watermark(9)
         harness.process(records([(9, "a", 2), (10, "a", 3)]), [9, 10])
         assert harness.rows("late") == [{"k": "a", "v": 2}]
-        assert harness.metrics.counts[LATE_METRIC] == 0
+        assert harness.metrics.counts[LATE_RECORDS_DROPPED] == 0
 
 
 def test_a_window_fires_exactly_at_end_minus_one() -> None:
