@@ -334,18 +334,14 @@ def _column(kind: Column, seed: int, name: str, index: _Int64s) -> pa.Array:
             offsets = _draws(seed, name, index) % np.uint64(high - low)
             return pa.array((offsets + np.uint64(low & _MASK64)).view(np.int64))
         case RandomFloat(low, high):
-            return pa.array(low + (high - low) * _unit(_draws(seed, name, index)))
+            upper_bits = (_draws(seed, name, index) >> np.uint64(11)).astype(np.float64)
+            return pa.array(low + (high - low) * (upper_bits * np.float64(2.0**-53)))
         case Choice(values):
             picked = _draws(seed, name, index) % np.uint64(len(values))
             return pa.array(values).take(pa.array(picked))
         case EventTime(start_ms, step_ms, disorder_ms):
             late = (_draws(seed, name, index) % np.uint64(disorder_ms + 1)).view(np.int64)
             return pa.array(index * step_ms + start_ms - late).cast(pa.timestamp("ms", tz="UTC"))
-
-
-def _unit(draws: _Uint64s) -> npt.NDArray[np.float64]:
-    """[0, 1), from the upper 53 bits."""
-    return (draws >> np.uint64(11)).astype(np.float64) * np.float64(2.0**-53)
 
 
 def _draws(seed: int, name: str, index: _Int64s) -> _Uint64s:

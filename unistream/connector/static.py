@@ -79,7 +79,8 @@ class StaticSource:
                 f"a static source holds at most {STATIC_BYTES_MAX // MIB} MiB, this table has {size // MIB} "
                 "MiB: write it to a Parquet file and read that with FileSource"
             )
-        self._digests = list(map(_digest, self._parts)) if size > INLINE_BYTES_MAX else []
+        digested = self._parts if size > INLINE_BYTES_MAX else ()
+        self._digests = [hashlib.blake2b(part, digest_size=16).hexdigest() for part in digested]
 
     @property
     def name(self) -> str:
@@ -189,10 +190,6 @@ def _to_ipc(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _from_ipc(split_id: str, content: bytes) -> pa.Table:

@@ -32,7 +32,9 @@ def check_values(table: pa.Table, lines: Callable[[], pa.Array | None]) -> None:
     """
     _check_text(table)
     found = {
-        name: _infinite_rows(pa.concat_arrays(column.chunks))
+        name: np.concatenate(
+            [np.empty(0, np.int64), *_infinite(pa.concat_arrays(column.chunks), np.arange(len(column)))]
+        )
         for name, column in zip(table.column_names, table.columns, strict=True)
         if column.num_chunks and _has_floats(column.type)
     }
@@ -86,10 +88,6 @@ def _check_numbers(found: Mapping[str, Int64s], lines: Callable[[], pa.Array | N
     if len(wrong):
         names = " or ".join(repr(name) for name in found if wrong[0] in found[name])
         raise pa.ArrowInvalid(f"field {names} has a number that its type cannot hold")
-
-
-def _infinite_rows(column: pa.Array) -> Int64s:
-    return np.concatenate([np.empty(0, np.int64), *_infinite(column, np.arange(len(column)))])
 
 
 def _infinite(array: pa.Array, rows: Int64s) -> Iterator[Int64s]:

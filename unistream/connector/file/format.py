@@ -200,8 +200,4 @@ def widens(found: pa.DataType, wanted: pa.DataType) -> bool:
     texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
     if any(test(found) for test in texts):
         return any(test(wanted) for test in texts)
-    return _is_bytes(found) and _is_bytes(wanted)
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+    return {found, wanted} <= {pa.binary(), pa.large_binary()}

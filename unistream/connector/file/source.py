@@ -224,13 +224,10 @@ def _list_path(path: str, options: Mapping[str, Any]) -> dict[str, int]:
             names = [inner]
         else:
             raise ConfigError(f"path {path!r} does not exist")
-        return {_url(system, path, name): int(system.size(name)) for name in names}
+        is_url = "://" in path
+        return {system.unstrip_protocol(n) if is_url else n: int(system.size(n)) for n in names}
     except OSError as error:
         raise Unreachable(f"path {path!r} could not be listed: {error}") from error
-
-
-def _url(system: Any, path: str, name: str) -> str:
-    return str(system.unstrip_protocol(name)) if "://" in path else name
 
 
 def _row_group_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:

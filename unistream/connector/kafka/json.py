@@ -9,9 +9,7 @@ text or numbers (in the column's unit; days for `date32`).
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -75,9 +73,15 @@ class JsonDecoder:
         self._readings = [_readings(f) for f in schema]
         self._flexible = {f.name: i for i, f in enumerate(schema) if len(self._readings[i]) > 1}
         self._required = [i for i, f in enumerate(schema) if not f.nullable]
-        for column in schema:
-            with _named(column):
-                _read(b"{}\n", pa.schema([_readings(column)[0]]), BLOCK_BYTES)
+        self._nullable = pa.schema([f.with_nullable(True) for f in schema])
+        for column, (reading, *_) in zip(schema, self._readings, strict=True):
+            try:
+                _read(b"{}\n", pa.schema([reading]), BLOCK_BYTES)
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+                raise ConfigError(
+                    f"column {column.name!r}: {column.type} cannot be read from JSON; "
+                    "declare the type in the JSON and cast it in the pipeline"
+                ) from None
 
     def decode(self, lines: JsonLines) -> Decoded:
         """All lines; never raises for bad data."""
@@ -88,9 +92,12 @@ class JsonDecoder:
         bad.update({int(lines.rows[line]): reason for line, reason in parts.bad})
         spans = [np.arange(low, high) for low, high in parts.ranges]
         rows = lines.rows[np.concatenate(spans)] if spans else np.empty(0, dtype=np.int64)
-        records = _joined(parts.batches, self._schema)
+        records = parts.batches[0] if len(parts.batches) == 1 else self._concatenated(parts.batches)
         records, rows = self._without_missing(records, rows, bad)
         return Decoded(records, rows, [BadRow(row, bad[row]) for row in sorted(bad)])
+
+    def _concatenated(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        return pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self._nullable)
 
     def _halve(self, lines: JsonLines, low: int, high: int, parts: _Parts) -> None:
         """Parses lines [low, high), at once if they are all good, else each half separately."""
@@ -119,10 +126,10 @@ class JsonDecoder:
             raise pa.ArrowInvalid(f"it gives {table.num_rows} rows")
         check_values(table, lambda: line_array(text, bounds - bounds[0]))
         columns = [
-            _convert(_one_chunk(column), target.type)
+            _convert(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks(), target.type)
             for column, target in zip(table.columns, self._schema, strict=True)
         ]
-        return pa.record_batch(columns, schema=pa.schema([f.with_nullable(True) for f in self._schema]))
+        return pa.record_batch(columns, schema=self._nullable)
 
     def _reading(self, first_line: np.ndarray) -> pa.Schema:
         """The type as which each column is read: for temporal columns it depends on the first row."""
@@ -182,10 +189,6 @@ def _read(text: np.ndarray | bytes, schema: pa.Schema, block_bytes: int) -> pa.T
     )
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
-
-
 def _convert(column: pa.Array, target: pa.DataType) -> pa.Array:
     if column.type == target:
         return column
@@ -195,25 +198,6 @@ def _convert(column: pa.Array, target: pa.DataType) -> pa.Array:
         dated = pc.binary_join_element_wise("1970-01-01T", column, "")
         return dated.cast(pa.timestamp(target.unit)).cast(target)
     return column.cast(target)
-
-
-def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    if len(batches) == 1:
-        return batches[0]
-    if not batches:
-        return pa.RecordBatch.from_pylist([], schema=pa.schema([f.with_nullable(True) for f in schema]))
-    return pa.concat_batches(batches)
-
-
-@contextlib.contextmanager
-def _named(column: pa.Field) -> Iterator[None]:
-    try:
-        yield
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
-        raise ConfigError(
-            f"column {column.name!r}: {column.type} cannot be read from JSON; "
-            "declare the type in the JSON and cast it in the pipeline"
-        ) from None
 
 
 def _reason(message: str) -> str:

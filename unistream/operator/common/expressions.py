@@ -52,7 +52,7 @@ def check_expressions(schema: pa.Schema, expressions: Mapping[str, pc.Expression
             array = Projection({name: expression}).evaluate(empty_rows(schema))[name]
         except (pa.ArrowException, TypeError) as error:
             raise ConfigError(
-                f"{what}: {name} = {expression} cannot be computed: {_first_line(error)}; "
+                f"{what}: {name} = {expression} cannot be computed: {str(error).partition(chr(10))[0]}; "
                 f"columns here: {describe(schema)}"
             ) from None
         fields.append(pa.field(name, array.type))
@@ -103,7 +103,3 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return column.combine_chunks() if column.num_chunks else pa.array([], column.type)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

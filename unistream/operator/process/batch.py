@@ -223,10 +223,13 @@ class KeyedBatchOperator(KeyedOperator):
         finally:
             context.enter(None, None)
         for tag, emitted in out.batches:
-            if tag is None:
-                self.output.emit(self._checked(emitted, what))
-            else:
+            if tag is not None:
                 self.output.emit_side(tag, emitted)
+                continue
+            if self._returns is None:
+                self._returns = emitted.records.schema
+            records = conformed(self, f"{self._what(what)} emitted", emitted.records, self._returns)
+            self.output.emit(Batch(records, emitted.timestamps))
 
     def _fire(self, due: Iterable[tuple[Times, pa.RecordBatch]], domain: str) -> None:
         context = self._known_context()
@@ -260,9 +263,3 @@ class KeyedBatchOperator(KeyedOperator):
         if self._batch_context is None:
             self._batch_context = BatchContext(self.backend)
         return self._batch_context
-
-    def _checked(self, emitted: Batch, what: str) -> Batch:
-        if self._returns is None:
-            self._returns = emitted.records.schema
-        records = conformed(self, f"{self._what(what)} emitted", emitted.records, self._returns)
-        return Batch(records, emitted.timestamps)

@@ -21,7 +21,7 @@ from unistream.operator.common import Row, check_returned_nothing, function_name
 from unistream.operator.process.context import Collector, ProcessContext, declarations
 from unistream.operator.process.list_state import BroadcastMap
 from unistream.operator.process.process import KeyedProcessFunction, KeyedProcessOperator
-from unistream.operator.process.timers import KeyedTimers
+from unistream.operator.process.timer_table import KeyedTimers
 from unistream.port.state import NO_KEY, KeyedStateBackend
 
 BROADCAST_INPUT: Final = 1

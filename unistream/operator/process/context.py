@@ -15,7 +15,7 @@ from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch
 from unistream.model.state import OperatorListDescriptor, StateDescriptor, ValueStateDescriptor
 from unistream.operator.common import BaseOperator, RowSchema
-from unistream.operator.process.timers import KeyedTimers
+from unistream.operator.process.timer_table import KeyedTimers
 from unistream.port.state import KeyedStateBackend
 
 Declared = TypeVar("Declared", StateDescriptor, OperatorListDescriptor)

@@ -32,12 +32,12 @@ from unistream.operator.process.context import Collector, ProcessContext, declar
 from unistream.operator.process.timer_table import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
+    KeyedTimers,
     Piece,
     keyed_pieces,
     stored_timers,
     timer_table,
 )
-from unistream.operator.process.timers import KeyedTimers
 from unistream.port.operator import CommitPermit
 from unistream.port.state import KeyedStateBackend
 

@@ -140,7 +140,8 @@ class AggregatePlan:
             ConfigError: a column is missing, or the aggregate does not support its type.
         """
         names = ", ".join(schema.names)
-        for what, column in [*(("key", k) for k in self.keys), *self._reads()]:
+        reads = [(f"aggregate {n}={a}", a.column) for n, a in self.aggregates.items() if a.column is not None]
+        for what, column in [*(("key", k) for k in self.keys), *reads]:
             if column not in schema.names:
                 raise ConfigError(f"{what}: there is no column {column!r} among {names}")
         empty = pa.Table.from_batches([], schema=_decoded(schema))
@@ -159,9 +160,6 @@ class AggregatePlan:
         """Names and types of the partial columns over rows of `schema`, which `check` has accepted."""
         partials = self.partial(pa.Table.from_batches([], schema=_decoded(schema))).schema
         return pa.schema([(field.name, field.type) for field in partials])
-
-    def _reads(self) -> list[tuple[str, str]]:
-        return [(f"aggregate {n}={a}", a.column) for n, a in self.aggregates.items() if a.column is not None]
 
     def partial(self, rows: pa.Table, extra_keys: Sequence[str] = ()) -> pa.Table:
         """One partial per distinct key (and value of `extra_keys`); any order."""
@@ -225,13 +223,8 @@ def _lift(function: str, column: pa.Array) -> pa.Array:
     if function == "count":
         return column.is_valid().cast(pa.int64())
     if function == "sum":
-        return column.cast(_sum_type(column.type))
+        return column.cast(pc.sum(pa.array([], column.type)).type)
     return column
-
-
-def _sum_type(data_type: pa.DataType) -> pa.DataType:
-    """The type of Arrow's sum."""
-    return pc.sum(pa.array([], data_type)).type
 
 
 def _quotient(total: pa.ChunkedArray, number: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -81,12 +81,18 @@ class LocalWindowAggregate(BaseOperator):
         self._rows, self._row_count = [], 0
         ends = [pane_ends_of(self, batch, self._windows) for batch in rows]
         lowest, highest = min(low for _, low, _ in ends), max(high for _, _, high in ends)
-        batches = [_select(batch.records, self._columns) for batch in rows]
+        batches = [
+            pa.RecordBatch.from_arrays([decoded(b.records.column(c)) for c in self._columns], self._columns)
+            for b in rows
+        ]
         if lowest == highest:
             partials = self._plan.partial(pa.Table.from_batches(batches))
             partials = partials.append_column(PANE, _constant(lowest, partials.num_rows))
         else:
-            keyed = [_append(b, PANE, panes) for b, (panes, _, _) in zip(batches, ends, strict=True)]
+            keyed = [
+                b.append_column(PANE, pa.array(np.ascontiguousarray(panes)))
+                for b, (panes, _, _) in zip(batches, ends, strict=True)
+            ]
             partials = self._plan.partial(pa.Table.from_batches(keyed), [PANE])
         if count >= BATCH_ROWS_MAX and partials.num_rows > REDUCTION_MIN * count:
             self._bypass = SAMPLE_EVERY * ROWS_PER_GROUPING
@@ -158,15 +164,6 @@ def pane_ends_of(operator: BaseOperator, batch: Batch, windows: Windows) -> tupl
     if low == high:
         return np.broadcast_to(np.int64(low), len(timestamps)), low, high
     return windows.pane_ends(timestamps), low, high
-
-
-def _select(records: pa.RecordBatch, columns: list[str]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([decoded(records.column(c)) for c in columns], names=columns)
-
-
-def _append(records: pa.RecordBatch, name: str, values: Ends) -> pa.RecordBatch:
-    column = pa.array(np.ascontiguousarray(values))
-    return pa.RecordBatch.from_arrays([*records.columns, column], names=[*records.schema.names, name])
 
 
 def _constant(value: int, length: int) -> pa.Int64Array:

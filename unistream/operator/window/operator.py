@@ -122,7 +122,7 @@ class WindowAggregate(BaseOperator):
         if isinstance(change, Refused):
             raise self._misfit(f"{change.reason}; give it another uid")
         self._types_restored = self._declared is None
-        for end, rows in _by_pane(table):
+        for end, rows in _split(table, table.column(PANE).to_numpy(), None) if table.num_rows else ():
             if self._windows.pane_end(end - 1) != end:  # in a snapshot without its windows
                 raise self._misfit(other_setting(f"windows with a bound at {end} ms", self.state_setting))
             self._pane(end).add(self._fitted(rows.select(self._plan.partial_columns)), self._plan.merge)
@@ -223,10 +223,10 @@ class WindowAggregate(BaseOperator):
         """End of the first window that has rows and has not fired."""
         if not self._windows.overlap:
             return min(self._panes)
-        return min(self._first_open_end(end) for end in self._panes)
-
-    def _first_open_end(self, pane_end: int) -> int:
-        return next(e for e in self._windows.ends_containing(pane_end) if e - 1 > self._watermark)
+        return min(
+            next(end for end in self._windows.ends_containing(pane) if end - 1 > self._watermark)
+            for pane in self._panes
+        )
 
     def _fire(self, end: int) -> None:
         start = end - self._windows.size_ms
@@ -311,10 +311,6 @@ def _last_ends(windows: Windows, ends: Ends) -> Ends:
     unique, inverse = np.unique(ends, return_inverse=True)
     last = np.array([windows.last_end(int(end)) for end in unique], dtype=np.int64)
     return last[inverse]
-
-
-def _by_pane(table: pa.Table) -> Iterable[tuple[int, pa.Table]]:
-    return _split(table, table.column(PANE).to_numpy(), None) if table.num_rows else []
 
 
 def _split(table: pa.Table, ends: Ends, candidates: range | None) -> Iterable[tuple[int, pa.Table]]:

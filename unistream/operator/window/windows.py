@@ -106,7 +106,8 @@ class TumblingEventTimeWindows:
     def of(size: str | int, offset: str | int = 0) -> Windows:
         """`size` and `offset` are durations (``"10 s"``) or milliseconds."""
         size_ms = parse_duration_ms(str(size))
-        return Windows(size_ms=size_ms, slide_ms=size_ms, offset_ms=_offset(offset))
+        offset_ms = offset if isinstance(offset, int) else parse_duration_ms(offset)
+        return Windows(size_ms=size_ms, slide_ms=size_ms, offset_ms=offset_ms)
 
 
 class SlidingEventTimeWindows:
@@ -121,7 +122,3 @@ class SlidingEventTimeWindows:
         """`size`, `slide` and `offset` are durations (``"10 s"``) or milliseconds."""
         windows = TumblingEventTimeWindows.of(size, offset)
         return replace(windows, slide_ms=parse_duration_ms(str(slide)))
-
-
-def _offset(offset: str | int) -> int:
-    return offset if isinstance(offset, int) else parse_duration_ms(offset)

@@ -14,7 +14,7 @@ import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.operator.process import KeyedBatchOperator, timer_columns
 from unistream.operator.process.timer_columns import TimerColumns
-from unistream.operator.process.timers import KeyedTimers
+from unistream.operator.process.timer_table import KeyedTimers
 from unistream.testing.harness import OperatorHarness, restore_state
 
 
