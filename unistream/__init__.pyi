@@ -28,7 +28,7 @@ from unistream.base.errors import (
     UserCodeError,
 )
 from unistream.base.secrets import Secret
-from unistream.client import JobClient, JobInfo, JobResult
+from unistream.client.job_client import JobClient, JobResult
 from unistream.connector import datagen
 from unistream.connector.blackhole import BlackholeSink
 from unistream.connector.collect import CollectSink
@@ -38,6 +38,7 @@ from unistream.connector.file import FileSink, FileSource
 from unistream.connector.kafka import KafkaSource
 from unistream.connector.print_ import PrintSink
 from unistream.connector.static import StaticSource
+from unistream.master.job_info import JobInfo
 from unistream.model.elements import Batch
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split

@@ -86,7 +86,7 @@ def test_nothing_of_it_is_left_however_it_ends(terminal: Terminal, how: str) -> 
 def test_why_a_job_failed_is_in_the_printed_log(terminal: Terminal) -> None:
     done = terminal("run", "pipeline:failing", "-t", "local", "-d", "-D", "restart-strategy.type=none")
     accepted, log = done.stdout.splitlines()
-    assert "it goes on in process" in accepted
+    assert "it runs in process" in accepted
     terminal.until(lambda: not terminal.processes(), "the end of all processes")
     assert "ZeroDivisionError" in Path(log.removeprefix("log: ")).read_text()
 

@@ -1,4 +1,4 @@
-"""Where a pipeline is put together and started."""
+"""Where a pipeline is built and started."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from unistream.core.graph import (
     plan_json,
     resolve,
     translate_resolved,
+    uid_advice,
     why_interval_is_idle,
 )
 from unistream.model.chain import JobCode
@@ -40,7 +41,7 @@ from unistream.port.operator import SourceOperatorSpec
 from unistream.port.source import DEAD_LETTERS_TAG, SendsDeadLetters, Source
 
 if TYPE_CHECKING:
-    from unistream.client import JobClient, JobResult
+    from unistream.client.job_client import JobClient, JobResult
 
 _log = logging.getLogger(__name__)
 
@@ -49,10 +50,10 @@ class Environment:
     """Collects a pipeline's operators and runs them.
 
     Args:
-        config: Options by key (`docs/reference/configuration.md`); an unknown key is refused. Numbers and
-            booleans stand for their text.
-        target: Where it runs: ``"spark"``, ``"local"``: child processes, or ``"remote"``: a cluster that is
-            up. None: Spark, or local where Spark is not installed.
+        config: Options by key (`docs/reference/configuration.md`), as text, numbers or booleans; unknown keys
+            are refused.
+        target: ``"spark"``, ``"local"`` (child processes) or ``"remote"`` (a running cluster). None: Spark,
+            or local if Spark is not installed.
 
     >>> import unistream as us
     >>> env = us.Environment({"parallelism.default": "2"})
@@ -72,12 +73,12 @@ class Environment:
 
     @property
     def config(self) -> Configuration:
-        """What the job will run with."""
+        """The configuration of the job."""
         return self._config
 
     @property
     def parallelism(self) -> int:
-        """Of operators that set none."""
+        """Parallelism of operators that set none."""
         return self._config.get(PARALLELISM)
 
     def set_parallelism(self, parallelism: int) -> Environment:
@@ -91,7 +92,7 @@ class Environment:
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Environment:
-        """Number of key groups of operators that set none: the most that they can ever be scaled to."""
+        """Number of key groups of operators that set none, which limits their parallelism for ever."""
         check_max_parallelism(max_parallelism, self.parallelism, "environment")
         self._config = self._config.merged({MAX_PARALLELISM.key: str(max_parallelism)})
         return self
@@ -110,11 +111,11 @@ class Environment:
         return self
 
     def register_slot_sharing_group(self, group: SlotSharingGroup) -> Environment:
-        """Tells what one slot of a group needs. Operators may then name only groups that are registered, so
+        """Declares the resources of one slot of a group. Operators may then use only registered groups, so
         that a misspelled name is found.
 
         Raises:
-            ConfigError: the group was given other needs before.
+            ConfigError: the group had other resources before.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -136,8 +137,8 @@ class Environment:
         """A stream of the rows of `source`.
 
         Raises:
-            ConfigError: one of them is something else; the strategy's timestamp column is not a time column
-                of the source.
+            ConfigError: an argument has the wrong type, or the timestamp column is not a time column of the
+                source.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -166,7 +167,7 @@ class Environment:
             if not is_event_time(schema.field(column).type):
                 raise ConfigError(
                     f"source {name!r}: the timestamp column {column!r} is {schema.field(column).type}; "
-                    "event time is int64 milliseconds, or an Arrow timestamp or date"
+                    "it must be int64 milliseconds, or an Arrow timestamp or date"
                 )
         node = self._builder.add(
             name, SourceOperatorSpec(source=source, watermarks=watermark_strategy), stateful=True
@@ -187,10 +188,10 @@ class Environment:
         """A bounded stream of rows of this program, in their order: for lookups, examples and tests.
 
         Args:
-            rows: A dict for each, or a table; 256 MiB at most. They are taken as they are now.
-            schema: Columns and their types; None: as the rows have them.
+            rows: A dict for each row, or a table; at most 256 MiB. They are copied now.
+            schema: Columns and their types; None: those of the rows.
             watermark_strategy: None: the rows have no event times.
-            name: Of the source, for people.
+            name: Name of the source.
 
         Raises:
             ConfigError: a row does not fit, or there are too many.
@@ -208,10 +209,10 @@ class Environment:
         )
 
     def stream_graph(self, name: str | None = None) -> StreamGraph:
-        """What was put together so far: a copy, before chaining.
+        """A copy of the pipeline as built so far, before chaining.
 
         Raises:
-            ConfigError: nothing was put together, or the name is no text.
+            ConfigError: the pipeline is empty, or the name is not text.
         """
         if name is not None and not isinstance(name, str):
             raise ConfigError(f"the name of a job is text, not {name!r:.200}")
@@ -220,7 +221,7 @@ class Environment:
         return self._builder.finished(name or self._builder.graph.name)
 
     def job_graph(self, name: str | None = None) -> tuple[JobGraph, JobCode]:
-        """What will run: vertices of chained operators (data), and their code."""
+        """The job graph: vertices of chained operators as data, and their code."""
         graph, code = translate_resolved(self._resolve(name), self._config.to_dict())
         reason = why_interval_is_idle(graph, self._config)
         if reason is not None:
@@ -242,7 +243,7 @@ class Environment:
         )
 
     def explain(self) -> str:
-        """The job as text: what was written, what shares a task (`->`), and what runs.
+        """The job as text: its operators, which of them share a task (`->`), and its subtasks.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -292,10 +293,10 @@ class Environment:
         """Runs the job and waits for its end.
 
         Args:
-            name: Of the job, for people.
+            name: Name of the job.
             savepoint: Directory of a savepoint or checkpoint to start from.
-            allow_non_restored_state: State of it whose operator the job does not have is dropped instead of
-                refused (also `execution.state-recovery.ignore-unclaimed-state`).
+            allow_non_restored_state: State whose operator the job does not have is dropped instead of refused
+                (also `execution.state-recovery.ignore-unclaimed-state`).
 
         Raises:
             ConfigError: the job cannot start as it is.
@@ -313,26 +314,33 @@ class Environment:
         *,
         savepoint: str | os.PathLike[str] | None = None,
         allow_non_restored_state: bool = False,
+        request_id: str | None = None,
     ) -> JobClient:
-        """Starts the job and returns at once; the client steers it. Arguments as of `execute`.
+        """Starts the job and returns at once; the client controls it. Other arguments as for `execute`.
 
         On the targets "spark" and "local" the job's cluster lives in this process. A script that ends without
         having waited for the job, or closed the client, stays until the job has ended; Ctrl-C cancels it.
+        Submissions with the same `request_id` start one job; None: a new id.
         """
-        from unistream import client
+        from unistream.client.submission import submit
+        from unistream.master.job_setup import SubmitRequest
         from unistream.worker.code import pack
 
         if savepoint is not None and not isinstance(savepoint, str | os.PathLike):
             raise ConfigError(f"savepoint is {savepoint!r}; it must be the path of a savepoint's directory")
         graph, code = self.job_graph(name)
-        return client.execute(
-            graph,
-            pack(code, with_modules=True),
-            target=self._target,
+        advice = uid_advice(graph)
+        if advice is not None:
+            _log.warning("event=operators_without_uid job=%r: %s", graph.name, advice)
+        request = SubmitRequest(
+            graph=graph,
+            artifact=pack(code, with_modules=True),
             config=self._config.to_dict(),
             savepoint=None if savepoint is None else os.fspath(savepoint),
             allow_non_restored=allow_non_restored_state,
+            request_id=request_id,
         )
+        return submit(request, target=self._target, config=self._config)
 
     def _max_parallelism(self) -> int | None:
         value = self._config.get(MAX_PARALLELISM)

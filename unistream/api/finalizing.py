@@ -1,4 +1,4 @@
-"""`unistream.finalize_savepoint`: the jobs that run here are looked at, then the savepoint is committed."""
+"""`unistream.finalize_savepoint`: checks the jobs that run here, then commits the savepoint."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def finalize_savepoint(
     config: Configuration | None = None,
     dry_run: bool = False,
 ) -> Finalized:
-    """Commits what a savepoint (or checkpoint) still lists as pending, without starting its job.
+    """Commits what a savepoint (or checkpoint) lists as pending, without starting its job.
 
-    Safe to repeat. A job that starts from the savepoint later finds it committed.
+    Safe to repeat. A job that later starts from the savepoint finds it committed.
 
     Args:
-        path: As for `read_savepoint`.
-        pipeline: The function that builds the job, for sinks that the savepoint does not suffice for: a
-            user's own, and those whose credentials are given in the pipeline.
+        path: See `read_savepoint`.
+        pipeline: The function that builds the job; needed for a user's own sinks, and those whose credentials
+            are in the pipeline.
         config: `rest.port` (where to look for a running job; unset: all clusters of this machine) and
             `sink.committer.retries`.
-        dry_run: Only tell what is pending.
+        dry_run: Only report what is pending.
 
     Raises:
         ConfigError: there is no savepoint, its job runs here or may run here, or a committer is not known.
-            Nothing was committed then.
+            Nothing was committed.
         CorruptSnapshot: the savepoint is damaged.
 
     >>> import tempfile, unistream as us
@@ -70,9 +70,9 @@ def finalize_savepoint(
 def refuse_if_running(
     savepoint: Savepoint, config: Configuration, *, patience_s: float = SILENT_MAX_S
 ) -> None:
-    """Raises ConfigError if the job of `savepoint`, or one that began from it or an older one, runs in a
-    cluster of this machine: it commits by itself. Also if a cluster that lives does not say whether it does;
-    one that is about to end is waited for as long as `patience_s`."""
+    """Raises ConfigError if the job of `savepoint`, or one of the same lineage, runs in a cluster of this
+    machine, because it commits by itself; also if a running cluster does not answer. A cluster that is
+    shutting down is waited for up to `patience_s`."""
     try:
         clusters = running_clusters(config)
     except Unreachable:
@@ -102,19 +102,19 @@ def _jobs(clusters: list[RestClient], patience_s: float) -> list[Found]:
 
 
 def _await_end(url: str, silence: Unreachable, patience_s: float) -> None:
-    """Raises ConfigError if the cluster lives on."""
+    """Raises ConfigError if the cluster keeps running."""
     deadline_s = time.monotonic() + patience_s
     while entry := next((one for one in clusters_here() if one.url == url), None):
         if time.monotonic() >= deadline_s:
             raise ConfigError(
-                f"the cluster at {url} (process {entry.pid}) lives and does not say which jobs it runs, so "
-                f"they may be committing the same: end it, or repeat this when it answers ({silence})"
+                f"the cluster at {url} (process {entry.pid}) runs and does not answer, so its jobs may be "
+                f"committing the same: stop it, or repeat this when it answers ({silence})"
             )
         time.sleep(POLL_S)
 
 
 def _continues(found: Found, savepoint: Savepoint) -> bool:
-    """Commits under the same identities."""
+    """It commits under the same identities."""
     if found.job.job == savepoint.job:
         return True
     try:

@@ -1,10 +1,10 @@
-"""The background process of `unistream run --detached`: a cluster for one job, and as long as that job.
+"""The background process of `unistream run --detached`: a cluster that runs one job and ends with it.
 
     python -m unistream.cli.application <descriptor>  < one `Application` as MessagePack
 
 It is started by `unistream.cli.detached` in a session of its own, with its log as stdout and stderr. To the
-pipe `descriptor` it writes one line of JSON, an `Accepted` or a `Refused`, and closes it. From then on nobody
-waits for it: it is found, stopped and cancelled like any cluster, and ends when its job has.
+pipe `descriptor` it writes one line of JSON, an `Accepted` or a `Refused`, and closes it. From then on it is
+found and its job stopped or cancelled as in any cluster.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import msgspec
 
 from unistream.base.config import Configuration
 from unistream.base.errors import UnistreamError
-from unistream.cli.errors import JOB_FAILED, OK, complain, exit_code
-from unistream.cli.logs import log_to_stderr
+from unistream.cli.errors import JOB_FAILED, OK, complain, exit_code, log_to_stderr
 from unistream.cli.output import print_result
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import JobResult
@@ -29,7 +28,7 @@ from unistream.master.job_setup import SubmitRequest
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """One job and the cluster that it gets. `config`: of the cluster."""
+    """One job and its cluster. `config`: of the cluster."""
 
     target: str
     config: dict[str, str]
@@ -46,7 +45,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
-    """There is no job; `code` is what the command exits with."""
+    """There is no job; `code` is the exit code of the command."""
 
     message: str
     code: int
@@ -56,29 +55,29 @@ Answer = Accepted | Refused
 
 
 def serve(application: Application, answer_fd: int) -> int:
-    """Runs the job to its end, or until SIGTERM, SIGINT or DELETE /cluster. The exit code of the process."""
-    over = threading.Event()
+    """Runs the job to its end, or until SIGTERM, SIGINT or DELETE /cluster. Returns the exit code."""
+    ending = threading.Event()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    _end_by_signal(over)
+    _end_by_signal(ending)
     answers = _Answers(answer_fd)
     try:
         config = Configuration(application.config)
         with EmbeddedCluster(
-            application.target, config, on_shutdown_request=over.set, show=to_stdout
+            application.target, config, on_shutdown_request=ending.set, show=to_stdout
         ) as cluster:
-            _end_by_signal(over)  # Spark has put its own in their place
+            _end_by_signal(ending)  # Spark has replaced the handlers
             job = cluster.submit(application.request)
             answers.say(Accepted(job=job.job_id, url=cluster.rest_url or "", pid=os.getpid()))
-            result = _wait(job, over)
+            result = _wait(job, ending)
     except BrokenPipeError:
-        complain("whoever submitted the job is gone, so it was given up")
+        complain("the command that submitted the job has ended, so this cluster shuts down")
         return JOB_FAILED
     except UnistreamError as error:
         complain(str(error))
         answers.say(Refused(message=str(error), code=exit_code(error)))
         return exit_code(error)
     if result is None:
-        complain("the cluster was asked to end; its job was suspended")
+        complain("the cluster was shut down; its job was suspended")
         return JOB_FAILED
     print_result(result)
     if result.failure is not None:
@@ -87,37 +86,37 @@ def serve(application: Application, answer_fd: int) -> int:
 
 
 class _Answers:
-    """The pipe to the command that started this process; takes one answer, and drops what comes later."""
+    """The pipe to the command that started this process; it takes one answer and ignores later ones."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def say(self, answer: Answer) -> None:
-        """Raises BrokenPipeError: nobody listens."""
+        """Raises BrokenPipeError: the command has ended."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             with os.fdopen(descriptor, "wb") as pipe:
                 pipe.write(msgspec.json.encode(answer) + b"\n")
 
 
-def _end_by_signal(over: threading.Event) -> None:
+def _end_by_signal(ending: threading.Event) -> None:
     def end(_signal: int, _frame: FrameType | None) -> None:
-        over.set()
+        ending.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
 
 
-def _wait(job: EmbeddedJobClient, over: threading.Event) -> JobResult | None:
-    """The job's result; None if the cluster is to end first."""
+def _wait(job: EmbeddedJobClient, ending: threading.Event) -> JobResult | None:
+    """The job's result; None if the cluster is shut down first."""
     results: list[JobResult] = []
 
     def watch() -> None:
         results.append(job.wait())
-        over.set()
+        ending.set()
 
     threading.Thread(target=watch, name="job-end", daemon=True).start()
-    over.wait()
+    ending.wait()
     return results[0] if results else None
 
 

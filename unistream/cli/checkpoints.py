@@ -1,5 +1,4 @@
-"""`unistream checkpoint`: take one now. `unistream checkpoints`: what has become of a job's snapshots, how
-long they took, what was written."""
+"""`unistream checkpoint` takes one now; `unistream checkpoints` shows statistics of a job's snapshots."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from rich.table import Table
 from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId
 from unistream.cli.options import AsJson, Defines, Job, configuration
-from unistream.cli.output import console, duration, moment, print_json
+from unistream.cli.output import console, duration, moment, new_table, print_facts, print_json
 from unistream.client.lookup import find_job
 from unistream.core.memory import describe_bytes
 from unistream.model.checkpoint_figures import (
@@ -23,10 +22,11 @@ from unistream.model.checkpoint_figures import (
     SubtaskFigures,
     VertexFigures,
 )
-from unistream.model.elements import CheckpointType, SavepointFormat, SnapshotKind
+from unistream.model.elements import SavepointFormat, SnapshotKind
 
 Checkpoint = Annotated[
-    int | None, typer.Argument(metavar="CHECKPOINT", min=1, help="Id of one of them: its tasks.")
+    int | None,
+    typer.Argument(metavar="CHECKPOINT", min=1, help="Id of a checkpoint or savepoint: show its tasks."),
 ]
 
 _KINDS: Final = {
@@ -47,19 +47,15 @@ _SPREADS: Final = {
 
 def checkpoint(
     job: Job,
-    full: Annotated[
-        bool, typer.Option("--full", help="It refers to no file of an older checkpoint.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Refer to no file of an older checkpoint.")] = False,
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a checkpoint now, whatever the schedule says; the job goes on."""
-    found = find_job(configuration(defines), job)
-    with found.cluster:
-        kind = CheckpointType.FULL if full else CheckpointType.CONFIGURED
-        path = found.cluster.checkpoint(found.job.job, kind)
+    """Take a checkpoint now, whatever the interval is; the job keeps running."""
+    with find_job(configuration(defines), job) as client:
+        path = client.checkpoint(type="full" if full else "configured")
     if as_json:
-        print_json({"job": found.job.job, "checkpoint": path})
+        print_json({"job": client.job_id, "checkpoint": path})
     else:
         console().print(f"checkpoint complete: {path}", markup=False)
 
@@ -68,20 +64,19 @@ def checkpoints(
     job: Job, checkpoint: Checkpoint = None, defines: Defines = None, as_json: AsJson = False
 ) -> None:
     """Show the newest checkpoints and savepoints of one job, or the tasks of one of them."""
-    found = find_job(configuration(defines), job)
-    with found.cluster:
-        info = found.cluster.checkpoints(found.job.job)
+    with find_job(configuration(defines), job) as client:
+        info = client.checkpoints()
     if checkpoint is not None:
         figures = info.find(CheckpointId(checkpoint))
         if figures is None:
             ids = ", ".join(str(known.checkpoint_id) for known in info.latest) or "none"
-            raise NotFound(f"nothing is known of checkpoint {checkpoint} (any more); there are: {ids}")
+            raise NotFound(f"checkpoint {checkpoint} is not (or no longer) known; known are: {ids}")
         if as_json:
-            print_json({"job": found.job.job, "checkpoint": figures})
+            print_json({"job": client.job_id, "checkpoint": figures})
         else:
             print_checkpoint(figures)
     elif as_json:
-        print_json({"job": found.job.job, "checkpoints": info})
+        print_json({"job": client.job_id, "checkpoints": info})
     else:
         print_checkpoints(info)
 
@@ -108,7 +103,7 @@ def print_checkpoints(info: CheckpointsInfo) -> None:
 
 def newest(known: tuple[CheckpointFigures, ...]) -> Table:
     """One line for each, as they come."""
-    table = _table(
+    table = new_table(
         "ID", "KIND", "STATE", "STARTED", "DURATION", "STATE SIZE", "NEW", "IN FLIGHT", "ALIGNMENT"
     )
     for figures in known:
@@ -132,7 +127,7 @@ def _kind(figures: CheckpointFigures) -> str:
 
 def spreads(summary: dict[str, Spread]) -> Table:
     """One line for each figure, over completed snapshots."""
-    table = _table("", "MIN", "AVERAGE", "P50", "P90", "P95", "P99", "P99.9", "MAX")
+    table = new_table("", "MIN", "AVERAGE", "P50", "P90", "P95", "P99", "P99.9", "MAX")
     for name, heading in _SPREADS.items():
         spread = summary.get(name)
         if spread is None:
@@ -145,12 +140,10 @@ def spreads(summary: dict[str, Spread]) -> Table:
 
 
 def print_checkpoint(figures: CheckpointFigures) -> None:
-    """What is known of one, and its tasks."""
-    out = console()
-    for label, value in _facts(figures):
-        out.print(f"[bold]{label:<11}[/bold] {value}")
+    """Its figures and its tasks."""
+    print_facts(_facts(figures), 11)
     if figures.vertices:
-        out.print(tasks(figures.vertices))
+        console().print(tasks(figures.vertices))
 
 
 def _facts(figures: CheckpointFigures) -> list[tuple[str, str]]:
@@ -163,8 +156,8 @@ def _facts(figures: CheckpointFigures) -> list[tuple[str, str]]:
         ("size", f"{describe_bytes(figures.state_bytes)}, {describe_bytes(figures.new_bytes)} of it new"),
     ]
     if figures.path is not None:
-        gone = " (removed since)" if figures.discarded else ""
-        facts.append(("directory", f"{escape(figures.path)}{gone}"))
+        discarded = " (discarded)" if figures.discarded else ""
+        facts.append(("directory", f"{escape(figures.path)}{discarded}"))
     if figures.reason is not None:
         facts.append(("why", escape(figures.reason)))
     return facts
@@ -172,7 +165,7 @@ def _facts(figures: CheckpointFigures) -> list[tuple[str, str]]:
 
 def tasks(vertices: tuple[VertexFigures, ...]) -> Table:
     """One line for each subtask; those that have not acknowledged are empty."""
-    table = _table(
+    table = new_table(
         *("TASK", "ACKNOWLEDGED", "DELAY", "ALIGNMENT", "SYNC", "ASYNC"),
         *("STATE SIZE", "NEW", "WHILE ALIGNING", "IN FLIGHT"),
     )
@@ -207,10 +200,3 @@ def took(ms: int) -> str:
 def _state(figures: CheckpointFigures) -> str:
     style = _STYLES.get(figures.status, "cyan")
     return f"[{style}]{figures.status.value}[/{style}]"
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from unistream.cli.logs import log_to_stderr
-from unistream.cli.options import AsJson, Defines, configuration
+from unistream.cli.errors import log_to_stderr
+from unistream.cli.options import AsJson, Defines, Verbose, configuration
 from unistream.cli.output import console, print_json
 from unistream.client.hosts import chosen_target
 
@@ -19,43 +19,39 @@ app = typer.Typer(no_args_is_help=True, help="Session clusters.")
 
 @app.callback()
 def _group() -> None:
-    """Session clusters: one master that takes jobs until it is ended."""
+    """Session clusters: one master that accepts jobs until it is shut down."""
 
 
 @app.command()
 def start(
     target: Annotated[
         str | None,
-        typer.Option(
-            "-t",
-            "--target",
-            help="spark, local or standalone; by default spark, or local where Spark is not installed.",
-        ),
+        typer.Option("-t", "--target", help="spark (the default if installed), local or standalone."),
     ] = None,
     workdir: Annotated[
         str | None, typer.Option(help="Folder for logs, checkpoints, savepoints and metadata.")
     ] = None,
     defines: Defines = None,
     as_json: AsJson = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Start a cluster, print its REST address, run until SIGINT, SIGTERM or DELETE /cluster.
 
-    Jobs that run then are suspended: their checkpoints stay, and stderr says from which one each goes on.
+    Jobs that run then are suspended: their checkpoints stay, and stderr says from which one each can resume.
     """
     from unistream.client.embedded import EmbeddedCluster
 
     config = configuration(defines)
     log_to_stderr(verbose)
     target = chosen_target(target)
-    over = threading.Event()
+    ending = threading.Event()
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        over.set()
+        ending.set()
 
     before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with EmbeddedCluster(target, config, workdir=workdir, on_shutdown_request=over.set) as cluster:
+        with EmbeddedCluster(target, config, workdir=workdir, on_shutdown_request=ending.set) as cluster:
             if as_json:
                 facts = {"cluster": cluster.id, "url": cluster.rest_url, "workdir": str(cluster.workdir)}
                 print_json({**facts, "jobmanager": cluster.jobmanager})
@@ -64,11 +60,11 @@ def start(
                 out.print(f"cluster {cluster.id} ({target}) listens on {cluster.rest_url}")
                 if cluster.jobmanager is not None:
                     command = f"unistream taskmanager start --jobmanager {cluster.jobmanager}"
-                    out.print(f"it has no workers yet; each is started with: {command}")
-                out.print(f"its folder is {cluster.workdir}; end it with Ctrl-C")
-            over.wait()
+                    out.print(f"it has no workers yet; start each with: {command}")
+                out.print(f"its folder is {cluster.workdir}; stop it with Ctrl-C")
+            ending.wait()
             if not as_json:
-                console().print("ending: jobs that still run are suspended, and keep their checkpoints")
+                console().print("shutting down: running jobs are suspended and keep their checkpoints")
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,70 +1,110 @@
-"""Every command of `unistream`, and the groups of them."""
+"""Every command of `unistream`. Its module is loaded when it is called; lists are printed without it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from unistream.cli.lazy import Lazy, lazy_group
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Where a command is.
+
+    Attributes:
+        place: ``module:name`` in `unistream.cli`, of a function or of a `typer.Typer`: a group of commands.
+        help: As the command itself says; a test compares the two.
+    """
+
+    place: str
+    help: str
+
+    def load(self, name: str) -> Any:
+        """The command itself."""
+        module, _, attribute = self.place.partition(":")
+        found: typer.Typer | Callable[..., None] = getattr(
+            import_module(f"unistream.cli.{module}"), attribute
+        )
+        if not isinstance(found, typer.Typer):
+            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            app.command(name)(found)
+            found = app
+        command = get_command(found)
+        command.name = name
+        return command
+
 
 COMMANDS: Final = {
-    "run": Lazy("unistream.cli.run:run", "Run a pipeline."),
+    "run": Lazy("run:run", "Run a pipeline."),
     "explain": Lazy(
-        "unistream.cli.explain:explain",
+        "plan:explain",
         "Show what a pipeline becomes: operators, tasks, subtasks and regions. Nothing is started.",
     ),
     "plan": Lazy(
-        "unistream.cli.plan:plan",
-        "Show what becomes of each state of a savepoint if the pipeline starts from it. Nothing is started.",
+        "plan:plan",
+        "Show what happens to each state of a savepoint if a pipeline starts from it. Nothing is started.",
     ),
-    "list": Lazy("unistream.cli.jobs:list_jobs", "List the jobs of all clusters that run on this machine."),
-    "info": Lazy(
-        "unistream.cli.jobs:info", "Show one job: state, tasks, checkpoints, workers, late rows, failures."
-    ),
+    "list": Lazy("jobs:list_jobs", "List the jobs of all clusters that run on this machine."),
+    "info": Lazy("jobs:info", "Show one job: state, tasks, checkpoints, workers, late rows, failures."),
     "exceptions": Lazy(
-        "unistream.cli.exceptions:exceptions",
-        "Show the failures of one job, newest first; those that came along with one are indented below it.",
+        "exceptions:exceptions",
+        "Show the failures of one job, newest first; concurrent failures are indented below the first.",
     ),
     "checkpoint": Lazy(
-        "unistream.cli.checkpoints:checkpoint",
-        "Take a checkpoint now, whatever the schedule says; the job goes on.",
+        "checkpoints:checkpoint", "Take a checkpoint now, whatever the interval is; the job keeps running."
     ),
     "checkpoints": Lazy(
-        "unistream.cli.checkpoints:checkpoints",
+        "checkpoints:checkpoints",
         "Show the newest checkpoints and savepoints of one job, or the tasks of one of them.",
     ),
     "rescale": Lazy(
-        "unistream.cli.rescale:rescale",
-        "Give vertices of a running job another parallelism; it goes on from a checkpoint.",
+        "rescale:rescale",
+        "Change the parallelism of vertices of a running job; it resumes from a checkpoint.",
     ),
     "simulate": Lazy(
-        "unistream.cli.simulate:simulate",
-        "Run a pipeline in a simulated cluster, under faults; every seed must show the same rows.",
+        "simulate:simulate",
+        "Run a pipeline in a simulated cluster with faults; every seed must produce the same rows.",
     ),
-    "stop": Lazy("unistream.cli.jobs:stop", "End a job with a savepoint that another one can start from."),
-    "cancel": Lazy("unistream.cli.jobs:cancel", "End a job without a savepoint."),
-    "cluster": Lazy("unistream.cli.cluster:app", "Session clusters."),
+    "stop": Lazy("jobs:stop", "Stop a job with a savepoint that another one can start from."),
+    "cancel": Lazy("jobs:cancel", "Cancel a job, without a savepoint."),
+    "cluster": Lazy("cluster:app", "Session clusters."),
     "stack": Lazy(
-        "unistream.cli.stack:app",
-        "Start and stop a real Kafka broker and a real ZooKeeper server on this machine.",
+        "stack:app", "Start and stop a real Kafka broker and a real ZooKeeper server on this machine."
     ),
-    "db": Lazy("unistream.cli.db:app", "Make or check the schema of the metadata database."),
+    "db": Lazy("db:app", "Create or check the schema of the metadata database."),
     "savepoint": Lazy(
-        "unistream.cli.savepoint:app",
-        "Take a savepoint of a job (`savepoint JOB`), look into one, query it, or make one.",
+        "savepoint:app", "Take a savepoint of a job (`savepoint JOB`); inspect, query, write or finalize one."
     ),
-    "taskmanager": Lazy("unistream.cli.taskmanager:app", "Workers."),
+    "taskmanager": Lazy("taskmanager:app", "Workers."),
 }
+
+
+class _LazyGroup(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """For lists and suggestions: a command that has a name and a help only."""
+        known = COMMANDS.get(cmd_name)
+        return None if known is None else TyperCommand(cmd_name, help=known.help)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else COMMANDS[name].load(name), rest
+
 
 app = typer.Typer(
     name="unistream",
-    cls=lazy_group(COMMANDS),
+    cls=_LazyGroup,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="One Python pipeline, run as a batch job or as a stream, with one result.",
 )
 
 

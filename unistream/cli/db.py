@@ -9,7 +9,7 @@ import typer
 from unistream.metadata import migrate
 from unistream.metadata.engine import parse_url
 
-app = typer.Typer(help="Make or check the schema of the metadata database.", no_args_is_help=True)
+app = typer.Typer(help="Create or check the schema of the metadata database.", no_args_is_help=True)
 
 Url = Annotated[
     str,
@@ -23,14 +23,14 @@ Url = Annotated[
 
 @app.command()
 def upgrade(url: Url) -> None:
-    """Create the tables, or bring them to this version. Safe to repeat."""
+    """Create the tables, or upgrade them to this version. Safe to repeat."""
     migrate.upgrade(url)
     typer.echo(f"{_shown(url)} is at revision {migrate.current_revision(url)}")
 
 
 @app.command()
 def check(url: Url) -> None:
-    """Exit with 0 if the schema is that of this version, else say what to do."""
+    """Exit with 0 if the schema is that of this version; otherwise say what to do."""
     migrate.check(url)
     typer.echo(f"{_shown(url)} is up to date")
 

@@ -1,6 +1,6 @@
-"""`unistream run --detached` without a cluster to submit to: starts one in the background, for this job.
+"""`unistream run --detached` on a cluster of its own: starts one in the background, for this job.
 
-The pipeline is built here, where its errors can be seen; what travels is the job graph and the packed code.
+The pipeline is built here, where its errors are shown; the background process gets job graph and code.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from unistream.cli.application import Accepted, Answer, Application, Refused
 from unistream.client import home
 
 START_TIMEOUT_S: Final = 180.0  # a first Spark session on a busy machine takes half a minute
-GIVE_UP_S: Final = 30.0  # a cluster that is told to end cancels its job and its workers first
-LOGS_MAX: Final = 100  # of background runs, that are kept
+GIVE_UP_S: Final = 30.0  # a cluster that shuts down cancels its job and its workers first
+LOGS_MAX: Final = 100  # of background runs
 LOG_TAIL_LINES: Final = 20
 
 
 class Detached(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that goes on without us."""
+    """A job in the background."""
 
     job: str
     url: str
@@ -37,11 +37,11 @@ class Detached(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def start(application: Application) -> Detached | Refused:
-    """Starts the background process and returns when its job was accepted, or refused: then nothing is
-    left running.
+    """Starts the background process and returns when its job was accepted or refused. Unless it was accepted,
+    nothing is left running.
 
     Raises:
-        Unreachable: the process ended, or did not answer in time; nothing is left running.
+        Unreachable: the process ended, or did not answer in time.
     """
     log = _log_file()
     content = msgspec.msgpack.encode(application)
@@ -80,7 +80,7 @@ def start(application: Application) -> Detached | Refused:
 
 
 def _answer(descriptor: int) -> Answer | None:
-    """What the background process says; None if it ends or takes too long without a word."""
+    """The answer of the background process; None if it ends or takes too long before one."""
     deadline = time.monotonic() + START_TIMEOUT_S
     content = b""
     while not content.endswith(b"\n"):
@@ -94,7 +94,7 @@ def _answer(descriptor: int) -> Answer | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asks it to end, and its job with it; by force if it does not."""
+    """Ends it and its job; by force after `GIVE_UP_S`."""
     process.terminate()
     try:
         process.wait(GIVE_UP_S)
@@ -104,7 +104,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _log_file() -> Path:
-    """A new file for the log of one run; the oldest of many are removed."""
+    """A new file for the log of one run; the oldest above `LOGS_MAX` are removed."""
     folder = home.home() / "logs"
     folder.mkdir(mode=0o700, exist_ok=True)
     logs = sorted(folder.glob("run-*.log"), key=lambda path: path.stat().st_mtime)

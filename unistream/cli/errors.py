@@ -1,7 +1,8 @@
-"""What a command's failure means for the shell: exit code and one sentence on stderr."""
+"""What a command says on stderr, and its exit code."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Final
 
@@ -17,12 +18,12 @@ OK: Final = 0
 JOB_FAILED: Final = 1
 BAD_INPUT: Final = 2
 UNREACHABLE: Final = 3
-SNAPSHOT_ADVICE: Final = "put the file back from a copy, or choose another snapshot by hand (run -s DIR)"
+SNAPSHOT_ADVICE: Final = "restore the file from a copy, or choose another snapshot (run -s DIR)"
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells do
 
 
 def exit_code(error: UnistreamError) -> int:
-    """Sorted by what the user can do about it."""
+    """By what the user can do about it."""
     match error:
         case ConfigError() | CorruptSnapshot() | UserCodeError():
             return BAD_INPUT
@@ -31,20 +32,28 @@ def exit_code(error: UnistreamError) -> int:
     return JOB_FAILED
 
 
-def told(error: UnistreamError) -> str:
+def sentence(error: UnistreamError) -> str:
     """Its text, and for a damaged snapshot what to do."""
-    if isinstance(error, CorruptSnapshot):
-        return f"{error}; {SNAPSHOT_ADVICE}"
-    return str(error)
+    return f"{error}; {SNAPSHOT_ADVICE}" if isinstance(error, CorruptSnapshot) else str(error)
 
 
 def complain(text: str) -> None:
-    """One paragraph on stderr."""
-    sys.stderr.write(f"error: {text}\n")
-    sys.stderr.flush()
+    """Prints an error on stderr."""
+    report(f"error: {text}")
 
 
 def report(text: str) -> None:
-    """One line on stderr about what goes on; stdout is for the result."""
+    """Prints a line on stderr; stdout is for the result."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def log_to_stderr(verbose: bool) -> None:
+    """Logs warnings on stderr, with `verbose` also events."""
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("unistream").setLevel(logging.INFO if verbose else logging.WARNING)

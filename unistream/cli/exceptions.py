@@ -1,4 +1,4 @@
-"""`unistream exceptions`: why a job failed, and what failed along with it."""
+"""`unistream exceptions`: why a job failed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from rich.markup import escape
 from rich.table import Table
 
 from unistream.cli.options import AsJson, Defines, Job, configuration
-from unistream.cli.output import console, moment, print_json
+from unistream.cli.output import console, moment, new_table, print_json
 from unistream.client.lookup import find_job
 from unistream.master.job_info import ExceptionInfo, JobInfo, SubtaskInfo
 
-Attempts = Annotated[bool, typer.Option("--attempts", help="Former attempts of every subtask instead.")]
+Attempts = Annotated[bool, typer.Option("--attempts", help="Show former attempts of every subtask instead.")]
 
 
 def exceptions(
     job: Job, attempts: Attempts = False, defines: Defines = None, as_json: AsJson = False
 ) -> None:
-    """Show the failures of one job, newest first; those that came along with one are indented below it."""
-    found = find_job(configuration(defines), job)
-    with found.cluster:
-        details = found.cluster.info(found.job.job)
+    """Show the failures of one job, newest first; concurrent failures are indented below the first."""
+    with find_job(configuration(defines), job) as client:
+        details = client.status()
     if as_json:
         print_json({"job": details.job, "exceptions": details.exceptions, "subtasks": details.subtasks})
     elif attempts:
@@ -34,9 +33,7 @@ def exceptions(
 
 def past_attempts(subtasks: Iterable[SubtaskInfo]) -> Table:
     """One line for each attempt that has ended and was followed by another one."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("TASK", "ATTEMPT", "ENDED", "STATE", "WHERE", "WHY"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("TASK", "ATTEMPT", "ENDED", "STATE", "WHERE", "WHY")
     for subtask in subtasks:
         for past in subtask.past:
             why = (past.failure or "").splitlines() or [""]
@@ -66,9 +63,7 @@ def print_exceptions(info: JobInfo) -> None:
 
 def failures(roots: tuple[ExceptionInfo, ...]) -> Table:
     """One line for each failure."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("TIME", "TASK", "WHERE", "WHAT"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("TIME", "TASK", "WHERE", "WHAT")
     for root in roots:
         _add(table, root, "")
         for entry in root.concurrent:

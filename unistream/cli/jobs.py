@@ -1,17 +1,23 @@
-"""Commands about jobs that run: list, info, savepoint, stop, cancel."""
+"""Commands about running jobs: list, info, savepoint, stop, cancel."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from unistream.base.errors import Unreachable
+from unistream.base.extras import is_installed
 from unistream.cli.errors import report
 from unistream.cli.options import AsJson, Defines, Directory, Format, Job, configuration
-from unistream.cli.output import console, is_over, print_info, print_jobs, print_json
+from unistream.cli.output import console, print_info, print_jobs, print_json
 from unistream.client.lookup import all_jobs, find_job, running_clusters
+from unistream.client.rest_client import RestClient
+from unistream.client.submission import NO_SERVER
+from unistream.master.job_info import TERMINAL_STATES
 from unistream.model.elements import SavepointFormat
 
 
@@ -21,31 +27,44 @@ def list_jobs(
     as_json: AsJson = False,
 ) -> None:
     """List the jobs of all clusters that run on this machine."""
+    with clusters_here(defines) as clusters:
+        found = all_jobs(clusters, lambda silence: report(f"{silence}; its jobs are not listed"))
+    found = [item for item in found if all_ or item.job.state not in TERMINAL_STATES]
+    if as_json:
+        print_json({"jobs": [{"cluster": f.cluster.url, "job": f.job} for f in found]})
+    elif found:
+        print_jobs(found)
+    else:
+        console().print("there are no jobs here" if all_ else "no job runs here")
+
+
+@contextmanager
+def clusters_here(defines: list[str] | None) -> Iterator[list[RestClient]]:
+    """All clusters of this machine, or the one that `defines` name; a list of none is not an error.
+
+    Raises:
+        Unreachable: the one that is named is not there.
+    """
     config = configuration(defines)
     try:
         clusters = running_clusters(config)
     except Unreachable:
         if config.to_dict():
             raise
-        clusters = []  # nothing runs: an empty list, not a failure
+        if not is_installed("server"):
+            report(NO_SERVER)
+        clusters = []
     try:
-        found = [item for item in all_jobs(clusters, _tell) if all_ or not is_over(item.job.state)]
+        yield clusters
     finally:
         for cluster in clusters:
             cluster.close()
-    if as_json:
-        print_json({"jobs": [{"cluster": f.cluster.url, "job": f.job} for f in found]})
-    elif found:
-        print_jobs(found)
-    else:
-        console().print("no job runs here" if not all_ else "there are no jobs here")
 
 
 def info(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
     """Show one job: state, tasks, checkpoints, workers, late rows, failures."""
-    found = find_job(configuration(defines), job)
-    with found.cluster:
-        details = found.cluster.info(found.job.job)
+    with find_job(configuration(defines), job) as client:
+        details = client.status()
     if as_json:
         print_json(details)
     else:
@@ -59,52 +78,45 @@ def savepoint(
     as_json: AsJson = False,
     form: Format = SavepointFormat.CANONICAL,
 ) -> None:
-    """Take a savepoint; the job goes on."""
-    found = find_job(configuration(defines), job)
-    with found.cluster:
-        path = found.cluster.savepoint(found.job.job, absolute(directory), form)
-    _print_savepoint(found.job.job, path, as_json, "savepoint complete")
+    """Take a savepoint; the job keeps running. `savepoint JOB` is short for it."""
+    with find_job(configuration(defines), job) as client:
+        path = client.savepoint(absolute(directory), format=form.value)
+    _print_savepoint(client.job_id, path, as_json, "savepoint complete")
 
 
 def stop(  # noqa: PLR0917  # typer passes them by name
     job: Job,
     drain: Annotated[
-        bool, typer.Option("--drain", help="As if all input had ended: windows fire before the savepoint.")
+        bool, typer.Option("--drain", help="Treat all input as ended: windows fire before the savepoint.")
     ] = False,
     directory: Directory = None,
     defines: Defines = None,
     as_json: AsJson = False,
     form: Format = SavepointFormat.CANONICAL,
 ) -> None:
-    """End a job with a savepoint that another one can start from.
+    """Stop a job with a savepoint that another one can start from.
 
-    With --drain there are two: the one behind the end of data, and the one to go on from. Both are of --type.
+    With --drain there are two, both of --type: one after the end of data, and the one to resume from.
     """
-    found = find_job(configuration(defines), job)
-    with found.cluster:
-        path = found.cluster.stop(found.job.job, drain=drain, target=absolute(directory), form=form)
-        resumable = found.cluster.info(found.job.job).resumable_savepoint if drain else path
+    with find_job(configuration(defines), job) as client:
+        path = client.stop(drain=drain, target=absolute(directory), format=form.value)
+        resumable = client.status().resumable_savepoint if drain else path
     text = "job drained" if drain else "job stopped"
-    _print_savepoint(found.job.job, path, as_json, text, resumable=resumable)
+    _print_savepoint(client.job_id, path, as_json, text, resumable=resumable)
 
 
 def cancel(job: Job, defines: Defines = None, as_json: AsJson = False) -> None:
-    """End a job without a savepoint."""
-    found = find_job(configuration(defines), job)
-    with found.cluster:
-        found.cluster.cancel(found.job.job)
+    """Cancel a job, without a savepoint."""
+    with find_job(configuration(defines), job) as client:
+        client.cancel()
     if as_json:
-        print_json({"job": found.job.job})
+        print_json({"job": client.job_id})
     else:
-        console().print(f"job {found.job.job} is being cancelled")
-
-
-def _tell(silence: Unreachable) -> None:
-    report(f"{silence}; its jobs are not listed")
+        console().print(f"job {client.job_id} is being cancelled")
 
 
 def absolute(directory: str | None) -> str | None:
-    """A local path as seen from here; a URL as it is."""
+    """A local path as seen from the current folder; a URL as it is."""
     if directory is None or "://" in directory or directory.startswith("file:"):
         return directory
     return os.path.abspath(directory)
@@ -116,4 +128,4 @@ def _print_savepoint(job: str, path: str, as_json: bool, text: str, *, resumable
         return
     console().print(f"{text}: {path}", markup=False)
     if resumable not in (None, path):
-        console().print(f"to go on from: {resumable}", markup=False)
+        console().print(f"resume from: {resumable}", markup=False)

@@ -27,7 +27,7 @@ def load_function(reference: str) -> Callable[[Environment], object]:
     module_name, colon, name = reference.partition(":")
     parts = [*module_name.split("."), *name.split(".")]
     if not colon or not all(part.isidentifier() for part in parts):
-        raise ConfigError(f"{reference!r} is not MODULE:FUNCTION, like flights.pipeline:build")
+        raise ConfigError(f"{reference!r} is not MODULE:FUNCTION, such as flights.pipeline:build")
     _make_importable(os.getcwd())
     found: object = _import(module_name)
     for part in name.split("."):
@@ -43,7 +43,7 @@ def build(function: Callable[[Environment], object], environment: Environment) -
     """Lets the user's function add its operators.
 
     Raises:
-        ConfigError: what it asked for cannot work.
+        ConfigError: the pipeline is not valid.
         UserCodeError: it raised something else; its traceback is in the text.
     """
     try:
@@ -77,7 +77,7 @@ def _make_importable(folder: str) -> None:
 
 
 def _described(error: Exception) -> str:
-    """The error and where in the user's code it came from, without our own frames."""
+    """The error and the last line of the user's code in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     theirs = [f for f in frames if not f.filename.startswith((ours, "<frozen importlib"))]

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Sequence
 
 from unistream.base.errors import UnistreamError
-from unistream.cli.errors import INTERRUPTED, OK, complain, exit_code, told
+from unistream.cli.errors import INTERRUPTED, OK, complain, exit_code, sentence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; the console script exits with it."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        from unistream.cli.commands import app  # Ctrl-C may come while it is loaded, too
+        from unistream.cli.commands import app  # here, so that Ctrl-C while it is loaded is handled, too
 
         app(args=words, prog_name="unistream")
     except SystemExit as end:
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         complain("interrupted")
         return INTERRUPTED
     except UnistreamError as error:
-        complain(told(error))
+        complain(sentence(error))
         return exit_code(error)
     return OK
 

@@ -6,32 +6,44 @@ from typing import Annotated
 
 import typer
 
-from unistream.base.config import Configuration, parse_assignments
+from unistream.base.config import PARALLELISM, Configuration, parse_assignments
 from unistream.model.elements import SavepointFormat
 
-Job = Annotated[
-    str, typer.Argument(metavar="JOB", help="Beginning of a job's id (4 characters), or its name.")
+Pipeline = Annotated[
+    str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that takes an Environment.")
+]
+Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, or the first 4 or more of its id.")]
+Parallelism = Annotated[
+    int | None, typer.Option("-p", "--parallelism", help="For operators that set none themselves.")
+]
+AllowNonRestored = Annotated[
+    bool,
+    typer.Option("--allow-non-restored-state", help="Drop state whose operator no longer exists."),
 ]
 Defines = Annotated[
     list[str] | None,
-    typer.Option("-D", metavar="KEY=VALUE", help="Sets one configuration option; may be repeated."),
+    typer.Option("-D", metavar="KEY=VALUE", help="Set one configuration option; may be repeated."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON value, for programs.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Log events to stderr.")]
 Directory = Annotated[
     str | None,
-    typer.Option("-p", "--savepoint-path", metavar="DIR", help="Where the savepoint's directory is made."),
+    typer.Option("-p", "--savepoint-path", metavar="DIR", help="Where to create the savepoint's directory."),
 ]
 Format = Annotated[
     SavepointFormat,
     typer.Option(
         "--type",
         "-type",
-        help="canonical: open tables. native: the files of the state backend, quicker and for it alone.",
+        help="canonical: open tables. native: files of the state backend, quicker, only for that backend.",
         case_sensitive=False,
     ),
 ]
 
 
-def configuration(defines: list[str] | None) -> Configuration:
+def configuration(defines: list[str] | None, parallelism: int | None = None) -> Configuration:
     """Raises ConfigError for an unknown key or a value that does not fit."""
-    return Configuration(parse_assignments(defines or ()))
+    values = parse_assignments(defines or ())
+    if parallelism is not None:
+        values[PARALLELISM.key] = str(parallelism)
+    return Configuration(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -12,13 +13,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from unistream.client.job_client import JobResult
-from unistream.master.job_info import TERMINAL_STATES, JobInfo
+from unistream.master.job_info import JobInfo, SinkInfo
 
 if TYPE_CHECKING:
     from unistream.client.lookup import Found
 
-WIDTH_OF_FILES: Final = 200  # columns of tables that go to a file or another program
-WHOLE_ID_COLUMNS: Final = 120  # a narrower terminal is shown the beginning of a job's id, which commands take
+WIDTH_OF_FILES: Final = 200  # columns of tables in a file or for another program
+WHOLE_ID_COLUMNS: Final = (
+    120  # a narrower terminal shows the first ID_CHARS of a job's id, which commands accept
+)
 ID_CHARS: Final = 8
 STATE_STYLES = {
     "RUNNING": "green",
@@ -30,7 +33,7 @@ STATE_STYLES = {
 
 
 def console() -> Console:
-    """Breaks no line itself, so that paths can be copied whole; cells of tables are fitted to the width."""
+    """It breaks no line, so that paths can be copied whole; cells of tables are fitted to the width."""
     return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDTH_OF_FILES)
 
 
@@ -40,13 +43,26 @@ def print_json(payload: object) -> None:
     sys.stdout.flush()
 
 
+def new_table(*headings: str, whole: Container[str] = ()) -> Table:
+    """Long cells are folded, except in the columns `whole`."""
+    table = Table(box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading in whole)
+    return table
+
+
+def print_facts(facts: Iterable[tuple[str, str]], width: int = 13) -> None:
+    """A line for each (label, value in Rich's markup)."""
+    for label, value in facts:
+        console().print(f"[bold]{label:<{width}}[/bold] {value}")
+
+
 def print_jobs(found: list[Found]) -> None:
     """A table of jobs, newest first."""
     out = console()
     id_chars = None if out.width >= WHOLE_ID_COLUMNS else ID_CHARS
-    table = Table(box=None, pad_edge=False)
-    for heading in ("JOB", "NAME", "STATE", "STARTED", "RESTARTS", "TASKS", "CLUSTER"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in {"JOB", "STATE", "STARTED"})
+    headings = ("JOB", "NAME", "STATE", "STARTED", "RESTARTS", "TASKS", "CLUSTER")
+    table = new_table(*headings, whole={"JOB", "STATE", "STARTED"})
     for item in found:
         job = item.job
         tasks = ", ".join(f"{count} {state.lower()}" for state, count in sorted(job.tasks.items()))
@@ -65,8 +81,7 @@ def print_jobs(found: list[Found]) -> None:
 def print_info(info: JobInfo) -> None:
     """State, tasks and the last failure of one job."""
     out = console()
-    for label, value in _facts(info):
-        out.print(f"[bold]{label:<13}[/bold] {value}")
+    print_facts(_facts(info))
     if info.subtasks:
         out.print(_subtasks(info))
     if info.exceptions and info.state != "FINISHED":
@@ -97,20 +112,26 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
         facts.append(("latest", escape(info.latest_checkpoint)))
     if info.savepoint:
         facts.append(("savepoint", escape(info.savepoint)))
-    for uid, sink in info.sinks.items():
-        version = "" if sink.table_version is None else f", table version {sink.table_version}"
-        facts.append(("sink", f"{escape(uid)}: {sink.rows:,} rows in {sink.commits} commits{version}"))
-    for operator, rows in info.late_rows.items():
-        facts.append(("late rows", f"{escape(operator)}: {_dropped(rows, info.restarts)}"))
-    for worker in info.task_managers:
-        facts.append(("worker", f"{escape(worker.id)} pid {worker.pid} on {worker.host}"))
+    facts += [
+        ("sink", f"{escape(uid)}: {sink.rows:,} rows in {sink.commits} commits{_version(sink)}")
+        for uid, sink in info.sinks.items()
+    ]
+    facts += [
+        ("late rows", f"{escape(operator)}: {_dropped(rows, info.restarts)}")
+        for operator, rows in info.late_rows.items()
+    ]
+    facts += [
+        ("worker", f"{escape(worker.id)} pid {worker.pid} on {worker.host}") for worker in info.task_managers
+    ]
     return facts
 
 
+def _version(sink: SinkInfo) -> str:
+    return "" if sink.table_version is None else f", table version {sink.table_version}"
+
+
 def _subtasks(info: JobInfo) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("TASK", "ATTEMPT", "STATE", "IN", "OUT", "WORKER"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("TASK", "ATTEMPT", "STATE", "IN", "OUT", "WORKER")
     for subtask in info.subtasks:
         table.add_row(
             escape(f"{subtask.vertex_name} ({subtask.index + 1})"),
@@ -124,21 +145,19 @@ def _subtasks(info: JobInfo) -> Table:
 
 
 def print_result(result: JobResult) -> None:
-    """How a job has ended, and what its sinks committed."""
+    """How a job has ended, and what its sinks have committed."""
     out = console()
-    state = _styled(result.state)
     took = duration(result.duration_ms)
-    out.print(f"job {result.job} {state} after {took}", end="")
+    out.print(f"job {result.job} {_styled(result.state)} after {took}", end="")
     out.print(f", {result.checkpoints} checkpoints, {result.restarts} restarts")
     for uid, sink in result.sinks.items():
-        version = "" if sink.table_version is None else f", table version {sink.table_version}"
-        out.print(f"{uid}: {sink.rows:,} rows committed{version}", markup=False)
+        out.print(f"{uid}: {sink.rows:,} rows committed{_version(sink)}", markup=False)
     for operator, rows in result.late_rows.items():
         out.print(f"{operator}: {_dropped(rows, result.restarts)}", markup=False)
     if result.savepoint:
         out.print(f"savepoint: {result.savepoint}", markup=False)
     if result.resumable_savepoint != result.savepoint:
-        out.print(f"to go on from: {result.resumable_savepoint}", markup=False)
+        out.print(f"resume from: {result.resumable_savepoint}", markup=False)
 
 
 def _dropped(rows: int, restarts: int) -> str:
@@ -169,10 +188,6 @@ def duration(ms: int) -> str:
         return f"{minutes} min {seconds} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
-
-
-def is_over(state: str) -> bool:
-    return state in TERMINAL_STATES
 
 
 def _styled(state: str) -> str:

@@ -1,19 +1,21 @@
-"""`unistream plan`: what would become of a savepoint's state if a pipeline started from it."""
+"""`unistream explain`: what a pipeline becomes. `unistream plan`: whether it can start from a savepoint.
+
+Neither starts anything.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from unistream.base.config import PARALLELISM
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
-from unistream.cli.options import AsJson, Defines, configuration
-from unistream.cli.output import console, print_json
+from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, configuration
+from unistream.cli.output import console, new_table, print_json
 from unistream.core.restore import Fate, RestorePlan
 
 _STYLES: Final = {
@@ -26,33 +28,42 @@ _STYLES: Final = {
 }
 
 
-def plan(  # noqa: PLR0917  # typer passes them by name
-    function: Annotated[
-        str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that takes an Environment.")
-    ],
-    against: Annotated[
-        str, typer.Option("--against", metavar="PATH", help="Directory of a savepoint or checkpoint.")
-    ],
-    parallelism: Annotated[
-        int | None, typer.Option("-p", "--parallelism", help="Of operators that set none.")
-    ] = None,
-    allow_non_restored: Annotated[
-        bool, typer.Option("--allow-non-restored-state", help="Drop state whose operator is gone.")
-    ] = False,
+def explain(
+    function: Pipeline,
+    parallelism: Parallelism = None,
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what becomes of each state of a savepoint if the pipeline starts from it. Nothing is started.
+    """Show what a pipeline becomes: operators, tasks, subtasks and regions. Nothing is started."""
+    from unistream.api.environment import Environment
 
-    Exit code 1: something is refused.
+    environment = Environment(configuration(defines, parallelism))
+    build(load_function(function), environment)
+    if as_json:
+        print_json(environment.explain_json())
+    else:
+        sys.stdout.write(environment.explain() + "\n")
+
+
+def plan(  # noqa: PLR0917  # typer passes them by name
+    function: Pipeline,
+    against: Annotated[
+        str, typer.Option("--against", metavar="PATH", help="Directory of a savepoint or checkpoint.")
+    ],
+    parallelism: Parallelism = None,
+    allow_non_restored: AllowNonRestored = False,
+    defines: Defines = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what happens to each state of a savepoint if a pipeline starts from it. Nothing is started.
+
+    Exit code 1: the pipeline cannot start from it.
     """
     from unistream.api.environment import Environment
     from unistream.savepoint.plan import plan as plan_against
     from unistream.savepoint.reading import read_savepoint
 
-    config = configuration(defines)
-    if parallelism is not None:
-        config = config.merged({PARALLELISM.key: str(parallelism)})
+    config = configuration(defines, parallelism)
     savepoint = read_savepoint(absolute(against) or against)
     environment = Environment(config)
     build(load_function(function), environment)
@@ -67,9 +78,7 @@ def plan(  # noqa: PLR0917  # typer passes them by name
 
 
 def _print(found: RestorePlan) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("OPERATOR", "STATE", "ROWS", "", "WHY"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("OPERATOR", "STATE", "ROWS", "", "WHY")
     for operator in found.operators:
         table.add_row(escape(operator.uid), "", "", _styled(operator.fate), escape(operator.why))
         for state in operator.states:
@@ -81,7 +90,7 @@ def _print(found: RestorePlan) -> None:
         out.print("[red]refused[/red]  ", end="")
         out.print(problem, markup=False)
     if not found.is_refused:
-        out.print("the job can start from it")
+        out.print("the pipeline can start from it")
 
 
 def _styled(fate: Fate) -> str:

@@ -1,42 +1,34 @@
-"""What a person sees of a job that runs attached: how it is, and each failure after which it starts again."""
+"""What a person sees of a job that runs attached: its progress, and each failure after which it restarts."""
 
 from __future__ import annotations
 
 from itertools import takewhile
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
+from unistream.base.closing import Closing
 from unistream.cli.output import duration, moment
 from unistream.master.job_info import ExceptionInfo, JobInfo
 
-FAILURES_SHOWN: Final = 3  # of one look: without a pause before restarts there are more than one reads
+FAILURES_SHOWN: Final = 3  # at a time: without a delay before restarts there are more than a person can read
 MESSAGE_CHARS_MAX: Final = 400
 _BY_FAILURE: Final = frozenset({"FAILING", "FAILED"})
 
 
-class Progress:
-    """One line that changes in place until the job has ended."""
+class Progress(Closing):
+    """One line that changes in place until it is closed."""
 
     def __init__(self, info: JobInfo) -> None:
         self._spinner = Spinner("dots", text=line(info))
         self._live = Live(
             self._spinner, console=Console(highlight=False), refresh_per_second=8, transient=True
         )
-
-    def __enter__(self) -> Self:
         self._live.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._live.stop()
 
     def update(self, info: JobInfo) -> None:
@@ -46,7 +38,7 @@ class Progress:
 def line(info: JobInfo) -> str:
     """State, tasks, rows, checkpoints and restarts on one line."""
     running = sum(subtask.state == "RUNNING" for subtask in info.subtasks)
-    parts = [info.state, f"{running}/{len(info.subtasks)} tasks run"]
+    parts = [info.state, f"{running}/{len(info.subtasks)} tasks running"]
     out = sum(s.metrics.records_out for s in info.subtasks)
     if out:
         parts.append(f"{out:,} rows out")
@@ -62,19 +54,19 @@ def line(info: JobInfo) -> str:
 
 
 class Restarts:
-    """Failures that a job survived: each is told once, in one line."""
+    """Failures that a job survived; each is reported once, in one line."""
 
     def __init__(self) -> None:
-        self._told: tuple[object, ...] = ()
+        self._reported: tuple[object, ...] = ()
 
-    def news(self, info: JobInfo) -> list[str]:
-        """What happened since the last call, oldest first. What ends the job is not among it: that is told
-        with its result."""
+    def new_lines(self, info: JobInfo) -> list[str]:
+        """Failures since the last call, oldest first, without the one that ends the job: it is reported with
+        the result."""
         survived = info.exceptions[1:] if info.state in _BY_FAILURE else info.exceptions
         if not survived:
             return []
-        new = list(takewhile(lambda entry: _identity(entry) != self._told, survived))
-        self._told = _identity(survived[0])
+        new = list(takewhile(lambda entry: _identity(entry) != self._reported, survived))
+        self._reported = _identity(survived[0])
         lines = [_in_one_line(entry) for entry in reversed(new[:FAILURES_SHOWN])]
         if len(new) > FAILURES_SHOWN:
             lines.insert(0, f"{len(new) - FAILURES_SHOWN} more failures: unistream exceptions {info.job[:8]}")
@@ -82,11 +74,11 @@ class Restarts:
 
 
 def _identity(entry: ExceptionInfo) -> tuple[object, ...]:
-    """What failed along with it may still grow."""
+    """Without the concurrent failures, to which more may be added."""
     return (entry.at_ms, entry.attempt, entry.kind, entry.message)
 
 
 def _in_one_line(entry: ExceptionInfo) -> str:
     what = (entry.message.splitlines() or [""])[0][:MESSAGE_CHARS_MAX]
     who = entry.task_name or entry.attempt or "the job"
-    return f"{moment(entry.at_ms)} {who} failed and starts again: {entry.kind}: {what}"
+    return f"{moment(entry.at_ms)} {who} failed and restarts: {entry.kind}: {what}"

@@ -1,4 +1,4 @@
-"""`unistream rescale`: another parallelism for a job that runs."""
+"""`unistream rescale`: another parallelism for a running job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 from unistream.base.errors import ConfigError
 from unistream.cli.options import AsJson, Defines, Job, configuration
 from unistream.cli.output import console, print_json
-from unistream.client.lookup import Found, find_job
+from unistream.cli.progress import Progress
+from unistream.client.lookup import find_job
 from unistream.master.job_info import JobInfo
 
 Widths = Annotated[
@@ -23,13 +24,17 @@ Widths = Annotated[
 
 
 def rescale(job: Job, widths: Widths, defines: Defines = None, as_json: AsJson = False) -> None:
-    """Give vertices of a running job another parallelism; it goes on from a checkpoint."""
+    """Change the parallelism of vertices of a running job; it resumes from a checkpoint."""
     parallelism = parse_widths(widths)
-    found = find_job(configuration(defines), job)
-    with found.cluster:
-        before = parallelism_of(found.cluster.info(found.job.job))
-        _wait(found, parallelism, shows=sys.stdout.isatty() and not as_json)
-        info = found.cluster.info(found.job.job)
+    with find_job(configuration(defines), job) as client:
+        info = client.status()
+        before = parallelism_of(info)
+        if sys.stdout.isatty() and not as_json:
+            with Progress(info) as progress:
+                client.rescale(parallelism, progress.update)
+        else:
+            client.rescale(parallelism)
+        info = client.status()
     after = parallelism_of(info)
     if as_json:
         print_json({"job": info.job, "parallelism": {vertex: n for (vertex, _), n in after.items()}})
@@ -38,16 +43,6 @@ def rescale(job: Job, widths: Widths, defines: Defines = None, as_json: AsJson =
     for (vertex, name), width in after.items():
         was = before.get((vertex, name), width)
         console().print(f"  {name}: {width}" if was == width else f"  {name}: {was} -> {width}", markup=False)
-
-
-def _wait(found: Found, parallelism: dict[str, int], *, shows: bool) -> None:
-    if not shows:
-        found.cluster.rescale(found.job.job, parallelism)
-        return
-    from unistream.cli.progress import Progress
-
-    with Progress(found.cluster.info(found.job.job)) as progress:
-        found.cluster.rescale(found.job.job, parallelism, progress.update)
 
 
 def parse_widths(words: list[str]) -> dict[str, int]:

@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from msgspec import structs
 
-from unistream.base.config import PARALLELISM, Configuration, parse_assignments
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.extras import require
-from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, report
+from unistream.cli.errors import INTERRUPTED, JOB_FAILED, complain, log_to_stderr, report
 from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
-from unistream.cli.logs import log_to_stderr
-from unistream.cli.options import AsJson, Defines
+from unistream.cli.options import (
+    AllowNonRestored,
+    AsJson,
+    Defines,
+    Parallelism,
+    Pipeline,
+    Verbose,
+    configuration,
+)
 from unistream.cli.output import console, print_json, print_result
 from unistream.client.hosts import SPARK, TARGETS, chosen_target
 
@@ -27,57 +33,49 @@ if TYPE_CHECKING:
     from unistream.client.job_client import JobClient, JobResult
     from unistream.master.job_setup import SubmitRequest
 
-POLL_S: Final = 0.5  # how often the progress line changes, and failures are looked for
-SILENT_LOOKS_MAX: Final = 10  # of a cluster that may be busy
+POLL_S: Final = 0.5  # between two updates of the progress line
+FAILED_POLLS_MAX: Final = 10  # in a row: the cluster may be busy
 CANCEL_WAIT_S: Final = 20.0
-
-Target = Annotated[
-    str | None,
-    typer.Option(
-        "-t",
-        "--target",
-        help="spark, local or remote; by default spark, or local where Spark is not installed.",
-    ),
-]
 
 
 def run(  # noqa: PLR0917  # typer passes them by name
-    function: Annotated[
-        str, typer.Argument(metavar="MODULE:FUNCTION", help="A function that takes an Environment.")
-    ],
-    target: Target = None,
-    parallelism: Annotated[
-        int | None, typer.Option("-p", "--parallelism", help="Of operators that set none.")
+    function: Pipeline,
+    target: Annotated[
+        str | None,
+        typer.Option("-t", "--target", help="spark (the default if installed), local or remote."),
     ] = None,
+    parallelism: Parallelism = None,
     savepoint: Annotated[
         str | None,
         typer.Option(
-            "-s", "--from-savepoint", "--restore-from", metavar="DIR", help="Start from this snapshot."
+            "-s",
+            "--from-savepoint",
+            "--restore-from",
+            metavar="DIR",
+            help="Start from this savepoint or checkpoint.",
         ),
     ] = None,
-    allow_non_restored: Annotated[
-        bool, typer.Option("--allow-non-restored-state", help="Drop state whose operator is gone.")
-    ] = False,
+    allow_non_restored: AllowNonRestored = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of the job.")] = None,
     request_id: Annotated[
         str | None,
-        typer.Option(
-            "--request-id", metavar="ID", help="Submitting again under the same id is the same job."
-        ),
+        typer.Option("--request-id", metavar="ID", help="Submissions with the same id start one job."),
     ] = None,
     defines: Defines = None,
     detached: Annotated[
-        bool, typer.Option("--detached", "-d", help="Return when the job was accepted; it goes on behind.")
+        bool, typer.Option("--detached", "-d", help="Return when the job is accepted; it keeps running.")
     ] = False,
     as_json: AsJson = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a pipeline."""
+    from unistream.api.environment import Environment
     from unistream.client.submission import submit, to_stderr, to_stdout
 
     log_to_stderr(verbose)
     target = _checked_target(target, detached)
-    environment = _environment(function, target, parallelism, defines)
+    environment = Environment(configuration(defines, parallelism), target=target)
+    build(load_function(function), environment)
     start = {"savepoint": absolute(savepoint), "allow_non_restored": allow_non_restored}
     request = structs.replace(_request(environment, name), request_id=request_id, **start)
     if detached and target != "remote":
@@ -92,7 +90,7 @@ def run(  # noqa: PLR0917  # typer passes them by name
 
 
 def _request(environment: Environment, name: str | None) -> SubmitRequest:
-    """The pipeline, packed; operators whose state a changed pipeline will not find are named."""
+    """The pipeline, packed; a warning names stateful operators without a uid."""
     from unistream.core.graph import uid_advice
     from unistream.master.job_setup import SubmitRequest
     from unistream.worker.code import pack
@@ -106,7 +104,7 @@ def _request(environment: Environment, name: str | None) -> SubmitRequest:
 
 
 def _checked_target(given: str | None, detached: bool) -> str:
-    """Raises ConfigError: it is none, or its libraries are not installed."""
+    """Raises ConfigError: there is no such target, or its libraries are not installed."""
     target = chosen_target(given)
     if target not in (*TARGETS, "remote"):
         raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, remote")
@@ -130,21 +128,8 @@ def _run_in_background(target: str, request: SubmitRequest, *, verbose: bool, as
         print_json(started)
         return
     out = console()
-    out.print(f"job {started.job} was accepted; it goes on in process {started.pid} on {started.url}")
+    out.print(f"job {started.job} was accepted; it runs in process {started.pid} on {started.url}")
     out.print(f"log: {started.log}", markup=False)
-
-
-def _environment(
-    function: str, target: str, parallelism: int | None, defines: list[str] | None
-) -> Environment:
-    from unistream.api import environment as api
-
-    values = parse_assignments(defines or ())
-    if parallelism is not None:
-        values[PARALLELISM.key] = str(parallelism)
-    environment = api.Environment(Configuration(values), target=target)
-    build(load_function(function), environment)
-    return environment
 
 
 def _print_accepted(client: JobClient, as_json: bool) -> None:
@@ -155,8 +140,8 @@ def _print_accepted(client: JobClient, as_json: bool) -> None:
 
 
 def _attach(client: JobClient, as_json: bool, *, owns_cluster: bool) -> None:
-    """Waits for the end; the exit code tells how the job ended. Ctrl-C and SIGTERM cancel it; `owns_cluster`:
-    SIGTERM (of a machine or container that is shut down) ends the cluster, which suspends it."""
+    """Waits for the end; the exit code says how the job ended. Ctrl-C and SIGTERM cancel it; with
+    `owns_cluster` SIGTERM (of a machine or container that shuts down) ends the cluster, which suspends it."""
     before = signal.signal(signal.SIGTERM, _terminate if owns_cluster else _interrupt)
     try:
         if not as_json:
@@ -164,7 +149,7 @@ def _attach(client: JobClient, as_json: bool, *, owns_cluster: bool) -> None:
         result = _wait(client, shows=sys.stdout.isatty() and not as_json)
     except _Terminated:
         complain(f"terminated; suspending job {client.job_id}")
-        client.close()  # before a second SIGTERM ends this process as it would any other
+        client.close()  # before a second SIGTERM kills this process
         raise typer.Exit(INTERRUPTED) from None
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -183,15 +168,15 @@ def _attach(client: JobClient, as_json: bool, *, owns_cluster: bool) -> None:
 
 
 def _wait(client: JobClient, *, shows: bool) -> JobResult:
-    """Until the end; meanwhile each failure that the job survives is told, and `shows`: how it is.
+    """Waits for the end; meanwhile reports each failure that the job survives; `shows`: also its progress.
 
     Raises:
-        Unreachable: its cluster is gone.
+        Unreachable: its cluster does not answer any more.
     """
     from unistream.cli.progress import Progress, Restarts
 
     restarts = Restarts()
-    silent = 0
+    failures = 0
     with Progress(client.status()) if shows else nullcontext() as progress:
         result: JobResult | None = None
         while result is None:
@@ -200,14 +185,14 @@ def _wait(client: JobClient, *, shows: bool) -> JobResult:
             try:
                 info = client.status()
             except Unreachable:
-                silent += 1
-                if result is None and silent >= SILENT_LOOKS_MAX:
+                failures += 1
+                if result is None and failures >= FAILED_POLLS_MAX:
                     raise
                 continue
-            silent = 0
+            failures = 0
             if progress is not None:
                 progress.update(info)
-            for line in restarts.news(info):
+            for line in restarts.new_lines(info):
                 report(line)
     return result
 
@@ -228,7 +213,7 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 class _Terminated(BaseException):
-    """SIGTERM has come."""
+    """SIGTERM was received."""
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:

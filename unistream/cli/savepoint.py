@@ -1,11 +1,4 @@
-"""`unistream savepoint`: take one of a job; look into one, query or make one. Only the first needs a cluster.
-
-unistream savepoint JOB                 take one (also: savepoint take JOB)
-unistream savepoint inspect PATH        what is in it
-unistream savepoint query PATH SQL      its states as tables
-unistream savepoint write …             from Parquet or Arrow files
-unistream savepoint finalize PATH       commit what it lists as pending, without its job
-"""
+"""`unistream savepoint`: takes, inspects, queries, writes and finalizes savepoints."""
 
 from __future__ import annotations
 
@@ -23,10 +16,9 @@ from unistream.cli import jobs
 from unistream.cli.errors import JOB_FAILED
 from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
-from unistream.cli.options import AsJson, Defines, Directory, Format, Job, configuration
-from unistream.cli.output import console, duration, moment, print_json
+from unistream.cli.options import AsJson, Defines, configuration
+from unistream.cli.output import console, duration, moment, new_table, print_facts, print_json
 from unistream.core.memory import describe_bytes
-from unistream.model.elements import SavepointFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +27,7 @@ if TYPE_CHECKING:
     from unistream.savepoint.contents import RowsInFlight
     from unistream.savepoint.finalize import Finalized
 
-NATIVE_TEXT: Final = "native: keyed state is in files of its backend, if that has any of its own"
+NATIVE_TEXT: Final = "native: keyed state is in files of its backend, if it has a format of its own"
 ROWS_SHOWN_MAX: Final = 200  # of a query, for people; programs get all
 
 Path = Annotated[str, typer.Argument(metavar="PATH", help="Directory of a savepoint or checkpoint.")]
@@ -53,20 +45,11 @@ class _TakeByDefault(TyperGroup):
 app = typer.Typer(
     cls=_TakeByDefault,
     no_args_is_help=True,
-    help="Take a savepoint of a job (`savepoint JOB`), look into one, query it, or make one.",
+    help="Take a savepoint of a job (`savepoint JOB`); inspect, query, write or finalize one.",
 )
 
 
-@app.command("take")
-def take(
-    job: Job,
-    directory: Directory = None,
-    defines: Defines = None,
-    as_json: AsJson = False,
-    form: Format = SavepointFormat.CANONICAL,
-) -> None:
-    """Take a savepoint; the job goes on. `savepoint JOB` is short for it."""
-    jobs.savepoint(job, directory, defines, as_json, form)
+app.command("take")(jobs.savepoint)
 
 
 @app.command("inspect")
@@ -76,13 +59,13 @@ def inspect(
     verify: Annotated[
         bool,
         typer.Option(
-            "--verify/--no-verify", help="Read all files and compare checksums, or look at sizes alone."
+            "--verify/--no-verify", help="Read all files and compare checksums, or only check their sizes."
         ),
     ] = True,
 ) -> None:
-    """Show what a savepoint holds: operators, states, sizes, watermarks, positions, pending commits.
+    """Show the contents of a savepoint: operators, states, sizes, watermarks, positions, pending commits.
 
-    A damaged file is an error (exit code 2) that names it.
+    Exit code 2: a file is damaged; the error names it.
     """
     from unistream.savepoint.inspection import inspection
     from unistream.savepoint.reading import read_savepoint
@@ -91,19 +74,15 @@ def inspect(
     if as_json:
         print_json(found)
         return
+    print_facts(_facts(found), 12)
     out = console()
-    for label, value in _facts(found):
-        out.print(f"[bold]{label:<12}[/bold] {value}")
     out.print(_states(found))
-    if any(operator.watermark for operator in found.operators):
-        out.print()
-        out.print(_watermarks(found))
-    if found.positions:
-        out.print()
-        out.print(_positions(found))
-    if found.pending_commits:
-        out.print()
-        out.print(_commits(found))
+    has_watermarks = any(operator.watermark for operator in found.operators)
+    parts = [(has_watermarks, _watermarks), (found.positions, _positions), (found.pending_commits, _commits)]
+    for is_there, part in parts:
+        if is_there:
+            out.print()
+            out.print(part(found))
 
 
 @app.command("query")
@@ -112,26 +91,24 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help='Tables are "operator uid/state name".')],
     as_json: AsJson = False,
 ) -> None:
-    """Run SQL over the states of a savepoint, by DuckDB."""
+    """Run SQL over the states of a savepoint (with DuckDB)."""
     from unistream.savepoint.query import query as run
     from unistream.savepoint.reading import read_savepoint
 
-    require("savepoint", "a query of a savepoint")
+    require("savepoint", "a query of a savepoint")  # before the savepoint is read
     savepoint = read_savepoint(_absolute(path))
     result = run(savepoint, sql)
     if as_json:
         print_json(result.to_pylist())
         return
-    table = Table(box=None, pad_edge=False)
-    for name in result.schema.names:
-        table.add_column(escape(name), overflow="fold")
+    table = new_table(*map(escape, result.schema.names))
     for row in result.slice(0, ROWS_SHOWN_MAX).to_pylist():
         table.add_row(*("" if value is None else escape(_shown(value)) for value in row.values()))
     out = console()
     out.print(table)
     if result.num_rows > ROWS_SHOWN_MAX:
         more = result.num_rows - ROWS_SHOWN_MAX
-        out.print(f"… and {more:,} more rows: use LIMIT, or --json for all")
+        out.print(f"… and {more:,} more rows: use LIMIT, or --json to print all")
     if savepoint.in_flight:
         out.print(f"in flight: {_in_flight(savepoint.in_flight)}")
 
@@ -139,32 +116,36 @@ def query(
 @app.command("write")
 def write(  # noqa: PLR0917  # typer passes them by name
     uid: Annotated[str, typer.Option("--operator", metavar="UID", help="The operator's uid.")],
-    state: Annotated[str, typer.Option("--state", metavar="NAME", help="As the operator declares it.")],
-    file: Annotated[list[str], typer.Option("--file", metavar="FILE", help="Parquet or Arrow; repeatable.")],
-    out: Annotated[str, typer.Option("--out", metavar="PATH", help="The savepoint's new directory.")],
+    state: Annotated[
+        str, typer.Option("--state", metavar="NAME", help="Name of the state, as the operator declares it.")
+    ],
+    file: Annotated[
+        list[str], typer.Option("--file", metavar="FILE", help="Parquet or Arrow; may be repeated.")
+    ],
+    out: Annotated[str, typer.Option("--out", metavar="PATH", help="The savepoint's directory, a new one.")],
     keys: Annotated[
-        str, typer.Option("--keys", metavar="A,B", help="Columns of the key, in order; of lists none.")
+        str, typer.Option("--keys", metavar="A,B", help="Columns of the key, in order; none for lists.")
     ] = "",
     kind: Annotated[
         str | None,
         typer.Option(
             "--kind",
             help="value, list, map, reducing, aggregating, timers, table; without keys: list-split, "
-            "list-union, list-broadcast; default: as in --base, or value.",
+            "list-union, list-broadcast; default: as in --base, otherwise value.",
         ),
     ] = None,
     max_parallelism: Annotated[
         int | None, typer.Option("--max-parallelism", metavar="N", help="Number of key groups.")
     ] = None,
     base: Annotated[
-        str | None, typer.Option("--base", metavar="PATH", help="A savepoint to take everything else from.")
+        str | None, typer.Option("--base", metavar="PATH", help="A savepoint to copy everything else from.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a savepoint of the rows of files: the key's columns and `value` (of a map also `map_key`).
+    """Write a savepoint from rows of files: columns of the key, and `value` (for a map also `map_key`).
 
     Timers have `__timestamp` (ms) instead; their state is `__event_timers` or `__processing_timers`. A list
-    of an operator without keys has `value` alone, a broadcast map (`list-broadcast`) `map_key` and `value`.
+    of an operator without keys has only `value`, a broadcast map (`list-broadcast`) `map_key` and `value`.
     """
     from unistream.savepoint.files import write_state
 
@@ -192,16 +173,16 @@ def finalize(
         typer.Option(
             "--pipeline",
             metavar="MODULE:FUNCTION",
-            help="For sinks of your own, and those with credentials in the pipeline.",
+            help="Needed for your own sinks, and those with credentials in the pipeline.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what is pending.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what is pending.")] = False,
     defines: Defines = None,
     as_json: AsJson = False,
 ) -> None:
     """Commit what a savepoint lists as pending, without starting its job. Safe to repeat.
 
-    Exit code 1: something is not committed.
+    Exit code 1: some of it is not committed.
     """
     from unistream.api.finalizing import finalize_savepoint
 
@@ -236,15 +217,13 @@ def _print_finalized(found: Finalized, dry_run: bool) -> None:
     elif found.is_complete:
         out.print("everything is committed")
     else:
-        out.print("not everything is committed; nothing was deleted, and it is safe to repeat")
+        out.print("not everything is committed; nothing was deleted, and repeating is safe")
     if found.advice and not dry_run:
         out.print(found.advice, markup=False)
 
 
 def _finalized(found: Finalized) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("COMMITTER", "CHECKPOINTS", "PENDING", "ROWS", "OUTCOME", "WHY"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("COMMITTER", "CHECKPOINTS", "PENDING", "ROWS", "OUTCOME", "WHY")
     for commit in found.commits:
         table.add_row(
             escape(commit.operator),
@@ -258,9 +237,7 @@ def _finalized(found: Finalized) -> Table:
 
 
 def _absolute(path: str) -> str:
-    found = absolute(path)
-    assert found is not None, "there is a path"
-    return found
+    return absolute(path) or path
 
 
 def _shown(value: object) -> str:
@@ -275,7 +252,7 @@ def _facts(found: Any) -> list[tuple[str, str]]:
         ("checkpoint", f"{found.checkpoint_id}, format {found.format}"),
         ("taken", f"{moment(found.taken_ms)}, {duration(found.age_ms)} ago"),
         ("size", describe_bytes(found.size)),
-        ("checksums", "right" if found.verified else "not compared (--no-verify)"),
+        ("checksums", "correct" if found.verified else "not compared (--no-verify)"),
         *([("format", NATIVE_TEXT)] if found.savepoint_format == "native" else []),
         *([("in flight", _in_flight(found.in_flight))] if found.in_flight else []),
         ("resume", escape(_how_to_resume(found))),
@@ -288,11 +265,11 @@ def _facts(found: Any) -> list[tuple[str, str]]:
 def _in_flight(rows: Sequence[RowsInFlight]) -> str:
     size = describe_bytes(sum(one.size for one in rows))
     stored = ", ".join(dict.fromkeys(escape(one.vertex) for one in rows))
-    return f"{size} of rows on their way at {stored}, in no state yet: a job begins with them"
+    return f"{size} of unprocessed rows at {stored}, in no state yet: a job processes them first"
 
 
 def _how_to_resume(found: Any) -> str:
-    """A command that a shell understands, whatever is in the path."""
+    """A command, quoted for the shell."""
     path = found.path if found.can_resume else found.resumable
     if path is None:
         return "no"
@@ -301,9 +278,7 @@ def _how_to_resume(found: Any) -> str:
 
 
 def _states(found: Any) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("OPERATOR", "STATE", "KIND", "ROWS", "SIZE", "KEY GROUPS", "SUBTASKS"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("OPERATOR", "STATE", "KIND", "ROWS", "SIZE", "KEY GROUPS", "SUBTASKS")
     for operator in found.operators:
         width = str(operator.parallelism)
         if operator.finished_subtasks:
@@ -329,9 +304,7 @@ def _states(found: Any) -> Table:
 
 
 def _watermarks(found: Any) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("OPERATOR", "LEAST WATERMARK", "GREATEST, OF ITS SUBTASKS"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("OPERATOR", "LEAST WATERMARK", "GREATEST, OF ITS SUBTASKS")
     for operator in found.operators:
         span = operator.watermark
         known = ("not recorded", "") if span is None else (span.least, span.greatest)
@@ -340,9 +313,7 @@ def _watermarks(found: Any) -> Table:
 
 
 def _positions(found: Any) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("SOURCE", "SPLIT", "SUBTASK", "POSITION"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("SOURCE", "SPLIT", "SUBTASK", "POSITION")
     for split in found.positions:
         subtask = "unassigned" if split.subtask is None else str(split.subtask)
         table.add_row(escape(split.uid), escape(split.split), subtask, escape(_fields(split.position)))
@@ -356,9 +327,7 @@ def _fields(position: object) -> str:
 
 
 def _commits(found: Any) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("COMMITTER", "CHECKPOINT", "WRITER", "PENDING", "SIZE"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("COMMITTER", "CHECKPOINT", "WRITER", "PENDING", "SIZE")
     for commit in found.pending_commits:
         table.add_row(
             escape(commit.uid),

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
+from unistream.base.extras import require
 from unistream.testing import devtools
 from unistream.testing.devtools import cache_dir
 
@@ -34,7 +35,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("up")
 def up(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) -> None:
-    """Start what does not run yet and wait until it answers."""
+    """Start the servers that do not run and wait until they answer."""
+    if devtools.KAFKA in _servers(servers):
+        require("kafka", "the local Kafka")
     target = _folder(folder)
     if as_json:
         devtools.up(target, _servers(servers))
@@ -46,14 +49,14 @@ def up(servers: Servers = None, folder: Folder = None, as_json: AsJson = False) 
 
 @app.command("down")
 def down(servers: Servers = None, folder: Folder = None) -> None:
-    """Stop the servers; their data stay."""
+    """Stop the servers; their data is kept."""
     stopped = devtools.down(_folder(folder), _servers(servers))
     typer.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 @app.command("status")
 def status(folder: Folder = None, as_json: AsJson = False) -> None:
-    """Show what runs, and where."""
+    """Show the servers, their state and addresses."""
     _show(_folder(folder), as_json)
 
 

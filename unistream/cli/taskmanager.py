@@ -1,4 +1,4 @@
-"""`unistream taskmanager`: workers of a standalone cluster, and what workers there are."""
+"""`unistream taskmanager`: start a worker of a standalone cluster, list workers, show a worker's memory."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from rich.table import Table
 from unistream.base.config import JOBMANAGER_PORT, REGISTRATION_TIMEOUT, TASK_SLOTS, Configuration
 from unistream.base.errors import ConfigError, Unreachable
 from unistream.base.ids import TaskManagerId
-from unistream.cli import memory
-from unistream.cli.errors import report
-from unistream.cli.logs import log_to_stderr
-from unistream.cli.options import AsJson, Defines, configuration
-from unistream.cli.output import console, duration, print_json
-from unistream.client.asking import ask_all
+from unistream.cli.errors import log_to_stderr, report
+from unistream.cli.jobs import clusters_here
+from unistream.cli.options import AsJson, Defines, Verbose, configuration
+from unistream.cli.output import console, duration, new_table, print_json
 from unistream.client.hosts import STANDALONE_PORT
-from unistream.client.lookup import ALL_WITHIN_S, running_clusters
+from unistream.client.lookup import ALL_WITHIN_S, ask_all
+from unistream.core.memory import describe_bytes, memory_plan
 from unistream.core.resource import describe
 from unistream.master.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
 
 app = typer.Typer(no_args_is_help=True, help="Workers.")
-app.command("memory")(memory.memory)
 
-SAY_EVERY_MS: Final = 5_000  # while nobody answers
-LOOK_UPS: Final = 3  # of a host's name, while the name server says that it cannot tell now
+Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Task slots of this worker.")]
+
+SAY_EVERY_MS: Final = 5_000  # while the cluster does not answer
+LOOK_UPS: Final = 3  # of a host's name, while the name server reports a temporary failure
 LOOK_UP_PAUSE_S: Final = 0.5
 
 _ADDRESS: Final = re.compile(r"^(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?$")
@@ -39,22 +39,22 @@ _ADDRESS: Final = re.compile(r"^(?P<host>\[[0-9a-fA-F:]+\]|[A-Za-z0-9._-]+)(:(?P
 
 @app.callback()
 def _group() -> None:
-    """Workers: those of a standalone cluster are started by hand."""
+    """Workers: those of a standalone cluster are started by the user."""
 
 
 @app.command()
 def start(
     jobmanager: Annotated[
-        str, typer.Option("--jobmanager", metavar="HOST:PORT", help="Where the cluster waits for workers.")
+        str, typer.Option("--jobmanager", metavar="HOST:PORT", help="Where workers register at the cluster.")
     ],
-    slots: Annotated[int | None, typer.Option("--slots", min=1, help="Task slots of this worker.")] = None,
+    slots: Slots = None,
     defines: Defines = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens to stderr.")] = False,
+    verbose: Verbose = False,
 ) -> None:
-    """Be a worker of a standalone cluster until SIGINT, SIGTERM or the cluster's end.
+    """Run a worker of a standalone cluster until SIGINT, SIGTERM or the cluster's end.
 
-    A worker that loses its master ends its tasks and registers anew. Exit code 1: its master had given it
-    up, and somebody else does its work.
+    A worker that loses its master cancels its tasks and registers again. Exit code 1: its master has replaced
+    it.
     """
     from unistream.port.host import TaskManagerSpec
     from unistream.worker.process import run_standalone
@@ -76,28 +76,13 @@ def start(
 @app.command("list")
 def list_workers(defines: Defines = None, as_json: AsJson = False) -> None:
     """List the workers of all clusters that run on this machine."""
-    config = configuration(defines)
-    try:
-        clusters = running_clusters(config)
-    except Unreachable:
-        if config.to_dict():
-            raise
-        clusters = []  # nothing runs: an empty list, not a failure
-    try:
-        answers, silent = ask_all(
+    with clusters_here(defines) as clusters:
+        answers = ask_all(
             clusters,
             lambda cluster: cluster.task_managers(timeout_s=ALL_WITHIN_S),
-            all_within_s=ALL_WITHIN_S,
-            one_within_s=ALL_WITHIN_S,
+            lambda silence: report(f"{silence}; its workers are not listed"),
         )
-    finally:
-        for cluster in clusters:
-            cluster.close()
-    if silent and not answers:
-        raise silent[0]
     found = [(cluster.url, worker) for cluster, workers in answers for worker in workers]
-    for unheard in silent:
-        report(f"{unheard}; its workers are not listed")
     if as_json:
         print_json(
             {"taskmanagers": [{"cluster": url, **msgspec.to_builtins(worker)} for url, worker in found]}
@@ -106,6 +91,20 @@ def list_workers(defines: Defines = None, as_json: AsJson = False) -> None:
         console().print(_table(found))
     else:
         console().print("no worker runs here")
+
+
+@app.command()
+def memory(slots: Slots = None, defines: Defines = None, as_json: AsJson = False) -> None:
+    """Show how the memory of a worker is divided, as configured."""
+    config = configuration(defines)
+    plan = memory_plan(config, config.get(TASK_SLOTS) if slots is None else slots)
+    if as_json:
+        print_json({part: {"bytes": size, "bytes_per_slot": share} for part, size, share in plan.rows()})
+        return
+    table = Table("part", "worker", f"slot (of {plan.slots})")
+    for part, size, share in plan.rows():
+        table.add_row(part, describe_bytes(size), describe_bytes(share) if share else "")
+    console().print(table)
 
 
 def location(jobmanager: str, config: Configuration) -> str:
@@ -125,7 +124,7 @@ def location(jobmanager: str, config: Configuration) -> str:
 
 
 def _look_up(host: str, port: int) -> None:
-    """Raises ConfigError: the name means no address, so waiting for an answer is in vain."""
+    """Raises ConfigError: the name has no address, so the cluster cannot answer."""
     for attempt in range(LOOK_UPS):
         try:
             socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
@@ -140,11 +139,11 @@ def _look_up(host: str, port: int) -> None:
 
 
 class Waiting:
-    """Says on the console that nobody answers: at once, and again every `SAY_EVERY_MS`.
+    """Reports on stderr that no cluster answers: at once, and again every `SAY_EVERY_MS`.
 
     Args:
         where: ``HOST:PORT``.
-        patience_ms: After which the worker gives up.
+        patience_ms: Time after which the worker gives up.
     """
 
     def __init__(self, where: str, patience_ms: int) -> None:
@@ -155,25 +154,23 @@ class Waiting:
     def on_silence(self, silent_ms: int, error: Unreachable) -> None:
         """`unistream.worker.process.reports.OnSilence`."""
         if self._said_ms is not None and self._said_ms <= silent_ms < self._said_ms + SAY_EVERY_MS:
-            return  # less: it is another registration, whose silence begins
+            return  # less: another registration has begun
         self._said_ms = silent_ms
-        why = str(error).rpartition(": ")[2]  # gRPC tells the way to it, too
+        why = str(error).rpartition(": ")[2]  # the rest is how gRPC got there
         report(
-            f"no cluster answers at {self._where} for {duration(silent_ms)}, trying for "
+            f"no cluster has answered at {self._where} for {duration(silent_ms)}, trying for "
             f"{duration(self._patience_ms)} ({REGISTRATION_TIMEOUT.key}): {why}"
         )
 
 
 def _new_id() -> TaskManagerId:
-    """A new one for each registration: one that was given up never comes back."""
+    """A new one for each registration: a worker that was considered lost never returns."""
     host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:24]
     return TaskManagerId(f"tm-{host}-{uuid.uuid4().hex[:12]}")
 
 
 def _table(found: list[tuple[str, TaskManagerInfo]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("WORKER", "HOST", "PID", "SLOTS", "FREE", "PROFILE OF A SLOT", "STATE", "CLUSTER"):
-        table.add_column(heading, overflow="fold")
+    table = new_table("WORKER", "HOST", "PID", "SLOTS", "FREE", "PROFILE OF A SLOT", "STATE", "CLUSTER")
     for url, worker in found:
         table.add_row(
             worker.id,

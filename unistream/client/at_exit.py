@@ -1,16 +1,15 @@
 """A script that ends while its job runs: the process stays until the job has ended.
 
-A cluster that was made for one job lives in the process that started it. A script whose last line starts a
-job would end it at once, and nothing would be written. So the end of the main thread waits for such jobs;
-one line on stderr says so.
+The cluster of such a job lives in the process that started it and would end with it, before anything is
+written. So the end of the main thread waits for the job; one line on stderr says so.
 
     the script                                     its jobs
     ends by itself, or by `sys.exit`               are waited for; one that does not finish is one sentence on
                                                    stderr and exit status 1
     ends by Ctrl-C while it waits here             are cancelled, exit status 130
     ends by an exception (its status is 1)         are cancelled
-    is an interpreter or a notebook, or pytest     are cancelled: nobody could tell such a process to go on
-    has waited for the end, or closed the client   are none of this module's concern
+    is an interpreter or a notebook, or pytest     are cancelled: such a process would never end
+    has waited for the end, or closed the client   are left alone
 
 This runs before the executors of `concurrent.futures` are shut down: afterwards no cluster can work, and from
 Python 3.12 on no thread can be started. The hook for it is the one that `concurrent.futures` uses itself.
@@ -41,7 +40,7 @@ class OwnJob(Protocol):
 
     @property
     def end_was_seen(self) -> bool:
-        """Somebody has asked how it ended, and was answered; or closed it."""
+        """The result was returned to a caller, or the client was closed."""
 
     def status(self) -> JobInfo: ...
     def wait(self, timeout_s: float | None = None) -> JobResult: ...
@@ -50,7 +49,7 @@ class OwnJob(Protocol):
 
 
 class _Script:
-    """The jobs of one process, and the exit status that they ask for."""
+    """The jobs of one process, and the exit status that they require."""
 
     def __init__(self) -> None:
         self._jobs: list[OwnJob] = []
@@ -75,7 +74,7 @@ class _Script:
         self._jobs.clear()
 
     def exit_with_status(self) -> None:
-        """The exit status of a script cannot be changed otherwise once it has ended."""
+        """Once a script has ended, its exit status cannot be changed in another way."""
         if not self._status or self._process != os.getpid():
             return
         logging.shutdown()
@@ -91,7 +90,7 @@ atexit.register(_script.exit_with_status)
 
 
 def keep(job: OwnJob) -> None:
-    """From now on the end of this script waits for `job`, unless somebody else does."""
+    """From now on the end of this script waits for `job`, unless a caller has waited or closed it."""
     _script.keep(job)
 
 

@@ -1,7 +1,7 @@
-"""A cluster inside this process: master here, TaskManagers where the target says.
+"""A cluster inside this process: the master here, TaskManagers where the target says.
 
-It makes itself known (see `unistream.client.home`), so that `unistream list`, `stop` and so on in
-another terminal find it. The jobs' folder holds logs, checkpoints, savepoints and the metadata.
+It has an entry in `unistream.client.home`, by which `unistream list`, `stop` and so on in another terminal
+find it. Its folder holds logs, checkpoints, savepoints and the metadata.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ from unistream.client.hosts import (
     host_traits,
     workers_max,
 )
-from unistream.client.job_client import JobResult, OnProgress, checked, result_of
-from unistream.client.request_ids import identified
+from unistream.client.job_client import JobResult, OnProgress, checked, identified, result_of
 from unistream.connector.registry import create_discovery
 from unistream.core.contract import SnapshotRequest
 from unistream.ha.single_node import FolderLock
@@ -73,10 +72,9 @@ from unistream.worker.exchange import STATE_FOLDER_PREFIX as LOCAL_FOLDERS
 from unistream.worker.exchange import spill_roots
 
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # a job answers within its checkpoint timeout; this bounds a defect
-PROGRESS_S: Final = 0.2  # between two pictures for who waits
-
+PROGRESS_S: Final = 0.2  # between two calls of `on_progress`
 REST_START_TIMEOUT_S: Final = 30.0  # above that of the server itself
-LINGER_S: Final = 2.5  # whoever polls for a savepoint's outcome asks again within 2 s
+LINGER_S: Final = 2.5  # a client that polls for a savepoint does so again within 2 s
 
 logger = logging.getLogger(__name__)
 
@@ -89,14 +87,13 @@ class EmbeddedCluster(Closing):
         config: Configuration of the cluster and, unless a job says otherwise, of its jobs.
         workdir: Folder for logs, checkpoints, savepoints, metadata; None: one below
             `$UNISTREAM_HOME/runs`, removed at the end if nothing in it is needed.
-        create_host: Where workers run, instead of the target's host; on this machine, too.
+        create_host: Runs the workers, on this machine, instead of the target's host.
         max_workers: Limit of workers at the same time; None: what the target can host.
-        rest: Serve the REST API and be found by other processes; needs the extra "server".
-        on_shutdown_request: Called when somebody asks over REST for the end of the cluster;
-            must return at once.
+        rest: Serve the REST API and add an entry for other processes; needs the extra "server".
+        on_shutdown_request: Called when a client requests the end of the cluster; must return at once.
         wait: False: the REST API starts in the background, so that a job can be submitted meanwhile (its
             libraries take half a second to load); call `ready` then.
-        show: Called with the lines that workers of the local target print; None: only their logs have them.
+        show: Called with the lines that workers of the local target print; None: they are only logged.
 
     Raises:
         ConfigError: the configuration cannot work; nothing is left behind.
@@ -148,7 +145,7 @@ class EmbeddedCluster(Closing):
 
     @property
     def jobmanager(self) -> str | None:
-        """``HOST:PORT`` where workers register that come by themselves; None: none can."""
+        """``HOST:PORT`` where workers of a standalone cluster register; None: it is another target."""
         address = self.dispatcher.control_address
         return None if self._traits.active else address.removeprefix(TCP_SCHEME)
 
@@ -162,7 +159,7 @@ class EmbeddedCluster(Closing):
             self._rest.result(REST_START_TIMEOUT_S)
 
     def settle(self) -> None:
-        """Returns when what workers have printed is shown."""
+        """Returns when all output of workers has been passed to `show`."""
         if self._echo is not None:
             self._echo.settle()
 
@@ -180,9 +177,9 @@ class EmbeddedCluster(Closing):
         return EmbeddedJobClient(self.dispatcher, job)
 
     def close(self) -> None:
-        """Suspends what runs, ends all workers and servers, removes the entry; safe to repeat. Checkpoints of
-        suspended jobs stay, and the log (a warning) says from which one each goes on."""
-        with contextlib.suppress(Exception):  # whoever called `ready` has been told
+        """Suspends the jobs, ends all workers and servers, removes the entry; safe to repeat. Checkpoints of
+        suspended jobs stay, and a warning says from which one each can resume."""
+        with contextlib.suppress(Exception):  # it was raised by `ready`
             self.ready()
         with self._close_lock:
             cleanups, self._cleanups = self._cleanups[::-1], []
@@ -259,7 +256,7 @@ class EmbeddedCluster(Closing):
         self._cleanups.append(server.close)
         self.rest_url = server.url
         entry = home.register(self.id, url=server.url, target=self.target, now_ms=SystemClock().wall_ms())
-        self._cleanups.append(lambda: home.unregister(entry))
+        self._cleanups.append(lambda: entry.unlink(missing_ok=True))
         self._cleanups.append(lambda: triggers.linger(LINGER_S))
 
     def _request_shutdown(self) -> None:
@@ -268,14 +265,14 @@ class EmbeddedCluster(Closing):
             self._on_shutdown_request()
 
     def _remove_leftovers(self) -> None:
-        """What workers on this machine kept on its disk that were killed: no other may start and do it."""
+        """Removes the local files of workers on this machine that were killed."""
         for root in spill_roots(self._tmp_dirs, tempfile.gettempdir()):
             for prefix in (LOCAL_FOLDERS, SPILL_FOLDERS):
                 remove_stale_folders(root, prefix)
 
     def _clean_workdir(self) -> None:
-        """Code is not needed any more; the folder stays if it is the user's or holds a snapshot or logs of
-        a job that failed."""
+        """Removes the jobs' code, and the folder unless it is the user's or holds a snapshot or the logs of a
+        failed job."""
         shutil.rmtree(self.workdir / "artifacts", ignore_errors=True)
         if not self._owns_workdir:
             return
@@ -286,10 +283,10 @@ class EmbeddedCluster(Closing):
 
 
 class EmbeddedJobClient(Closing):
-    """A job of a cluster in this process. `owned`: a cluster that lives for this job only.
+    """A job of a cluster in this process. `owned`: the cluster, if it was started for this job only.
 
     Attributes:
-        end_was_seen: `wait` or `result` has said how it ended, or the client was closed.
+        end_was_seen: `wait` or `result` has returned the result, or the client was closed.
     """
 
     def __init__(self, dispatcher: Dispatcher, job: JobId, *, owned: EmbeddedCluster | None = None) -> None:
@@ -304,7 +301,6 @@ class EmbeddedJobClient(Closing):
 
     @property
     def rest_url(self) -> str | None:
-        """Of the cluster made for this job."""
         return self._owned.rest_url if self._owned is not None else None
 
     def status(self) -> JobInfo:
@@ -322,7 +318,7 @@ class EmbeddedJobClient(Closing):
         return result_of(self.status())
 
     def wait_for(self, condition: Callable[[JobInfo], bool], timeout_s: float) -> JobInfo:
-        """The first picture of the job that satisfies `condition`.
+        """The first status of the job that satisfies `condition`.
 
         Raises:
             TimeoutError: there was none in `timeout_s`, or before the job ended.
@@ -331,7 +327,7 @@ class EmbeddedJobClient(Closing):
         if info is None:
             now = self.status()
             why = "" if now.failure is None else f" ({now.failure.kind}: {now.failure.message})"
-            raise TimeoutError(f"job {self._job} is {now.state}{why}; what was waited for did not come")
+            raise TimeoutError(f"job {self._job} is {now.state}{why}; the condition did not become true")
         return info
 
     def result(self, timeout_s: float | None = None) -> JobResult:
@@ -366,7 +362,7 @@ class EmbeddedJobClient(Closing):
         return _directory(self._dispatcher.snapshot(self._job, request))
 
     def close(self) -> None:
-        """Ends the cluster if it was made for this job, and with it the job."""
+        """Ends the cluster if it was started for this job, and with it the job."""
         self.end_was_seen = True
         if self._owned is not None:
             self._owned.close()
@@ -400,7 +396,7 @@ _open_clusters: weakref.WeakSet[EmbeddedCluster] = weakref.WeakSet()
 
 @atexit.register
 def _close_open_clusters() -> None:
-    """A cluster that nobody closed must not leave processes behind."""
+    """A cluster that was not closed must not leave processes behind."""
     for cluster in list(_open_clusters):
         logger.warning("event=cluster_closed_at_exit cluster=%s", cluster.id)
         cluster.close()

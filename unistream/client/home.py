@@ -1,9 +1,9 @@
 """Which clusters run on this machine for this user: one small file each, below `$UNISTREAM_HOME`.
 
     <home>/clusters/<id>.json   0600; removed when the cluster ends
-    <home>/runs/<id>/           a cluster's own folder, when it was given none
+    <home>/runs/<id>/           a cluster's own folder, unless it is given one
 
-`$UNISTREAM_HOME` is `~/.unistream` unless set. An entry whose process is gone is ignored and removed.
+`$UNISTREAM_HOME` is `~/.unistream` unless set. An entry whose process has ended is removed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 
 class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One running cluster. `started`: the start time of the process `pid` in clock ticks since boot
-    ("" where the system does not tell), so that a reused pid is not taken for it."""
+    """One running cluster. `started`: the start time of the process `pid` in clock ticks since boot ("" where
+    the system does not provide it): a process that reuses the pid has another one."""
 
     id: str
     url: str
@@ -34,19 +34,19 @@ class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def home() -> Path:
-    """Made when it is first needed, for this user only."""
+    """Created when it is first needed, for this user only."""
     folder = Path(os.environ.get(HOME_VARIABLE) or Path.home() / ".unistream")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"cannot make {folder}: {error.strerror}; set {HOME_VARIABLE} to a writable folder"
+            f"cannot create {folder}: {error.strerror}; set {HOME_VARIABLE} to a writable folder"
         ) from error
     return folder
 
 
 def register(id_: str, *, url: str, target: str, now_ms: int) -> Path:
-    """Makes this process's cluster findable; returns the entry's file."""
+    """Adds the entry of this process's cluster; returns its file."""
     pid = os.getpid()
     entry = ClusterEntry(
         id=id_, url=url, pid=pid, target=target, started_ms=now_ms, started=_start_of(pid) or ""
@@ -62,19 +62,15 @@ def register(id_: str, *, url: str, target: str, now_ms: int) -> Path:
     return path
 
 
-def unregister(path: Path) -> None:
-    path.unlink(missing_ok=True)
-
-
 def clusters() -> list[ClusterEntry]:
-    """Running clusters, oldest first. Entries of processes that are gone are removed."""
+    """Running clusters, oldest first. Entries of processes that have ended are removed."""
     found: list[ClusterEntry] = []
     for path in sorted((home() / "clusters").glob("*.json")):
         entry = _read(path)
         if entry is not None and _is_alive(entry):
             found.append(entry)
         else:
-            unregister(path)
+            path.unlink(missing_ok=True)
     return sorted(found, key=lambda entry: entry.started_ms)
 
 
@@ -92,7 +88,7 @@ def _is_alive(entry: ClusterEntry) -> bool:
 
 
 def _start_of(pid: int) -> str | None:
-    """Start time of a running process; "" where only its existence can be known; None: not running."""
+    """Start time of a running process; "" where the system does not provide it; None: not running."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

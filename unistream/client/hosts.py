@@ -16,23 +16,20 @@ SPARK: Final = "spark"
 LOCAL: Final = "local"
 TARGETS: Final = (SPARK, LOCAL)
 """Targets of an embedded cluster. "remote" is a cluster of another process."""
-logger = logging.getLogger(__name__)
-
 STANDALONE: Final = "standalone"
-CLUSTER_TARGETS: Final = (*TARGETS, STANDALONE)
-"""Targets of a cluster that outlives its jobs."""
-STANDALONE_PORT: Final = 6123  # of jobmanager.rpc.port, as Flink's
+STANDALONE_PORT: Final = 6123  # default of jobmanager.rpc.port, as in Flink
+SPARK_WORKERS_MAX: Final = 64  # of a local[*] Spark: threads that wait, not cores
 
-SPARK_WORKERS_MAX: Final = 64  # places for workers in a local[*] Spark, not cores: threads that wait
+logger = logging.getLogger(__name__)
 
 
 def default_target() -> str:
-    """Where a job runs that names no target: Spark, or child processes where Spark is not installed."""
+    """Where a job runs without a target: Spark, or child processes if Spark is not installed."""
     return SPARK if is_installed(SPARK) else LOCAL
 
 
 def chosen_target(target: str | None) -> str:
-    """`target`, or the default one; says so where that is for want of Spark."""
+    """`target`, or the default one; a warning says if that is because Spark is not installed."""
     if target is not None:
         return target
     chosen = default_target()
@@ -45,8 +42,7 @@ def chosen_target(target: str | None) -> str:
 
 
 def host_factory(target: str, config: Configuration, echo: Echo | None = None) -> HostFactory:
-    """Makes the target's host when the cluster starts. `echo`: shows what workers print, if they are child
-    processes.
+    """Creates the target's host when the cluster starts. `echo`: prints the output of child processes.
 
     Raises:
         ConfigError: an unknown target, or Spark is not installed.
@@ -59,7 +55,7 @@ def host_factory(target: str, config: Configuration, echo: Echo | None = None) -
             return lambda on_lost: _spark(on_lost, config)
         case "standalone":
             return _standalone
-    raise ConfigError(f"target {target!r} is not one of {', '.join(CLUSTER_TARGETS)}, remote")
+    raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, {STANDALONE}, remote")
 
 
 def host_traits(target: str, config: Configuration) -> HostTraits:
@@ -69,12 +65,12 @@ def host_traits(target: str, config: Configuration) -> HostTraits:
     if target == STANDALONE:
         return HostTraits(active=False)
     if target == "spark" and not config.get(SPARK_MASTER).startswith("local"):
-        return HostTraits(many_machines=True)  # how large its executors are, Spark knows alone
+        return HostTraits(many_machines=True)  # only Spark knows how large its executors are
     return HostTraits(largest=machine_profile())
 
 
 def control_port(target: str, config: Configuration) -> int:
-    """Where the master waits for workers that come by themselves; 0: none do."""
+    """Of the master, where workers register; 0: any free one."""
     port = config.find(JOBMANAGER_PORT)
     if port is None:
         return STANDALONE_PORT if target == STANDALONE else 0

@@ -1,12 +1,14 @@
-"""One way to steer a job, wherever it runs."""
+"""One interface to control a job, wherever it runs."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import msgspec
+from msgspec import structs
 
 from unistream.base.errors import (
     ConfigError,
@@ -22,23 +24,24 @@ from unistream.master.job_info import JobInfo, SinkInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.messages import TaskFailure
 
-OnProgress = Callable[[JobInfo], None]
-"""Takes a new picture of a job."""
+if TYPE_CHECKING:
+    from unistream.master.job_setup import SubmitRequest
 
-__all__ = ["JobClient", "JobInfo", "JobResult", "OnProgress", "checked", "result_of"]
+OnProgress = Callable[[JobInfo], None]
+"""Called with the current status of a job."""
 
 
 class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a job has ended.
 
     Attributes:
-        state: FINISHED, CANCELED, FAILED, or SUSPENDED: its cluster was shut down, and `failure` says how it
-            goes on.
-        metrics: See `JobInfo.metrics`; `rows_committed` is what became visible in sinks.
+        state: FINISHED, CANCELED, FAILED, or SUSPENDED: its cluster was shut down, and `failure` says how to
+            resume it.
+        metrics: See `JobInfo.metrics`; `rows_committed` counts the rows visible in sinks.
         late_rows: See `JobInfo.late_rows`.
         savepoint: Directory of the last savepoint, if any. After a drain it is the terminal one, which proves
-            that all was committed.
-        resumable_savepoint: Directory of the last savepoint that a job can go on from.
+            that everything is committed.
+        resumable_savepoint: Directory of the last savepoint that a job can resume from.
     """
 
     job: JobId
@@ -80,7 +83,7 @@ def result_of(info: JobInfo) -> JobResult:
 
 
 def checked(result: JobResult) -> JobResult:
-    """`result`, if the job has finished: the one place where the end of a job becomes an exception.
+    """`result`, if the job has finished: the one place where a failed job becomes an exception.
 
     Raises:
         JobCancelled: it was cancelled.
@@ -100,13 +103,20 @@ def checked(result: JobResult) -> JobResult:
 _KINDS: Final[Mapping[str, type[UnistreamError]]] = {
     kind.__name__: kind for kind in (ConfigError, SuppressRestarts, UserCodeError, Fenced, OutcomeUnknown)
 }
-"""Errors that keep their class on the way from a worker to who waits for the job."""
+"""Errors that keep their class on the way from a worker to the client."""
+
+
+def identified(request: SubmitRequest) -> SubmitRequest:
+    """`request` with a new request id unless it has one: however often it is sent, it is one job."""
+    return (
+        request if request.request_id is not None else structs.replace(request, request_id=uuid.uuid4().hex)
+    )
 
 
 class JobClient(Protocol):
-    """A submitted job. Usable from any thread; closing it gives up what it holds.
+    """A submitted job. Usable from any thread.
 
-    For an embedded cluster that was made for this one job, closing ends the cluster and with it the
+    If an embedded cluster was started for this one job, closing the client ends the cluster and with it the
     job, if it still runs.
     """
 
@@ -115,21 +125,20 @@ class JobClient(Protocol):
 
     @property
     def rest_url(self) -> str | None:
-        """Of the cluster that has the job; None: it serves none."""
+        """URL of the cluster's REST API; None: it has none."""
 
     def status(self) -> JobInfo:
-        """How it is now."""
+        """State, tasks and metrics now."""
 
     def checkpoints(self) -> CheckpointsInfo:
-        """What has become of its snapshots: how long each part took, how much was written; kept after its
-        end. Durations in ms, sizes in bytes."""
+        """Statistics of its snapshots, kept after its end. Durations in ms, sizes in bytes."""
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
         """Waits for the end.
 
         Raises:
             TimeoutError: it still runs after `timeout_s`.
-            Unreachable: its cluster is gone.
+            Unreachable: its cluster does not answer.
         """
 
     def result(self, timeout_s: float | None = None) -> JobResult:
@@ -141,15 +150,15 @@ class JobClient(Protocol):
         """
 
     def cancel(self) -> None:
-        """Asks for its end without a savepoint; returns at once.
+        """Cancels it, without a savepoint; returns at once.
 
         Raises:
             AlreadyEnded: it has finished or failed.
         """
 
     def checkpoint(self, *, type: str = "configured") -> str:
-        """Takes a checkpoint now, whatever the schedule says; the job goes on. Its directory, which a job can
-        be started from until newer checkpoints replace it.
+        """Takes a checkpoint now and returns its directory; the job keeps running. Another job can start from
+        it until newer checkpoints replace it.
 
         Args:
             type: "full": it refers to no file of an older checkpoint. "configured" and "incremental": as
@@ -157,39 +166,39 @@ class JobClient(Protocol):
 
         Raises:
             ConfigError: not possible now, or it has failed; the message says why.
-            AlreadyEnded: the job has.
+            AlreadyEnded: the job has ended.
         """
 
     def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
-        """Takes a savepoint and returns its directory; the job goes on.
+        """Takes a savepoint and returns its directory; the job keeps running.
 
-        `format`: "canonical", which is open tables whatever the backend, or "native", which is the backend's
-        own files, where it has such: quicker to take and to start from, and read by that backend alone.
+        `format`: "canonical" (open tables, whatever the state backend) or "native" (the backend's own files,
+        if it has any: quicker to take and to restore, and only that backend reads them).
 
         Raises:
-            ConfigError: it could not be taken, and why.
+            ConfigError: it could not be taken; the message says why.
         """
 
     def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
-        """Gives vertices another parallelism; returns when the job runs so. Nothing is lost or doubled.
+        """Changes the parallelism of vertices and returns when the job runs with it, exactly once.
 
         Args:
             parallelism: By vertex id, vertex name or uid of one of the vertex' operators.
             on_progress: Called now and then while it waits.
 
         Raises:
-            ConfigError: it cannot be done, and why; the job goes on as it was.
+            ConfigError: it cannot be done; the message says why, and the job keeps its parallelism.
         """
 
     def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
-        """Ends the job with a savepoint and returns its directory, when the job has ended.
+        """Stops the job with a savepoint and returns its directory, when the job has ended.
 
-        `drain`: as if all input had ended: windows fire, `finish` is called. Nothing can go on from such a
+        `drain`: as if all input had ended: windows fire, `finish` is called. No job can resume from such a
         savepoint; `result().resumable_savepoint` names one of the same positions, taken just before.
-        `format`: as in `savepoint`; of a drain both are of it.
+        `format`: see `savepoint`; a drain takes both savepoints in it.
 
         Raises:
-            ConfigError: it could not be stopped, and why; it goes on.
+            ConfigError: it could not be stopped; the message says why, and the job keeps running.
         """
 
     def close(self) -> None: ...

@@ -1,10 +1,10 @@
-"""The same over HTTP: clusters and jobs of another process."""
+"""Clusters of other processes and their jobs, over REST."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx
@@ -21,8 +21,7 @@ from unistream.base.errors import (
     Unreachable,
 )
 from unistream.base.ids import JobId
-from unistream.client.job_client import JobResult, OnProgress, checked, result_of
-from unistream.client.request_ids import identified
+from unistream.client.job_client import JobResult, OnProgress, checked, identified, result_of
 from unistream.master.job_info import JobInfo, JobSummary, TaskManagerInfo
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.elements import CheckpointType, SavepointFormat
@@ -31,18 +30,16 @@ if TYPE_CHECKING:
     from unistream.master.job_setup import SubmitRequest
 
 TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)  # a submission may read a large manifest
-POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # then every half second
+POLL_S: Final = (0.05, 0.05, 0.1, 0.2, 0.4)  # pauses; all later ones are POLL_MAX_S
 POLL_MAX_S: Final = 0.5
 SNAPSHOT_TIMEOUT_S: Final = 3_600.0  # as embedded
-SUBMISSIONS_MAX: Final = 3  # of one request whose answers are lost
-FAILED_POLLS_MAX: Final = 10  # in a row, before the cluster is taken for gone
+SUBMISSIONS_MAX: Final = 3  # of one request whose responses are lost
+FAILED_POLLS_MAX: Final = 10  # in a row, before the cluster is considered lost
 
 INTERNAL: Final = "Internal server error."
-"""What a cluster says first of a defect of its own: nothing that who asked could mend."""
+"""The first error in a response that reports a defect of the cluster itself: the client cannot fix it."""
 
 T = TypeVar("T")
-
-_JSON: Final = {"content-type": "application/json"}
 
 
 class _Jobs(msgspec.Struct):
@@ -67,24 +64,20 @@ class RestClient(Closing):
         self.url = url.rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"{url!r} is not the address of a REST API, like http://127.0.0.1:8081")
-        # No proxy of the environment stands between this and the loopback interface.
+        # trust_env: a proxy of the environment is never used for the loopback interface
         self._http = httpx.Client(base_url=f"{self.url}/v1", timeout=TIMEOUT, trust_env=False)
 
-    def overview(self) -> dict[str, Any]:
-        """Counts of workers, slots and jobs."""
-        return self._json("GET", "/overview")
-
     def jobs(self, *, timeout_s: float | None = None) -> list[JobSummary]:
-        """Newest first. `timeout_s`: of each wait for the cluster; None: as of every other question."""
-        return _decode(self._request("GET", "/unistream/jobs", **_patience(timeout_s)), _Jobs).jobs
+        """Newest first. `timeout_s`: of each wait for the cluster; None: as for all other requests."""
+        return _decode(self.request("GET", "/unistream/jobs", **_patience(timeout_s)), _Jobs).jobs
 
     def task_managers(self, *, timeout_s: float | None = None) -> list[TaskManagerInfo]:
-        """All workers, starting ones too, in the order in which they came. `timeout_s`: as of `jobs`."""
-        answer = self._request("GET", "/unistream/taskmanagers", **_patience(timeout_s))
-        return _decode(answer, _TaskManagers).taskmanagers
+        """All workers, also starting ones, oldest first. `timeout_s`: see `jobs`."""
+        response = self.request("GET", "/unistream/taskmanagers", **_patience(timeout_s))
+        return _decode(response, _TaskManagers).taskmanagers
 
     def submit(self, request: SubmitRequest) -> RestJobClient:
-        """Starts a job. A request whose answer is lost is sent again under the same id, so it is one job.
+        """Starts a job. A request whose response is lost is sent again under the same id, so it is one job.
 
         Raises:
             ConfigError: the cluster refuses it.
@@ -98,17 +91,15 @@ class RestClient(Closing):
         for attempt in range(SUBMISSIONS_MAX):
             poll.next()
             try:
-                answer = self._request("POST", "/unistream/jobs", content=content, headers=headers)
-                return self.client(JobId(_field(answer, "jobid")))
-            except NobodyThere as error:
-                if attempt == 0:
+                response = self.request("POST", "/unistream/jobs", content=content, headers=headers)
+                return self.client(JobId(_field(response, "jobid")))
+            except Unreachable as error:
+                if attempt == 0 and isinstance(error, NobodyThere):
                     raise
                 silence = error
-            except Unreachable as error:
-                silence = error
         raise Unreachable(
-            f"{silence}; whether it has accepted the job is not known: 'unistream list' shows it, and to"
-            f" submit it again under the request id {request.request_id} never makes a second one"
+            f"{silence}; whether the cluster has accepted the job is not known: 'unistream list' shows it, "
+            f"and submitting it again with the request id {request.request_id} never starts a second one"
         ) from silence
 
     def client(self, job: JobId) -> RestJobClient:
@@ -116,106 +107,27 @@ class RestClient(Closing):
 
     def info(self, job: JobId) -> JobInfo:
         """Raises NotFound."""
-        return _decode(self._request("GET", f"/unistream/jobs/{job}"), JobInfo)
-
-    def checkpoints(self, job: JobId) -> CheckpointsInfo:
-        """Raises NotFound."""
-        return _decode(self._request("GET", f"/unistream/jobs/{job}/checkpoints"), CheckpointsInfo)
-
-    def cancel(self, job: JobId) -> None:
-        self._request("PATCH", f"/jobs/{job}", params={"mode": "cancel"})
-
-    def checkpoint(self, job: JobId, type: CheckpointType = CheckpointType.CONFIGURED) -> str:
-        """Takes one now; its directory."""
-        asked = self._ask(job, "checkpoints", {"checkpointType": type.name})
-        return self._location(f"/unistream/jobs/{job}/checkpoints/{asked}")
-
-    def savepoint(
-        self, job: JobId, target: str | None, form: SavepointFormat = SavepointFormat.CANONICAL
-    ) -> str:
-        body = {"target-directory": target, "cancel-job": False, "formatType": form.name}
-        return self._snapshot(job, "savepoints", body)
-
-    def stop(
-        self,
-        job: JobId,
-        *,
-        drain: bool,
-        target: str | None,
-        form: SavepointFormat = SavepointFormat.CANONICAL,
-    ) -> str:
-        body = {"targetDirectory": target, "drain": drain, "formatType": form.name}
-        return self._snapshot(job, "stop", body)
-
-    def rescale(
-        self, job: JobId, parallelism: Mapping[str, int], on_progress: OnProgress | None = None
-    ) -> None:
-        """See `unistream.client.job_client.JobClient.rescale`."""
-        from unistream.core.job import check_widths
-
-        check_widths(parallelism)
-        content = msgspec.json.encode({"parallelism": dict(parallelism)})
-        path = f"/unistream/jobs/{job}/rescale"
-        trigger = _field(self._request("POST", path, content=content, headers=_JSON), "request-id")
-        self._completed(
-            f"{path}/{trigger}", lambda: None if on_progress is None else on_progress(self.info(job))
-        )
+        return _decode(self.request("GET", f"/unistream/jobs/{job}"), JobInfo)
 
     def shutdown(self) -> None:
-        """Asks the cluster to end."""
-        self._request("DELETE", "/cluster")
+        """Requests the end of the cluster."""
+        self.request("DELETE", "/cluster")
 
     def close(self) -> None:
         self._http.close()
 
-    # --- plumbing ---------------------------------------------------------------------------------
-
-    def _snapshot(self, job: JobId, action: str, body: Mapping[str, object]) -> str:
-        return self._location(f"/jobs/{job}/savepoints/{self._ask(job, action, body)}")
-
-    def _ask(self, job: JobId, action: str, body: Mapping[str, object]) -> str:
-        """The id under which the outcome is to be had."""
-        content = msgspec.json.encode(body)
-        answer = self._request("POST", f"/jobs/{job}/{action}", content=content, headers=_JSON)
-        return _field(answer, "request-id")
-
-    def _location(self, path: str) -> str:
-        """Where the snapshot is, once it is there."""
-        return str(self._completed(path, lambda: None)["operation"]["location"])
-
-    def _completed(self, path: str, meanwhile: Callable[[], None]) -> dict[str, Any]:
-        """The last answer about an operation that was asked for. It goes on whether we hear of it or not, so
-        a cluster that is silent is asked again, up to `FAILED_POLLS_MAX` times in a row."""
-        poll, silent = Poll(SNAPSHOT_TIMEOUT_S), 0
-        while poll.next():
-            try:
-                status = self._json("GET", path)
-                if status["status"]["id"] == "COMPLETED":
-                    return status
-                meanwhile()
-            except Unreachable:
-                silent += 1
-                if silent >= FAILED_POLLS_MAX:
-                    raise
-            else:
-                silent = 0
-        raise Unreachable(f"{self.url}{path} has no result after {SNAPSHOT_TIMEOUT_S:.0f} s")
-
-    def _json(self, method: str, path: str) -> dict[str, Any]:
-        return _decode(self._request(method, path), dict[str, Any])
-
-    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+    def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        """Raises the error that the response stands for."""
         try:
-            answer = self._http.request(method, path, **arguments)
-        except httpx.ConnectError as error:
-            raise NobodyThere(f"the cluster at {self.url} does not answer: {error}") from error
+            response = self._http.request(method, path, **arguments)
         except httpx.HTTPError as error:
-            raise Unreachable(
+            kind = NobodyThere if isinstance(error, httpx.ConnectError) else Unreachable
+            raise kind(
                 f"the cluster at {self.url} does not answer: {error or type(error).__name__}"
             ) from error
-        if answer.is_success:
-            return answer
-        raise _error_of(answer)
+        if response.is_success:
+            return response
+        raise _error_of(response)
 
 
 class RestJobClient(Closing):
@@ -238,7 +150,8 @@ class RestJobClient(Closing):
         return self._cluster.info(self._job)
 
     def checkpoints(self) -> CheckpointsInfo:
-        return self._cluster.checkpoints(self._job)
+        path = f"/unistream/jobs/{self._job}/checkpoints"
+        return _decode(self._cluster.request("GET", path), CheckpointsInfo)
 
     def wait(self, timeout_s: float | None = None) -> JobResult:
         poll = Poll(timeout_s)
@@ -260,39 +173,82 @@ class RestJobClient(Closing):
         return checked(self.wait(timeout_s))
 
     def cancel(self) -> None:
-        self._cluster.cancel(self._job)
+        self._cluster.request("PATCH", f"/jobs/{self._job}", params={"mode": "cancel"})
 
     def checkpoint(self, *, type: str = "configured") -> str:
-        return self._cluster.checkpoint(self._job, CheckpointType.parse(type))
+        body = {"checkpointType": CheckpointType.parse(type).name}
+        trigger = self._triggered(f"/jobs/{self._job}/checkpoints", body)
+        return self._location(f"/unistream/jobs/{self._job}/checkpoints/{trigger}")
 
     def savepoint(self, target: str | None = None, *, format: str = "canonical") -> str:
-        return self._cluster.savepoint(self._job, target, SavepointFormat.parse(format))
+        form = SavepointFormat.parse(format)
+        body = {"target-directory": target, "cancel-job": False, "formatType": form.name}
+        return self._savepoint("savepoints", body)
 
     def rescale(self, parallelism: Mapping[str, int], on_progress: OnProgress | None = None) -> None:
-        self._cluster.rescale(self._job, parallelism, on_progress)
+        from unistream.core.job import check_widths
+
+        check_widths(parallelism)
+        path = f"/unistream/jobs/{self._job}/rescale"
+        trigger = self._triggered(path, {"parallelism": dict(parallelism)})
+        self._completed(f"{path}/{trigger}", on_progress)
 
     def stop(self, *, drain: bool = False, target: str | None = None, format: str = "canonical") -> str:
         form = SavepointFormat.parse(format)
-        return self._cluster.stop(self._job, drain=drain, target=target, form=form)
+        return self._savepoint("stop", {"targetDirectory": target, "drain": drain, "formatType": form.name})
 
     def close(self) -> None:
-        """The job goes on; only the connection is closed, if it was made for this client."""
+        """Closes the connection if it was made for this client; the job goes on."""
         if self._owns_connection:
             self._cluster.close()
 
+    # --- asynchronous operations ------------------------------------------------------------------
+
+    def _savepoint(self, action: str, body: Mapping[str, object]) -> str:
+        trigger = self._triggered(f"/jobs/{self._job}/{action}", body)
+        return self._location(f"/jobs/{self._job}/savepoints/{trigger}")
+
+    def _triggered(self, path: str, body: Mapping[str, object]) -> str:
+        """Starts the operation; the id under which its status is found."""
+        content, headers = msgspec.json.encode(body), {"content-type": "application/json"}
+        return _field(self._cluster.request("POST", path, content=content, headers=headers), "request-id")
+
+    def _location(self, path: str) -> str:
+        """Waits for the snapshot; its directory."""
+        return str(self._completed(path)["operation"]["location"])
+
+    def _completed(self, path: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
+        """Waits for the operation; its last status. It goes on while the cluster is silent, so a poll that
+        fails is repeated, up to `FAILED_POLLS_MAX` times in a row."""
+        poll, failures = Poll(SNAPSHOT_TIMEOUT_S), 0
+        while poll.next():
+            try:
+                status = _decode(self._cluster.request("GET", path), dict[str, Any])
+                if status["status"]["id"] == "COMPLETED":
+                    return status
+                if on_progress is not None:
+                    on_progress(self.status())
+            except Unreachable:
+                failures += 1
+                if failures >= FAILED_POLLS_MAX:
+                    raise
+            else:
+                failures = 0
+        raise Unreachable(f"{self._cluster.url}{path} has no result after {SNAPSHOT_TIMEOUT_S:.0f} s")
+
 
 class Poll:
-    """Pauses that grow: ``while poll.next(): ask()``; `next` is False once `timeout_s` is over."""
+    """Pauses that grow: ``while poll.next(): ask()``."""
 
     def __init__(self, timeout_s: float | None) -> None:
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._pauses = iter(POLL_S)
-        self._asked = False
+        self._began = False
         self._never = threading.Event()
 
     def next(self) -> bool:
-        """Waits a little longer than the last time; False when the time is over."""
-        if self._asked:
+        """Waits a little longer than the last time; False after `timeout_s`."""
+        if self._began:
             pause_s = next(self._pauses, POLL_MAX_S)
             if self._deadline is not None:
                 left_s = self._deadline - time.monotonic()
@@ -300,7 +256,7 @@ class Poll:
                     return False
                 pause_s = min(pause_s, left_s)
             self._never.wait(pause_s)
-        self._asked = True
+        self._began = True
         return True
 
 
@@ -308,33 +264,30 @@ def _patience(timeout_s: float | None) -> dict[str, float]:
     return {} if timeout_s is None else {"timeout": timeout_s}
 
 
-def _decode(answer: httpx.Response, kind: type[T]) -> T:
+def _decode(response: httpx.Response, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(answer.content, type=kind)
+        return msgspec.json.decode(response.content, type=kind)
     except msgspec.MsgspecError as error:
-        raise ProtocolError(f"{answer.request.url} gave an answer that does not fit: {error}") from error
+        raise ProtocolError(f"the response of {response.request.url} is not as expected: {error}") from error
 
 
-def _field(answer: httpx.Response, name: str) -> str:
-    value = _decode(answer, dict[str, Any]).get(name)
+def _field(response: httpx.Response, name: str) -> str:
+    value = _decode(response, dict[str, Any]).get(name)
     if not isinstance(value, str):
-        raise ProtocolError(f"{answer.request.url} gave an answer without {name!r}")
+        raise ProtocolError(f"the response of {response.request.url} has no {name!r}")
     return value
 
 
-def _error_of(answer: httpx.Response) -> UnistreamError:
+def _error_of(response: httpx.Response) -> UnistreamError:
+    request = response.request
     try:
-        texts = msgspec.json.decode(answer.content, type=dict[str, list[str]])["errors"]
+        texts = msgspec.json.decode(response.content, type=dict[str, list[str]])["errors"]
     except (msgspec.MsgspecError, KeyError):
-        texts = [f"{answer.request.method} {answer.request.url}: status {answer.status_code}"]
+        texts = [f"{request.method} {request.url}: status {response.status_code}"]
     text = "; ".join(texts)
-    match answer.status_code:
-        case 404:
-            return NotFound(text)
-        case 409:
-            return AlreadyEnded(text)
-        case 503:
-            return Unreachable(text)
-    if texts[:1] == [INTERNAL]:
-        return ProtocolError(f"the cluster failed to answer {answer.request.url}; its log says why: {text}")
-    return ConfigError(text)
+    if texts[:1] == [INTERNAL] and response.status_code not in _ERRORS:
+        return ProtocolError(f"the cluster failed to answer {request.url}; its log says why: {text}")
+    return _ERRORS.get(response.status_code, ConfigError)(text)
+
+
+_ERRORS: Final[Mapping[int, type[UnistreamError]]] = {404: NotFound, 409: AlreadyEnded, 503: Unreachable}

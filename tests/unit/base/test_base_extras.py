@@ -66,6 +66,12 @@ NEEDS = [
     ),
     pytest.param("spark", "main(['stack', 'up', 'zookeeper'])", "ZooKeeper", id="the local ZooKeeper"),
     pytest.param(
+        "kafka",
+        "main(['stack', 'up', 'kafka'])",
+        "the local Kafka needs kafka-python and numba, which are",
+        id="the local Kafka",
+    ),
+    pytest.param(
         "server",
         "main(['cluster', 'start', '-t', 'local'])",
         "needs fastapi and uvicorn, which are",
@@ -123,6 +129,36 @@ def test_one_sentence_names_the_extra_that_is_missing(
     assert said.endswith(f'not installed here: pip install "unistream[{extra}]"')
     assert "Traceback" not in done.stderr
     assert not list(tmp_path.glob("home/runs/*")), "nothing was started"
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        pytest.param(["list"], "no job runs here\n", id="list"),
+        pytest.param(["list", "--json"], '{"jobs":[]}\n', id="list --json"),
+        pytest.param(["taskmanager", "list"], "no worker runs here\n", id="taskmanager list"),
+    ],
+)
+def test_an_empty_list_says_why_jobs_of_this_installation_are_not_found(
+    words: list[str], shown: str, tmp_path: Path
+) -> None:
+    done = without(EXTRAS["server"].values(), f"main({words})", tmp_path)
+    assert done.stdout == f"{shown}result 0\n"
+    assert done.stderr.endswith('by which other commands find them: pip install "unistream[server]"\n')
+    assert without((), f"main({words})", tmp_path).stderr == ""
+
+
+JOB_COMMANDS = ["info", "exceptions", "checkpoint", "checkpoints", "savepoint", "stop", "cancel", "rescale"]
+
+
+@pytest.mark.parametrize("command", JOB_COMMANDS)
+def test_a_command_about_a_job_names_the_extra_where_no_cluster_runs(command: str, tmp_path: Path) -> None:
+    words = [command, "some-job", *(["a=2"] if command == "rescale" else [])]
+    done = without(EXTRAS["server"].values(), f"main({words})", tmp_path)
+    assert done.stdout == "result 3\n"
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("error: no cluster runs here; ")
+    assert said.endswith('pip install "unistream[server]"')
 
 
 def test_every_name_can_be_imported_where_all_extras_are_missing(tmp_path: Path) -> None:

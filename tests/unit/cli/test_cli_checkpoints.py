@@ -151,7 +151,7 @@ def test_the_tasks_of_one(capsys: Capture) -> None:
     text = "\n".join(" ".join(fact) for fact in facts)
     assert "1 of 2 have acknowledged" in text
     assert "400 b, 100 b of it new" in text
-    assert "file:///chk-8 (removed since)" in text
+    assert "file:///chk-8 (discarded)" in text
     assert head == [
         *("TASK", "ACKNOWLEDGED", "DELAY", "ALIGNMENT", "SYNC", "ASYNC"),
         *("STATE SIZE", "NEW", "WHILE ALIGNING", "IN FLIGHT"),
@@ -202,7 +202,7 @@ def test_a_running_job(start_cluster: Start, pipelines: str, capsys: Capture) ->
     assert json.loads(capsys.readouterr().out)["checkpoint"]["path"] == path
 
     for arguments, text in (
-        ([job, "999999"], "nothing is known of checkpoint 999999"),
+        ([job, "999999"], "checkpoint 999999 is not (or no longer) known"),
         ([job, "first"], "Invalid value for 'CHECKPOINT'"),
         ([job, "0"], "Invalid value for 'CHECKPOINT'"),
         (["ffffffff"], "there is no job 'ffffffff'"),
@@ -214,11 +214,10 @@ def test_a_running_job(start_cluster: Start, pipelines: str, capsys: Capture) ->
 
 def await_checkpoint(job: str) -> int:
     """Id of the newest completed one, once there is one."""
-    found = find_job(Configuration(), job)
-    with found.cluster as cluster:
+    with find_job(Configuration(), job) as client:
         poll = Poll(30.0)
         while poll.next():
-            latest = cluster.checkpoints(found.job.job).latest_completed
+            latest = client.checkpoints().latest_completed
             if latest is not None:
                 return latest.checkpoint_id
     raise AssertionError("there is no checkpoint")

@@ -235,7 +235,7 @@ class TestJobs:
         *told, end = shell.err.splitlines()
         assert len(told) == 2
         for number, line in enumerate(told):
-            assert f"execution #{number} failed and starts again: UserCodeError: " in line
+            assert f"execution #{number} failed and restarts: UserCodeError: " in line
             assert "no such flight" in line
         assert end.startswith("error: job ")
         assert shell.json()["restarts"] == 2
@@ -280,7 +280,7 @@ class TestJobs:
         for _ in range(2):
             assert shell("run", f"{pipelines}:endless", "-t", "remote", "--detached", "--name", "twin") == 0
         assert shell("cancel", "twin") == 2
-        assert "could be one of 2 jobs" in shell.err
+        assert "matches 2 jobs" in shell.err
         assert shell("cancel", "abc") == 2
         assert "there is no job 'abc'" in shell.err
 

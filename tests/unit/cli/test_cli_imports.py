@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from unistream.cli.commands import COMMANDS
-from unistream.cli.lazy import Lazy
+from unistream.cli.commands import COMMANDS, Lazy
 
 HEAVY = (
     *("pyarrow", "numpy", "pyspark", "dagster", "fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic"),

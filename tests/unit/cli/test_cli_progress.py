@@ -53,24 +53,24 @@ MANY = [failure(at) for at in range(FAILURES_SHOWN + 5, 0, -1)]
 )
 def test_how_many_lines(looks: Sequence[JobInfo], told: list[int]) -> None:
     restarts = Restarts()
-    lines = [restarts.news(look) for look in looks]
+    lines = [restarts.new_lines(look) for look in looks]
     assert [len(one) for one in lines] == told
     assert not any("\n" in line for one in lines for line in one)
 
 
 def test_a_line_names_task_and_cause_the_oldest_first() -> None:
-    first, second = Restarts().news(info("RUNNING", B, A))
-    assert first.endswith("map (1/2) - execution #3 failed and starts again: UserCodeError: first")
+    first, second = Restarts().new_lines(info("RUNNING", B, A))
+    assert first.endswith("map (1/2) - execution #3 failed and restarts: UserCodeError: first")
     assert second.endswith("UserCodeError: second")
 
 
 def test_a_failure_of_the_whole_job_has_no_task() -> None:
     entry = ExceptionInfo(at_ms=1, kind="Unreachable", message="no slots", traceback="")
-    [line] = Restarts().news(info("RUNNING", entry))
-    assert "the job failed and starts again: Unreachable: no slots" in line
+    [line] = Restarts().new_lines(info("RUNNING", entry))
+    assert "the job failed and restarts: Unreachable: no slots" in line
 
 
 def test_what_is_left_out_is_counted() -> None:
-    [more, *lines] = Restarts().news(info("RUNNING", *MANY))
+    [more, *lines] = Restarts().new_lines(info("RUNNING", *MANY))
     assert more == "5 more failures: unistream exceptions 01234567"
     assert len(lines) == FAILURES_SHOWN

@@ -9,7 +9,6 @@ from unistream.base.errors import ConfigError
 from unistream.cli.main import main
 from unistream.cli.rescale import parse_widths
 from unistream.client.embedded import EmbeddedCluster
-from unistream.client.rest_client import RestClient
 
 Start = Callable[[], EmbeddedCluster]
 Capture = pytest.CaptureFixture[str]
@@ -72,12 +71,10 @@ def await_running(job: str) -> None:
     from unistream.client.lookup import find_job
     from unistream.client.rest_client import Poll
 
-    found = find_job(Configuration(), job)
-    with found.cluster as cluster:
-        assert isinstance(cluster, RestClient)
+    with find_job(Configuration(), job) as client:
         poll = Poll(30.0)
         while poll.next():
-            if cluster.info(found.job.job).state == "RUNNING":
+            if client.status().state == "RUNNING":
                 return
     raise AssertionError("it does not run")
 

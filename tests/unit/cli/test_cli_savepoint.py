@@ -396,7 +396,7 @@ def test_damage_names_the_file(  # noqa: PLR0917
     assert file in err
     assert text in err
     assert err.count("\n") == 1
-    assert ("choose another snapshot by hand (run -s DIR)" in err) == (text not in UNFINISHED)
+    assert ("choose another snapshot (run -s DIR)" in err) == (text not in UNFINISHED)
 
 
 def _longer(path: Path) -> None:

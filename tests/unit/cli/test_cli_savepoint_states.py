@@ -61,10 +61,10 @@ class TestRowsOnTheirWay:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            (["inspect"], "in flight    5000 b of rows on their way at counts, in no state yet"),
+            (["inspect"], "in flight    5000 b of unprocessed rows at counts, in no state yet"),
             (
                 ["query", "SELECT count(*) AS n FROM counts_count"],
-                "in flight: 5000 b of rows on their way at",
+                "in flight: 5000 b of unprocessed rows at",
             ),
             (["finalize"], "5000 b of rows were on their way when it was taken and are not in any output"),
         ],
@@ -179,5 +179,5 @@ def test_pending_commits_and_rows_on_their_way_are_both_told(
     assert "'out-committer'" in capsys.readouterr().err
     assert main(["savepoint", "inspect", "both"]) == 0
     out = capsys.readouterr().out
-    assert "rows on their way at counts" in out
+    assert "unprocessed rows at counts" in out
     assert "out-committer" in out

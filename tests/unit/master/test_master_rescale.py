@@ -162,7 +162,7 @@ class TestOurOwnWay:
     def test_the_client_waits_until_it_is_done(self, api: RescaleApi, job: str) -> None:
         seen: list[JobInfo] = []
         with RestClient(api.server.url) as client:
-            client.rescale(JobId(job), {"source": 3}, seen.append)
+            client.client(JobId(job)).rescale({"source": 3}, seen.append)
             assert api.widths(client.info(JobId(job))) == [3, 2]
             client.client(JobId(job)).rescale({"source": 1, "sink": 1})
             assert api.widths(client.info(JobId(job))) == [1, 1]
@@ -183,17 +183,17 @@ class TestOurOwnWay:
     def test_refusals_reach_the_client(self, api: RescaleApi, job: str) -> None:
         with RestClient(api.server.url) as client:
             with pytest.raises(ConfigError, match=r"no vertex 'x'; there are 'source' \(uid source\)"):
-                client.rescale(JobId(job), {"x": 3})
+                client.client(JobId(job)).rescale({"x": 3})
             with pytest.raises(NotFound):
-                client.rescale(JobId(UNKNOWN), {"source": 3})
-            client.cancel(JobId(job))
+                client.client(JobId(UNKNOWN)).rescale({"source": 3})
+            client.client(JobId(job)).cancel()
             assert api.cluster.dispatcher.wait(JobId(job), WAIT_S)
             with pytest.raises(AlreadyEnded, match="it cannot be rescaled"):
-                client.rescale(JobId(job), {"source": 3})
+                client.client(JobId(job)).rescale({"source": 3})
 
     def test_an_outcome_that_is_a_failure(self, api: RescaleApi, stuck: str) -> None:
         with RestClient(api.server.url) as client, pytest.raises(ConfigError, match=NOT_RUNNING):
-            client.rescale(JobId(stuck), {"source": 1})
+            client.client(JobId(stuck)).rescale({"source": 1})
 
 
 def test_everything_shows_the_parallelism_that_it_has_now(api: RescaleApi, job: str) -> None:

@@ -223,7 +223,7 @@ class TestChanges:
         )
         api.cluster.workers.decline_checkpoints("no barrier today")
         with RestClient(api.server.url) as client, pytest.raises(ConfigError, match="no barrier today"):
-            client.savepoint(job, None)
+            client.client(job).savepoint()
 
     def test_shutdown_is_passed_on(self, api: Api) -> None:
         assert api.http.delete("/cluster").status_code == 202

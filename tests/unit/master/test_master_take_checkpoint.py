@@ -70,7 +70,7 @@ def test_both_clients_tell_its_directory(api: Api, job: JobId) -> None:
 def test_a_checkpoint_that_fails_says_why(api: Api, job: JobId) -> None:
     api.cluster.workers.decline_checkpoints("no barrier today")
     with RestClient(api.server.url) as client, pytest.raises(ConfigError, match="no barrier today"):
-        client.checkpoint(job)
+        client.client(job).checkpoint()
 
 
 def test_a_job_that_has_ended_takes_none(api: Api, job: JobId) -> None:

@@ -58,10 +58,8 @@ def test_one_that_lives_and_is_silent_may_be_committing(
     with pytest.raises(ConfigError) as caught:
         refuse_if_running(saved, Configuration(), patience_s=0.2)
     said = str(caught.value)
-    assert (
-        f"the cluster at {NOBODY} (process {process.pid}) lives and does not say which jobs it runs" in said
-    )
-    assert "end it, or repeat this when it answers" in said
+    assert f"the cluster at {NOBODY} (process {process.pid}) runs and does not answer" in said
+    assert "stop it, or repeat this when it answers" in said
 
 
 def test_one_whose_process_ends_meanwhile_commits_no_more(
