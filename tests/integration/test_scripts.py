@@ -114,6 +114,14 @@ def test_a_bounded_job_that_nobody_waits_for_finishes_and_its_rows_are_printed(r
     assert sorted(job.out) == [f"n={n}" for n in range(6)]
 
 
+def test_what_a_script_registers_for_its_end_runs_also_if_the_job_fails_behind_it(run: Run) -> None:
+    body = (
+        "numbers(env).map_batches(explode).print().uid('shown')\nimport atexit; atexit.register(print, 'end')"
+    )
+    job = run(script(body))
+    assert (job.code(), job.out) == (1, ["end"]), job.err
+
+
 def test_rows_of_several_subtasks_say_whose_they_are_and_stay_in_order(run: Run) -> None:
     job = run(script("numbers(env, rows=2_000, splits=2).print().uid('shown')", "env.execute()", 2))
     assert job.code() == 0, job.err

@@ -23,6 +23,7 @@ from unistream.base.config import (
     ConfigValue,
 )
 from unistream.base.errors import ConfigError
+from unistream.client import at_exit  # noqa: F401  # its hook must be older than those of the script
 from unistream.core.graph import (
     Resolved,
     explain,

@@ -23,11 +23,13 @@ import logging
 import os
 import sys
 import threading
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from unistream.base.errors import UnistreamError
-from unistream.client.job_client import JobResult
-from unistream.master.job_info import JobInfo
+
+if TYPE_CHECKING:
+    from unistream.client.job_client import JobResult
+    from unistream.master.job_info import JobInfo
 
 OK: Final = 0
 FAILED: Final = 1
