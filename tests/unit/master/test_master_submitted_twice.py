@@ -100,7 +100,7 @@ def test_who_never_hears_an_answer_is_told_the_id_to_submit_again_with(
     with (
         RestClient(way.url) as client,
         pytest.raises(
-            Unreachable, match=r"not known: .* under the request id nightly 2026-01-05 never makes"
+            Unreachable, match=r"not known: .* with the request id nightly 2026-01-05 never starts"
         ),
     ):
         client.submit(request)
