@@ -22,8 +22,8 @@ def collected(rows: Iterable[Mapping[str, Any]] | pa.Table, schema: pa.Schema | 
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
         if schema is not None and not table.schema.equals(schema):
             raise ConfigError(
-                "from_collection: the table has other columns than schema= says; leave schema= out, or give"
-                " table.cast(schema)"
+                "from_collection: the table's columns are not those of schema=; leave schema= out, or pass "
+                "table.cast(schema)"
             )
         return table
     if isinstance(rows, Mapping | str | bytes) or not isinstance(rows, Iterable):

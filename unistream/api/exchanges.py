@@ -1,4 +1,4 @@
-"""How rows get from one operator to the next: the part of `DataStream` that names exchanges."""
+"""The part of `DataStream` that sets how rows are exchanged between operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Exchanges(OperatorSettings):
-    """Methods that change the way out of an operator, and nothing of its rows."""
+    """Methods that change how rows are sent to the next operator, not the rows."""
 
     _ports: tuple[Port, ...]
     schema: pa.Schema | None
@@ -61,11 +61,11 @@ class Exchanges(OperatorSettings):
         return self._shipped(Ship.GLOBAL)
 
     def exchange_mode(self, mode: StreamExchangeMode) -> DataStream:
-        """How rows get from here to what reads this stream, whatever `execution.runtime-mode` says.
+        """How the readers of this stream get its rows, instead of as `execution.runtime-mode` says.
 
-        BATCH: they are stored and read when all of them have been written, so that the two sides need not
-        run at the same time; only behind bounded sources. The checkpoints of a streaming job begin when they
-        have been read. PIPELINED: they are read while they are written.
+        BATCH: rows are stored and read when all of them have been written, so that the two sides need not run
+        at the same time; only after bounded sources. The checkpoints of a streaming job begin when they have
+        been read. PIPELINED: rows are read while they are written.
 
         >>> import unistream as us
         >>> env = us.Environment()

@@ -1,4 +1,4 @@
-"""The stream graph under construction, and what it knows beside the nodes: schemas and uids."""
+"""The stream graph under construction, with schemas and uids."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Port:
 
     Attributes:
         ship: None: forward if possible.
-        partition: None: as the mode of the whole job says.
+        partition: None: by `execution.runtime-mode`.
     """
 
     node: int
@@ -36,7 +36,7 @@ class Port:
 
     @property
     def is_plain(self) -> bool:
-        """It stands for the operator itself, nothing was said about the way from there."""
+        """It stands for the operator itself, without settings of an exchange."""
         return self.ship is None and self.partition is None
 
 
@@ -45,11 +45,11 @@ class GraphBuilder:
     """Nodes and edges as the user adds them.
 
     Attributes:
-        run: Executes what was built, under a name, and waits for its end.
+        run: Executes the pipeline under a name and waits for its end.
         follows: Node -> node whose parallelism it takes when the graph is read, so that the two chain.
-        profiles: Slot sharing group -> what one slot of it needs, as far as it was told.
-        registered: Groups that the environment knows; None: it was told of none, so any name makes one.
-        side_schemas: (node, tag) -> schema of a side output, where it is known.
+        profiles: Slot sharing group -> resources of one slot, if they are given.
+        registered: Registered slot sharing groups; None: there are none, so any name makes a group.
+        side_schemas: (node, tag) -> schema of a side output, if it is known.
     """
 
     run: Callable[[str | None], object]
@@ -94,6 +94,11 @@ class GraphBuilder:
                 self.graph.edges.append(edge)
         return node
 
+    def check_same(self, other: GraphBuilder) -> None:
+        """Raises ConfigError unless `other` is this one."""
+        if other is not self:
+            raise ConfigError("streams of different environments cannot be combined")
+
     def set_uid(self, node: StreamNode, uid: str) -> None:
         """Raises ConfigError if another operator has it, or it is no text."""
         if not isinstance(uid, str):
@@ -101,20 +106,20 @@ class GraphBuilder:
         if not uid or len(uid) > UID_LENGTH_MAX:
             raise ConfigError(f"a uid has 1 to {UID_LENGTH_MAX} characters, not {len(uid)}")
         if not uid.isprintable():
-            raise ConfigError(f"uid {uid!r}: line breaks and other control characters cannot be in it")
+            raise ConfigError(f"uid {uid!r} contains a line break or another control character")
         for other in self.graph.nodes:
             if other.uid == uid and other is not node:
                 raise ConfigError(
-                    f"uid {uid!r} is given to two operators, {other.name!r} and {node.name!r}; state is "
-                    "found by uid, so each must have its own"
+                    f"uid {uid!r} is given to two operators, {other.name!r} and {node.name!r}; each needs "
+                    "its own, because state is found by uid"
                 )
         node.uid = OperatorUid(uid)
 
     def declare(self, group: str | SlotSharingGroup) -> str:
-        """Name of the group; its needs are kept.
+        """Name of the group; its resources are kept.
 
         Raises:
-            ConfigError: it is none, has no name or a reserved one, or was given other needs before.
+            ConfigError: it is not a group, has no name or a reserved one, or had other resources before.
         """
         if isinstance(group, str):
             if not group:
@@ -127,19 +132,19 @@ class GraphBuilder:
         if not profile.is_unknown and self.profiles.setdefault(group.name, profile) != profile:
             raise ConfigError(
                 f"slot sharing group {group.name!r} is given two different resource profiles, "
-                f"{self.profiles[group.name]} and {profile}; make its SlotSharingGroup(...) once"
+                f"{self.profiles[group.name]} and {profile}; create its SlotSharingGroup(...) once"
             )
         if self.registered is not None:
             self.registered.add(group.name)
         return group.name
 
     def register(self, group: SlotSharingGroup) -> None:
-        """From now on operators may only name groups that are registered."""
+        """From now on operators may only use registered groups."""
         self.registered = self.registered or set(self.profiles)
         self.declare(group)
 
     def finished(self, name: str) -> StreamGraph:
-        """The graph as it is now; later changes do not show in it."""
+        """A copy of the graph as it is now."""
         nodes = [replace(node) for node in self.graph.nodes]
         for follower, leader in sorted(self.follows.items()):
             nodes[follower].parallelism = nodes[leader].parallelism
@@ -153,11 +158,7 @@ class GraphBuilder:
         )
 
     def check_complete_before_time(self, ports: Sequence[Port], what: str) -> None:
-        """A stream that others wait for: bounded, and without a watermark before its end.
-
-        Raises:
-            ConfigError: naming the source (or operator) that breaks it.
-        """
+        """Raises ConfigError unless the stream is bounded and has no watermark before its end."""
         for node in self._upstream(ports):
             operator = node.operator
             if isinstance(operator, AssignTimestampsAndWatermarks):
@@ -166,14 +167,14 @@ class GraphBuilder:
                 continue
             if node.source is not None and not node.source.bounded:
                 raise ConfigError(
-                    f"{what}: source {node.name!r} never ends, so rows without a match would wait for ever; "
-                    "only a bounded stream can be a dimension"
+                    f"{what}: source {node.name!r} is unbounded, so rows without a match would wait for "
+                    "ever; a dimension must be bounded"
                 )
             strategy = operator.watermarks
             if strategy.out_of_orderness_ms is not None or strategy.idle_ms is not None:
                 raise ConfigError(
                     f"{what}: source {node.name!r} of the dimension has watermarks or idleness; use "
-                    "WatermarkStrategy.no_watermarks(), so that time stands still until it is read"
+                    "WatermarkStrategy.no_watermarks(), so that event time waits until it is read"
                 )
 
     def _upstream(self, ports: Sequence[Port]) -> list[StreamNode]:

@@ -26,7 +26,7 @@ def join_schema(
         raise ConfigError("join: on= needs at least one key column")
     if dimension is None:
         raise ConfigError(
-            "join: the columns of the dimension are not known; give the function before it returns="
+            "join: the columns of the dimension are not known; pass returns= to the function before it"
         )
     check_columns(dimension, [key for _, key in on], "join, dimension")
     if facts is None:
@@ -37,7 +37,7 @@ def join_schema(
         if not types[0].equals(types[1]) and not all(pa.types.is_integer(t) for t in types):
             raise ConfigError(
                 f"join: key {left!r} is {types[0]}, that of the dimension, {right!r}, is {types[1]}, and "
-                "values of unlike types never meet; cast one before the join: "
+                "values of different types are never equal; cast one before the join: "
                 f"{_cast_of(left, right, *types)}"
             )
     keys = {key for _, key in on}
@@ -51,11 +51,11 @@ def join_schema(
 
 
 def _cast_of(left: str, right: str, fact: pa.DataType, dimension: pa.DataType) -> str:
-    """How, as Python; of two moments the coarser one is cast, which loses nothing."""
+    """How, as Python; of two timestamps the coarser one is cast, which loses nothing."""
     name, side, kind = right, "dimension", fact
     if pa.types.is_timestamp(fact) and pa.types.is_timestamp(dimension):
         if (fact.tz is None) != (dimension.tz is None):
-            zone = "; a moment without a time zone is then taken as UTC"
+            zone = "; a time without a time zone is then taken as UTC"
             if fact.tz is None:
                 return f"stream{_cast(left, pa.timestamp(fact.unit, dimension.tz))}{zone}"
             return f"dimension{_cast(right, fact)}{zone}"

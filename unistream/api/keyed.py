@@ -1,14 +1,14 @@
-"""Streams by key, and windows over them."""
+"""Keyed streams, and windows over them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from unistream.api.graph import GraphBuilder, Port
-from unistream.api.stream import DataStream, as_schema
+from unistream.api.stream import DataStream, Returns, as_schema
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
 from unistream.model.state import MapStateDescriptor, StateOptions
@@ -33,11 +33,11 @@ from unistream.operator.window import (
 
 
 class KeyedStream:
-    """Rows that meet by key; state, timers and windows belong to a key.
+    """Rows partitioned by key; state, timers and windows belong to a key.
 
     Attributes:
-        schema: Columns of the rows, or None where they are not known.
-        key_columns: What makes the key, in order.
+        schema: Columns of the rows, or None if they are not known.
+        key_columns: Columns of the key, in order.
     """
 
     def __init__(
@@ -62,17 +62,12 @@ class KeyedStream:
             raise ConfigError('window takes windows such as TumblingEventTimeWindows.of("1 h")')
         return WindowedStream(self, windows)
 
-    def process(
-        self,
-        function: KeyedProcessFunction,
-        *,
-        returns: pa.Schema | Mapping[str, pa.DataType] | None = None,
-    ) -> DataStream:
+    def process(self, function: KeyedProcessFunction, *, returns: Returns = None) -> DataStream:
         """Runs a function with keyed state and timers, row by row.
 
         Args:
-            function: One object for all keys; what belongs to a key goes into its state.
-            returns: Columns of the rows it emits; None: inferred from the first ones, then fixed.
+            function: One object for all keys of a subtask; what belongs to a key is stored in its state.
+            returns: Columns of the rows it emits; None: inferred from the first ones.
         """
         if isinstance(function, BroadcastProcessFunction):
             raise ConfigError(
@@ -86,18 +81,13 @@ class KeyedStream:
         )
         return self._then(f"process {type(function).__name__}", operator, self._ports, schema)
 
-    def process_batch(
-        self,
-        function: KeyedBatchFunction,
-        *,
-        returns: pa.Schema | Mapping[str, pa.DataType] | None = None,
-    ) -> DataStream:
-        """Runs a function with keyed state and timers batch by batch, the rows grouped by key: no Python per
-        row, nor per timer.
+    def process_batch(self, function: KeyedBatchFunction, *, returns: Returns = None) -> DataStream:
+        """Runs a function with keyed state and timers batch by batch, the rows grouped by key, without Python
+        calls per row or timer.
 
         Args:
-            function: One object for all keys; what belongs to a key goes into its columns.
-            returns: Columns of the batches it emits; None: those of the first one, then fixed.
+            function: One object for all keys of a subtask; what belongs to a key is stored in its columns.
+            returns: Columns of the batches it emits; None: those of the first one.
         """
         if not isinstance(function, KeyedBatchFunction):
             raise ConfigError("process_batch takes an object of a subclass of KeyedBatchFunction")
@@ -108,10 +98,10 @@ class KeyedStream:
         return self._then(f"process_batch {type(function).__name__}", operator, self._ports, schema)
 
     def connect(self, broadcast: DataStream, *states: MapStateDescriptor) -> BroadcastConnectedStream:
-        """Beside a stream whose rows all come to every subtask, such as rules.
+        """Connects a stream whose rows are sent to every subtask, such as rules.
 
         Args:
-            broadcast: Its rows are what `process_broadcast_element` is given.
+            broadcast: Its rows are the input of `process_broadcast_element`.
             states: Maps that it writes and the rows of this stream read.
 
         >>> import pyarrow as pa, unistream as us
@@ -137,7 +127,7 @@ class KeyedStream:
         return BroadcastConnectedStream(self, broadcast, states)
 
     def key_schema(self) -> pa.Schema | None:
-        """Names and types of the key columns, where they are known."""
+        """Names and types of the key columns, if they are known."""
         if self.schema is None:
             return None
         return pa.schema([(key, self.schema.field(key).type) for key in self.key_columns])
@@ -152,32 +142,26 @@ class KeyedStream:
 
 
 class BroadcastConnectedStream:
-    """A keyed stream and a broadcast one, to be read by one function."""
+    """A keyed stream and a broadcast one, which one function reads."""
 
     def __init__(
         self, keyed: KeyedStream, broadcast: DataStream, states: Sequence[MapStateDescriptor]
     ) -> None:
-        if broadcast._builder is not keyed._builder:
-            raise ConfigError("streams of different environments cannot be combined")
+        keyed._builder.check_same(broadcast._builder)
         if not states or not all(isinstance(state, MapStateDescriptor) for state in states):
             raise ConfigError("connect needs the maps that are broadcast, each as a MapStateDescriptor")
         if any(state.options != StateOptions() for state in states):
-            raise ConfigError("broadcast state has no options: no time to live, no pickling, no former names")
+            raise ConfigError("broadcast state takes no options: no ttl, no pickled, no renamed_from")
         self._keyed = keyed
         self._broadcast = broadcast
         self._states = tuple(states)
 
-    def process(
-        self,
-        function: BroadcastProcessFunction,
-        *,
-        returns: pa.Schema | Mapping[str, pa.DataType] | None = None,
-    ) -> DataStream:
-        """Runs a function over both: its state and timers are by key, its maps are the same everywhere.
+    def process(self, function: BroadcastProcessFunction, *, returns: Returns = None) -> DataStream:
+        """Runs a function over both: its state and timers are keyed, its maps are equal in all subtasks.
 
         Args:
             function: One object for all keys of a subtask.
-            returns: Columns of the rows it emits; None: inferred from the first ones, then fixed.
+            returns: Columns of the rows it emits; None: inferred from the first ones.
         """
         if not isinstance(function, BroadcastProcessFunction):
             raise ConfigError("process takes an object of a subclass of BroadcastProcessFunction")
@@ -208,8 +192,8 @@ class WindowedStream:
         self._late_tag = late_tag
 
     def side_output_late_data(self, tag: str) -> WindowedStream:
-        """Rows whose windows have fired go to the side output `tag` of the result, as they came; without
-        it they are dropped and counted (`numLateRecordsDropped`). Costs the pre-aggregation."""
+        """Sends rows whose windows have fired to the side output `tag` of the result, unchanged; otherwise
+        they are dropped and counted (`numLateRecordsDropped`). Turns the pre-aggregation off."""
         if not tag:
             raise ConfigError("a side output needs a tag")
         return WindowedStream(self._keyed, self._windows, tag)
@@ -233,9 +217,9 @@ class WindowedStream:
         """
         for name, aggregate in aggregates.items():
             if not isinstance(aggregate, Aggregate):
-                raise ConfigError(f"aggregate {name}: wanted us.count(), us.sum(column) or the like")
+                raise ConfigError(f"aggregate {name}: use us.count(), us.sum(column) or the like")
             if name in (WINDOW_START, WINDOW_END):
-                raise ConfigError(f"aggregate {name}: the name is that of a column of the window; rename it")
+                raise ConfigError(f"aggregate {name}: the window has a column of that name; rename it")
         plan = AggregatePlan(self._keyed.key_columns, aggregates)
         known = self._keyed.schema
         schema = None if known is None else self._result(plan.check(known))
@@ -254,7 +238,7 @@ class WindowedStream:
         return stream
 
     def _pre_aggregated(self, plan: AggregatePlan) -> list[Port]:
-        """One operator behind each of the streams that meet here, in the same task as its producer."""
+        """One operator for each input stream, chained to its producer."""
         builder = self._keyed._builder
         ports = []
         for port in self._keyed._ports:

@@ -1,4 +1,4 @@
-"""What can be said about an operator after it was added: uid, name, parallelism, slot, chaining."""
+"""Settings of an operator: uid, name, parallelism, slot sharing group, chaining."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unistream.model.stream_graph import ChainingStrategy, StreamNode
 
 
 class OperatorSettings:
-    """Settings of the operator that made a stream, or of a sink; each returns the object itself."""
+    """Settings of the operator that produces a stream, or of a sink; each returns the object itself."""
 
     _builder: GraphBuilder
 
@@ -19,7 +19,7 @@ class OperatorSettings:
         raise ConfigError(f"{what}: there is no operator here")
 
     def uid(self, uid: str) -> Self:
-        """Stable identity: state of a savepoint is found by it, whatever else changes.
+        """Stable identity, by which state is found in a savepoint.
 
         Raises:
             ConfigError: another operator has it.
@@ -28,7 +28,7 @@ class OperatorSettings:
         return self
 
     def name(self, name: str) -> Self:
-        """How the operator is called in messages, metrics and `explain`."""
+        """Name of the operator in messages, metrics and `explain`."""
         self._node("name").name = name
         return self
 
@@ -43,7 +43,7 @@ class OperatorSettings:
         return self
 
     def set_max_parallelism(self, max_parallelism: int) -> Self:
-        """Number of key groups of the operator: the most subtasks that it can ever be scaled to."""
+        """Number of key groups of the operator, which limits its parallelism for ever."""
         node = self._node("set_max_parallelism")
         node.max_parallelism = check_max_parallelism(
             max_parallelism, node.parallelism, f"operator {node.name!r}"
@@ -56,10 +56,10 @@ class OperatorSettings:
         An operator that is in none takes the group of its inputs if they agree, else ``default``.
 
         Args:
-            group: A name, or a group that also tells what one slot of it needs.
+            group: A name, or a group with the resources of one slot.
 
         Raises:
-            ConfigError: the group was given other needs before.
+            ConfigError: the group had other resources before.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -88,7 +88,7 @@ class OperatorSettings:
         return self
 
     def start_new_chain(self) -> Self:
-        """The operator does not share the task of the one before it; those behind it may share its own.
+        """The operator does not share the task of the one before it; those after it may share its own.
 
         >>> import unistream as us
         >>> env = us.Environment()

@@ -40,8 +40,8 @@ _REPLACE: Final[ContextVar[Callable[[Sink], Sink] | None]] = ContextVar("replace
 
 @contextmanager
 def sinks_replaced(replace: Callable[[Sink], Sink]) -> Iterator[None]:
-    """Inside, streams of this thread end in what `replace` gives for a sink, and nothing of the sink itself
-    is called, not even its check: for whoever builds a pipeline that must not touch the outside world."""
+    """Inside, each sink of this thread's pipelines is replaced by `replace(sink)` before any method of it is
+    called, even `check`: for a pipeline that must not reach external systems."""
     token = _REPLACE.set(replace)
     try:
         yield
@@ -50,10 +50,10 @@ def sinks_replaced(replace: Callable[[Sink], Sink]) -> Iterator[None]:
 
 
 def sink_used(sink: Sink) -> Sink:
-    """`sink`, or what stands in for it; see `sinks_replaced`.
+    """`sink`, or its replacement; see `sinks_replaced`.
 
     Raises:
-        ConfigError: it is no sink.
+        ConfigError: it is not a sink.
     """
     if inspect.isclass(sink) or not callable(getattr(sink, "create_writer", None)):
         raise ConfigError(f"sink_to takes a sink such as us.DeltaSink(...), not {sink!r:.200}")
@@ -62,11 +62,10 @@ def sink_used(sink: Sink) -> Sink:
 
 
 class DataStreamSink(OperatorSettings):
-    """A sink: a writer, and for transactional ones what commits behind it.
+    """A sink: a writer and, if it is transactional, the operators that commit.
 
-    Settings are those of the writer. A committer of a table (`Sink.global_committer`) is one for
-    all writers; otherwise each writer has its own. Stages of a sink that are parallel stand one beside each
-    writer, too.
+    Settings are those of the writer. With `Sink.global_committer` one committer serves all writers; otherwise
+    each writer has its own, and so has each parallel stage.
     """
 
     def __init__(self, builder: GraphBuilder, ports: tuple[Port, ...], sink: Sink) -> None:
@@ -74,10 +73,10 @@ class DataStreamSink(OperatorSettings):
         self._sink = sink
         writer = SinkWriterOperator(sink)
         self._writer = builder.add(sink.name, writer, [ports], stateful=True)
-        self._operators: list[tuple[SinkOperator, str]] = [(writer, "")]  # with what its commits' uid ends in
-        self._behind: list[tuple[StreamNode, str, str]] = []  # with the ends of its uid and its name
+        self._operators: list[tuple[SinkOperator, str]] = [(writer, "")]  # suffix of its commits' uid
+        self._behind: list[tuple[StreamNode, str, str]] = []  # suffixes of its uid and its name
         self._last = self._writer
-        self._spread = True  # one beside each writer so far
+        self._spread = True  # all operators so far have one subtask for each writer
         if is_transactional(sink):
             self._add_committing(sink)
         self._commit_as(f"{sink.name}-{self._writer.id}")
@@ -108,7 +107,7 @@ class DataStreamSink(OperatorSettings):
     def _append(
         self, operator: SinkOperator, suffix: str, name: str, *, spread: bool, commits_as: str = ""
     ) -> None:
-        """The next operator behind the last one: beside each writer, or one for all."""
+        """Appends an operator: one subtask for each writer (`spread`), or one for all."""
         ship = Ship.FORWARD if spread or not self._spread else Ship.GLOBAL
         inputs = [[Port(self._last.id)]]
         node = self._builder.add(
@@ -124,7 +123,7 @@ class DataStreamSink(OperatorSettings):
         self._last = node
 
     def _commit_as(self, uid: str) -> None:
-        """Commits are told apart by it, so writer and committer must agree."""
+        """It identifies the sink's commits, so writer and committer must have the same one."""
         for operator, suffix in self._operators:
             operator.sink_uid = OperatorUid(f"{uid}-{suffix}" if suffix else uid)
             operator.belongs_to = OperatorUid(uid)
@@ -133,8 +132,8 @@ class DataStreamSink(OperatorSettings):
         return self._writer
 
     def uid(self, uid: str) -> Self:
-        """Stable identity of the sink: of its state, and of its commits in the outside system. The
-        committer's operator has the uid with ``-committer`` behind it, and so on.
+        """Stable identity of the sink: of its state, and of its commits in the external system. The
+        committer's operator has this uid with ``-committer`` appended, and so on.
 
         Raises:
             ConfigError: another operator has it.
@@ -170,6 +169,6 @@ def check_sends_dead_letters(builder: GraphBuilder, node: StreamNode) -> None:
     """Raises ConfigError unless `node` is a source that sends what it cannot decode to a side output."""
     if (node.id, DEAD_LETTERS_TAG) not in builder.side_schemas:
         raise ConfigError(
-            f"dead_letters_to: {node.name!r} sends no dead letters; it must be the stream of a source that "
-            'was told to, as KafkaSource(..., on_bad_record="dead-letter")'
+            f"dead_letters_to: {node.name!r} sends no dead letters; use it on a source that does, "
+            'such as KafkaSource(..., on_bad_record="dead-letter")'
         )

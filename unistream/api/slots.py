@@ -1,4 +1,4 @@
-"""What operators need of the slots that they run in."""
+"""Slot sharing groups with resources."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from unistream.model.resources import ResourceProfile
 
 @dataclass(frozen=True, slots=True)
 class SlotSharingGroup:
-    """Operators that may share slots, and what one slot of theirs needs.
+    """Operators that may share slots, and the resources of one such slot.
 
     Args:
-        name: Of the group; ``default`` is that of operators which name none.
-        cpu_cores: Of one slot; fractions are fine. Given together with `task_memory`, or not at all.
-        task_memory: Of one slot: user code, state and exchange buffers, such as ``"512 mb"``.
+        name: ``default`` is the group of operators without one.
+        cpu_cores: Of one slot, may be a fraction. Given together with `task_memory`, or not at all.
+        task_memory: Of one slot, for user code, state and exchange buffers, such as ``"512 mb"``.
 
     Raises:
-        ConfigError: no name or a reserved one, just one of the two amounts, or one that is not positive.
+        ConfigError: no name or a reserved one, only one of the two amounts, or one that is not positive.
 
     >>> SlotSharingGroup("heavy", cpu_cores=0.5, task_memory="1 gb").profile.memory_mb
     1024
@@ -44,10 +44,10 @@ class SlotSharingGroup:
             raise ConfigError(f"{where}: cpu_cores {cores!r} is not a number")
         if memory is not None and not isinstance(memory, str):
             raise ConfigError(f"{where}: task_memory {memory!r} is not an amount such as '512 mb'")
-        if self.cpu_cores is not None and not (math.isfinite(self.cpu_cores) and self.cpu_cores > 0):
-            raise ConfigError(f"{where}: cpu_cores {self.cpu_cores!r} is not above 0")
-        if self.task_memory is not None and self.profile.memory_mb == 0:
-            raise ConfigError(f"{where}: task_memory {self.task_memory!r} is not above 0")
+        if cores is not None and not (math.isfinite(cores) and cores > 0):
+            raise ConfigError(f"{where}: cpu_cores {cores!r} is not above 0")
+        if memory is not None and self.profile.memory_mb == 0:
+            raise ConfigError(f"{where}: task_memory {memory!r} is not above 0")
 
     @property
     def profile(self) -> ResourceProfile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,17 +52,18 @@ if TYPE_CHECKING:
     from unistream.api.keyed import KeyedStream
 
 Columns = Mapping[str, pa.DataType]
+Returns: TypeAlias = pa.Schema | Columns | None
 KEY_COLUMN = "key"
 
 
 class DataStream(Exchanges):
     """Rows of one schema, with event times.
 
-    Every method that transforms returns a new stream; the methods that describe an operator (`uid`, `name`,
-    `set_parallelism`, …) change the operator that made this stream and return it.
+    Transformations return a new stream; settings (`uid`, `name`, `set_parallelism`, …) apply to the operator
+    that produces this stream, and return it.
 
     Attributes:
-        schema: Columns of the rows, or None behind a function that does not declare what it returns.
+        schema: Columns of the rows, or None after a function that does not declare what it returns.
     """
 
     def __init__(self, builder: GraphBuilder, ports: Sequence[Port], schema: pa.Schema | None) -> None:
@@ -76,18 +77,18 @@ class DataStream(Exchanges):
         self,
         function: BatchFunction,
         *,
-        returns: pa.Schema | Columns | None = None,
+        returns: Returns = None,
         timestamp_column: str | None = None,
     ) -> DataStream:
         """Calls `function` with each `pyarrow.RecordBatch`; the fastest way to run Python.
 
-        Row i of the result takes the event time of row i, so as many rows must come back as went in, unless
-        there is a `timestamp_column`.
+        Row i of the result has the event time of row i, so the number of rows must not change, unless there
+        is a `timestamp_column`.
 
         Args:
             function: n rows in, m rows out.
-            timestamp_column: Column of the result to read event times from; then m may differ from n.
-            returns: Schema of the result; None: that of the first result, then fixed.
+            timestamp_column: Column of the result with the event times; then m may differ from n.
+            returns: Schema of the result; None: that of the first result.
         """
         schema = as_schema(returns)
         if timestamp_column is not None:
@@ -100,7 +101,7 @@ class DataStream(Exchanges):
         return self._then(_named("filter_batches", function), FilterBatches(function), self.schema)
 
     def select(self, *columns: str, **computed: str | pc.Expression) -> DataStream:
-        """Just these columns, in this order; a keyword renames a column or computes one.
+        """Keeps only these columns, in this order; a keyword renames a column or computes one.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -112,11 +113,10 @@ class DataStream(Exchanges):
         Raises:
             ConfigError: an unknown column, or an expression that does not fit its types.
         """
-        wanted: dict[str, str | pc.Expression] = {name: name for name in columns}
-        return self._project("select", {**wanted, **computed}, keep=False)
+        return self._project("select", {**{name: name for name in columns}, **computed}, keep=False)
 
     def with_columns(self, **computed: str | pc.Expression) -> DataStream:
-        """All columns, and these: added, or in place of the one that has the name."""
+        """Adds these columns, or replaces those of the same name."""
         return self._project("with_columns", computed, keep=True)
 
     def _project(self, what: str, columns: dict[str, str | pc.Expression], *, keep: bool) -> DataStream:
@@ -124,41 +124,36 @@ class DataStream(Exchanges):
             raise ConfigError(f"{what} needs at least one column")
         for name, column in columns.items():
             if not isinstance(column, str | pc.Expression):
-                raise ConfigError(f"{what}: {name} is {column!r:.200}; say us.col(...) or us.lit(...)")
+                raise ConfigError(f"{what}: {name} is {column!r:.200}; use us.col(...) or us.lit(...)")
         schema = None
         if self.schema is not None:
             check_columns(self.schema, [c for c in columns.values() if isinstance(c, str)], what)
             computed = {n: c for n, c in columns.items() if isinstance(c, pc.Expression)}
-            types = check_expressions(self.schema, computed, what)
-            fields = {field.name: field.type for field in self.schema} if keep else {}
-            for name, column in columns.items():
-                fields[name] = (
-                    self.schema.field(column).type if isinstance(column, str) else types.field(name).type
-                )
-            schema = pa.schema(list(fields.items()))
+            made = check_expressions(self.schema, computed, what)
+            known = {field.name: field.type for field in self.schema}
+            types = {n: known[c] if isinstance(c, str) else made.field(n).type for n, c in columns.items()}
+            schema = pa.schema(list((known | types if keep else types).items()))
         return self._then(what, Project(columns, keep=keep), schema)
 
     # --- rows one by one -------------------------------------------------------------------------
 
-    def map(self, function: MapFunction, *, returns: pa.Schema | Columns | None = None) -> DataStream:
+    def map(self, function: MapFunction, *, returns: Returns = None) -> DataStream:
         """One dict in, one dict out. A Python call per row: prefer `with_columns` or `map_batches`.
 
         Args:
             function: Row (column -> value) in, row out.
-            returns: Columns of the result; None: inferred from the first rows, then fixed.
+            returns: Columns of the result; None: inferred from the first rows.
         """
         schema = as_schema(returns)
         return self._then(_named("map", function), MapRows(function, returns=schema), schema)
 
-    def flat_map(
-        self, function: FlatMapFunction, *, returns: pa.Schema | Columns | None = None
-    ) -> DataStream:
-        """One dict in, any number of dicts out; each takes the event time of the row it came from."""
+    def flat_map(self, function: FlatMapFunction, *, returns: Returns = None) -> DataStream:
+        """One dict in, any number of dicts out, with the same event time."""
         schema = as_schema(returns)
         return self._then(_named("flat_map", function), FlatMapRows(function, returns=schema), schema)
 
     def filter(self, predicate: pc.Expression | FilterFunction) -> DataStream:
-        """Keeps rows where an expression is true (null counts as false), or a function of the row is.
+        """Keeps rows for which an expression or a function of the row is true (null counts as false).
 
         Raises:
             ConfigError: an unknown column, or an expression that is not boolean.
@@ -169,8 +164,8 @@ class DataStream(Exchanges):
         return self._then(_named("filter", predicate), FilterRows(predicate), self.schema)
 
     def side_output(self, tag: str, predicate: Predicate) -> DataStream:
-        """Moves rows to the side output `tag`, where `predicate` (an expression, or a function from batch
-        to boolean array) is true; this stream goes on with the others.
+        """Moves rows for which `predicate` (an expression, or a function from batch to boolean array) is true
+        to the side output `tag`; this stream keeps the others.
 
         >>> import unistream as us
         >>> env = us.Environment()
@@ -189,17 +184,17 @@ class DataStream(Exchanges):
         return stream
 
     def get_side_output(self, tag: str) -> DataStream:
-        """Rows that the operator of this stream sent to its side output `tag`."""
+        """Rows that the operator of this stream has sent to its side output `tag`."""
         node = self._node("get_side_output")
         schema = self._builder.side_schemas.get((node.id, tag))
         return DataStream(self._builder, (Port(node.id, tag),), schema)
 
     def dead_letters_to(self, sink: Sink) -> DataStreamSink:
-        """Writes what this source could not decode to `sink`: raw bytes, origin and reason, exactly once
-        like the rows. The sink's uid is the source's with ``-dead-letters`` behind it, if that has one.
+        """Writes records that this source cannot decode to `sink`: raw bytes, origin and reason, exactly once
+        like the rows. If the source has a uid, the sink's is that one with ``-dead-letters`` appended.
 
         Raises:
-            ConfigError: this is not a source, or it was not told to send dead letters.
+            ConfigError: this is not a source, or it is not configured to send dead letters.
         """
         node = self._node("dead_letters_to")
         check_sends_dead_letters(self._builder, node)
@@ -209,7 +204,7 @@ class DataStream(Exchanges):
     # --- time ------------------------------------------------------------------------------------
 
     def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy) -> DataStream:
-        """Event times and watermarks from here on, for a source that has none."""
+        """Assigns event times and watermarks, for a source that has none."""
         operator = AssignTimestampsAndWatermarks(strategy)
         column = strategy.timestamp_column or ""
         check_columns(self.schema, [column], "assign_timestamps_and_watermarks")
@@ -226,13 +221,13 @@ class DataStream(Exchanges):
             ConfigError: their columns differ.
         """
         for other in others:
-            self._check_same_environment(other)
+            self._builder.check_same(other._builder)
             mine, theirs = self.schema, other.schema
             if mine is None or theirs is None:
                 continue
-            if mine.names != theirs.names or mine.types != theirs.types:
+            if (mine.names, mine.types) != (theirs.names, theirs.types):
                 raise ConfigError(
-                    "union needs streams with the same columns in the same order; here "
+                    "union needs streams with the same columns in the same order, not "
                     f"({describe(mine)}) and ({describe(theirs)})"
                 )
         ports = [port for stream in (self, *others) for port in stream._ports]
@@ -243,8 +238,8 @@ class DataStream(Exchanges):
     ) -> DataStream:
         """Adds the columns of a bounded stream to each row with an equal key.
 
-        A row waits until its key is known or `dimension` has ended, so the result does not depend on
-        which is read faster. Every subtask holds all of `dimension`; of equal keys the last wins.
+        A row waits until its key is known or `dimension` has ended, so the result does not depend on which is
+        read faster. Every subtask holds all of `dimension`; of equal keys the last one is used.
 
         Args:
             dimension: A bounded stream without watermarks.
@@ -252,10 +247,10 @@ class DataStream(Exchanges):
             how: ``"inner"`` drops rows without a match, ``"left"`` keeps them with nulls.
 
         Raises:
-            ConfigError: unknown or unlike key columns, columns of the same name on both sides, or a
-                dimension that never ends or has watermarks.
+            ConfigError: key columns that are unknown or of different types, columns of the same name on both
+                sides, or a dimension that never ends or has watermarks.
         """
-        self._check_same_environment(dimension)
+        self._builder.check_same(dimension._builder)
         if how not in {kind.value for kind in JoinKind}:
             raise ConfigError(f"join: how={how!r} is not 'inner' or 'left'")
         pairs = _pairs(on)
@@ -266,12 +261,12 @@ class DataStream(Exchanges):
         node = self._builder.add(f"{how} join", operator, [self._ports, held], stateful=True)
         return DataStream(self._builder, (Port(node.id),), schema)
 
-    def process(self, function: ProcessFunction, *, returns: pa.Schema | Columns | None = None) -> DataStream:
-        """Runs a function row by row that may keep lists in checkpoints; for state by key see `key_by`.
+    def process(self, function: ProcessFunction, *, returns: Returns = None) -> DataStream:
+        """Runs a function row by row that may keep lists in checkpoints; for keyed state see `key_by`.
 
         Args:
-            function: One object for each subtask.
-            returns: Columns of the rows it emits; None: inferred from the first ones, then fixed.
+            function: Each subtask has a copy.
+            returns: Columns of the rows it emits; None: inferred from the first ones.
         """
         if not isinstance(function, ProcessFunction):
             raise ConfigError(
@@ -279,20 +274,17 @@ class DataStream(Exchanges):
             )
         schema = as_schema(returns)
         operator = ProcessOperator(function, returns=schema)
-        name = f"process {type(function).__name__}"
-        node = self._builder.add(name, operator, [self._ports], stateful=True)
-        return DataStream(self._builder, (Port(node.id),), schema)
+        return self._then(f"process {type(function).__name__}", operator, schema, stateful=True)
 
     def key_by(self, *columns: str | Callable[[Row], Any], returns: pa.DataType | None = None) -> KeyedStream:
-        """Rows with equal values in `columns` meet in one subtask.
+        """Sends rows with equal values in `columns` to the same subtask.
 
         A function of the row may be given instead of columns; it adds a column `key` of type `returns`.
 
-        What is equal: -0.0 and 0.0 (behind `key_by` there is only 0.0); NaN and NaN, whatever their bits;
-        null and null, which is a key like any other; texts with the same code points; a dictionary's values
-        and the same values without. Nothing is rounded, stripped or converted: a key has one type, so that
-        moments of unlike units or zones, or 1 and 1.0, never meet; cast before. Decimals, bytes, lists and
-        structs cannot be a key.
+        Equal are: -0.0 and 0.0 (after `key_by` there is only 0.0); NaN and NaN, whatever their bits; null and
+        null, which is a key like any other; texts with the same code points; values with and without a
+        dictionary. Nothing is rounded, stripped or converted: times of different units or zones, or 1 and
+        1.0, are never equal; cast them first. Decimals, bytes, lists and structs cannot be a key.
 
         Raises:
             ConfigError: an unknown column, or one of a type that cannot be a key.
@@ -327,19 +319,19 @@ class DataStream(Exchanges):
         return DataStreamSink(self._builder, self._ports, sink)
 
     def print(self, prefix: str = "") -> DataStreamSink:
-        """Prints rows, for looking at a stream: ``column=value, …``, with ``N> `` before it where the sink
-        has several subtasks (N from 1), and `prefix` before that.
+        """Prints rows as ``column=value, …``, after `prefix` and, if the sink has several subtasks, ``N> ``.
 
-        On the target "local" they come out where the job was started; on Spark they are in the worker's log.
+        On the target "local" the process that started the job prints them; on Spark they are in the worker's
+        log.
         """
         from unistream.connector.print_ import PrintSink
 
         return self.sink_to(PrintSink(prefix))
 
     def execute_and_collect(self, name: str | None = None) -> pa.Table:
-        """Runs the job, bounded, and returns this stream's rows; in no particular order.
+        """Runs the job, which must be bounded, and returns this stream's rows in no particular order.
 
-        The rows pass through a folder of this machine, so the workers must run on it.
+        The rows are exchanged through a folder of this machine, so the workers must run on it.
 
         Raises:
             UnistreamError: the job failed; the text says why.
@@ -354,12 +346,14 @@ class DataStream(Exchanges):
             except ConfigError:
                 if self.schema is None:
                     raise
-                return self.schema.empty_table()  # no rows, hence no file that would know their types
+                return self.schema.empty_table()  # without rows no file has their types
 
     # --- helpers ---------------------------------------------------------------------------------
 
-    def _then(self, name: str, operator: object, schema: pa.Schema | None) -> DataStream:
-        node = self._builder.add(name, operator, [self._ports])
+    def _then(
+        self, name: str, operator: object, schema: pa.Schema | None, *, stateful: bool = False
+    ) -> DataStream:
+        node = self._builder.add(name, operator, [self._ports], stateful=stateful)
         return DataStream(self._builder, (Port(node.id),), schema)
 
     def _through(self, ports: Sequence[Port]) -> DataStream:
@@ -377,13 +371,9 @@ class DataStream(Exchanges):
         if not pa.types.is_boolean(data_type):
             raise ConfigError(f"{what}: {predicate} is {data_type}, not a boolean")
 
-    def _check_same_environment(self, other: DataStream) -> None:
-        if other._builder is not self._builder:
-            raise ConfigError("streams of different environments cannot be combined")
 
-
-def as_schema(returns: pa.Schema | Columns | None, what: str = "returns=") -> pa.Schema | None:
-    """A schema from a schema or from name -> type. Raises ConfigError for anything else, that `what` was."""
+def as_schema(returns: Returns, what: str = "returns=") -> pa.Schema | None:
+    """A schema from a schema or from name -> type. Raises ConfigError, naming `what`, for anything else."""
     if returns is None or isinstance(returns, pa.Schema):
         return returns
     try:

@@ -4,9 +4,9 @@
             │                             │
             └─ after a failure: recover_and_abort    recover_and_commit (maybe once more)
 
-The transaction of checkpoint n is pre-committed at barrier n and the next one begins. After a restore, in
-whatever parallelism, pre-committed transactions are committed and open ones are aborted, maybe by another
-subtask than the one that had begun them: a handle must say everything that is needed for that.
+The transaction of checkpoint n is pre-committed at barrier n and the next one begins. After a restore, with
+any parallelism, pre-committed transactions are committed and open ones aborted, maybe by another subtask than
+the one that began them: a handle must contain everything that is needed for that.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ _HELD = msgspec.msgpack.Decoder(_Held)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionTimeout:
-    """When the other system ends transactions by itself.
+    """When the external system aborts transactions by itself.
 
     Attributes:
-        timeout_ms: Age at which it does. It must be longer than a checkpoint and a restart take together.
-        warning_ratio: A commit of a transaction older than this part of it is logged; None: never.
+        timeout_ms: Age at which it does; it must exceed the time of a checkpoint plus a restart.
+        warning_ratio: A commit of a transaction older than this part of `timeout_ms` is logged; None: never.
         ignore_failures: A `recover_and_commit` that fails for an older transaction is logged, and the rows
-            are lost, instead of failing every restart for ever. Never holds for commits in the running job.
+        are
+            lost, instead of failing every restart. Does not apply to commits of a running job.
     """
 
     timeout_ms: int
@@ -75,9 +76,9 @@ class TransactionTimeout:
 class TwoPhaseCommitSink(Generic[T]):
     """Base class for sinks into a transactional system; `T`: the handle of a transaction.
 
-    A handle is plain data (text, bytes, numbers, lists, dicts) or overrides `encode` and `decode`.
-    Methods run in the workers; keep connections out of `__init__`, which runs where the job is made. Writer
-    and committer each have a copy of the sink: commits run beside the writing, on another thread.
+    A handle is plain data (text, bytes, numbers, lists, dicts), or `encode` and `decode` are overridden.
+    Methods run in the workers; open no connection in `__init__`, which runs where the job is built. Writer
+    and committer each have a copy of the sink: commits run on another thread, while rows are written.
 
     >>> class Ledger(TwoPhaseCommitSink[str]):
     ...     name = "ledger"
@@ -95,10 +96,10 @@ class TwoPhaseCommitSink(Generic[T]):
     global_committer: bool = False
     transaction_timeout: TransactionTimeout | None = None
 
-    # --- what a sink has to say ---------------------------------------------------------------------
+    # --- methods that a sink must have --------------------------------------------------------------
 
     def begin_transaction(self) -> T:
-        """A new transaction. Its identity must differ from that of every other, also of former attempts."""
+        """A new transaction. Its identity must be unique, also among those of former attempts."""
         raise ProtocolError(f"sink {self.name!r} has no begin_transaction")
 
     def invoke(self, transaction: T, batch: Batch) -> None:
@@ -106,30 +107,30 @@ class TwoPhaseCommitSink(Generic[T]):
         raise ProtocolError(f"sink {self.name!r} has no invoke")
 
     def commit(self, transaction: T) -> None:
-        """Makes it visible. May be called again for a transaction that is committed; then it does nothing."""
+        """Makes it visible. Called again for a committed transaction, it does nothing."""
         raise ProtocolError(f"sink {self.name!r} has no commit")
 
     def abort(self, transaction: T) -> None:
         """Drops what was written; safe to repeat."""
         raise ProtocolError(f"sink {self.name!r} has no abort")
 
-    # --- what it may say ----------------------------------------------------------------------------
+    # --- methods that it may have -------------------------------------------------------------------
 
     def open(self, context: SinkContext) -> None:
-        """Before anything else, in the writer's task and in the committer's."""
+        """Called first, in the writer's task and in the committer's."""
 
     def pre_commit(self, transaction: T) -> None:
-        """Flushes: after it a commit must not fail for a reason that lies in the rows."""
+        """Flushes: after it a commit must not fail because of the rows."""
 
     def finish(self, transaction: T) -> None:
         """The input has ended; `pre_commit` of the same transaction follows."""
 
     def recover_and_commit(self, transaction: T) -> None:
-        """As `commit`, of a transaction that was restored: it must succeed in the end."""
+        """As `commit`, for a restored transaction: it must succeed eventually."""
         self.commit(transaction)
 
     def recover_and_abort(self, transaction: T) -> None:
-        """As `abort`, of a transaction that was open when a checkpoint was taken."""
+        """As `abort`, for a transaction that was open when a checkpoint was taken."""
         self.abort(transaction)
 
     def close(self) -> None:
@@ -140,7 +141,7 @@ class TwoPhaseCommitSink(Generic[T]):
         return msgspec.msgpack.encode(transaction)
 
     def decode(self, content: bytes) -> T:
-        """Raises CorruptSnapshot if it is no handle."""
+        """Raises CorruptSnapshot if it is not a handle."""
         try:
             return msgspec.msgpack.decode(content)  # type: ignore[no-any-return]
         except msgspec.MsgspecError as error:
@@ -153,7 +154,7 @@ class TwoPhaseCommitSink(Generic[T]):
     # --- as a sink ----------------------------------------------------------------------------------
 
     def check(self, schema: pa.Schema | None) -> None:
-        """On the client, before anything starts. Raises ConfigError if the stream does not fit."""
+        """Called on the client before anything starts. Raises ConfigError if the stream does not fit."""
 
     def create_writer(self) -> SinkWriter:
         return TransactionWriter(copy.copy(self))
@@ -185,7 +186,7 @@ class TransactionWriter:
         self._sink.invoke(self._current, batch)
 
     def flush(self, end_of_input: bool) -> None:
-        """Pre-commits, and begins the next transaction unless nothing more comes."""
+        """Pre-commits, and begins the next transaction unless the input has ended."""
         if self._begun_ms is None:
             return
         if end_of_input:
@@ -204,7 +205,7 @@ class TransactionWriter:
         return () if self._begun_ms is None else (self._held(),)
 
     def close(self) -> None:
-        """Aborts what is open; what was pre-committed is never aborted."""
+        """Aborts the open transaction; pre-committed ones are never aborted."""
         opened, self._opened = self._opened, False
         begun, self._begun_ms = self._begun_ms, None
         try:
@@ -224,7 +225,7 @@ class TransactionWriter:
 
 
 class TransactionCommitter:
-    """Commits pre-committed transactions: all are tried, then the first error is raised."""
+    """Tries to commit all pre-committed transactions, then raises the first error."""
 
     def __init__(self, sink: TwoPhaseCommitSink[Any]) -> None:
         self._sink = sink
@@ -246,7 +247,7 @@ class TransactionCommitter:
             for content in request.committables:
                 try:
                     self._commit(decode_held(content), recovering=recovering)
-                except Exception as error:  # whatever the system says, the other transactions are tried
+                except Exception as error:  # the other transactions are committed nevertheless
                     if first is None:
                         first = error
                     else:
@@ -265,32 +266,17 @@ class TransactionCommitter:
         commit: Callable[[Any], None] = self._sink.recover_and_commit if recovering else self._sink.commit
         elapsed_ms = self._sink.now_ms() - held.begun_ms
         limit = self._sink.transaction_timeout
-        if (
-            limit is not None
-            and limit.warning_ratio is not None
-            and elapsed_ms > limit.timeout_ms * limit.warning_ratio
-        ):
-            _log.warning(
-                "event=transaction_old sink=%s transaction=%r open for %s ms, timeout %s ms",
-                self._sink.name,
-                transaction,
-                elapsed_ms,
-                limit.timeout_ms,
-            )
+        timeout_ms = 0 if limit is None else limit.timeout_ms
+        text = "event=%s sink=%s transaction=%r open for %s ms, timeout %s ms"
+        facts = (self._sink.name, transaction, elapsed_ms, timeout_ms)
+        if limit and limit.warning_ratio is not None and elapsed_ms > timeout_ms * limit.warning_ratio:
+            _log.warning(text, "transaction_old", *facts)
         try:
             commit(transaction)
-        except (
-            Exception
-        ):  # a user's commit may raise anything; only a recovery that is overdue may be given up
-            if not (recovering and limit and limit.ignore_failures and elapsed_ms > limit.timeout_ms):
+        except Exception:  # of the user's code; only an overdue recovery is given up
+            if not (recovering and limit and limit.ignore_failures and elapsed_ms > timeout_ms):
                 raise
-            _log.exception(
-                "event=transaction_lost sink=%s transaction=%r open for %s ms, timeout %s ms",
-                self._sink.name,
-                transaction,
-                elapsed_ms,
-                limit.timeout_ms,
-            )
+            _log.exception(text, "transaction_lost", *facts)
 
 
 def decode_held(content: bytes) -> _Held:

@@ -71,7 +71,7 @@ def test_rows_of_the_program(rows: Any, schema: Any, then: list[dict[str, Any]])
             {"n": [1]}, None, "takes dicts, one for each row, or a pyarrow.Table, not dict", id="dict"
         ),
         pytest.param(5, None, "not int", id="no rows at all"),
-        pytest.param(pa.table({"n": ["x"]}), N, "other columns than schema= says", id="another table"),
+        pytest.param(pa.table({"n": ["x"]}), N, "columns are not those of schema=", id="another table"),
         pytest.param([{"n": 1}], [("n", pa.int64())], "schema= takes", id="no schema"),
     ],
 )
@@ -110,7 +110,7 @@ MOMENT = pa.timestamp
         pytest.param(
             MOMENT("ms", "UTC"),
             MOMENT("ms"),
-            "dimension.with_columns(k=us.col('k').cast(pa.timestamp('ms', 'UTC'))); a moment without a",
+            "dimension.with_columns(k=us.col('k').cast(pa.timestamp('ms', 'UTC'))); a time without a",
             id="a zone",
         ),
         pytest.param(

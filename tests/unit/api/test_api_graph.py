@@ -130,7 +130,7 @@ REFUSED = [
     ),
     pytest.param(
         lambda env: flights(env, us.WatermarkStrategy.no_watermarks().with_timestamp_column("origin")),
-        "'origin' is string; event time is int64",
+        "'origin' is string; it must be int64",
         id="timestamp column is not a time",
     ),
     pytest.param(
@@ -182,7 +182,7 @@ REFUSED = [
     pytest.param(
         lambda env: flights(env).set_max_parallelism("4"), "'4' is not a whole number", id="max as text"
     ),
-    pytest.param(lambda env: flights(env).uid("a\nb"), "control characters", id="uid of two lines"),
+    pytest.param(lambda env: flights(env).uid("a\nb"), "another control character", id="uid of two lines"),
     pytest.param(
         lambda env: flights(env).set_max_parallelism(4).set_parallelism(5),
         "above the max parallelism 4; change set_parallelism",
@@ -231,7 +231,7 @@ REFUSED = [
     ),
     pytest.param(
         lambda env: flights(env).join(dimension(env).map(dict), on="carrier"),
-        "give the function before it returns=",
+        "pass returns= to the function before it",
         id="d",
     ),
     pytest.param(
@@ -241,7 +241,7 @@ REFUSED = [
             ).select(carrier=us.col("carrier").cast("string")),
             on="carrier",
         ),
-        "never ends",
+        "is unbounded",
         id="unbounded dimension",
     ),
     pytest.param(
