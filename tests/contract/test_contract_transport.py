@@ -31,7 +31,7 @@ from unistream.base.ids import (
 )
 from unistream.base.limits import KIB, MIB
 from unistream.model import elements as el
-from unistream.model.codec import decode_to_job_manager, encode
+from unistream.model.codec import decode_for_job_manager, encode
 from unistream.model.messages import Ack, Artifact, FetchArtifact, Heartbeat, Refused
 
 HEARTBEAT = Heartbeat(task_manager=TaskManagerId("tm-1"))
@@ -303,7 +303,7 @@ def test_a_request_gets_its_answer(wire: Wire) -> None:
     seen: list[object] = []
 
     def handle(body: bytes) -> bytes:
-        seen.append(decode_to_job_manager(body))
+        seen.append(decode_for_job_manager(body))
         return encode(Refused(reason="not known"))
 
     answer = wire.control(wire.serve(control=handle).address).call(HEARTBEAT)

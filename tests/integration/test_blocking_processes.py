@@ -34,7 +34,7 @@ from unistream.base.ids import (
 from unistream.base.limits import MIB
 from unistream.model import messages as mm
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode
-from unistream.model.codec import decode_to_job_manager, encode
+from unistream.model.codec import decode_for_job_manager, encode
 from unistream.model.elements import Batch
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
@@ -136,7 +136,7 @@ class Cluster:
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
 
     def _handle(self, request: bytes) -> bytes:
-        message = decode_to_job_manager(request)
+        message = decode_for_job_manager(request)
         with self.news:
             if isinstance(message, mm.Heartbeat):
                 self.metrics.update(message.metrics)

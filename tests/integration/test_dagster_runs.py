@@ -142,7 +142,7 @@ def test_a_run_that_has_failed_names_the_checkpoint_to_go_on_from(
     snapshot = instance.get_run_by_id(result.run_id).tags["unistream/savepoint"]
     files, path = fsspec.url_to_fs(snapshot)
     assert files.size(f"{path}/_metadata") > 0
-    said = f"to go on from where it was, start a run with the tag unistream/savepoint={snapshot}"
+    said = f"to resume it, start a run with the tag unistream/savepoint={snapshot}"
     assert any(said in entry.user_message for entry in instance.all_logs(result.run_id))
 
 

@@ -1,18 +1,17 @@
-"""Many control messages in one request: packed by the sender, acted on one by one by the receiver.
+"""Many control messages in one request: packed by the sender, handled one by one by the receiver.
 
     sender                                              receiver
     messages ─► `parcels` ─► request, request, …   ══►  `answer_each` ─► act(message), act(message), …
     one answer for each ◄─ `Parcel.answers`        ◄══  one answer for each, in one `Answers`
 
-A job of hundreds of tasks is deployed by a few requests, and what its tasks report while a request is under
-way goes in the next one; nobody waits for more to come. What holds for single messages holds here:
+A job of hundreds of tasks is deployed by a few requests, and reports that arise while a request is sent are
+in the next one; no message waits for others. The guarantees are those of single messages:
 
-- Order: the messages of a request are acted on in their order, requests one after the other.
-- A message that fails (it cannot be written or read, or breaks its receiver) fails alone.
-- A request that gets no answer may have been acted on wholly, partly or not at all. It may be sent again,
-  for each of its messages may come twice.
-- No request is larger than FRAME_BYTES_MAX. A message that is too large by itself travels alone, and is
-  refused alone.
+- Order: the messages of a request are handled in their order, requests one after the other.
+- A message that fails (it cannot be encoded or decoded, or its handler fails) fails alone.
+- A request without an answer may have been handled fully, partly or not at all. It may be sent again, because
+  each message may be delivered twice.
+- No request is larger than FRAME_BYTES_MAX. A message that is too large is sent, and refused, alone.
 
     >>> from unistream.base.ids import TaskManagerId
     >>> from unistream.model.messages import Ack, Ping
@@ -46,7 +45,7 @@ from unistream.model.messages import (
     ToTaskManager,
 )
 
-ENVELOPE_BYTES: Final = 64  # more than a bundle takes beside its messages
+ENVELOPE_BYTES: Final = 64  # more than a bundle needs in addition to its messages
 
 M = TypeVar("M", bound=ToTaskManager | ToJobManager)
 
@@ -55,14 +54,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parcel(Generic[M]):
-    """What goes in one request: a message as it is, or several in a bundle."""
+    """Content of one request: a single message, or several in a bundle."""
 
     messages: tuple[M, ...]
     request: M | Bundle
 
     def answers(self, answer: Answer) -> tuple[Answer | Broken, ...]:
-        """One for each message, in their order. An answer that is not for a bundle is that of all: a worker
-        that ends refuses whatever comes.
+        """One for each message, in their order. A single answer applies to all: a worker that shuts down
+        refuses any request.
 
         Raises:
             ProtocolError: there are more or fewer answers than messages.
@@ -98,7 +97,7 @@ def parcels(
 
 
 def answer_each(bundle: Bundle, answer: Callable[[msgspec.Raw], Answer]) -> Answers:
-    """Has every message of `bundle` acted on, in order; what `answer` raises is told of its message only."""
+    """Answers every message of `bundle`, in order; an error of `answer` affects only its message."""
     return Answers(answers=tuple(_answered(message, answer) for message in bundle.messages))
 
 
@@ -107,16 +106,16 @@ def _answered(message: msgspec.Raw, answer: Callable[[msgspec.Raw], Answer]) -> 
         given = answer(message)
     except ProtocolError as error:
         return Broken(reason=str(error))
-    except Exception as error:  # a defect of ours: the other messages of the bundle are not to blame
+    except Exception as error:  # a bug of ours must not affect the other messages of the bundle
         logger.exception("event=message_failed")
         return Broken(reason=f"{type(error).__name__}: {error}")
     if isinstance(given, Ack | Refused):
         return given
-    return Broken(reason=f"{type(given).__name__} is no answer to a message of a bundle")
+    return Broken(reason=f"{type(given).__name__} is not an answer to a message of a bundle")
 
 
 def _encoded(message: ToTaskManager | ToJobManager, bytes_max: int) -> bytes | None:
-    """None: it must travel alone, so that its sender hears why it cannot."""
+    """None: it must be sent alone, so that its sender gets the error."""
     try:
         content = encode(message)
     except ProtocolError:

@@ -1,7 +1,7 @@
-"""What a worker runs: the operators of one task and how they hang together.
+"""What a worker runs: the operators of one task and their connections.
 
-These objects hold the user's functions. They travel only inside the artifact (see `pack`), which a
-master stores and forwards as bytes and never opens.
+These objects contain the user's functions. They are sent only in the artifact (see `pack`), which a master
+stores and forwards as bytes and never opens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from unistream.base.ids import EdgeId, OperatorUid, VertexId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOutput:
-    """Rows go to another operator of the same chain, by a call. `tag` None = the main output."""
+    """Rows are passed to another operator of the same chain. `tag` None: the main output."""
 
     target: int
     tag: str | None = None
@@ -22,7 +22,7 @@ class LocalOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeOutput:
-    """Rows go to the exchange `edge`. `tag` None = the main output."""
+    """Rows are sent to the exchange `edge`. `tag` None: the main output."""
 
     edge: EdgeId
     tag: str | None = None

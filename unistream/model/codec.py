@@ -16,12 +16,11 @@ from unistream.model.snapshot import MANIFEST_FORMAT, Manifest
 
 T = TypeVar("T")
 
-# msgspec tells of bad UTF-8 by UnicodeDecodeError, of deep nesting by RecursionError
+# msgspec raises UnicodeDecodeError for bad UTF-8 and RecursionError for deep nesting
 _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TO_TASK_MANAGER: Final[msgspec.msgpack.Decoder[ToTaskManager]] = msgspec.msgpack.Decoder(ToTaskManager)
-_TO_JOB_MANAGER: Final[msgspec.msgpack.Decoder[ToJobManager]] = msgspec.msgpack.Decoder(ToJobManager)
 _TASK_REPORT: Final[msgspec.msgpack.Decoder[TaskReport]] = msgspec.msgpack.Decoder(TaskReport)
 _FOR_TASK_MANAGER: Final[msgspec.msgpack.Decoder[ToTaskManager | Bundle]] = msgspec.msgpack.Decoder(
     ToTaskManager | Bundle
@@ -36,7 +35,7 @@ def encode(message: Request | Answer) -> bytes:
     """Wire form of a control message.
 
     Raises:
-        ProtocolError: it holds what cannot be written (half of a surrogate pair, say).
+        ProtocolError: it contains a value that cannot be encoded, such as half of a surrogate pair.
     """
     try:
         return _ENCODER.encode(message)
@@ -49,23 +48,18 @@ def decode_to_task_manager(data: bytes | msgspec.Raw) -> ToTaskManager:
     return _decode(_TO_TASK_MANAGER, data)
 
 
-def decode_to_job_manager(data: bytes) -> ToJobManager:
-    """Raises ProtocolError for anything that is not one of these messages."""
-    return _decode(_TO_JOB_MANAGER, data)
-
-
 def decode_task_report(data: bytes | msgspec.Raw) -> TaskReport:
     """One of a bundle. Raises ProtocolError for anything that is not one of these messages."""
     return _decode(_TASK_REPORT, data)
 
 
 def decode_for_task_manager(data: bytes) -> ToTaskManager | Bundle:
-    """A request as it comes. Raises ProtocolError for anything else."""
+    """A received request. Raises ProtocolError for anything else."""
     return _decode(_FOR_TASK_MANAGER, data)
 
 
 def decode_for_job_manager(data: bytes) -> ToJobManager | Bundle:
-    """A request as it comes. Raises ProtocolError for anything else."""
+    """A received request. Raises ProtocolError for anything else."""
     return _decode(_FOR_JOB_MANAGER, data)
 
 
@@ -170,7 +164,7 @@ def decode_event(data: bytes) -> el.Event:
 
 
 class _Sealed(msgspec.Struct, frozen=True):
-    """The file: `sha256` (hex) is that of the bytes of `manifest` as they stand there."""
+    """The file: `sha256` (hex) is that of the bytes of `manifest`."""
 
     sha256: str
     manifest: msgspec.Raw
@@ -181,10 +175,10 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """JSON, so that a person and another program can read a savepoint; bytes are base64.
+    """JSON, so that people and other programs can read a savepoint; bytes are base64.
 
-    The manifest is the one thing that no other checksum covers, so it carries its own. What stands around
-    manifest and checksum never changes, so that no byte of the file can be another, missing or one too many.
+    The manifest contains its own checksum, because no other one covers it. The bytes around both are fixed,
+    so that any changed, missing or additional byte of the file is found.
     """
     content = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
     return _sealed(content)

@@ -1,12 +1,12 @@
 """Python values as a column of a declared type: exactly these values, or the first one that does not fit.
 
-The rule is that of `model.state_values`: what would come back as another value is refused. What a function
-gives away has the same rule as state, but comes in columns, so there is a short way for them:
+The rule is that of `model.state_values`: a value that would change is refused. Rows that a function emits
+have the same rule as state, but come in columns, which have a fast path:
 
-    values that are all of the type's own class   one pass over their classes, and Arrow makes the column
-    moments, times of day and durations           made in microseconds, then cast, which refuses what it cuts
-    lists, dicts                                  what is inside of them is a column again
-    anything else                                 each value takes its form (`state_values.form`)
+    values that are all of the type's own class   their classes are checked, and Arrow builds the column
+    timestamps, times of day, durations           built in microseconds, then cast, which refuses to truncate
+    lists, dicts                                  their elements are a column again
+    anything else                                 each value is converted to its form (`state_values.form`)
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ZONE: Final = attrgetter("tzinfo")
 
 
 class ValueRefused(Exception):
-    """Which of the values of a column does not fit, and why."""
+    """The first value of a column that does not fit, and why."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(reason)
@@ -43,7 +43,7 @@ class ValueRefused(Exception):
 
 
 class ColumnForm:
-    """Makes columns of one type.
+    """Builds columns of one type.
 
     Args:
         kind: Of the column.
@@ -92,13 +92,13 @@ or declare a type that holds it
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:
-    """What to make first: of an extension's type that has types inside, what it is stored as."""
+    """The type to build: for an extension type with nested types its storage type."""
     if isinstance(kind, pa.BaseExtensionType) and pa.types.is_nested(kind.storage_type):
         return kind.storage_type
     return kind
 
 
-# --- the short way --------------------------------------------------------------------------------
+# --- the fast path --------------------------------------------------------------------------------
 
 
 def _at_once(quick: Quick | None, values: Sequence[Any]) -> pa.Array | None:
@@ -109,7 +109,8 @@ def _at_once(quick: Quick | None, values: Sequence[Any]) -> pa.Array | None:
 
 
 def _quick(kind: pa.DataType) -> Quick | None:
-    """What makes a column, or gives None if it cannot vouch for a value; None: there is no such way."""
+    """A function that builds a column, or returns None if a value may not fit; None: there is no fast
+    path."""
     return next((make(kind) for applies, make in _QUICK if applies(kind)), None)
 
 
@@ -119,7 +120,7 @@ def _are(values: Sequence[Any], *classes: type) -> bool:
 
 
 def _of(*classes: type) -> Make:
-    """Arrow keeps each object of exactly these classes, or refuses it."""
+    """Arrow stores each object of exactly these classes unchanged, or refuses it."""
 
     def make(kind: pa.DataType) -> Quick:
         def made(values: Sequence[Any]) -> pa.Array | None:
@@ -132,7 +133,7 @@ def _of(*classes: type) -> Make:
 
 
 def _without_numpy(values: Sequence[Any]) -> list[Any]:
-    """With Python's numbers for those of numpy."""
+    """With numpy's numbers converted to Python's."""
     return [one.item() if isinstance(one, np.number | np.bool_) else one for one in values]
 
 
@@ -149,7 +150,7 @@ def _short_float(kind: pa.DataType) -> Quick:
 
 
 def _timed(known: type, exact: Callable[[pa.DataType], pa.DataType], *, zoned: bool) -> Make:
-    """By way of `exact`, in microseconds, which Python's objects have."""
+    """Built as type `exact` in microseconds, the unit of Python's objects, then cast."""
 
     def make(kind: pa.DataType) -> Quick:
         with_zone, fine = getattr(kind, "tz", None) is not None, exact(kind)

@@ -1,19 +1,21 @@
 """What flows between operators: batches of rows, and control events that keep their place between them.
 
-Order within a channel is the only order there is. A `Batch` is immutable and handed over by
-reference inside one process.
+Order is defined only within a channel. A `Batch` is immutable and passed by reference inside one process.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.model.arrow_layouts import filtered, taken
+
+E = TypeVar("E", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +71,18 @@ class WatermarkStatus:
 
 
 class SnapshotKind(Enum):
-    """What a barrier asks for. Values are the wire form."""
+    """What kind of snapshot a barrier starts. Values are the wire form."""
 
     CHECKPOINT = "checkpoint"
-    SAVEPOINT = "savepoint"  # the job goes on
+    SAVEPOINT = "savepoint"  # the job keeps running
     SUSPEND = "suspend"  # stop-with-savepoint
     TERMINATE = "terminate"  # stop-with-savepoint --drain
 
     @property
     def title(self) -> str:
-        """As whoever asked for it calls it."""
-        match self:
-            case SnapshotKind.SUSPEND:
-                return "stop with savepoint"
-            case SnapshotKind.TERMINATE:
-                return "drain with savepoint"
-            case SnapshotKind.SAVEPOINT:
-                return "savepoint"
-            case SnapshotKind.CHECKPOINT:
-                return "checkpoint"
+        """Its name for users."""
+        titles = {SnapshotKind.SUSPEND: "stop with savepoint", SnapshotKind.TERMINATE: "drain with savepoint"}
+        return titles.get(self, self.value)
 
     @property
     def is_savepoint(self) -> bool:
@@ -95,7 +90,7 @@ class SnapshotKind(Enum):
 
     @property
     def is_synchronous(self) -> bool:
-        """The job ends with it, and no row may be processed behind its barrier."""
+        """The job ends with it, and no row may be processed after its barrier."""
         return self in (SnapshotKind.SUSPEND, SnapshotKind.TERMINATE)
 
 
@@ -103,33 +98,33 @@ class SavepointFormat(Enum):
     """How a savepoint stores keyed state (FLIP-203). Values are the wire form, names Flink's in REST."""
 
     CANONICAL = "canonical"  # open tables, whatever the backend
-    NATIVE = "native"  # a backend's own files, where it has such: only that backend reads them
+    NATIVE = "native"  # a backend's own files, if it has any: only that backend reads them
 
     @classmethod
     def parse(cls, text: str) -> SavepointFormat:
         """In upper or lower case. Raises ConfigError for anything else."""
-        try:
-            return cls(text.lower())
-        except ValueError:
-            known = " or ".join(one.value for one in cls)
-            raise ConfigError(f"the format of a savepoint is {known}, not {text[:80]!r}") from None
+        return _parse(cls, text, "the format of a savepoint")
 
 
 class CheckpointType(Enum):
-    """What a checkpoint that is asked for may refer to; Flink's names, values are the wire form."""
+    """To which files a requested checkpoint may refer; Flink's names, values are the wire form."""
 
     CONFIGURED = "configured"  # as `execution.checkpointing.incremental` says
-    FULL = "full"  # to its own files only, whatever that says
-    INCREMENTAL = "incremental"  # in Flink too the same as CONFIGURED: it cannot be had where it is off
+    FULL = "full"  # only to its own
+    INCREMENTAL = "incremental"  # as in Flink the same as CONFIGURED: it does not turn incremental on
 
     @classmethod
     def parse(cls, text: str) -> CheckpointType:
         """In upper or lower case. Raises ConfigError for anything else."""
-        try:
-            return cls(text.lower())
-        except ValueError:
-            known = " or ".join(one.value for one in cls)
-            raise ConfigError(f"the type of a checkpoint is {known}, not {text[:80]!r}") from None
+        return _parse(cls, text, "the type of a checkpoint")
+
+
+def _parse(kind: type[E], text: str, what: str) -> E:
+    try:
+        return kind(text.lower())
+    except ValueError:
+        known = " or ".join(one.value for one in kind)
+        raise ConfigError(f"{what} is {known}, not {text[:80]!r}") from None
 
 
 class Alignment(Enum):
@@ -137,16 +132,18 @@ class Alignment(Enum):
 
     ALIGNED = "aligned"  # in its place (until its timeout, if it has one)
     UNALIGNED = "unaligned"  # it overtakes rows, which become part of the snapshot
-    FORCED = "forced"  # in its place on this edge, whose rows cannot be dealt out anew; then as it would
+    FORCED = "forced"  # in its place on this edge, whose rows cannot be redistributed; then as before
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier:
-    """Divides the rows of snapshot `checkpoint_id` from those after it. `directory`: fsspec URL of the
-    snapshot's own directory, so that a task which is reached only by barriers knows where to write.
+    """Divides the rows of snapshot `checkpoint_id` from those after it.
 
-    `timeout_ms`: of an aligned one: so long after `timestamp_ms` it may overtake; None: never.
-    `format`: of a savepoint. `full`: of a checkpoint, which refers to no file of an earlier one.
+    Attributes:
+        directory: fsspec URL of the snapshot's own directory.
+        timeout_ms: Time after `timestamp_ms` at which an aligned barrier may overtake rows; None: never.
+        format: Of a savepoint.
+        full: The checkpoint refers to no file of an earlier one.
     """
 
     checkpoint_id: CheckpointId
@@ -160,12 +157,12 @@ class CheckpointBarrier:
 
     @property
     def may_time_out(self) -> bool:
-        """It waits for others now, and will not after its timeout."""
+        """It is aligned until a timeout."""
         return self.alignment is Alignment.ALIGNED and bool(self.timeout_ms)
 
     @property
     def deadline_ms(self) -> int:
-        """Wall-clock time of its timeout. Only of one that has one."""
+        """Wall-clock time of its timeout, which it must have."""
         assert self.timeout_ms is not None, "it never times out"
         return self.timestamp_ms + self.timeout_ms
 
@@ -174,7 +171,7 @@ class CheckpointBarrier:
         return self.may_time_out and self.deadline_ms < now_ms
 
     def overtaking(self) -> CheckpointBarrier:
-        """The same, not waiting any more."""
+        """The same, unaligned."""
         return replace(self, alignment=Alignment.UNALIGNED)
 
     def in_place(self) -> CheckpointBarrier:
@@ -183,7 +180,7 @@ class CheckpointBarrier:
         return self if waits else replace(self, alignment=Alignment.FORCED)
 
     def resumed(self) -> CheckpointBarrier:
-        """Behind such an edge: as it was before it."""
+        """After such an edge: as it was before it."""
         if self.alignment is not Alignment.FORCED:
             return self
         return replace(self, alignment=Alignment.ALIGNED if self.timeout_ms else Alignment.UNALIGNED)

@@ -13,11 +13,11 @@ _SHARED: Final = re.compile(r"chk-([0-9]+)-")
 
 
 class FileRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored object. `path` is relative to the root of the checkpoint or savepoint, so that a
-    savepoint directory may be moved; `size` in bytes; `sha256` in hex.
+    """A stored object. `path` is relative to the root of the checkpoint or savepoint, so that a savepoint
+    directory may be moved; `size` in bytes; `sha256` in hex.
 
-    `shared`: it is relative to the folder `shared` beside the job's checkpoints instead, and belongs to
-    all of them that name it. Savepoints have none such.
+    `shared`: it is relative to the folder `shared` next to the job's checkpoints instead, and belongs to all
+    of them that refer to it. Savepoints have no such files.
     """
 
     path: str
@@ -32,7 +32,7 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shared_name(checkpoint_id: CheckpointId, hint: str) -> str:
-    """What a shared file's name begins with: it says for which checkpoint the file was stored.
+    """Prefix of a shared file's name, with the checkpoint for which the file was stored.
 
     >>> shared_name(CheckpointId(7), "000012-sst")
     'chk-7-000012-sst'
@@ -41,7 +41,7 @@ def shared_name(checkpoint_id: CheckpointId, hint: str) -> str:
 
 
 def stored_for(name: str) -> CheckpointId | None:
-    """The checkpoint for which a shared file was stored. None: its name is older than this way to name them.
+    """The checkpoint for which a shared file was stored. None: the name is from a version that did not tell.
 
     >>> stored_for("chk-7-000012-sst-a1b2c3")
     7

@@ -1,10 +1,9 @@
-"""Copies of values that are given away by a function which may change them afterwards.
+"""Copies of values that a function emits and may change afterwards.
 
-    copier(type)    for values that are meant for a column of the type; None: such values cannot change
-    copied(value)   for a value of which nothing is known
+    copier(type)    for values of a column of the type; None: such values cannot change
+    copied(value)   for a value of unknown type
 
-Lists, dicts, bytearrays and numpy's arrays are copied, at every depth. What is neither is the same object: a
-number, a text, a moment; or an object that no column takes.
+Lists, dicts, bytearrays and numpy's arrays are copied at every depth; any other object is the same one.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _BYTES: Final = (
 
 
 def copied(value: Any) -> Any:
-    """A value that nobody else can change.
+    """A value that the function cannot change.
 
     >>> given = [[1], {"a": bytearray(b"x")}]
     >>> copied(given), copied(given)[0] is given[0]
@@ -50,7 +49,7 @@ def copied(value: Any) -> Any:
 
 
 def copier(kind: pa.DataType) -> Copy | None:
-    """What copies values of a column of this type; None: they cannot be changed, so they need none.
+    """A function that copies values of a column of this type; None: they cannot be changed.
 
     >>> copier(pa.int64()) is None, copier(pa.list_(pa.int64()))([1, 2])
     (True, [1, 2])
@@ -78,7 +77,7 @@ def _lists(inner: Copy | None) -> Copy:
 
 
 def _dicts(changeable: list[tuple[str, Copy]]) -> Copy:
-    """`changeable`: the fields that need a copy of their own."""
+    """`changeable`: the fields that must be copied."""
 
     def own(value: Any) -> Any:
         if type(value) is not dict:

@@ -1,7 +1,7 @@
-"""The job as data: what a master may know of a pipeline. No user object is in here.
+"""The job graph as data: all that a master knows of a pipeline. It contains no object of the user.
 
-The user's operators travel beside it, as an opaque artifact that only a worker opens
-(`unistream.model.chain`). Immutable; validated by `unistream.core.graph.graph_check`.
+The user's operators are in an opaque artifact that only workers open (`unistream.model.chain`). Immutable;
+validated by `unistream.core.graph.graph_check`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Ship(Enum):
 
 
 class JobType(Enum):
-    """Whether a job's results are all at its end, or come as it goes."""
+    """Flink's runtime mode of a job."""
 
     STREAMING = "STREAMING"
     BATCH = "BATCH"  # its sources are bounded; no checkpoints; results between its stages may be stored
@@ -43,8 +43,8 @@ class OperatorInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the master knows of one operator of a chain.
 
     Attributes:
-        uid: Stable identity; state is matched by it.
-        generated_uid: True when the user gave none; such state is lost when the graph changes.
+        uid: Stable identity, by which state is found.
+        generated_uid: The user gave none; its state is lost when the graph changes.
         stateful: It writes state into checkpoints.
     """
 
@@ -62,10 +62,10 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
             "static"); the master loads only installed connectors, never user code.
         options: Options of that connector's discovery, JSON values only.
         bounded: The source ends by itself.
-        pull: True: splits are given out on request, one by one (files); False: all splits are
-            assigned at once, split k to subtask hash(split id) mod parallelism (Kafka).
-        discovery_interval_ms: How often the splits are listed again while the job runs; 0 or less: only when
-            the job starts or restarts. A bounded source is listed once.
+        pull: True: splits are assigned on request, one by one (files); False: all at once, to subtask
+            hash(split id) mod parallelism (Kafka).
+        discovery_interval_ms: Time between discoveries of splits while the job runs; 0 or less: only when the
+            job starts or restarts. A bounded source has one discovery.
     """
 
     connector: str
@@ -90,17 +90,17 @@ class JobVertex(msgspec.Struct, frozen=True, kw_only=True):
     inputs: int = 0
     """Number of logical inputs of the head (0 for a source, 2 for a join). Several edges may feed one."""
     max_parallelism_derived: bool = False
-    """Nobody has set it: it follows the keyed state of the snapshot that a job starts from."""
+    """It is not configured, so it follows the keyed state of the snapshot that a job starts from."""
 
 
 class JobEdge(msgspec.Struct, frozen=True, kw_only=True):
     """An exchange between two vertices.
 
     Attributes:
-        partition: Of the producer's results: whether the consumer reads along or waits for all of them.
+        partition: Of the producer's results: whether the consumer reads them while they are produced.
         input_index: Which logical input of the target's head it feeds.
         key_columns: For `Ship.HASH`: columns of the rows, in order, that make the key.
-        committables: Of a sink: no barrier overtakes what it carries.
+        committables: It carries a sink's committables, which no barrier overtakes.
     """
 
     id: EdgeId
@@ -122,7 +122,7 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, str] = {}
     """The job's own configuration, as text by key."""
     profiles: dict[str, ResourceProfile] = {}
-    """What one slot of a slot sharing group needs; groups that are not named take any slot."""
+    """Resources of one slot of a slot sharing group; other groups take any slot."""
     colocations: tuple[tuple[VertexId, ...], ...] = ()
     """Strict co-location groups: subtask i of all members runs in one slot, hence in one region."""
     job_type: JobType = JobType.STREAMING
@@ -137,13 +137,12 @@ class JobGraph(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shown(graph: JobGraph) -> JobGraph:
-    """A copy for people to read: options of sources and of the job hold no secrets."""
-    vertices = tuple(
-        vertex
-        if vertex.source is None
-        else structs.replace(
-            vertex, source=structs.replace(vertex.source, options=redacted(vertex.source.options))
-        )
-        for vertex in graph.vertices
-    )
-    return structs.replace(graph, vertices=vertices, config=redacted(graph.config))
+    """A copy for people, without the secrets in options of sources and of the job."""
+
+    def public(vertex: JobVertex) -> JobVertex:
+        source = vertex.source
+        if source is None:
+            return vertex
+        return structs.replace(vertex, source=structs.replace(source, options=redacted(source.options)))
+
+    return structs.replace(graph, vertices=tuple(map(public, graph.vertices)), config=redacted(graph.config))

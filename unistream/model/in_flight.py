@@ -1,9 +1,9 @@
-"""Rows in flight as data: what an unaligned snapshot stores of them, and what a new subtask reads.
+"""Rows in flight as data: what an unaligned snapshot stores, and what a new subtask reads.
 
-The file of one task holds runs of rows, one after the other; a run is what one producer had sent to one
-consumer of one edge, in order (frames of `worker.exchange.spill_file`: Arrow batches and watermarks). It is
-cut in up to three, by age: what the consumer itself had been restored with and had not processed yet, what
-waited at the consumer's input, what waited at the producer's output.
+The file of one task contains runs of rows; a run is what one producer had sent to one consumer of one edge,
+in order (frames of `worker.exchange.spill_file`: Arrow batches and watermarks). It has up to three parts, by
+age: restored rows that the consumer had not processed, rows in the consumer's input, rows in the producer's
+output.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class InFlightHandle(msgspec.Struct, frozen=True, kw_only=True):
     """What one task stored.
 
     Attributes:
-        restored: Runs that it was restored with, or what was left of them; older than `inputs`.
-        inputs: What its barriers had overtaken at its inputs, or what came there before the last of them.
-        outputs: What its barriers had overtaken at its outputs; younger than the consumers' `inputs`.
+        restored: Unprocessed rest of the runs that it was restored with; older than `inputs`.
+        inputs: Rows at its inputs that its barriers had overtaken, or that came before the last barrier.
+        outputs: Rows at its outputs that its barriers had overtaken; younger than the consumers' `inputs`.
     """
 
     file: FileRef
@@ -40,12 +40,12 @@ class InFlightHandle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def edges(self) -> set[EdgeId]:
-        """All that it has rows of."""
+        """All edges with rows."""
         return {run.edge for runs in (self.restored, self.inputs, self.outputs) for run in runs}
 
 
 class KeyFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Only rows whose key group is in [first, last] are this subtask's."""
+    """Only rows whose key group is in [first, last] belong to the subtask."""
 
     columns: tuple[str, ...]
     max_parallelism: int
@@ -57,8 +57,8 @@ class InFlightShare(msgspec.Struct, frozen=True, kw_only=True):
     """One run as a new subtask reads it: all of it, or the rows that pass `only`.
 
     Attributes:
-        input_index: Logical input of the subtask that the rows are for.
-        same_channel: The channel is what it was, so that its watermarks still hold.
+        input_index: Logical input of the subtask.
+        same_channel: The channel has the same producer and consumer, so its watermarks are still valid.
     """
 
     file: FileRef

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class Sharing(Enum):
     """Which of a backend's own files a snapshot shares with checkpoints (Flink: SharingFilesStrategy)."""
 
-    FORWARD_BACKWARD = "forward_backward"  # it refers to what older ones have stored, later ones to its own
-    FORWARD = "forward"  # it stores all files anew, and later ones refer to them
-    NO_SHARING = "no_sharing"  # it has all of them to itself, in its own directory
+    FORWARD_BACKWARD = "forward_backward"  # it refers to files of older ones, and later ones to its files
+    FORWARD = "forward"  # it stores all files again, and later ones refer to them
+    NO_SHARING = "no_sharing"  # its files are in its own directory, and no other one refers to them
 
 
 class StateKind(Enum):
@@ -39,16 +39,16 @@ class StateKind(Enum):
 
 
 class KeyedSnapshot(Protocol):
-    """State as it was at a barrier. Read by one thread in the background, released by the same."""
+    """State at a barrier. One thread in the background reads and releases it."""
 
     def tables(self) -> Iterator[StateTable]:
-        """Every state that has rows, also those that were restored and never asked for."""
+        """Every state that has rows, also restored ones that are not used."""
 
     def files(self) -> FileSet | None:
-        """The backend's own files, where it has such; None: it has only tables."""
+        """The backend's own files; None: it has only tables."""
 
     def release(self) -> None:
-        """Nothing of it is read any more. Twice is fine."""
+        """It is not read any more. Safe to repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class StateTable:
     """A state's rows.
 
     Attributes:
-        batches: In ascending order of KEY_GROUP_COLUMN; gone through once. A key group may span batches.
+        batches: In ascending order of KEY_GROUP_COLUMN, iterated once. A key group may span batches.
     """
 
     name: str
@@ -71,10 +71,10 @@ class FileOfSet:
     """An immutable local file of a backend.
 
     Attributes:
-        name: As the backend calls it; the same name is the same content within one attempt of a task.
-        key_groups: (first, last) of the rows in it; None: not rows (its own metadata).
+        name: The backend's; within one attempt of a task the same name is the same content.
+        key_groups: (first, last) of the rows in it; None: it has no rows (metadata of the backend).
         stored: Where a completed checkpoint of this attempt stored it; None: it must be copied.
-        shard: (first, last) of the key groups for which it is needed; None: for all of the set.
+        shard: (first, last) of the key groups for which it is needed; None: for all.
     """
 
     name: str
@@ -91,9 +91,9 @@ class FileSet:
     Attributes:
         format: Backend and version of its files.
         key_groups: (first, last) of the subtask.
-        descriptors: What the backend must know to read them (msgpack of names, kinds, types).
-        pickled: Some values are Python objects in pickled form.
-        remember: Called, in the background, with where each file was stored, by name.
+        descriptors: Names, kinds and types of the states in them (msgpack).
+        pickled: Some values are pickled Python objects.
+        remember: Called in the background with the stored files by name.
     """
 
     format: str
@@ -106,11 +106,11 @@ class FileSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoredFiles:
-    """Files of one old subtask, fetched to `folder` (the restoring backend owns and removes it): those that
-    are needed for the key groups of the new one, at least.
+    """Files of one old subtask, downloaded to `folder`, which the restoring backend owns and removes: at
+    least those needed for the key groups of the new subtask.
 
     Attributes:
-        key_groups: (first, last) that the old subtask had; rows outside of the new one's are to be skipped.
+        key_groups: (first, last) of the old subtask; rows outside of the new one's are skipped.
     """
 
     format: str

@@ -1,8 +1,8 @@
 """Control messages between a JobManager and its TaskManagers: closed, versioned, never pickled.
 
-Each is answered with `Ack` or `Refused`; a request (Flight DoAction) holds one, or many in a `Bundle`.
-Delivery is at least once; every message names the attempt or TaskManager it is for, and a receiver ignores
-what is not its own. Messages from one sender to one receiver arrive in the order in which they were answered.
+A request (Flight DoAction) holds one, or many in a `Bundle`; each is answered, most with `Ack` or `Refused`.
+Delivery is at least once; every message names its attempt or TaskManager, and a receiver ignores those of
+others. Messages from one sender to one receiver arrive in the order in which they were answered.
 """
 
 from __future__ import annotations
@@ -37,12 +37,9 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base: the class name is the tag on the wire."""
 
 
-# --- deployment ---------------------------------------------------------------------------------
-
-
 class Split(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a source (a Kafka partition, a row group). `data` belongs to the connector and holds
-    the position to start from; a reader's snapshot is a list of splits with newer positions."""
+    """A part of a source (a Kafka partition, a row group). `data` belongs to the connector and holds the
+    position to start from; a reader's snapshot is a list of splits with newer positions."""
 
     id: str
     data: bytes
@@ -53,9 +50,8 @@ class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         stored: It was written in full before the consumer was deployed.
-        ended: It is stored, and all its rows are in the state that the consumer is restored from: nothing is
-            left of it but its end. Nobody is asked for it: `address` may be empty, when the producer starts
-            later than the consumer.
+        ended: It is stored, and all its rows are in the state from which the consumer is restored: it is not
+            read again, and `address` may be empty.
     """
 
     producer: AttemptId
@@ -101,7 +97,7 @@ class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
         checkpoint_root: fsspec URL under which the job's snapshots are written.
         checkpointing: Checkpoints are enabled (decides how a task ends).
         config: The job's configuration as text.
-        allocation: The lease of the slot that it runs in; tasks of one slot sharing slice name the same one.
+        allocation: The lease of its slot; tasks that share a slot have the same one.
     """
 
     attempt: AttemptId
@@ -121,9 +117,6 @@ class TaskDeployment(msgspec.Struct, frozen=True, kw_only=True):
     __repr__ = redacted_repr
 
 
-# --- JobManager -> TaskManager --------------------------------------------------------------------
-
-
 class DeployTask(_Message, frozen=True, kw_only=True):
     deployment: TaskDeployment
 
@@ -140,10 +133,10 @@ class SnapshotPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggerCheckpoint(_Message, frozen=True, kw_only=True):
-    """`directory`: fsspec URL of this snapshot's own directory; state goes below it. `before`: of a drain,
-    the resumable savepoint that is taken first, at the same position, before the end of data. `format`: of
-    a savepoint, and of the one `before` it. `full`: of a checkpoint, which refers to no file of another.
-    `aligned`: of a checkpoint whose barriers overtake nothing, whatever is configured."""
+    """Starts a snapshot, whose state is stored below `directory` (fsspec URL). `before`: for a drain, the
+    resumable savepoint at the same position, taken before the end of data. `format`: of both savepoints.
+    `full`: the checkpoint refers to no file of another. `aligned`: its barriers overtake nothing, whatever is
+    configured."""
 
     attempt: AttemptId
     checkpoint_id: CheckpointId
@@ -179,17 +172,14 @@ class AssignSplits(_Message, frozen=True, kw_only=True):
 
 
 class ReleasePartitions(_Message, frozen=True, kw_only=True):
-    """Delete blocking partitions that nobody will read any more; unknown ones are fine.
-
-    `partitions`: (attempt that produced it, edge).
-    """
+    """Delete blocking partitions (attempt, edge) that no task will read; unknown ones are ignored."""
 
     job: JobId
     partitions: tuple[tuple[AttemptId, EdgeId], ...]
 
 
 class ReleaseTaskManager(_Message, frozen=True, kw_only=True):
-    """Cancel everything and exit. `rejoin`: a worker that came by itself registers anew instead."""
+    """Cancel all tasks and exit. `rejoin`: a standalone worker registers again instead."""
 
     task_manager: TaskManagerId
     reason: str
@@ -197,12 +187,9 @@ class ReleaseTaskManager(_Message, frozen=True, kw_only=True):
 
 
 class Ping(_Message, frozen=True, kw_only=True):
-    """Is this TaskManager there? The heartbeat of the master; refused by any other TaskManager."""
+    """The heartbeat of the master; refused by any other TaskManager."""
 
     task_manager: TaskManagerId
-
-
-# --- TaskManager -> JobManager --------------------------------------------------------------------
 
 
 class RegisterTaskManager(_Message, frozen=True, kw_only=True):
@@ -220,14 +207,13 @@ class RegisterTaskManager(_Message, frozen=True, kw_only=True):
 
 
 class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of one attempt since its start, and what waits before and behind it now.
+    """Counters of one attempt since its start, and its queues now.
 
     Attributes:
-        busy_per_s, backpressured_per_s, idle_per_s: ms of the last second or so, in each second.
+        busy_per_s, backpressured_per_s, idle_per_s: ms per second, over the last second or so.
         watermark: ms, or None.
-        in_queue_length, out_queue_length: Batches (and, of other processes, events) that wait.
-        in_pool_used, in_pool_size: Bytes that wait of what other processes sent, and what may.
-        out_pool_used, out_pool_size: Bytes of output that wait for consumers, and what may.
+        in_queue_length, out_queue_length: Queued batches (and events of other processes).
+        in_pool_used, out_pool_used: Queued bytes (in: from other processes); `_size`: their limits.
         user: Named counters.
     """
 
@@ -250,12 +236,8 @@ class TaskMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Heartbeat(_Message, frozen=True, kw_only=True):
-    """Refused when the JobManager does not know (or has given up) this TaskManager: it must exit.
-
-    Attributes:
-        stored: Jobs that results lie here for, to be read by tasks that come later. Which of them are over is
-            told by `JobsOver`.
-    """
+    """Refused when the JobManager does not know this TaskManager, or considers it lost: it must exit.
+    `stored`: jobs with stored results here; `JobsOver` says which of them have ended."""
 
     task_manager: TaskManagerId
     metrics: tuple[tuple[AttemptId, TaskMetrics], ...] = ()
@@ -263,12 +245,9 @@ class Heartbeat(_Message, frozen=True, kw_only=True):
 
 
 class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a task failed.
-
-    Attributes:
-        recoverable: False: restarting cannot help (a configuration error, or the user says so).
-        lost_partition: It could not be read (Flink's PartitionException): its producer has to run again.
-    """
+    """Why a task failed. `recoverable` False: restarting cannot help (a configuration error, or
+    `SuppressRestarts`). `lost_partition`: it could not be read (Flink's PartitionException), so its producer
+    runs again."""
 
     kind: str
     message: str
@@ -278,9 +257,8 @@ class TaskFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskStateChanged(_Message, frozen=True, kw_only=True):
-    """`state`: name of an `ExecutionState` the worker may report: INITIALIZING, RUNNING, FINISHED,
-    CANCELED, FAILED. `metrics`: the last ones, of a task that has ended: no heartbeat would come in time for
-    a job that ends with it."""
+    """`state`: name of an `ExecutionState` that a worker reports: INITIALIZING, RUNNING, FINISHED, CANCELED,
+    FAILED. `metrics`: the last ones of a task that has ended: the next heartbeat may be too late."""
 
     attempt: AttemptId
     state: str
@@ -330,8 +308,8 @@ class SplitRequested(_Message, frozen=True, kw_only=True):
 
 
 class CommitReported(_Message, frozen=True, kw_only=True):
-    """A checkpoint's output of a sink is visible; for the catalogue, not for recovery. `already`: not by this
-    attempt."""
+    """A checkpoint's output of a sink is visible; for the catalogue, not for recovery. `already`: another
+    attempt has committed it."""
 
     attempt: AttemptId
     sink_uid: str
@@ -348,30 +326,26 @@ class FetchArtifact(_Message, frozen=True, kw_only=True):
     sha256: str
 
 
-# --- answers --------------------------------------------------------------------------------------
-
-
 class Ack(_Message, frozen=True, kw_only=True):
-    """Received and will be acted on."""
+    """Received; it takes effect."""
 
 
 class Registered(_Message, frozen=True, kw_only=True):
-    """To a registration: the worker belongs to the cluster, and keeps to its times for heartbeats."""
+    """Answers a registration: the worker belongs to the cluster and uses its heartbeat settings."""
 
     heartbeat_interval_ms: int
     heartbeat_timeout_ms: int
 
 
 class JobsOver(_Message, frozen=True, kw_only=True):
-    """To a heartbeat: received, and these of the jobs that it names have ended. Nobody will read what is
-    stored for them."""
+    """Answers a heartbeat: these of its `stored` jobs have ended, and their results are deleted."""
 
     jobs: tuple[JobId, ...]
 
 
 class Refused(_Message, frozen=True, kw_only=True):
-    """Not acted on, and asking again will not help. `fenced`: the sender was given up by this master
-    and replaced; it must end, whatever it was doing."""
+    """It has no effect, and sending it again will not help. `fenced`: the master has replaced the sender,
+    which must end at once."""
 
     reason: str
     fenced: bool = False
@@ -381,26 +355,20 @@ class Artifact(_Message, frozen=True, kw_only=True):
     content: bytes
 
 
-# --- many in one request --------------------------------------------------------------------------
-
-
 class Bundle(_Message, frozen=True, kw_only=True):
-    """Messages for one receiver, acted on one after the other; see `unistream.model.bundle`.
-
-    `messages`: the wire form of each, so that one that cannot be read costs none of the others.
-    """
+    """Messages for one receiver in their order, each in its wire form; see `unistream.model.bundle`."""
 
     messages: Annotated[tuple[msgspec.Raw, ...], msgspec.Meta(max_length=BUNDLE_MESSAGES_MAX)]
 
 
 class Broken(_Message, frozen=True, kw_only=True):
-    """Of one message in a bundle: it could not be read, or the receiver broke while it acted on it."""
+    """One message of a bundle could not be read, or its handler failed."""
 
     reason: str
 
 
 class Answers(_Message, frozen=True, kw_only=True):
-    """Those to the messages of a bundle, in their order."""
+    """The answers to the messages of a bundle, in their order."""
 
     answers: tuple[Ack | Refused | Broken, ...]
 
@@ -425,7 +393,7 @@ TaskReport = (
     | SplitRequested
     | CommitReported
 )
-"""What a worker says about an attempt; the only messages to a JobManager that travel in bundles."""
+"""What a worker reports about an attempt; the only messages to a JobManager in bundles."""
 ToJobManager = RegisterTaskManager | Heartbeat | TaskReport | FetchArtifact
 Answer = Ack | Registered | JobsOver | Refused | Artifact | Answers
 Request = ToTaskManager | ToJobManager | Bundle

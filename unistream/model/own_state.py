@@ -1,19 +1,18 @@
-"""Tables with columns of an operator's own, and what else must be as it was for them to mean the same.
+"""Tables with columns of an operator's own, and the settings on which their meaning depends.
 
     OwnTable                                  what an operator reads, as far as it is known before it runs
     own_table_migration(stored, wanted)       Same, Widened or Refused, as `model.state_types` judges
     columns_migration(old, new, keys)         the same for the columns alone, each named
-    other_setting(stored, wanted)             why a table that was made under another setting is of no use
-    converted_table, converted_records        do what `Widened` promises
+    other_setting(stored, wanted)             why a table of another setting cannot be used
+    converted_table, converted_records        convert where the result is `Widened`
 
-A *setting* is how the operator was set up, in words, where its rows cannot be read without it: which windows
-their times are the ends of, by which columns there is one row only. Two settings are the same exactly if
-their words are. Snapshots of older versions do not say it; it is then taken to be as it was.
+A *setting* describes in words how the operator is configured, if its rows have no meaning without it: the
+windows whose ends their times are, or the columns that are unique. Settings are equal if their texts are.
+Snapshots of older versions do not contain it; then it is assumed to be unchanged.
 
-Of windows, Flink keeps start and end in the namespace of each entry, so there windows of the old size fire
-under their old bounds beside those of the new size, each with a part of the rows. Arroyo puts what it has
-stored into windows of the new size. Here windows that overlap share what they hold, as there, and a change is
-refused instead: neither gives results that one of the two pipelines would have given.
+For windows, Flink stores start and end in the namespace of each entry, so windows of the old size fire with
+their old bounds in addition to those of the new size, each with a part of the rows. Arroyo puts stored rows
+into windows of the new size. Here a change is refused: neither gives the results of one of the two pipelines.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from unistream.model.state_types import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnTable:
-    """A table that an operator reads. KEY_GROUP_COLUMN is no part of it.
+    """A table that an operator reads, without KEY_GROUP_COLUMN.
 
     Attributes:
-        keys: Columns of the key, in order: the key group of a row follows from them in this order.
+        keys: Columns of the key, in the order in which they determine the key group.
         columns: All columns, in any order.
-        types: Names and types of all columns; None: known when the first rows come.
+        types: Names and types of all columns; None: not known before the first rows.
     """
 
     keys: tuple[str, ...]
@@ -51,7 +50,7 @@ class OwnTable:
 
 
 def own_table_migration(stored: pa.Schema, wanted: OwnTable) -> Migration:
-    """What becomes of a table with the columns `stored`. Same, if `wanted` does not know its types.
+    """What happens to a table with the columns `stored`. Same, if the types of `wanted` are not known.
 
     >>> counts = OwnTable(keys=("user",), columns=("user", "n"), types=None)
     >>> own_table_migration(pa.schema([("user", pa.string()), ("total", pa.int64())]), counts)
@@ -68,7 +67,7 @@ def own_table_migration(stored: pa.Schema, wanted: OwnTable) -> Migration:
 
 
 def columns_migration(old: pa.Schema, new: pa.Schema, keys: tuple[str, ...]) -> Migration:
-    """What becomes of the columns that `new` has; `old` has them all. Columns of `keys` make the key.
+    """What happens to the columns of `new`, all of which `old` has. `keys`: columns of the key.
 
     >>> columns_migration(pa.schema([("n", pa.int64())]), pa.schema([("n", pa.float64())]), ())
     Refused(reason="column 'n': int64 cannot become double")
@@ -95,7 +94,7 @@ def other_setting(stored: str, wanted: str) -> str:
     """
     return (
         f"it was made by {stored}, and the pipeline now has {wanted}; go back to the former, or give the "
-        "operator another uid and allow non-restored state, which drops what it holds (a drain lets it out "
+        "operator another uid and allow non-restored state, which drops the stored rows (a drain emits them "
         "first: then start from the resumable savepoint)"
     )
 

@@ -1,7 +1,7 @@
 """Kinds of result partitions (Flink's ResultPartitionType): when they may be read, and who releases them.
 
-The runtime produces PIPELINED_BOUNDED (a stream) and BLOCKING (a spilled file, read when it is complete).
-The others are types that planning, scheduling and failover know, so that their rules are whole.
+The runtime produces PIPELINED_BOUNDED (a stream) and BLOCKING (a spilled file, read when it is complete). The
+rules of planning, scheduling and failover cover all types.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class PartitionType(Enum):
 
     @property
     def is_reconsumable(self) -> bool:
-        """It can be read again, so a consumer that fails does not take its producer along."""
+        """It can be read again, so its producer need not restart with a failed consumer."""
         return self in _RECONSUMABLE
 
     @property
     def is_bounded(self) -> bool:
-        """A slow consumer holds its producer back; only a few buffers may be in between."""
+        """A slow consumer slows its producer down: the number of buffers between them is limited."""
         return self in _BOUNDED
 
     @property
@@ -53,7 +53,7 @@ class PartitionType(Enum):
 
     @property
     def is_released_by_scheduler(self) -> bool:
-        """It outlives its producer, until the scheduler says that nobody needs it any more."""
+        """It outlives its producer; the scheduler releases it when no consumer needs it."""
         return self in _RELEASED_BY_SCHEDULER
 
 

@@ -1,4 +1,4 @@
-"""Where subtasks run, and who reads whom over a pointwise edge.
+"""Where subtasks run, and which of them are connected by a pointwise edge.
 
 Pointwise edges (forward, rescale) connect contiguous groups as Flink does: with U producers and D
 consumers, consumer i reads producers ``[i*U div D, (i+1)*U div D)``, or the single one ``i*U div D`` when
@@ -16,7 +16,7 @@ from unistream.model.graph import JobGraph
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a subtask runs: its TaskManager and that one's Flight location."""
+    """Where a subtask runs: its TaskManager and the Flight location of that."""
 
     task_manager: TaskManagerId
     address: str

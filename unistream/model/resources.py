@@ -6,11 +6,11 @@ import msgspec
 
 
 class ResourceProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """Needs of one slot, or what a worker has in all.
+    """Resources of one slot, or of a whole worker.
 
     Attributes:
-        cpu_cores: Fractions are fine; 0 = not told: whatever the worker's slot has.
-        memory_mb: MiB of task, managed and network memory together; 0 = not told.
+        cpu_cores: May be a fraction; 0: unknown.
+        memory_mb: MiB of task, managed and network memory together; 0: unknown.
     """
 
     cpu_cores: float = 0.0
@@ -18,15 +18,15 @@ class ResourceProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_unknown(self) -> bool:
-        """Nothing is told: any slot will do."""
+        """Any slot will do."""
         return not self.cpu_cores and not self.memory_mb
 
     def fits_in(self, available: ResourceProfile) -> bool:
-        """It can be served from `available`; a part that `available` does not tell is no limit."""
+        """Whether `available` is enough; an unknown amount of it is no limit."""
         return (not available.cpu_cores or self.cpu_cores <= available.cpu_cores) and (
             not available.memory_mb or self.memory_mb <= available.memory_mb
         )
 
 
 ANY_PROFILE = ResourceProfile()
-"""Whatever slot there is."""
+"""Any slot."""

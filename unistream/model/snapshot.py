@@ -1,8 +1,8 @@
-"""State in motion: what an operator hands over, what is stored, and what a manifest says.
+"""State between an operator and the files of a snapshot, and the manifest.
 
 OperatorSnapshot   in memory, by reference: Arrow tables and lists of bytes     (worker)
   ── written by `unistream.state.common.snapshot_writer` ──►
-OperatorStateHandle   where each piece lies, its size and checksum             (ack, manifest)
+OperatorStateHandle   files, with sizes and checksums                          (ack, manifest)
   ── `unistream.core.restore.state_assignment` ──►
 OperatorRestore   which pieces, and which part of each, a new subtask reads     (deployment)
   ── read by `unistream.state.common.snapshot_reader` ──►
@@ -31,7 +31,7 @@ MANIFEST_FORMAT = 1
 
 
 class ListMode(Enum):
-    """How a named list is dealt out on restore with another parallelism."""
+    """How a named list is redistributed on restore with another parallelism."""
 
     SPLIT = "split"  # every element to one subtask
     UNION = "union"  # all elements to all
@@ -40,8 +40,8 @@ class ListMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ListState:
-    """Named operator state: opaque elements. Never pickle. Where `items` is no tuple it reads them, in the
-    background, when they are stored; they must not change."""
+    """Named operator state: opaque elements, never pickled. If `items` is not a tuple, the elements are read
+    in the background, when they are stored; they must not change."""
 
     mode: ListMode
     items: Sequence[bytes]
@@ -54,9 +54,9 @@ class OperatorSnapshot:
     Attributes:
         keyed: An operator's own tables by name, with KEY_GROUP_COLUMN, in any row order (the writer sorts).
         lists: State name -> list.
-        state: What its keyed state backend holds; None: it has none.
-        timers: Of kind TIMERS, made as they are read, in the background. Restored into `OperatorState.keyed`.
-        watermark: What it has sent on at the barrier, see `TaskSnapshot.watermarks`; the task sets it.
+        state: State of its keyed state backend; None: it has none.
+        timers: Of kind TIMERS, read in the background; restored into `OperatorState.keyed`.
+        watermark: The last one before the barrier, see `TaskSnapshot.watermarks`; set by the task.
     """
 
     keyed: dict[str, pa.Table] = field(default_factory=dict)
@@ -67,20 +67,20 @@ class OperatorSnapshot:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing has to be stored of it."""
+        """There is nothing to store."""
         return not self.keyed and not self.lists and self.state is None and not self.timers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorState:
-    """What an operator restores from: its share, maybe from several old subtasks.
+    """What an operator is restored from: its share, maybe from several old subtasks.
 
     Attributes:
-        checkpoint_id: None = fresh start.
-        keyed: An operator's own tables by name; they hold only key groups of this subtask.
-        lists: State name -> elements dealt to this subtask, in order; long lists are read as one goes.
-        modes: State name -> how it was dealt out, where that is known.
-        state: For its keyed state backend: tables are read as one goes.
+        checkpoint_id: None: nothing is restored.
+        keyed: An operator's own tables by name, with only the key groups of this subtask.
+        lists: State name -> elements of this subtask, in order; long lists are read lazily.
+        modes: State name -> how it was redistributed, if known.
+        state: For its keyed state backend; tables are read lazily.
     """
 
     checkpoint_id: CheckpointId | None = None
@@ -97,15 +97,14 @@ class OperatorState:
 class KeyedHandle(msgspec.Struct, frozen=True, kw_only=True):
     """A keyed state table: an Arrow IPC file with one record batch for each key group that has rows.
 
-    `key_groups[i]` is the key group of record batch i, ascending (a large one has several batches).
-
-    `kind` TABLE is an operator's own table; all others but TIMERS belong to its state backend.
-    `pickled`: values are Python objects that only this program can read.
-
-    `offsets` and `checksums` let a part be read, and checked, without the rest: record batch i is the bytes
-    [offsets[i], offsets[i + 1]) with the CRC-32C checksums[i + 1]; what lies before offsets[0] (schema and
-    dictionaries) has checksums[0]. Empty: only the file as a whole has a checksum.
-    `footer_checksum`: CRC-32C of what lies behind the last record batch; None: not recorded.
+    Attributes:
+        key_groups: Key group of each record batch, ascending (a large one has several batches).
+        kind: TABLE is an operator's own table; all others but TIMERS belong to its state backend.
+        pickled: Values are Python objects that only this program can read.
+        offsets: Record batch i is the bytes [offsets[i], offsets[i + 1]), so that it can be read alone.
+        checksums: CRC-32C of the bytes before offsets[0] (schema and dictionaries) and of each record batch;
+            empty: only the file as a whole has a checksum.
+        footer_checksum: CRC-32C of the bytes after the last record batch; None: not recorded.
     """
 
     name: str
@@ -124,8 +123,7 @@ class NativeFile(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         key_groups: (first, last) of its rows; None: it has none.
-        shard: (first, last) of the key groups for which it is needed: a subtask that has none of them reads
-            the others without it. None: it is needed for all.
+        shard: (first, last) of the key groups for which it is needed; None: for all.
     """
 
     name: str
@@ -172,12 +170,12 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What one subtask acknowledged, by operator uid.
 
     Attributes:
-        finished: The subtask had sent EndOfData(drain) before the barrier, and may hold what is to be
-            committed: on restore it runs again. (A subtask that has ended for good has no snapshot at all.)
-        in_flight: Rows that its barriers had overtaken; None: none were.
-        watermarks: How far event time was behind each operator, also those without state: ms since the epoch,
-            MIN_WATERMARK before the first, MAX_WATERMARK at the end of its input. For people: as in Flink,
-            watermarks are not restored but begin anew with the rows. An operator without: not recorded.
+        finished: The subtask had sent EndOfData(drain) before the barrier, but may have committables: it runs
+            again on restore. (A subtask that has ended for good has no snapshot.)
+        in_flight: Rows that its barriers had overtaken; None: none.
+        watermarks: Last watermark emitted by each operator, also without state: ms since the epoch,
+            MIN_WATERMARK before the first, MAX_WATERMARK at the end of its input. For information only: as in
+            Flink, watermarks are not restored. An operator that is missing: not recorded.
     """
 
     operators: dict[OperatorUid, OperatorStateHandle] = {}
@@ -187,11 +185,8 @@ class TaskSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VertexSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One vertex in a manifest. `subtasks[i]` is None when subtask i had nothing to say (finished
-    before the checkpoint began).
-
-    `coordinator`: state of its split assigner (msgpack), if a source.
-    """
+    """One vertex in a manifest. `subtasks[i]` is None if subtask i had finished before the checkpoint began.
+    `coordinator`: state of its split assigner (msgpack), if it is a source."""
 
     vertex: VertexId
     name: str
@@ -210,16 +205,16 @@ class VertexSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """The `_metadata` of a checkpoint or savepoint; written last, by create-if-absent.
 
-    A drain leaves two savepoints of the same positions: the terminal one, behind the end of data, from which
-    nothing can go on, and the resumable one, before it.
+    A drain takes two savepoints of the same positions: the terminal one, after the end of data, from which no
+    job can resume, and the resumable one, before it.
 
     Attributes:
         resumes_after: Of a resumable one: the terminal one's id. Sinks have committed up to it, so a job that
-            goes on from here counts on from there.
-        resumable: Of a terminal one: folder of the resumable one, beside its own.
-        savepoint_format: What was asked for of a savepoint; of a checkpoint it says nothing.
-        in_flight_keys: Edge with rows in flight -> columns by whose key groups they were sent; empty: not by
-            key. An edge that is missing here: not recorded.
+            resumes from here continues with greater ids.
+        resumable: Of a terminal one: folder of the resumable one, next to its own.
+        savepoint_format: The requested format of a savepoint; no meaning for a checkpoint.
+        in_flight_keys: Edge with rows in flight -> key columns by which they were sent; empty: not by key. An
+            edge that is missing: not recorded.
     """
 
     format: int = MANIFEST_FORMAT
@@ -237,8 +232,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def restores_as(self) -> CheckpointId:
-        """The id that a job which starts from it has behind it: the next one is greater, and all that was
-        prepared up to it may be committed."""
+        """A job that starts from it may commit what was prepared up to this id, and continues after it."""
         return max(self.checkpoint_id, self.resumes_after or self.checkpoint_id)
 
 
@@ -251,7 +245,7 @@ class ListShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyedShare(msgspec.Struct, frozen=True, kw_only=True):
-    """Record batches [start, stop) of a stored keyed table: just the key groups of this subtask."""
+    """Record batches [start, stop) of a stored keyed table: the key groups of this subtask."""
 
     handle: KeyedHandle
     start: int
@@ -271,9 +265,9 @@ class TaskRestore(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         root: fsspec URL of the checkpoint or savepoint directory.
-        finished: All subtasks of the vertex had finished: run no user code, send only
-            MAX_WATERMARK and EndOfData.
-        in_flight: Rows that come before any new one, in this order (`unistream.core.restore.in_flight`).
+        finished: All subtasks of the vertex had finished: run no user code, send only MAX_WATERMARK and
+            EndOfData.
+        in_flight: Rows to process before any new one, in this order (`unistream.core.restore.in_flight`).
     """
 
     root: str

@@ -1,4 +1,4 @@
-"""What the discoveries of a source have found, as it is passed between the master and a connector."""
+"""Results of split discovery, as passed between the master and a connector."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from unistream.model.messages import Split
 
 
 class KnownSplits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first discovery of a job and all later ones have found.
+    """Results of all discoveries of a job so far.
 
     Attributes:
         ids: Of all splits ever found.
-        origin: Identity of what is read, as the connector names it (the id of a Kafka topic): under the same
-            name there may be another one by now. Empty: not known.
+        origin: The connector's identity of what is read (the id of a Kafka topic), because another one may
+        have
+            the same name later. Empty: not known.
     """
 
     ids: frozenset[str]
@@ -21,7 +22,7 @@ class KnownSplits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundSplits(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer of one discovery. `splits`: at least all that are new, each at its start position."""
+    """Result of one discovery. `splits`: at least all new ones, each at its start position."""
 
     splits: tuple[Split, ...]
     origin: str = ""

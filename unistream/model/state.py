@@ -1,4 +1,4 @@
-"""Names and types of state: what a user declares and what a snapshot's table looks like.
+"""Names and types of state: the descriptors of users, and the tables of a snapshot.
 
 Every kind of keyed state is a table in a snapshot, one row per key (or per entry of a map):
 
@@ -33,14 +33,14 @@ EXPIRES_COLUMN: Final = "__expires_at"
 
 
 class TtlUpdate(Enum):
-    """What makes a value live longer (Flink's `StateTtlConfig.UpdateType`)."""
+    """What extends the life of a value (Flink's `StateTtlConfig.UpdateType`)."""
 
     ON_CREATE_AND_WRITE = "on-create-and-write"
     ON_READ_AND_WRITE = "on-read-and-write"
 
 
 class TtlVisibility(Enum):
-    """Whether a value that has expired, but was not removed yet, is still seen."""
+    """Whether an expired value is returned until it is removed."""
 
     NEVER_RETURN_EXPIRED = "never-return-expired"
     RETURN_IF_NOT_CLEANED_UP = "return-if-not-cleaned-up"
@@ -50,7 +50,7 @@ class TtlVisibility(Enum):
 class StateTtl:
     """How long a value (an element of a list, an entry of a map) lives, by the clock of the worker.
 
-    What has expired is removed when it is next touched, and left out of snapshots.
+    Expired values are removed at the next access, and are not part of snapshots.
 
     Args:
         time_to_live: As text, "1 h", or a whole number of milliseconds; at least 1 ms.
@@ -82,7 +82,7 @@ class StateTtl:
 
 
 class AggregateFunction(Protocol):
-    """A user's aggregate over the values that are added under a key; the accumulator is what is stored."""
+    """A user's aggregate over the values added under a key; the accumulator is stored."""
 
     def create_accumulator(self) -> Any: ...
 
@@ -100,10 +100,9 @@ class StateOptions:
 
     Attributes:
         ttl: None: values live until they are removed.
-        renamed_from: Former names: state that was stored under one of them is taken over.
-        pickled: Values are Python objects in pickled form (type binary). Such a snapshot is read by this
-            program alone, and is refused on restore unless `execution.state-recovery.allow-pickled-state` is
-            set.
+        renamed_from: Former names: state stored under one of them is restored under the new name.
+        pickled: Values are pickled Python objects (type binary). Only this program reads such a snapshot, and
+            restores it only with `execution.state-recovery.allow-pickled-state`.
     """
 
     ttl: StateTtl | None = None
@@ -123,7 +122,7 @@ class StateDescriptor:
     """Name, Arrow type and options of one state of an operator. Use one of the subclasses.
 
     Attributes:
-        name: Unique in its operator; letters, digits, "-", "_" and "."; "__" at the start is ours.
+        name: Unique in its operator; letters, digits, "-", "_" and "."; "__" at the start is reserved.
         type: Arrow type of a value (of an element, of a map's value, of the accumulator).
     """
 
@@ -184,7 +183,7 @@ class MapStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True)
 class ReducingStateDescriptor(StateDescriptor):
-    """One value per key, made of all that were added by `reduce(one, other)`."""
+    """One value per key: all added values, combined by `reduce(one, other)`."""
 
     reduce: Callable[[Any, Any], Any] = field(kw_only=True)
 
@@ -202,15 +201,16 @@ class AggregatingStateDescriptor(StateDescriptor):
 
 @dataclass(frozen=True)
 class OperatorListDescriptor:
-    """A list of an operator without keys, which is dealt out anew when the parallelism changes.
+    """A list of an operator without keys, which is redistributed when the parallelism changes.
 
-    As an attribute of a `ProcessFunction` it is known before anything runs.
+    As an attribute of a `ProcessFunction` it is known before the job runs.
 
     Attributes:
-        name: Unique in its operator, as of keyed state.
+        name: Unique in its operator, as for keyed state.
         type: Arrow type of an element.
-        mode: SPLIT: each element goes to one subtask; UNION: all to all; BROADCAST: the list of one subtask
-            to all.
+        mode: SPLIT: one subtask gets each element; UNION: all subtasks get all; BROADCAST: all subtasks get
+        the
+            list of one.
     """
 
     name: str
@@ -225,22 +225,22 @@ class OperatorListDescriptor:
 
 
 def check_declarations(owner: str, states: Iterable[StateDescriptor | OperatorListDescriptor]) -> None:
-    """That all which one operator declares can be restored together, in whatever order it asks for it.
+    """Checks that all states of one operator can be restored together, in any order.
 
     Args:
         owner: The operator, for the message.
-        states: The same one may come several times.
+        states: The same one may occur several times.
 
     Raises:
-        ConfigError: one name stands for two states, or what is stored under one name would go to two.
+        ConfigError: two states have one name, or would be restored from the same stored state.
     """
     named: dict[str, StateDescriptor | OperatorListDescriptor] = {}
     for state in states:
         first = named.setdefault(state.name, state)
         if not is_same_state(first, state):
             raise ConfigError(
-                f"{owner}: state {state.name!r} is declared twice, as {_told(first)} and as {_told(state)}; "
-                "give each a name of its own"
+                f"{owner}: state {state.name!r} is declared twice, as {_described(first)} and as "
+                f"{_described(state)}; give each a name of its own"
             )
     heirs: dict[str, str] = {}
     for state in named.values():
@@ -250,20 +250,20 @@ def check_declarations(owner: str, states: Iterable[StateDescriptor | OperatorLi
             if former in named:
                 raise ConfigError(
                     f"{owner}: state {state.name!r} is renamed from {former!r}, which is still declared: "
-                    "what is stored under that name could only go to one; give the other a new name"
+                    "only one of them can be restored from it; give the other a new name"
                 )
             heir = heirs.setdefault(former, state.name)
             if heir != state.name:
                 raise ConfigError(
-                    f"{owner}: states {heir!r} and {state.name!r} are both renamed from {former!r}: what is "
-                    "stored under that name can only go to one of them"
+                    f"{owner}: states {heir!r} and {state.name!r} are both renamed from {former!r}: only "
+                    "one of them can be restored from it"
                 )
 
 
 def is_same_state(
     one: StateDescriptor | OperatorListDescriptor, other: StateDescriptor | OperatorListDescriptor
 ) -> bool:
-    """Both declare the same (functions that reduce or aggregate may be others)."""
+    """Both declare the same (their `reduce` or `aggregate` may differ)."""
     if not isinstance(one, StateDescriptor) or not isinstance(other, StateDescriptor):
         return one == other
     empty = pa.schema([])
@@ -271,7 +271,7 @@ def is_same_state(
     return one.kind is other.kind and same_tables and one.options == other.options
 
 
-def _told(state: StateDescriptor | OperatorListDescriptor) -> str:
+def _described(state: StateDescriptor | OperatorListDescriptor) -> str:
     if not isinstance(state, StateDescriptor):
         return f"{state.mode.value} list of {state.type}"
     keys = f"{state.key_type} to " if isinstance(state, MapStateDescriptor) else ""
@@ -286,11 +286,11 @@ def _check_storable(name: str, what: str, refused: str | None) -> None:
 
 def _check_declared(name: str, of: object, what: str = "type") -> None:
     if not isinstance(name, str):
-        raise ConfigError(f"state name {name!r}: a name is text")
+        raise ConfigError(f"state name {name!r} is not text")
     allowed = all(c.isalnum() or c in "-_." for c in name)
     if not name or not allowed or name.startswith((".", "__")):
         raise ConfigError(
-            f"state name {name!r}: use letters, digits, '-', '_' and '.', and no '.' or '__' first"
+            f"state name {name!r}: use letters, digits, '-', '_' and '.', not beginning with '.' or '__'"
         )
     if not isinstance(of, pa.DataType):
         raise ConfigError(f"state {name!r}: its {what} must be an Arrow type such as pa.int64()")

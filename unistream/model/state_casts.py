@@ -1,9 +1,9 @@
-"""Which columns a state of another declared type takes: those whose values are the same as its own.
+"""Which columns may be cast to the declared type of a state: those whose values stay the same.
 
-Arrow casts more than that. It reads numbers out of texts, makes 5 True, drops a field that a struct does not
-declare, the zone of a moment and the hours of a day, and rounds floats to decimals, all without a word. What
-`model.state_values` refuses row by row is therefore refused here before the cast, by the types alone; what
-depends on the values (1.5 to int64, a moment to a coarser unit) the cast refuses itself.
+Arrow casts more than that: it parses numbers in texts, converts 5 to True, drops a field that a struct does
+not declare, the zone of a timestamp and the hours of a day, and rounds floats to decimals, without an error.
+What `model.state_values` refuses row by row is therefore refused here before the cast, by the types alone;
+what depends on the values (1.5 to int64, a timestamp to a coarser unit) is refused by the cast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ACROSS: Final = (
 
 
 def refused_cast(old: pa.DataType, new: pa.DataType) -> str | None:
-    """Why values of `old` are none of `new`; None: they are, or the cast says which are not.
+    """Why values of `old` cannot be values of `new`; None: they are, or the cast decides.
 
     >>> refused_cast(pa.int32(), pa.float64())
     >>> refused_cast(pa.string(), pa.int64())

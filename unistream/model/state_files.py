@@ -1,9 +1,9 @@
-"""Where a state's files lie below the directory of a snapshot:
+"""Paths of a state's files below the directory of a snapshot:
 
     <operator uid>/<state name>/part-<random>.arrow        a table: keyed state, timers
     <operator uid>/<state name>/part-<random>.msgpack      a long list of operator state
 
-The manifest alone says which file is what; folders are for people and for tools that read a whole folder.
+Only the manifest says what a file contains; folders are for people and for tools that read a whole folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LOOKS_ESCAPED: Final = re.compile(r"_(?=x[0-9A-F]{2})")
 
 
 def state_folder(uid: str, state: str) -> str:
-    """Relative path of the folder for files of one state of one operator.
+    """Relative path of the folder of one state of one operator.
 
     >>> state_folder("orders/é", "last-seen")
     'orders_x2F_xC3_xA9/last-seen'
@@ -27,7 +27,7 @@ def state_folder(uid: str, state: str) -> str:
 
 
 def file_hint(uid: str, state: str, suffix: str) -> str:
-    """What a `StateWriter` is given for such a file; it adds the random part.
+    """Path of such a file without the random part, which the `StateWriter` adds.
 
     >>> file_hint("orders", "last-seen", "arrow")
     'orders/last-seen/part.arrow'
@@ -36,9 +36,9 @@ def file_hint(uid: str, state: str, suffix: str) -> str:
 
 
 def escaped(name: str) -> str:
-    """`name` as one folder: letters, digits, ``-``, ``_`` and single inner dots stay; of any other character
-    each byte of its UTF-8 becomes ``_x`` and two hex digits. A name that gets too long is cut, and ends in
-    ``_`` and 16 hex digits of its SHA-256.
+    """`name` as a folder name: letters, digits, ``-``, ``_`` and single inner dots are kept; each UTF-8 byte
+    of any other character becomes ``_x`` and two hex digits. A name that is too long is cut and ends in ``_``
+    and 16 hex digits of its SHA-256.
 
     >>> escaped("..."), escaped("_x2F"), len(escaped("a" * 500))
     ('_x2E_x2E_x2E', '_x5Fx2F', 120)
@@ -57,6 +57,6 @@ def escaped(name: str) -> str:
 
 
 def _is_bad_dot(text: str, place: int) -> bool:
-    """At either end, or beside another one: what means something to a file system."""
+    """At either end or next to another one, where it has a meaning for file systems."""
     inner = 0 < place < len(text) - 1
     return not inner or text[place - 1] == "." or text[place + 1] == "."

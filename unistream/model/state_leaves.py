@@ -1,7 +1,7 @@
-"""The one Python form of values of one Arrow type that has no types inside (see `model.state_values`).
+"""The Python form of values of one Arrow type without nested types (see `model.state_values`).
 
 the value has exactly the class of the form, and fits   itself, after a check of its class or range
-anything else                                           through Arrow and back; refused unless equal
+anything else                                           to Arrow and back; refused unless equal
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def shown(value: Any) -> str:
 
 
 def leaf(kind: pa.DataType, guard: Guard) -> Conform:
-    """What brings values of `kind` into their form, or raises Misfit. None stays None.
+    """A function that converts values of `kind` to their form, or raises Misfit. None stays None.
 
-    `guard` is put around what may refuse, and around nothing that is on the short way.
+    `guard` wraps what may raise, and nothing on the fast path.
     """
     through_arrow = guard(_through_arrow(kind))
     for applies, make in _LEAVES:
@@ -59,7 +59,7 @@ def leaf(kind: pa.DataType, guard: Guard) -> Conform:
 
 
 def _plain_first(short: Conform, otherwise: Conform) -> Conform:
-    """Numbers of numpy, as a function computes them, are taken as Python's: no way through Arrow for each."""
+    """Converts numpy's numbers to Python's, which is faster than through Arrow."""
 
     def plain_first(value: Any) -> Any:
         if isinstance(value, np.number | np.bool_) and type(plain := value.item()) is not type(value):
@@ -69,7 +69,7 @@ def _plain_first(short: Conform, otherwise: Conform) -> Conform:
     return plain_first
 
 
-# --- the short way --------------------------------------------------------------------------------
+# --- the fast path --------------------------------------------------------------------------------
 
 
 def _class_alone(kind: type) -> Callable[[pa.DataType, Conform], Conform]:
@@ -130,7 +130,7 @@ def _text(_: pa.DataType, otherwise: Conform) -> Conform:
 
 
 def is_utf8(text: str) -> bool:
-    """No half of a surrogate pair is in it, which no encoding has."""
+    """It contains no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -249,12 +249,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.datetime64 | np.timedelta64):
         whole = value.astype(f"{'M8' if isinstance(value, np.datetime64) else 'm8'}[us]")
         item = whole.item() if whole == value else value
-        return value if isinstance(item, int) else item  # of finer ones numpy knows but the number
+        return value if isinstance(item, int) else item  # for finer units numpy has only the number
     return value.item() if isinstance(value, np.generic) else value
 
 
 def _is_same(given: Any, back: Any, made: pa.Array) -> bool:
-    """What comes back is what was given."""
+    """Whether the value survived the round trip."""
     kind = made.type
     if pa.types.is_floating(kind):
         return isinstance(given, int | float) and (math.isfinite(back) or not math.isfinite(given))
@@ -263,7 +263,7 @@ def _is_same(given: Any, back: Any, made: pa.Array) -> bool:
     if isinstance(given, datetime.datetime) and isinstance(back, datetime.datetime):
         if (given.tzinfo is None) != (back.tzinfo is None):
             return False
-        if back.tzinfo is not None:  # across zones Python calls moments unlike that are told twice
+        if back.tzinfo is not None:  # for repeated local times Python compares zones as unequal
             return bool(given.astimezone(datetime.UTC) == back.astimezone(datetime.UTC))
     return bool(back == given)
 
@@ -274,6 +274,6 @@ def _advice(given: Any, kind: pa.DataType) -> str:
         if isinstance(given, datetime.datetime) and not pa.types.is_timestamp(kind):
             return "give its date() or its time()"
         if isinstance(given, datetime.datetime) and zoned != (kind.tz is not None):
-            return "a moment has a time zone where the type has one, and none where it has none"
+            return "a time must have a time zone if the type has one, and none otherwise"
         return "declare a finer unit, or round it first"
     return "convert it first, or declare a type that holds it"

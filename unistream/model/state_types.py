@@ -1,23 +1,23 @@
-"""May state that was stored with one Arrow type be restored as another? One rule for all who ask.
+"""Whether state that was stored with one Arrow type may be restored as another.
 
     migration(old, new)          one type: Same, Widened or Refused
-    key_migration(old, new)      a column of the key: its hash, and so its key group, must stay
+    key_migration(old, new)      a column of the key: its hash, and so its key group, must not change
     table_migration(old, new)    all columns of a state's table
-    converted(array, new)        does what `Widened` promises
+    converted(array, new)        converts values where the result is `Widened`
 
-A change is allowed if every value of the old type *is* a value of the new one; nothing is rounded, cut off or
-lost, and nothing is reinterpreted (a number does not become text, text not bytes, a date no moment):
+A change is allowed if every value of the old type *is* a value of the new one; nothing is rounded, truncated
+or lost, and nothing is reinterpreted (a number does not become text, text not bytes, a date not a timestamp):
 
     integers     to a wider one; to a float that holds all of them
     floats       to a wider one
     decimals     with as many digits before the point and after it, or more
     text, bytes  between the layouts (string, large_string, string_view); fixed_size_binary to binary
-    time         of day, moment or length: to a finer unit, of moments and lengths not to nanoseconds (which
-                 hold 1677 to 2262 only); a moment's time zone stays
+    time         of day, timestamp or duration: to a finer unit; timestamps and durations not to nanoseconds
+                 (which hold 1677 to 2262 only); the time zone of a timestamp must not change
     dictionary   to its values' type
     null         to anything
-    list, map    whose elements may be changed; a fixed size may be given up
-    struct       fields are found by name, in any order; new ones must be nullable; none may go
+    list, map    if their elements may be changed; a fixed size may become variable
+    struct       fields are found by name, in any order; new ones must be nullable; none may be removed
 
 Prior art: Flink's `TypeSerializerSchemaCompatibility` (same, after migration, incompatible), Iceberg's type
 promotion. Unlike there, a field of a struct cannot be dropped: to lose values, rewrite the savepoint.
@@ -50,7 +50,7 @@ class Widened:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """They cannot be. `reason`: why, to follow a colon."""
+    """Stored values cannot be used. `reason`: why, to follow a colon."""
 
     reason: str
 
@@ -64,7 +64,7 @@ _MANTISSA_BITS: Final = {16: 11, 32: 24, 64: 53}
 
 
 def migration(old: pa.DataType, new: pa.DataType) -> Migration:
-    """What becomes of values of type `old` where `new` is declared.
+    """What happens to values of type `old` if `new` is declared.
 
     >>> migration(pa.int32(), pa.int64())
     Widened(what='int32 to int64')
@@ -85,7 +85,7 @@ def migration(old: pa.DataType, new: pa.DataType) -> Migration:
 
 
 def key_migration(old: pa.DataType, new: pa.DataType) -> Migration:
-    """The same for what makes a key: only text and bytes may change their layout.
+    """The same for a column of the key: only text and bytes may change their layout.
 
     >>> key_migration(pa.int32(), pa.int64())
     Refused(reason='a key of int32 cannot become int64: it would belong to another key group')
@@ -100,10 +100,9 @@ def key_migration(old: pa.DataType, new: pa.DataType) -> Migration:
 
 
 def table_migration(old: pa.Schema, new: pa.Schema, keys: tuple[str, ...]) -> Migration:
-    """What becomes of a stored state's table where a state with the table `new` is declared.
+    """What happens to a stored state's table if a state with the table `new` is declared.
 
-    A time to live may be added (rows without a time are as if they had been written on restore) or taken
-    away. `keys`: the operator's key columns.
+    A time to live may be added (it begins at the restore) or removed. `keys`: the operator's key columns.
     """
     skipped = {KEY_GROUP_COLUMN, EXPIRES_COLUMN}
     before = {field.name: field for field in old if field.name not in skipped}
@@ -127,7 +126,7 @@ def table_migration(old: pa.Schema, new: pa.Schema, keys: tuple[str, ...]) -> Mi
 
 
 def common_table(tables: Sequence[pa.Schema]) -> pa.Schema | None:
-    """The one of these tables of a state which all of them may become; None: there is none. One that
+    """The table of a state to which all of these may be converted; None: there is none. A time to live that
     some have is kept.
 
     >>> one = pa.schema([("k", pa.string()), ("value", pa.int64())])
@@ -193,11 +192,11 @@ def _struct_migration(old: pa.DataType, new: pa.DataType) -> Migration:
         return Refused("a struct has two fields of one name")
     gone = [name for name in before if name not in after]
     if gone:
-        return Refused(f"field {gone[0]!r} is gone, and its values would be lost")
+        return Refused(f"field {gone[0]!r} was removed, and its values would be lost")
     added = [field for field in after.values() if field.name not in before]
     for field in added:
         if not field.nullable:
-            return Refused(f"new field {field.name!r} is not nullable, and stored values have none")
+            return Refused(f"new field {field.name!r} is not nullable, and stored values do not have it")
     parts = [(f"field {name!r}", before[name], after[name]) for name in before]
     judged = _of_parts(parts, old, new)
     if isinstance(judged, Refused):
@@ -213,7 +212,7 @@ def _of_parts(parts: list[tuple[str, pa.Field, pa.Field]], old: pa.DataType, new
     changes = []
     for what, before, after in parts:
         if before.nullable and not after.nullable:
-            return Refused(f"{what} may be null in what was stored, and no more")
+            return Refused(f"{what} may be null in the stored state, but must not be null any more")
         match migration(before.type, after.type):
             case Refused(reason):
                 return Refused(f"{what}: {reason}")
@@ -291,7 +290,7 @@ _FLAT: Final = (_wider_integer, _wider_float, _wider_decimal, _same_text, _freed
 
 
 def _is_left_to_arrow(of: pa.DataType) -> bool:
-    """Its own cast finds fields of structs by position, and ours by name; dictionaries we decode."""
+    """Arrow's cast finds fields of structs by position, ours by name; dictionaries are decoded here."""
     if pa.types.is_struct(of) or pa.types.is_dictionary(of):
         return False
     return all(_is_left_to_arrow(of.field(number).type) for number in range(of.num_fields))

@@ -1,29 +1,30 @@
-"""The one Python form of what a state is given: the one that a restore gives back.
+"""The Python form of values in state: the form in which a restore returns them.
 
     conformer(name, type)       a value      ─► its form; UserCodeError if the type cannot hold it
     key_conformer(name, type)   a map's key  ─► the same, and equal keys in one form
 
-A snapshot holds Arrow values, and a restore makes Python objects of them. So that a function never sees a
-difference between what it has put and what comes back, whatever is put takes that form at once, in every
-backend: a tuple becomes a list, 1 of a float64 becomes 1.0, Decimal("1.5") of decimal128(10, 2) becomes
-Decimal("1.50"). What Arrow would drop, cut off or reinterpret unseen is refused: a field that a struct does
-not declare, microseconds of a timestamp[ms], a zone of a timestamp without one, the order of a set.
+A snapshot stores Arrow values, and a restore converts them to Python objects. So that a function never sees a
+difference between a value that it has put and a restored one, every backend converts values to that form at
+once: a tuple becomes a list, 1 of a float64 becomes 1.0, Decimal("1.5") of decimal128(10, 2) becomes
+Decimal("1.50"). What Arrow would drop, truncate or reinterpret silently is refused: a field that a struct
+does not declare, microseconds of a timestamp[ms], a zone of a timestamp without one, the order of a set.
 
     the value has exactly the class of the form, and fits   itself, after a check of its class or range
-    a container                                             a new one of the forms of what is in it
-    anything else                                           through Arrow and back; refused unless equal
+    a container                                             a new one with its elements in their form
+    anything else                                           to Arrow and back; refused unless equal
 
-Floats of fewer bits are rounded, as Arrow does it; whole numbers are taken for times and moments, in the
-type's unit. Nulls inside of a value stay null, where the type allows it.
+Floats of fewer bits are rounded as by Arrow; whole numbers are accepted as times and timestamps, in the
+type's unit. Nulls inside a value stay null if the type allows it.
 
 As keys of maps (docs/guide/state.md, "What is equal as a key") -0.0 is 0.0 and every NaN the same object;
-moments with a zone are in UTC, since Python calls two moments of one zone equal that are an hour apart when
-the clocks are set back.
+timestamps with a zone are in UTC, because in one zone Python compares the two times as equal that are an hour
+apart when the clocks are set back.
 """
 
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -38,13 +39,11 @@ _NAN: Final = float("nan")
 
 
 def conformer(name: str, kind: pa.DataType) -> Conform:
-    """What brings the values of a state into their form. None stays None.
+    """A function that converts the values of a state to their form, or raises UserCodeError. None stays None.
 
     Args:
-        name: The state's, for the message.
-        kind: Of a value; one of which `refused_type` says nothing.
-
-    It raises UserCodeError for what does not fit.
+        name: Name of the state, for the message.
+        kind: Type of a value, which `refused_type` does not refuse.
 
     >>> conformer("point", pa.struct({"x": pa.float64(), "y": pa.float64()}))({"x": 1})
     {'x': 1.0, 'y': None}
@@ -53,22 +52,22 @@ def conformer(name: str, kind: pa.DataType) -> Conform:
 
 
 def key_conformer(name: str, kind: pa.DataType) -> Conform:
-    """The same of the keys of a map state. None stays None: it is no key, but may be looked up.
+    """The same for keys of a map state. None stays None: it is not a key, but may be looked up.
 
     >>> key_conformer("shares", pa.float64())(-0.0), key_conformer("prices", pa.decimal128(4, 2))(3)
     (0.0, Decimal('3.00'))
     """
     conform = _build(kind, lambda inner: _named(inner, f"map state {name!r} was given a key", kind))
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if pa.types.is_floating(plain):
-        return lambda key: _canonical_float(conform(key))
+    if pa.types.is_floating(plain):  # -0.0 + 0.0 is 0.0
+        return lambda key: None if (k := conform(key)) is None else _NAN if math.isnan(k) else k + 0.0
     if pa.types.is_timestamp(plain) and plain.tz is not None:
-        return lambda key: _in_utc(conform(key))
+        return lambda key: None if (k := conform(key)) is None else k.astimezone(datetime.UTC)
     return conform
 
 
 def form(kind: pa.DataType) -> Conform:
-    """What brings values of `kind` into their form, or raises Misfit; without a name. None stays None.
+    """A function that converts values of `kind` to their form, or raises Misfit. None stays None.
 
     >>> form(pa.list_(pa.float64()))((1, 2.5))
     [1.0, 2.5]
@@ -77,7 +76,7 @@ def form(kind: pa.DataType) -> Conform:
 
 
 def refused_type(kind: pa.DataType) -> str | None:
-    """Why no state can have values of this type, and what to declare instead; None: it can.
+    """Why a state cannot have values of this type, and what to declare instead; None: it can.
 
     >>> refused_type(pa.struct({"at": pa.time64("ns")}))
     'time64[ns]: a time of Python has no nanoseconds; declare time64[us]'
@@ -101,7 +100,7 @@ def refused_type(kind: pa.DataType) -> str | None:
 
 
 def refused_key_type(kind: pa.DataType) -> str | None:
-    """The same of the keys of a map state."""
+    """The same for keys of a map state."""
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if pa.types.is_nested(plain) or pa.types.is_null(plain):
         return f"{kind}: declare a number, a text or another type without types inside"
@@ -109,7 +108,7 @@ def refused_key_type(kind: pa.DataType) -> str | None:
 
 
 def _is_made(kind: pa.DataType) -> bool:
-    """Arrow makes arrays of it from Python objects."""
+    """Whether Arrow converts Python objects to it."""
     try:
         pa.array([None], kind)
     except pa.ArrowNotImplementedError:
@@ -117,18 +116,8 @@ def _is_made(kind: pa.DataType) -> bool:
     return True
 
 
-def _canonical_float(key: Any) -> Any:
-    if key is None:
-        return None
-    return key + 0.0 if key == key else _NAN  # noqa: PLR0124  # -0.0 + 0.0 is 0.0
-
-
-def _in_utc(key: Any) -> Any:
-    return None if key is None else key.astimezone(datetime.UTC)
-
-
 def _located(conform: Conform, values: Iterable[tuple[str, Any]]) -> Misfit | None:
-    """The first of `values` that does not fit, by its place."""
+    """The first of `values` that does not fit, with its place."""
     for place, value in values:
         try:
             conform(value)
@@ -154,7 +143,7 @@ def _named(inner: Conform, subject: str, kind: pa.DataType) -> Conform:
 
 
 def _build(kind: pa.DataType, guard: Guard = lambda inner: inner) -> Conform:
-    """`guard` is put around what may refuse, and around nothing that is on the short way."""
+    """`guard` wraps what may raise, and nothing on the fast path."""
     if pa.types.is_dictionary(kind):
         return _build(kind.value_type, guard)
     if pa.types.is_struct(kind):
@@ -177,7 +166,7 @@ def _struct(kind: pa.StructType, guard: Guard) -> Conform:
 
 
 def _whole_row(fields: list[tuple[str, Conform]], otherwise: Conform) -> Conform:
-    """The short way: a dict with exactly the declared fields."""
+    """The fast path: a dict with exactly the declared fields."""
     size = len(fields)
 
     def row(value: Any) -> Any:
@@ -185,7 +174,7 @@ def _whole_row(fields: list[tuple[str, Conform]], otherwise: Conform) -> Conform
             return otherwise(value)
         made = {}
         try:
-            for name, conform in fields:  # in half of the time that a comprehension takes
+            for name, conform in fields:  # twice as fast as a comprehension
                 made[name] = conform(value[name])
         except (KeyError, Misfit):
             return otherwise(value)  # says why not
@@ -224,7 +213,7 @@ def _as_dict(value: Any) -> dict[Any, Any]:
 
 
 def _completed(given: dict[Any, Any], names: Sequence[str]) -> dict[Any, Any]:
-    """With None for the fields that are not there."""
+    """With None for missing fields."""
     unknown = given.keys() - names
     if unknown:
         raise Misfit(
@@ -272,7 +261,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _alike(kind: pa.DataType) -> Callable[[list[Any]], bool] | None:
-    """Whether all elements are in their form already, without a call for each; None: not to be said so."""
+    """A check whether all elements are in their form, without a call for each; None: there is none."""
     if pa.types.is_float64(kind):
         return lambda given: set(map(type, given)) == {float}
     if pa.types.is_boolean(kind):

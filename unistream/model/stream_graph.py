@@ -1,4 +1,4 @@
-"""What the user wrote: one node per operator, before chaining. Built by the API, held by the client only."""
+"""The stream graph: one node per operator, before chaining. Built by the API; only the client has it."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class ChainingStrategy(Enum):
 
 
 class StreamExchangeMode(Enum):
-    """What a user can ask of one exchange."""
+    """How a user can set one exchange."""
 
     PIPELINED = "PIPELINED"  # read while it is written
     BATCH = "BATCH"  # read when all of it has been written
-    HYBRID_FULL = "HYBRID_FULL"  # known by name, not built
-    HYBRID_SELECTIVE = "HYBRID_SELECTIVE"  # known by name, not built
-    UNDEFINED = "UNDEFINED"  # as the mode of the whole job says
+    HYBRID_FULL = "HYBRID_FULL"  # not implemented
+    HYBRID_SELECTIVE = "HYBRID_SELECTIVE"  # not implemented
+    UNDEFINED = "UNDEFINED"  # by the mode of the job
 
     @property
     def partition(self) -> PartitionType | None:
-        """What it makes of an exchange; None: it depends on the job."""
+        """Type of the exchange; None: it depends on the job."""
         return _PARTITIONS.get(self)
 
 
@@ -51,7 +51,7 @@ _PARTITIONS: Final = {
 
 
 class GlobalStreamExchangeMode(Enum):
-    """Which exchanges of a job are pipelined, where the exchange itself says nothing."""
+    """Which exchanges of a job are pipelined, unless they have a mode of their own."""
 
     ALL_EDGES_BLOCKING = "ALL_EDGES_BLOCKING"
     FORWARD_EDGES_PIPELINED = "FORWARD_EDGES_PIPELINED"
@@ -60,15 +60,12 @@ class GlobalStreamExchangeMode(Enum):
 
     def partition(self, ship: Ship) -> PartitionType:
         """The type of an exchange that ships in this way."""
-        match self:
-            case GlobalStreamExchangeMode.ALL_EDGES_PIPELINED:
-                pipelined = True
-            case GlobalStreamExchangeMode.POINTWISE_EDGES_PIPELINED:
-                pipelined = ship.is_pointwise
-            case GlobalStreamExchangeMode.FORWARD_EDGES_PIPELINED:
-                pipelined = ship is Ship.FORWARD
-            case GlobalStreamExchangeMode.ALL_EDGES_BLOCKING:
-                pipelined = False
+        pipelined = {
+            GlobalStreamExchangeMode.ALL_EDGES_PIPELINED: True,
+            GlobalStreamExchangeMode.POINTWISE_EDGES_PIPELINED: ship.is_pointwise,
+            GlobalStreamExchangeMode.FORWARD_EDGES_PIPELINED: ship is Ship.FORWARD,
+            GlobalStreamExchangeMode.ALL_EDGES_BLOCKING: False,
+        }[self]
         return PartitionType.PIPELINED_BOUNDED if pipelined else PartitionType.BLOCKING
 
 
@@ -106,9 +103,9 @@ class StreamEdge:
 
     Attributes:
         ship: None: forward when parallelism is equal, else rebalance.
-        partition: None: as the mode of the whole job says.
-        committables: It carries what a sink has prepared to what commits it. No barrier overtakes it, and in
-            a batch job it is stored, so that a committer that runs again commits the same once more.
+        partition: None: by the mode of the job.
+        committables: It carries a sink's committables. No barrier overtakes them, and in a batch job they are
+            stored, so that a committer that restarts commits the same ones.
     """
 
     source: int
@@ -123,12 +120,12 @@ class StreamEdge:
 
 @dataclass(slots=True, kw_only=True)
 class StreamGraph:
-    """Everything that one `Environment` was told.
+    """The whole pipeline of one `Environment`.
 
     Attributes:
-        profiles: What one slot of a slot sharing group needs, where that was told.
-        registered_groups: Names that operators may refer to; None: any name makes a group.
-        exchange_mode: Which exchanges are pipelined; None: as ``execution.runtime-mode`` says.
+        profiles: Slot sharing group -> resources of one slot, if they are given.
+        registered_groups: Groups that operators may use; None: any name makes a group.
+        exchange_mode: Which exchanges are pipelined; None: by ``execution.runtime-mode``.
     """
 
     name: str = "unistream job"

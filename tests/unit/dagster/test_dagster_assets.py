@@ -29,7 +29,7 @@ def test_the_assets_of_one_job_are_one_step_with_a_pool_of_its_own() -> None:
     ("specs", "options", "text"),
     [
         pytest.param([], {}, "at least one asset spec", id="no assets"),
-        pytest.param([dg.AssetSpec("plain")], {}, "asset plain names no sink", id="an asset without a sink"),
+        pytest.param([dg.AssetSpec("plain")], {}, "asset plain has no sink", id="an asset without a sink"),
         pytest.param(
             [ORDERS], {"retry_policy": dg.RetryPolicy(max_retries=1)}, "no retry_policy", id="a retry policy"
         ),

@@ -311,4 +311,4 @@ def test_a_job_that_does_not_start_has_nothing_to_end() -> None:
 def test_checkpoints_are_told_with_ten_seconds_between_them() -> None:
     pace = Pace(every_s=10)
     told = [(n, at) for n, at in [(0, 0), (1, 5), (2, 6), (9, 14), (9, 15), (9, 40), (10, 41)]]
-    assert [pace.tells(n, now_s=at) for n, at in told] == [False, True, False, False, True, False, True]
+    assert [pace.reports(n, now_s=at) for n, at in told] == [False, True, False, False, True, False, True]

@@ -103,7 +103,7 @@ def outcome(message: mm.ToTaskManager) -> mm.Answer:
         ("refused", mm.Refused(reason="no", fenced=True)),
         ("unreadable", mm.Broken(reason="what is this")),
         ("breaks", mm.Broken(reason="LookupError: on purpose")),
-        ("artifact", mm.Broken(reason="Artifact is no answer to a message of a bundle")),
+        ("artifact", mm.Broken(reason="Artifact is not an answer to a message of a bundle")),
     ],
 )
 def test_each_has_its_own_answer_and_those_behind_it_are_acted_on(name: str, answer: mm.Answer) -> None:

@@ -185,7 +185,7 @@ def test_messages_to_a_task_manager_round_trip(message: m.ToTaskManager) -> None
 
 @pytest.mark.parametrize("message", TO_JOB_MANAGER, ids=name_of)
 def test_messages_to_the_job_manager_round_trip(message: m.ToJobManager) -> None:
-    assert codec.decode_to_job_manager(codec.encode(message)) == message
+    assert codec.decode_for_job_manager(codec.encode(message)) == message
 
 
 @pytest.mark.parametrize("message", ANSWERS, ids=name_of)
@@ -206,7 +206,7 @@ def test_a_message_for_the_other_side_is_refused() -> None:
     with pytest.raises(ProtocolError, match="not a control message"):
         codec.decode_to_task_manager(codec.encode(TO_JOB_MANAGER[0]))
     with pytest.raises(ProtocolError, match="not a control message"):
-        codec.decode_to_job_manager(codec.encode(m.Ack()))
+        codec.decode_for_job_manager(codec.encode(m.Ack()))
 
 
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -239,7 +239,7 @@ def test_events_round_trip(event: el.Event) -> None:
 
 DECODERS: list[Callable[[bytes], object]] = [
     codec.decode_to_task_manager,
-    codec.decode_to_job_manager,
+    codec.decode_for_job_manager,
     codec.decode_answer,
     codec.decode_event,
     codec.decode_manifest,
@@ -302,7 +302,7 @@ def test_hostile_bytes_are_refused(decode: Callable[[bytes], object], data: byte
 
 
 @pytest.mark.parametrize(
-    "decode", [codec.decode_to_task_manager, codec.decode_to_job_manager, codec.decode_event]
+    "decode", [codec.decode_to_task_manager, codec.decode_for_job_manager, codec.decode_event]
 )
 def test_a_message_may_be_as_large_as_a_frame_and_no_larger(decode: Callable[[bytes], object]) -> None:
     with pytest.raises(ProtocolError, match="not a control message"):

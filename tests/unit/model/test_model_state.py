@@ -113,12 +113,12 @@ ANY: Any = None
     [
         pytest.param(
             lambda: ValueStateDescriptor(5, pa.int64()),  # type: ignore[arg-type]
-            "state name 5: a name is text",
+            "state name 5 is not text",
             id="a name that is a number",
         ),
         pytest.param(
             lambda: OperatorListDescriptor(None, pa.int64()),  # type: ignore[arg-type]
-            "state name None: a name is text",
+            "state name None is not text",
             id="no name",
         ),
         pytest.param(

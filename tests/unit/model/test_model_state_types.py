@@ -189,18 +189,18 @@ def test_widened_values_are_kept(old: pa.DataType, new: pa.DataType, values: lis
             id="another time zone",
         ),
         pytest.param(
-            POINT, struct(x=pa.int32()), "field 'y' is gone, and its values would be lost", id="gone"
+            POINT, struct(x=pa.int32()), "field 'y' was removed, and its values would be lost", id="gone"
         ),
         pytest.param(
             POINT,
             pa.struct([*POINT, required("z", pa.int8())]),
-            "new field 'z' is not nullable, and stored values have none",
+            "new field 'z' is not nullable, and stored values do not have it",
             id="new and required",
         ),
         pytest.param(
             POINT,
             pa.struct([required("x", pa.int32()), pa.field("y", pa.int32())]),
-            "field 'x' may be null in what was stored, and no more",
+            "field 'x' may be null in the stored state, but must not be null any more",
             id="required now",
         ),
         pytest.param(

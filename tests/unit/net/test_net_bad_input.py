@@ -18,7 +18,7 @@ from pyarrow import flight
 from unistream.base.errors import ConfigError, ProtocolError, Unreachable
 from unistream.base.ids import AttemptId, EdgeId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import FRAME_BYTES_MAX
-from unistream.model.codec import decode_to_job_manager, encode
+from unistream.model.codec import decode_for_job_manager, encode
 from unistream.model.messages import Ack, ChannelDescriptor, Heartbeat
 from unistream.net import frames, wire
 from unistream.net.client import FlightControlClient, FlightDataClient
@@ -52,7 +52,7 @@ def commands(*said: frames.Command) -> bytes:
 
 
 def handle(body: bytes) -> bytes:
-    decode_to_job_manager(body)
+    decode_for_job_manager(body)
     return encode(Ack())
 
 

@@ -166,7 +166,7 @@ def says(*descriptors: StateDescriptor, keys: pa.Schema | None = USER) -> Declar
             value(pa.struct([("a", pa.int32()), ("b", pa.string())])),
             value(pa.struct([("a", pa.int32())])),
             Fate.REFUSED,
-            "field 'b' is gone, and its values would be lost",
+            "field 'b' was removed, and its values would be lost",
             id="a field is gone",
         ),
         pytest.param(

@@ -27,7 +27,7 @@ from unistream.base.ids import (
     VertexId,
 )
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode
-from unistream.model.codec import decode_to_job_manager, encode
+from unistream.model.codec import decode_for_job_manager, encode
 from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import (
@@ -132,7 +132,7 @@ class Master:
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
 
     def _handle(self, request: bytes) -> bytes:
-        return encode(self._answer(decode_to_job_manager(request)))
+        return encode(self._answer(decode_for_job_manager(request)))
 
     def _answer(self, message: ToJobManager) -> Answer:
         self.heard.put(message)
