@@ -27,13 +27,13 @@ def unistream_assets(
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Declares the tables that one pipeline writes; the function yields from `UnistreamResource.run`.
 
-    One job writes all of them, so they are materialised together, and no two runs of it at a time
-    (pool `unistream_<name>`, limit it to 1). A retry policy is refused: after a termination Dagster would
+    One job writes all of them, so they are materialised together; limit the pool `unistream_<name>` to 1, so
+    that no two runs write at the same time. A retry policy is refused: after a termination Dagster would
     start the step again, and the run would end as a success.
 
     Args:
-        specs: At least one, made by `sink_asset`.
-        name: Of the step and the job; default: the function's name.
+        specs: At least one, created by `sink_asset`.
+        name: Name of the step and the job; default: the function's name.
         options: Further arguments of `dg.multi_asset`.
 
     Raises:
@@ -49,7 +49,7 @@ def unistream_assets(
     for spec in specs:
         if SINK_METADATA not in spec.metadata:
             asset = spec.key.to_user_string()
-            raise ConfigError(f"asset {asset} names no sink: make it with sink_asset(...)")
+            raise ConfigError(f"asset {asset} has no sink: create its spec with sink_asset(...)")
     if options.get("retry_policy") is not None:
         raise ConfigError(
             "a streaming asset takes no retry_policy: the job restarts itself (restart-strategy.type), "

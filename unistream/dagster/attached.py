@@ -1,14 +1,14 @@
-"""One job that lives as long as one Dagster step ("attached"), and ends in order whatever ends the step.
+"""A job that lives as long as one Dagster step ("attached"), and is ended in order however the step ends.
 
-A signal reaches Python's main thread, where Dagster runs the step, as an exception at any point. So that
-it cannot tear a call apart (half a cluster started, half a savepoint taken), each call that changes something
-runs on a thread of its own; the main thread only waits for it, and waiting may be interrupted.
+A signal reaches Python's main thread, where Dagster runs the step, as an exception at any point. So that it
+cannot interrupt a call (half a cluster started, half a savepoint taken), each call that changes something
+runs on a thread of its own; the main thread only waits for it.
 
-Each further interruption skips a step of the end:
+Each further interruption shortens the end:
 
-    first   the job is ended as the policy says, within its time; if that fails it is cancelled
+    first   the job is ended by the policy, within its time; if that fails it is cancelled
     second  it is cancelled
-    third   nothing is waited for any more: an embedded cluster is closed while the process ends
+    third   nothing is waited for: an embedded cluster is closed while the process ends
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from unistream.master.job_info import JobInfo
 POLL_S: Final = 0.5
 OBSERVE_EVERY_S: Final = 10.0  # Dagster's event log grows with each event and is never trimmed
 CANCEL_WAIT_S: Final = 30.0
-START_GRACE_S: Final = 60.0  # for a start that was interrupted: Spark takes some seconds
+START_GRACE_S: Final = 60.0  # for an interrupted start: Spark takes some seconds
 CLOSE_WAIT_S: Final = 60.0
 
 INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
-"""KeyboardInterrupt: where a library of the user has put its own handler in front of Dagster's."""
+"""KeyboardInterrupt: if a library of the user has replaced Dagster's signal handler."""
 
 OnTerminate = Literal["stop_with_savepoint", "drain", "cancel"]
 SavepointFormat = Literal["canonical", "native"]
@@ -53,7 +53,7 @@ class EndPolicy:
 
 
 class StepListener(Protocol):
-    """What is told while a job runs; must not raise (see `unistream.dagster.report`)."""
+    """Notified while a job runs; must not raise (see `unistream.dagster.report`)."""
 
     def started(self, client: JobClient) -> None: ...
 
@@ -61,7 +61,7 @@ class StepListener(Protocol):
         """A checkpoint was completed since the last call; at most every OBSERVE_EVERY_S."""
 
     def interrupted(self) -> None:
-        """Somebody wants the run to end; the job is still running."""
+        """The run is being terminated; the job is still running."""
 
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
         """The job was ended with a savepoint."""
@@ -74,7 +74,7 @@ class StepListener(Protocol):
 
 
 def run_attached(start: Callable[[], JobClient], policy: EndPolicy, listener: StepListener) -> JobInfo:
-    """Starts a job and waits for its end; the picture of it after that. Its client is closed.
+    """Starts a job and waits for its end; returns its last status. Its client is closed.
 
     Raises:
         ConfigError: from `start`: the job cannot run.
@@ -93,32 +93,32 @@ def run_attached(start: Callable[[], JobClient], policy: EndPolicy, listener: St
 
 
 class Pace:
-    """Which checkpoints are told: each first one after `every_s` of silence.
+    """Which checkpoints are reported: the first one that is completed `every_s` after the last report.
 
     >>> pace = Pace(every_s=10)
-    >>> [pace.tells(1, now_s=0), pace.tells(2, now_s=9), pace.tells(2, now_s=10), pace.tells(2, now_s=30)]
+    >>> [pace.reports(n, now_s=s) for n, s in ((1, 0), (2, 9), (2, 10), (2, 30))]
     [True, False, True, False]
     """
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._told = 0
+        self._reported = 0
         self._next_s = float("-inf")
 
     def is_due(self, now_s: float) -> bool:
-        """False: nothing would be told now, so there is no need to ask."""
+        """False: nothing would be reported now, so the status is not needed."""
         return now_s >= self._next_s
 
-    def tells(self, checkpoints: int, *, now_s: float) -> bool:
-        """True: tell it now. `checkpoints`: completed so far."""
-        if checkpoints <= self._told or not self.is_due(now_s):
+    def reports(self, checkpoints: int, *, now_s: float) -> bool:
+        """Whether to report now. `checkpoints`: completed so far."""
+        if checkpoints <= self._reported or not self.is_due(now_s):
             return False
-        self._told, self._next_s = checkpoints, now_s + self._every_s
+        self._reported, self._next_s = checkpoints, now_s + self._every_s
         return True
 
 
 def _watch(client: JobClient, listener: StepListener) -> JobInfo:
-    """Waits for the end in pieces, and tells of checkpoints in between."""
+    """Waits for the end; meanwhile reports checkpoints."""
     pace = Pace(OBSERVE_EVERY_S)
     while True:
         with contextlib.suppress(TimeoutError):  # it still runs
@@ -127,14 +127,14 @@ def _watch(client: JobClient, listener: StepListener) -> JobInfo:
         now_s = time.monotonic()
         if pace.is_due(now_s):
             info = client.status()
-            if pace.tells(info.checkpoints_completed, now_s=now_s):
+            if pace.reports(info.checkpoints_completed, now_s=now_s):
                 listener.progress(info)
 
 
 def _end(
     starting: Future[JobClient], error: BaseException, policy: EndPolicy, listener: StepListener
 ) -> None:
-    """Ends the job, if there is one; further interruptions go up to whoever runs the step."""
+    """Ends the job, if there is one; raises further interruptions."""
     client = None
     try:
         if isinstance(error, INTERRUPTIONS):
@@ -150,7 +150,7 @@ def _end(
 
 
 def _started(starting: Future[JobClient]) -> JobClient | None:
-    """None: it was not or could not be started, or it takes too long (`_close` sees to it then)."""
+    """None: it was not started, or the start takes too long (then `_close` closes it later)."""
     if starting.cancel():
         return None
     try:
@@ -183,11 +183,11 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
 
 
 def _stop(client: JobClient, policy: EndPolicy, given_up: threading.Event) -> str:
-    """Stops the job as soon as all its tasks run: one that starts or restarts has no savepoint to give.
+    """Stops the job as soon as all its tasks run: a savepoint cannot be taken while it starts or restarts.
 
     Raises:
         AlreadyEnded: it has ended meanwhile.
-        UnistreamError: it could not be stopped; or nobody waits for it any more.
+        UnistreamError: it could not be stopped, or the caller no longer waits.
     """
     while True:
         info = client.status()
@@ -228,7 +228,7 @@ def _cancel(client: JobClient, listener: StepListener) -> None:
 
 
 def _close(starting: Future[JobClient], listener: StepListener) -> None:
-    """Gives up what the client holds; an embedded cluster ends, and with it all its processes."""
+    """Closes the client, and an embedded cluster with all its processes."""
     if not starting.done():
         starting.add_done_callback(_close_late)
         return
@@ -256,7 +256,7 @@ def _apart(call: Callable[[], T], name: str, outcome: Future[T] | None = None) -
             return
         try:
             future.set_result(call())
-        except BaseException as error:  # goes to whoever waits for the future
+        except BaseException as error:  # raised where the future is waited for
             future.set_exception(error)
 
     threading.Thread(target=run, name=f"unistream-{name}", daemon=True).start()

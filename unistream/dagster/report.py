@@ -1,7 +1,7 @@
-"""What Dagster is told about a job: metadata, observations, run tags.
+"""What is reported to Dagster about a job: metadata, observations, run tags.
 
-Dagster's database may be away for a moment. That must not end a stream, so nothing in `RunReport` raises;
-what could not be told goes to the log of the process.
+Dagster's database may be unavailable for a moment. That must not end a stream, so nothing in `RunReport`
+raises; a report that fails is logged by the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SINK_METADATA: Final = "unistream/sink_uid"
 """Metadata key of an AssetSpec: the uid of the sink that writes this asset."""
 
 SAVEPOINT_TAG: Final = "unistream/savepoint"
-"""Tag of a run: before it, the snapshot it starts from; after it, the one to start the next run from."""
+"""Tag of a run: the snapshot it starts from; at its end, the one from which the next run should start."""
 
 JOB_TAG: Final = "unistream/job_id"
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunReport:
-    """Tells the run of `context` about its job; see `unistream.dagster.attached.StepListener`.
+    """Reports a job to the run of `context`; see `unistream.dagster.attached.StepListener`.
 
     `retention`: value of `execution.checkpointing.externalized-checkpoint-retention`.
     """
@@ -49,15 +49,15 @@ class RunReport:
         self._observe(info)
 
     def interrupted(self) -> None:
-        self._told(self._mark_as_canceling)
+        self._reported(self._mark_as_canceling)
 
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
         if resumable:
-            how = self._go_on_from(savepoint)
+            how = self._resume_from(savepoint)
         elif info.resumable_savepoint is not None:
-            how = f"it was drained: its windows have fired; {self._go_on_from(info.resumable_savepoint)}"
+            how = f"it was drained: its windows have fired; {self._resume_from(info.resumable_savepoint)}"
         else:
-            how = "it was drained: its windows have fired, so that nothing is to go on from it"
+            how = "it was drained: its windows have fired, so no run can resume from it"
         self.note(f"job {info.job} was stopped with savepoint {savepoint}; {how}", is_error=False)
         self._observe(info)
 
@@ -66,42 +66,39 @@ class RunReport:
         self._observe(info)
 
     def left(self, info: JobInfo) -> str:
-        """Says how to go on after a job that was cancelled or has failed, and tags the run with it."""
+        """Says how to resume a job that was cancelled or has failed, and tags the run with the snapshot."""
         snapshot = retained(info, self._retention)
-        return "it has left no checkpoint" if snapshot is None else self._go_on_from(snapshot)
+        return "it has left no checkpoint" if snapshot is None else self._resume_from(snapshot)
 
     def note(self, text: str, *, is_error: bool) -> None:
         log = self._context.log
-        self._told(lambda: log.error("%s", text) if is_error else log.info("%s", text))
+        self._reported(lambda: log.error("%s", text) if is_error else log.info("%s", text))
 
-    def _go_on_from(self, snapshot: str) -> str:
+    def _resume_from(self, snapshot: str) -> str:
         self._tag(SAVEPOINT_TAG, snapshot)
-        return f"to go on from where it was, start a run with the tag {SAVEPOINT_TAG}={snapshot}"
+        return f"to resume it, start a run with the tag {SAVEPOINT_TAG}={snapshot}"
 
     def _observe(self, info: JobInfo) -> None:
         for spec in specs_of(self._context):
             observation = dg.AssetObservation(asset_key=spec.key, metadata=asset_metadata(spec, info))
-            self._told(partial(self._context.log_event, observation))
+            self._reported(partial(self._context.log_event, observation))
 
     def _tag(self, key: str, value: str) -> None:
         run = self._context.run.run_id
-        self._told(lambda: self._context.instance.add_run_tags(run, {key: value}))
+        self._reported(lambda: self._context.instance.add_run_tags(run, {key: value}))
 
     def _mark_as_canceling(self) -> None:
-        """A signal without a request in Dagster's database would end as a failure of the run.
-
-        But its job is about to be stopped in order, and a run that is started again by itself would begin
-        from nothing instead of from the savepoint.
-        """
+        """Without a termination request in Dagster's database a signal makes the run fail, and a run that
+        Dagster retries would start from nothing instead of from the savepoint."""
         run = self._context.instance.get_run_by_id(self._context.run.run_id)
         if run is not None and run.status == dg.DagsterRunStatus.STARTED:
-            text = "The process of the run was asked to end by a signal."
+            text = "The process of the run was terminated by a signal."
             self._context.instance.report_run_canceling(run, message=text)
 
-    def _told(self, tell: Callable[[], object]) -> None:
+    def _reported(self, report: Callable[[], object]) -> None:
         try:
-            tell()
-        except Exception:  # a database of Dagster that is away must not end the stream
+            report()
+        except Exception:  # an unavailable database of Dagster must not end the stream
             logger.exception("event=dagster_not_told run=%s", self._context.run.run_id)
 
 
@@ -132,7 +129,7 @@ def asset_metadata(spec: dg.AssetSpec, info: JobInfo) -> dict[str, Any]:
 
 
 def job_metadata(info: JobInfo) -> dict[str, Any]:
-    """What is the same for all assets of a job."""
+    """Metadata common to all assets of a job."""
     metadata: dict[str, Any] = {
         "unistream/job_id": str(info.job),
         "unistream/checkpoints": info.checkpoints_completed,

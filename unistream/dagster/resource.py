@@ -1,8 +1,8 @@
-"""Runs a pipeline for a Dagster run and tells Dagster what became visible.
+"""Runs a pipeline for a Dagster run and reports what became visible.
 
-The run lives as long as the job ("attached"): it succeeds when the job has finished (a bounded end or a
-drain from outside), fails when the job fails, and is CANCELED when it is terminated, after the job was
-stopped the way `on_terminate` says. Nothing is retried here: restarting is the runtime's business.
+The run lives as long as the job ("attached"): it succeeds when the job has finished (a bounded end or a drain
+from outside), fails when the job fails, and is CANCELED when it is terminated, after the job was stopped as
+`on_terminate` says. Nothing is retried here: the runtime restarts jobs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from unistream.dagster.report import (
 from unistream.master.job_info import JobInfo
 
 DEFAULTS: Final = {CHECKPOINT_RETENTION.key: "RETAIN_ON_CANCELLATION"}
-"""Below the resource's own: a stream that has failed, or could not be stopped in time, can go on."""
+"""Defaults of `config`: a stream that has failed, or could not be stopped in time, can resume."""
 
 
 class UnistreamResource(dg.ConfigurableResource[Any]):
@@ -40,8 +40,8 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
             installed) or "remote" (a session cluster).
         config: Configuration by key, as on the command line with `-D`.
         savepoint: Directory of a savepoint or checkpoint to start from; empty: from the beginning. The
-            run's tag `unistream/savepoint` comes first.
-        on_terminate: What a terminated run does with its job.
+            run's tag `unistream/savepoint` takes precedence.
+        on_terminate: How a terminated run ends its job.
         savepoint_dir: fsspec URL for the savepoint of a terminated run; empty: the job's own folder.
         savepoint_format: Of that savepoint: "canonical" (open tables) or "native" (files of the state
             backend, quicker to take, and only that backend reads them).
@@ -73,12 +73,12 @@ class UnistreamResource(dg.ConfigurableResource[Any]):
         Args:
             context: Of the asset function.
             build: Adds the pipeline to the environment.
-            name: Of the job; default: the name of the step.
-            config: On top of the resource's.
+            name: Name of the job; default: that of the step.
+            config: Overrides the resource's.
 
         Raises:
-            dg.Failure: the pipeline cannot run, or the job failed; the text is its own, and no retry helps.
-            dg.DagsterExecutionInterruptedError: the run was terminated; the job is stopped by then.
+            dg.Failure: the pipeline cannot run, or the job failed; a retry does not help.
+            dg.DagsterExecutionInterruptedError: the run was terminated; the job has been stopped.
         """
         name = name or context.op_execution_context.op.name
         savepoint = context.run.tags.get(SAVEPOINT_TAG) or self.savepoint or None

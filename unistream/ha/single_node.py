@@ -1,7 +1,8 @@
-"""Leadership without a coordination service: whoever holds the lock of a cluster's folder is its only master.
+"""Leadership without a coordination service: the master that holds the lock of a cluster's folder is the only
+one.
 
-The kernel releases the lock with the process, however it ends. What was written under an older leader is
-fenced by the leader epoch, which grows with every master (`MetadataStore.next_leader_epoch`).
+The kernel releases the lock with the process, however it ends. Writes of an older leader are fenced by the
+leader epoch, which increases with every master (`MetadataStore.next_leader_epoch`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class FolderLock(Closing):
         except OSError:
             self.close()
             raise ConfigError(
-                f"{folder} is in use by another cluster; end that one, or choose another folder"
+                f"{folder} is in use by another cluster; stop that one, or choose another folder"
             ) from None
 
     def close(self) -> None:
