@@ -99,15 +99,7 @@ class Environment:
         return self
 
     def disable_operator_chaining(self) -> Environment:
-        """Every operator gets a task of its own.
-
-        >>> import unistream as us
-        >>> env = us.Environment().disable_operator_chaining()
-        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-        >>> _ = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").print()
-        >>> [vertex.name for vertex in env.job_graph()[0].vertices]
-        ['numbers', 'print']
-        """
+        """Every operator gets a task of its own."""
         self._config = self._config.merged({CHAINING.key: "false"})
         return self
 
@@ -117,15 +109,6 @@ class Environment:
 
         Raises:
             ConfigError: the group had other resources before.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> env = env.register_slot_sharing_group(us.SlotSharingGroup("heavy", 2, "512 mb"))
-        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
-        >>> _ = numbers.print().slot_sharing_group("heavy")
-        >>> env.job_graph()[0].profiles["heavy"].memory_mb
-        512
         """
         if not isinstance(group, SlotSharingGroup):
             raise ConfigError("register_slot_sharing_group takes a SlotSharingGroup")

@@ -66,15 +66,6 @@ class Exchanges(OperatorSettings):
         BATCH: rows are stored and read when all of them have been written, so that the two sides need not run
         at the same time; only after bounded sources. The checkpoints of a streaming job begin when they have
         been read. PIPELINED: rows are read while they are written.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
-        >>> _ = numbers.exchange_mode(us.StreamExchangeMode.BATCH).rebalance().print()
-        >>> graph, _ = env.job_graph()
-        >>> [(edge.ship.value, edge.partition.value) for edge in graph.edges]
-        [('rebalance', 'BLOCKING')]
         """
         if not isinstance(mode, StreamExchangeMode):
             raise ConfigError(f"exchange_mode takes a StreamExchangeMode, not {mode!r}")

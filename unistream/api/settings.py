@@ -103,16 +103,6 @@ class OperatorSettings:
         return self
 
     def disable_chaining(self) -> Self:
-        """The operator gets a task of its own.
-
-        >>> import unistream as us
-        >>> env = us.Environment()
-        >>> source = us.DatagenSource({"n": us.datagen.Sequential()}, rows=10)
-        >>> numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers")
-        >>> _ = numbers.filter(us.col("n") > 3).disable_chaining().print()
-        >>> graph, _ = env.job_graph()
-        >>> [vertex.name for vertex in graph.vertices]
-        ['numbers', 'filter', 'print']
-        """
+        """The operator gets a task of its own."""
         self._node("disable_chaining").chaining = ChainingStrategy.NEVER
         return self

@@ -38,6 +38,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.extras import require
 from unistream.base.ids import JobId
 from unistream.client import home
+from unistream.client.background import in_background
 from unistream.client.hosts import (
     LOCAL,
     STANDALONE,
@@ -135,7 +136,7 @@ class EmbeddedCluster(Closing):
             services = self._services(target, config, factory)
             self.dispatcher = Dispatcher(config, services, master_ports(services))
             self._cleanups.append(self.dispatcher.close)
-            self._rest = _in_background(lambda: self._serve(config)) if rest else None
+            self._rest = in_background(lambda: self._serve(config), "rest-start") if rest else None
             if wait:
                 self.ready()
         except BaseException:
@@ -370,21 +371,6 @@ class EmbeddedJobClient(Closing):
 
 def _directory(answer: Future[str]) -> str:
     return answer.result(SNAPSHOT_TIMEOUT_S)
-
-
-def _in_background(step: Callable[[], None]) -> Future[None]:
-    done: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            step()
-        except BaseException as error:
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    threading.Thread(target=run, name="rest-start", daemon=True).start()
-    return done
 
 
 def _new_id() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Final
 
 from unistream.base.config import JOBMANAGER_PORT, SPARK_MASTER, Configuration
@@ -10,7 +11,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.extras import is_installed, require
 from unistream.host.echo import Echo
 from unistream.master.resource_manager import HostFactory
-from unistream.port.host import HostTraits, LostListener, WorkerHost
+from unistream.port.host import HostTraits
 
 SPARK: Final = "spark"
 LOCAL: Final = "local"
@@ -49,12 +50,19 @@ def host_factory(target: str, config: Configuration, echo: Echo | None = None) -
     """
     match target:
         case "local":
-            return lambda on_lost: _local(on_lost, echo)
+            from unistream.host.local import LocalProcessHost
+
+            return partial(LocalProcessHost, echo=echo)
         case "spark":
             require(SPARK, "the target spark")
-            return lambda on_lost: _spark(on_lost, config)
+            from unistream.host.spark import SparkHost
+
+            master = config.get(SPARK_MASTER)
+            return partial(SparkHost, master=master, workers_max=SPARK_WORKERS_MAX, config=config.to_dict())
         case "standalone":
-            return _standalone
+            from unistream.host.standalone import StandaloneHost
+
+            return StandaloneHost
     raise ConfigError(f"target {target!r} is not one of {', '.join(TARGETS)}, {STANDALONE}, remote")
 
 
@@ -80,26 +88,3 @@ def control_port(target: str, config: Configuration) -> int:
 def workers_max(target: str) -> int | None:
     """How many workers a target can host at the same time; None: no limit of its own."""
     return SPARK_WORKERS_MAX if target == "spark" else None
-
-
-def _local(on_lost: LostListener, echo: Echo | None) -> WorkerHost:
-    from unistream.host.local import LocalProcessHost
-
-    return LocalProcessHost(on_lost, echo=echo)
-
-
-def _standalone(on_lost: LostListener) -> WorkerHost:
-    from unistream.host.standalone import StandaloneHost
-
-    return StandaloneHost(on_lost)
-
-
-def _spark(on_lost: LostListener, config: Configuration) -> WorkerHost:
-    from unistream.host.spark import SparkHost
-
-    return SparkHost(
-        on_lost,
-        master=config.get(SPARK_MASTER),
-        workers_max=SPARK_WORKERS_MAX,
-        config=config.to_dict(),
-    )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from unistream.base.config import REST_PORT, Configuration
 from unistream.base.errors import ConfigError, NotFound, Unreachable
 from unistream.client import home
+from unistream.client.background import in_background
 from unistream.client.rest_client import RestClient, RestJobClient
 from unistream.client.submission import connect
 from unistream.master.job_info import TERMINAL_STATES, JobSummary
@@ -98,14 +99,14 @@ def ask_all(
 
     Args:
         clusters: They have `ALL_WITHIN_S` to answer.
-        ask: Sends the request; runs on a thread of its own for each cluster.
+        ask: Sends the request; called on a thread of its own for each cluster.
         on_silence: Called for each cluster that does not answer, if another one does.
         patience_s: How long to wait while no cluster has answered; at least `ALL_WITHIN_S`.
 
     Raises:
         Unreachable: no cluster answers.
     """
-    pending = [_in_background(ask, cluster) for cluster in clusters]
+    pending = [in_background(partial(ask, cluster), "ask") for cluster in clusters]
     late = wait(pending, timeout=ALL_WITHIN_S).not_done
     if all(answer in late or answer.exception() is not None for answer in pending):
         wait(late, timeout=patience_s - ALL_WITHIN_S, return_when=FIRST_COMPLETED)
@@ -124,17 +125,3 @@ def ask_all(
     for silence in silent:
         on_silence(silence)
     return answers
-
-
-def _in_background(ask: Callable[[RestClient], T], cluster: RestClient) -> Future[T]:
-    """On a daemon thread: the end of the process does not wait for it."""
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask(cluster))
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name=f"ask-{cluster.url}", daemon=True).start()
-    return answer

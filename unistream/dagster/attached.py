@@ -19,11 +19,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol
 
 import dagster as dg
 
 from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError
+from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
 from unistream.master.job_info import JobInfo
 
@@ -38,8 +39,6 @@ INTERRUPTIONS: Final = (dg.DagsterExecutionInterruptedError, KeyboardInterrupt)
 
 OnTerminate = Literal["stop_with_savepoint", "drain", "cancel"]
 SavepointFormat = Literal["canonical", "native"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ def run_attached(start: Callable[[], JobClient], policy: EndPolicy, listener: St
     """
     starting: Future[JobClient] = Future()
     try:
-        client = _apart(start, "start", starting).result()
+        client = in_background(start, "start", starting).result()
         listener.started(client)
         return _watch(client, listener)
     except BaseException as error:
@@ -166,7 +165,7 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         return
     drain = policy.on_terminate == "drain"
     given_up = threading.Event()
-    stopping = _apart(lambda: _stop(client, policy, given_up), "stop")
+    stopping = in_background(lambda: _stop(client, policy, given_up), "stop")
     try:
         savepoint = stopping.result(policy.timeout_s)
     except AlreadyEnded as late:
@@ -216,7 +215,7 @@ def _cancel(client: JobClient, listener: StepListener) -> None:
         client.cancel()
         client.wait(CANCEL_WAIT_S)
 
-    cancelling = _apart(cancel, "cancel")
+    cancelling = in_background(cancel, "cancel")
     try:
         cancelling.result(CANCEL_WAIT_S + POLL_S)
         listener.cancelled(client.status())
@@ -234,7 +233,7 @@ def _close(starting: Future[JobClient], listener: StepListener) -> None:
         return
     if starting.cancelled() or starting.exception() is not None:
         return
-    closing = _apart(starting.result().close, "close")
+    closing = in_background(starting.result().close, "close")
     try:
         closing.result(CLOSE_WAIT_S)
     except TimeoutError:
@@ -245,19 +244,3 @@ def _close(starting: Future[JobClient], listener: StepListener) -> None:
 def _close_late(starting: Future[JobClient]) -> None:
     if starting.exception() is None:
         starting.result().close()
-
-
-def _apart(call: Callable[[], T], name: str, outcome: Future[T] | None = None) -> Future[T]:
-    """Runs `call` on a thread of its own, where no signal interrupts it; `outcome`: takes its result."""
-    future: Future[T] = outcome or Future()
-
-    def run() -> None:
-        if not future.set_running_or_notify_cancel():
-            return
-        try:
-            future.set_result(call())
-        except BaseException as error:  # raised where the future is waited for
-            future.set_exception(error)
-
-    threading.Thread(target=run, name=f"unistream-{name}", daemon=True).start()
-    return future
