@@ -36,7 +36,7 @@ class Port:
 
     @property
     def is_plain(self) -> bool:
-        """It stands for the operator itself, without settings of an exchange."""
+        """It has no settings of an exchange, so it represents the operator itself."""
         return self.ship is None and self.partition is None
 
 

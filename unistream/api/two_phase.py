@@ -58,8 +58,7 @@ class TransactionTimeout:
         timeout_ms: Age at which it does; it must exceed the time of a checkpoint plus a restart.
         warning_ratio: A commit of a transaction older than this part of `timeout_ms` is logged; None: never.
         ignore_failures: A `recover_and_commit` that fails for an older transaction is logged, and the rows
-        are
-            lost, instead of failing every restart. Does not apply to commits of a running job.
+            are lost, instead of failing every restart. Does not apply to commits of a running job.
     """
 
     timeout_ms: int

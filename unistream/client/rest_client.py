@@ -117,7 +117,7 @@ class RestClient(Closing):
         self._http.close()
 
     def request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """Raises the error that the response stands for."""
+        """Raises the error that the response reports."""
         try:
             response = self._http.request(method, path, **arguments)
         except httpx.HTTPError as error:
@@ -198,7 +198,7 @@ class RestJobClient(Closing):
         return self._savepoint("stop", {"targetDirectory": target, "drain": drain, "formatType": form.name})
 
     def close(self) -> None:
-        """Closes the connection if it was made for this client; the job goes on."""
+        """Closes the connection if it was opened for this client; the job keeps running."""
         if self._owns_connection:
             self._cluster.close()
 
@@ -218,7 +218,7 @@ class RestJobClient(Closing):
         return str(self._completed(path)["operation"]["location"])
 
     def _completed(self, path: str, on_progress: OnProgress | None = None) -> dict[str, Any]:
-        """Waits for the operation; its last status. It goes on while the cluster is silent, so a poll that
+        """Waits for the operation; its last status. It continues while the cluster is silent, so a poll that
         fails is repeated, up to `FAILED_POLLS_MAX` times in a row."""
         poll, failures = Poll(SNAPSHOT_TIMEOUT_S), 0
         while poll.next():

@@ -1,7 +1,7 @@
-"""Arrow's newer layouts, of which it cannot do everything yet (pyarrow 26).
+"""Arrow's newer layouts, which pyarrow 26 does not fully support.
 
-    string_view, binary_view      are neither taken nor filtered, also inside of lists, structs and maps
-    list_view, large_list_view    nothing is cast to them, and what is cast from them is broken at nulls
+    string_view, binary_view      cannot be taken or filtered, also inside lists, structs and maps
+    list_view, large_list_view    nothing can be cast to them, and casts from them are wrong at nulls
 
 Everything else is left to Arrow.
 """
@@ -21,7 +21,7 @@ Change = Callable[[pa.Array, pa.DataType], pa.Array]
 
 
 def taken(rows: Rows, places: npt.NDArray[Any] | pa.Array) -> Rows:
-    """The rows at these places, in their order. Nothing is slower for what Arrow can do itself.
+    """The rows at these places, in their order; by Arrow if it can.
 
     >>> taken(pa.array(["a", "b"], pa.string_view()), np.array([1, 0])).to_pylist()
     ['b', 'a']
@@ -52,7 +52,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def has_list_view(kind: pa.DataType) -> bool:
-    """It is a view of lists, or has one inside."""
+    """It is a list view, or contains one."""
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return True
     return any(has_list_view(kind.field(number).type) for number in range(kind.num_fields))
@@ -62,7 +62,7 @@ def cast(array: pa.Array, new: pa.DataType) -> pa.Array:
     """As Arrow casts; fields of structs are found by name.
 
     Raises:
-        pyarrow.ArrowException: it does not know how, or a value does not fit.
+        pyarrow.ArrowException: the cast is not supported, or a value does not fit.
 
     >>> cast(pa.array([[1], None], pa.list_view(pa.int64())), pa.list_(pa.int32())).to_pylist()
     [[1], None]
@@ -79,11 +79,11 @@ def cast(array: pa.Array, new: pa.DataType) -> pa.Array:
     return array.cast(new)
 
 
-# --- types with types inside, from their parts ----------------------------------------------------
+# --- nested types ---------------------------------------------------------------------------------
 
 
 def relaid(array: pa.Array, new: pa.DataType, change: Change) -> pa.Array:
-    """Lists in another layout, their elements changed to its type.
+    """Lists in another layout, with elements converted to its type.
 
     Raises:
         pyarrow.ArrowInvalid: a list has another length than the type.
@@ -108,7 +108,7 @@ def relaid(array: pa.Array, new: pa.DataType, change: Change) -> pa.Array:
 
 
 def remapped(array: pa.MapArray, new: pa.MapType, change: Change) -> pa.Array:
-    """Maps whose keys and values are changed to those of a type."""
+    """Maps with keys and values converted to those of a type."""
     keys, items = entries(array)
     keys, items = change(keys, new.key_type), change(items, new.item_type)
     ends = array.offsets.to_numpy()
@@ -118,7 +118,7 @@ def remapped(array: pa.MapArray, new: pa.MapType, change: Change) -> pa.Array:
 
 
 def entries(array: pa.MapArray) -> tuple[pa.Array, pa.Array]:
-    """Keys and values of all maps of a column, and of no others that it is a slice of."""
+    """Keys and values of the maps of a column, which may be a slice."""
     ends = array.offsets.to_numpy()
     start, count = int(ends[0]), int(ends[-1] - ends[0])
     return array.keys.slice(start, count), array.items.slice(start, count)
@@ -137,7 +137,7 @@ def restructured(array: pa.StructArray, new: pa.StructType, change: Change) -> p
 
 
 def null_mask(array: pa.Array) -> pa.Array | None:
-    """Which rows are null; None: none is."""
+    """Which rows are null; None: no row is."""
     return pc.is_null(array) if array.null_count else None
 
 
@@ -145,9 +145,9 @@ def null_mask(array: pa.Array) -> pa.Array | None:
 
 
 def _rearrangeable(kind: pa.DataType) -> pa.DataType:
-    """The same values in a layout that Arrow rearranges. It is `kind` itself where there is nothing to do.
+    """A type for the same values that Arrow can take and filter; `kind` itself if it is one.
 
-    A list view may keep what is inside: its rows are rearranged without them.
+    Elements of a list view need no change: its rows are rearranged without them.
     """
     if pa.types.is_string_view(kind):
         return pa.large_string()

@@ -1,7 +1,7 @@
 """Event times of a column of rows: int64 milliseconds since the epoch, in UTC.
 
-A moment between two milliseconds belongs to the earlier one, also before 1970: rows are put into windows by
-these numbers, so a source and an operator in the middle of a stream take them from here.
+Finer times are rounded down, also before 1970. Sources and operators share this rule, because it decides into
+which window a row falls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_event_time(data_type: pa.DataType) -> bool:
 
 
 def event_times(values: pa.Array) -> pa.Int64Array:
-    """In ms, of a column without nulls of a type that `is_event_time`. A time without zone is UTC.
+    """Milliseconds for a column without nulls whose type `is_event_time`. A time without zone is UTC.
 
     >>> event_times(pa.array([-1, 1_999_999], pa.timestamp("ns"))).to_pylist()
     [-1, 1]

@@ -41,7 +41,7 @@ def shared_name(checkpoint_id: CheckpointId, hint: str) -> str:
 
 
 def stored_for(name: str) -> CheckpointId | None:
-    """The checkpoint for which a shared file was stored. None: the name is from a version that did not tell.
+    """The checkpoint for which a shared file was stored. None: an older version has named it.
 
     >>> stored_for("chk-7-000012-sst-a1b2c3")
     7

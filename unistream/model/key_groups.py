@@ -177,11 +177,11 @@ def murmur(hashes: Hashes) -> Hashes:
 
 
 def canonical_keys(records: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """The same rows with their key columns in the one form that equal keys have: -0.0 is 0.0, and every NaN
-    is the same NaN. `records` itself if there is nothing to change.
+    """The same rows with key columns in the form that equal keys share: -0.0 is 0.0, and every NaN is the
+    same. `records` itself if there is nothing to change.
 
-    Java (and Flink) tells -0.0 from 0.0, and so do the hashes above: rows must come here before they are
-    hashed, or one key would be in two groups.
+    Java (and Flink) distinguishes -0.0 and 0.0, and so do the hashes above: this must be called before rows
+    are hashed, or one key would be in two groups.
 
     >>> canonical_keys(pa.record_batch({"k": [-0.0, 1.5]}), ["k"]).column(0).to_pylist()
     [0.0, 1.5]
@@ -189,7 +189,7 @@ def canonical_keys(records: pa.RecordBatch, columns: Sequence[str]) -> pa.Record
     for name in columns:
         place = records.schema.get_field_index(name)
         if place < 0:
-            continue  # who hashes it says so
+            continue  # `key_hashes` raises the error
         plain = _canonical(records.column(place))
         if plain is not None:
             records = records.set_column(place, records.schema.field(place), plain)
@@ -197,7 +197,7 @@ def canonical_keys(records: pa.RecordBatch, columns: Sequence[str]) -> pa.Record
 
 
 def _canonical(values: pa.Array) -> pa.Array | None:
-    """None: they are so already."""
+    """None: there is nothing to change."""
     kind = values.type
     nan: np.signedinteger[Any]
     if pa.types.is_dictionary(kind):
@@ -269,7 +269,7 @@ def _bits(values: pa.Array, dtype: Any, bits: Any, nan: Any) -> npt.NDArray[Any]
 
 
 def _raw(values: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """The values buffer as it lies in memory, without a copy; what is under a null is arbitrary."""
+    """The values buffer without a copy; values at nulls are arbitrary."""
     buffer = values.buffers()[1]
     if buffer is None:
         return np.zeros(len(values), dtype=dtype)

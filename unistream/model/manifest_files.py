@@ -11,7 +11,7 @@ from unistream.model.snapshot import Manifest, NativeHandle, OperatorStateHandle
 
 
 def referenced_files(manifest: Manifest) -> Iterator[FileRef]:
-    """Every state file of a snapshot; one that is named twice comes twice."""
+    """Every state file of a snapshot; one that is referenced twice occurs twice."""
     for vertex in manifest.vertices:
         for subtask in vertex.subtasks:
             if subtask is not None:
@@ -34,7 +34,7 @@ def files_of_operator(handle: OperatorStateHandle) -> Iterator[FileRef]:
 
 
 def with_files(manifest: Manifest, instead: Mapping[FileRef, FileRef]) -> Manifest:
-    """The same, with other files of a backend's own format (only those are shared) in place of some."""
+    """The same, with some files of a backend's own format (only those are shared) replaced."""
 
     def of_native(native: NativeHandle) -> NativeHandle:
         files = tuple(structs.replace(file, ref=instead.get(file.ref, file.ref)) for file in native.files)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SavepointFormat, SnapshotKind
-from unistream.model.file_ref import FileRef as FileRef  # noqa: PLC0414  (whoever reads snapshots finds it here)
+from unistream.model.file_ref import FileRef as FileRef  # noqa: PLC0414  (part of snapshots)
 from unistream.model.in_flight import InFlightHandle, InFlightShare
 from unistream.model.keyed_snapshot import KeyedSnapshot, RestoredFiles, StateKind, StateTable
 

@@ -13,8 +13,7 @@ class KnownSplits(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ids: Of all splits ever found.
         origin: The connector's identity of what is read (the id of a Kafka topic), because another one may
-        have
-            the same name later. Empty: not known.
+            have the same name later. Empty: not known.
     """
 
     ids: frozenset[str]

@@ -209,8 +209,7 @@ class OperatorListDescriptor:
         name: Unique in its operator, as for keyed state.
         type: Arrow type of an element.
         mode: SPLIT: one subtask gets each element; UNION: all subtasks get all; BROADCAST: all subtasks get
-        the
-            list of one.
+            the list of one.
     """
 
     name: str

@@ -190,9 +190,9 @@ def _struct_migration(old: pa.DataType, new: pa.DataType) -> Migration:
     after = {field.name: field for field in new}
     if len(before) < old.num_fields or len(after) < new.num_fields:
         return Refused("a struct has two fields of one name")
-    gone = [name for name in before if name not in after]
-    if gone:
-        return Refused(f"field {gone[0]!r} was removed, and its values would be lost")
+    removed = [name for name in before if name not in after]
+    if removed:
+        return Refused(f"field {removed[0]!r} was removed, and its values would be lost")
     added = [field for field in after.values() if field.name not in before]
     for field in added:
         if not field.nullable:

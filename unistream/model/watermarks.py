@@ -1,4 +1,4 @@
-"""How event times and watermarks are made at a source; data only."""
+"""How a source assigns event times and watermarks, as data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class WatermarkStrategy:
     """Event time of a row, and how far rows may be out of order, per split.
 
     Attributes:
-        timestamp_column: int64 milliseconds or an Arrow timestamp/date; None: the time that the
-            source itself carries (Kafka record time), if any.
-        out_of_orderness_ms: The watermark is (largest event time seen) - this - 1; None: no
-            watermarks until the end of the data.
-        idle_ms: A split without rows for this long does not hold back the others; None: never idle.
+        timestamp_column: int64 milliseconds or an Arrow timestamp/date; None: the source's own time (of a
+            Kafka record), if any.
+        out_of_orderness_ms: The watermark is (largest event time) - this - 1; None: no watermarks until the
+            end of the data.
+        idle_ms: A split without rows for this long does not hold back the watermark; None: never idle.
 
     >>> WatermarkStrategy.for_bounded_out_of_orderness("30 min").with_timestamp_column("at")
     WatermarkStrategy(timestamp_column='at', out_of_orderness_ms=1800000, idle_ms=None)
@@ -34,7 +34,7 @@ class WatermarkStrategy:
 
     @classmethod
     def for_monotonous_timestamps(cls) -> WatermarkStrategy:
-        """Event times never go back within a split."""
+        """Event times never decrease within a split."""
         return cls(out_of_orderness_ms=0)
 
     @classmethod
