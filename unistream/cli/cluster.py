@@ -14,7 +14,7 @@ from unistream.cli.options import AsJson, Defines, Verbose, configuration
 from unistream.cli.output import console, print_json
 from unistream.client.hosts import chosen_target
 
-app = typer.Typer(no_args_is_help=True, help="Session clusters.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Session clusters.")
 
 
 @app.callback()

@@ -9,7 +9,9 @@ import typer
 from unistream.metadata import migrate
 from unistream.metadata.engine import parse_url
 
-app = typer.Typer(help="Create or check the schema of the metadata database.", no_args_is_help=True)
+app = typer.Typer(
+    help="Create or check the schema of the metadata database.", no_args_is_help=True, add_completion=False
+)
 
 Url = Annotated[
     str,

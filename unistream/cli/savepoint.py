@@ -44,6 +44,7 @@ class _TakeByDefault(TyperGroup):
 
 app = typer.Typer(
     cls=_TakeByDefault,
+    add_completion=False,
     no_args_is_help=True,
     help="Take a savepoint of a job (`savepoint JOB`); inspect, query, write or finalize one.",
 )

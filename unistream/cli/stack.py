@@ -17,6 +17,7 @@ from unistream.testing.devtools import cache_dir
 
 app = typer.Typer(
     help="Start and stop a real Kafka broker and a real ZooKeeper server on this machine.",
+    add_completion=False,
     no_args_is_help=True,
 )
 

@@ -26,7 +26,7 @@ from unistream.core.resource import describe
 from unistream.master.job_info import TaskManagerInfo
 from unistream.net.address import TCP_SCHEME
 
-app = typer.Typer(no_args_is_help=True, help="Workers.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Workers.")
 
 Slots = Annotated[int | None, typer.Option("--slots", min=1, help="Task slots of this worker.")]
 

@@ -23,13 +23,12 @@ import logging
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from unistream.base.errors import UnistreamError
 
 if TYPE_CHECKING:
-    from unistream.client.job_client import JobResult
-    from unistream.master.job_info import JobInfo
+    from unistream.client.embedded import EmbeddedJobClient
 
 OK: Final = 0
 FAILED: Final = 1
@@ -37,28 +36,15 @@ INTERRUPTED: Final = 130  # 128 + SIGINT, as shells do
 CANCEL_WAIT_S: Final = 20.0
 
 
-class OwnJob(Protocol):
-    """A job whose cluster lives in this process, and for it only."""
-
-    @property
-    def end_was_seen(self) -> bool:
-        """The result was returned to a caller, or the client was closed."""
-
-    def status(self) -> JobInfo: ...
-    def wait(self, timeout_s: float | None = None) -> JobResult: ...
-    def cancel(self) -> None: ...
-    def close(self) -> None: ...
-
-
 class _Script:
     """The jobs of one process, and the exit status that they require."""
 
     def __init__(self) -> None:
-        self._jobs: list[OwnJob] = []
+        self._jobs: list[EmbeddedJobClient] = []
         self._process: int | None = None
         self._status = 0
 
-    def keep(self, job: OwnJob) -> None:
+    def keep(self, job: EmbeddedJobClient) -> None:
         if self._process != os.getpid():  # a forked child has the list of its parent, but not its threads
             self._process = os.getpid()
             self._jobs.clear()
@@ -91,12 +77,12 @@ _script = _Script()
 atexit.register(_script.exit_with_status)
 
 
-def keep(job: OwnJob) -> None:
+def keep(job: EmbeddedJobClient) -> None:
     """From now on the end of this script waits for `job`, unless a caller has waited or closed it."""
     _script.keep(job)
 
 
-def _end_of(job: OwnJob) -> int:
+def _end_of(job: EmbeddedJobClient) -> int:
     """Waits for it, or cancels it; the exit status."""
     info = job.status()
     name = f"job {info.name!r} ({info.job})"

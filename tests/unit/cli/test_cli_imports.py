@@ -54,3 +54,9 @@ def test_the_list_of_commands_says_what_each_says_of_itself(name: str, command: 
     own = command.load(name)
     assert own.name == name
     assert command.help == " ".join(own.help.partition("\n\n")[0].split())
+
+
+@pytest.mark.parametrize(("name", "command"), list(COMMANDS.items()), ids=list(COMMANDS))
+def test_no_group_installs_a_completion_of_its_own(name: str, command: Lazy) -> None:
+    options = {option for parameter in command.load(name).params for option in parameter.opts}
+    assert not options & {"--install-completion", "--show-completion"}
