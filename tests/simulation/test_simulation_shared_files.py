@@ -110,7 +110,7 @@ class Simulated:
         return self.store.writer(directory)
 
     def shared(self) -> set[str]:
-        return set(self.store.shared.beside(f"sim://{JOB}/chk-1"))
+        return set(self.store.shared.shared_of(f"sim://{JOB}/chk-1"))
 
     def local(self) -> Path:
         return LOCAL

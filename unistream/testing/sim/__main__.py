@@ -16,11 +16,11 @@ from unistream.testing.sim.mutants import MUTANTS, planted
 from unistream.testing.sim.run import Outcome, run_seed
 
 MARKS_FROM = 1_000  # seeds; a smaller batch need not reach every rare branch
-TELL_EVERY = 1_000  # seeds, where nobody looks at a terminal
+REPORT_EVERY = 1_000  # seeds, without a terminal
 
 
 class Watched:
-    """Tells how far a batch is, and each failure as it comes: a night's run is not silent until its end."""
+    """Shows the progress of a batch, and each failure at once."""
 
     def __init__(self, seeds: int) -> None:
         self._seeds = seeds
@@ -40,7 +40,7 @@ class Watched:
         if outcome.violation is not None:
             self._console.print(f"make sim SEED={outcome.seed}   # {outcome.violation}", markup=False)
         self._bar.advance(self._task)
-        if not self._console.is_terminal and report.seeds % TELL_EVERY == 0:
+        if not self._console.is_terminal and report.seeds % REPORT_EVERY == 0:
             failed = len(report.failed)
             self._console.print(f"{report.seeds}/{self._seeds} seeds, {failed} failed, {report.wall_s:.0f} s")
 
@@ -49,10 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: every invariant held in every run."""
     parser = argparse.ArgumentParser(prog="python -m unistream.testing.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="one run")
-    parser.add_argument("--seeds", help="A:B, from A up to but without B")
+    parser.add_argument("--seeds", help="A:B, from A up to B, without B")
     parser.add_argument("--jobs", type=int, default=2, help="processes (2)")
-    parser.add_argument("--story", action="store_true", help="what happened, in order, with --seed")
-    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="with this bug planted, with --seed")
+    parser.add_argument("--story", action="store_true", help="print the events of the run, with --seed")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="plant this bug, with --seed")
     chosen = parser.parse_args(arguments)
     if (chosen.seed is None) == (chosen.seeds is None):
         parser.error("give --seed N or --seeds A:B")

@@ -1,4 +1,4 @@
-"""Many seeds in a few processes: what failed, how fast, and which rare branches were reached."""
+"""Runs many seeds in several processes: failures, speed, and the rare branches that were reached."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 from unistream.testing.sim.run import Outcome, run_seed
 
-CHUNK = 5  # seeds that a process takes at a time; at the end one may wait for another that long
+CHUNK = 5  # seeds that a process takes at a time
 COLLECT_AFTER = (50_000, 20, 20)  # objects; see `gc.set_threshold`
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of a batch.
+    """Results of a batch.
 
     Attributes:
-        failed: Seeds that violated something, with what.
+        failed: Seeds with a violation, and the violation.
         marks: How many runs have reached each rare branch.
     """
 
@@ -40,7 +40,7 @@ class Report:
             self.failed.append((outcome.seed, outcome.violation))
 
     def unreached(self, required: Iterable[str]) -> list[str]:
-        """Branches that no run has reached: the batch has not tested what it says."""
+        """Branches that no run has reached, and so the batch has not tested."""
         return [mark for mark in required if not self.marks[mark]]
 
     def text(self) -> str:
@@ -55,7 +55,7 @@ class Report:
 def run_batch(
     seeds: Sequence[int], *, jobs: int = 1, watch: Callable[[Outcome, Report], None] | None = None
 ) -> Report:
-    """Runs all of `seeds` in `jobs` processes; `watch` sees each outcome and the report so far."""
+    """Runs all of `seeds` in `jobs` processes; `watch` gets each outcome and the report so far."""
     report = Report()
     began_s = time.monotonic()
     for outcome in outcomes(seeds, jobs=jobs):
@@ -68,7 +68,7 @@ def run_batch(
 
 
 def outcomes(seeds: Sequence[int], *, jobs: int) -> Iterator[Outcome]:
-    """As they come."""
+    """In the order of their completion."""
     if jobs <= 1:
         yield from map(run_seed, seeds)
         return
@@ -77,8 +77,7 @@ def outcomes(seeds: Sequence[int], *, jobs: int) -> Iterator[Outcome]:
 
 
 def _collect_seldom() -> None:
-    """A run makes many objects and few cycles: looking for those as often as usual takes a twentieth of the
-    time."""
+    """A run creates many objects and few cycles; the default frequency costs 5 % of the time."""
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
 
@@ -89,7 +88,7 @@ REQUIRED_MARKS = (
     "DeployTask was refused",
     "TriggerCheckpoint was refused",
     "a bundle was lost",
-    "a cancelled job went on from its snapshot",
+    "a cancelled job was restored from its snapshot",
     "a checkpoint refers to a file that was stored for an older one",
     "a commit covered several checkpoints",
     "a commit did not happen and its outcome is unknown",
@@ -104,34 +103,34 @@ REQUIRED_MARKS = (
     "a job that had ended was submitted again",
     "a job was recovered by another leader",
     "a job was rescaled by hand",
-    "a job went on from a savepoint at another parallelism",
-    "a job went on narrower than before",
-    "a job went on wider than before",
-    "a manifest names another copy of a shared file than its task",
+    "a job was restored from a savepoint at another parallelism",
+    "a job was redeployed narrower than before",
+    "a job was redeployed wider than before",
+    "a manifest refers to another copy of a shared file than its task",
     "a manifest was not written and its outcome is unknown",
     "a manifest was not written",
     "a manifest was written and its outcome is unknown",
     "a manifest was written twice",
-    "a message was given up with its worker",
+    "a queued message was dropped with its worker",
     "a partition did not appear in time",
     "a report was repeated",
-    "a request arrived after its sender had given it up, or again",
+    "a request arrived after its timeout, or again",
     "a request came twice",
     "a request was lost",
-    "a rescale was asked for while a checkpoint was in flight",
-    "a rescale was asked for while a restart was under way",
+    "a rescale was requested while a checkpoint was in flight",
+    "a rescale was requested during a restart",
     "a rescale was refused at once",
     "a rescale was refused or failed",
     "a result could not be stored",
-    "a run came to its end",
+    "a run was completed",
     "a savepoint was completed",
     "a savepoint was refused or failed",
-    "a shared file stayed, as an older checkpoint was still there",
+    "a shared file stayed, as an older checkpoint still existed",
     "a shared file was removed",
     "a snapshot could not be removed",
     "a state file could not be read",
     "a state file could not be written",
-    "a stopped job went on from its snapshot",
+    "a stopped job was restored from its snapshot",
     "a stored result was lost",
     "a stored result was released",
     "a sweep has removed shared files",
@@ -139,22 +138,22 @@ REQUIRED_MARKS = (
     "a suspend was refused or failed",
     "a terminate was completed",
     "a terminate was refused or failed",
-    "a worker did not come up",
-    "a worker gave up its master",
+    "a worker did not start",
+    "a worker lost its master",
     "a worker lost its lease",
     "a worker was killed",
     "a worker was lost for good",
     "a write of an older leader was fenced",
-    "an adaptive job came to its full width",
+    "an adaptive job reached its full parallelism",
     "an answer was lost",
     "an old leader came back",
     "commands were performed twice",
-    "messages travelled together",
+    "messages shared a request",
     "one message of a bundle was refused, and another was not",
     "shared files of a late acknowledgement were removed",
     "splits could not be listed",
     "the answers to a bundle were lost",
-    "the host did not notice the end of a worker",
+    "the host did not report the end of a worker",
     "there was no place for a worker",
     "there was room for workers again",
     "user code failed in close",
@@ -162,4 +161,4 @@ REQUIRED_MARKS = (
     "user code failed in restore",
     "user code failed in snapshot",
 )
-"""Each must be reached by at least one run of a batch that is worth its name."""
+"""Each must be reached by at least one run of a batch."""

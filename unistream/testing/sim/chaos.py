@@ -1,4 +1,4 @@
-"""What happens to processes in the safety phase: kills, pauses, and masters that lose their office."""
+"""Faults of processes in the safety phase: kills, pauses, and masters that lose their leadership."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ELECTION_MS: Final = 2_000
 
 
 class Target(Protocol):
-    """The cluster that suffers; `run.Run`."""
+    """The cluster that gets the faults; `run.Run`."""
 
     world: World
     workers: dict[TaskManagerId, SimWorker]
@@ -27,7 +27,7 @@ class Target(Protocol):
 
 
 def plan_faults(target: Target) -> None:
-    """Each kind comes again and again, at random times, until the world is healed."""
+    """Each kind of fault repeats at random times until the world is healed."""
     faults = target.world.faults
     for mean_ms, happen in (
         (faults.kill_every_ms, _kill),
@@ -58,7 +58,7 @@ def _kill(target: Target) -> None:
     worker = _victim(target)
     if worker is not None:
         target.world.sometimes("a worker was killed")
-        target.world.tell(f"FAULT kill {worker.id}")
+        target.world.log(f"FAULT kill {worker.id}")
         worker.die("killed")
 
 
@@ -66,35 +66,35 @@ def _pause(target: Target) -> None:
     worker = _victim(target)
     if worker is not None:
         for_ms = target.world.between(100, target.world.faults.pause_ms)
-        target.world.tell(f"FAULT pause {worker.id} for {for_ms:.0f} ms")
+        target.world.log(f"FAULT pause {worker.id} for {for_ms:.0f} ms")
         worker.pause(for_ms)
 
 
 def _have_room(target: Target, places: int | None) -> None:
-    """From now on; workers that are too many are gone for good."""
+    """Limits the workers to `places`; surplus workers are lost for good."""
     world = target.world
-    world.tell(f"hosts have room for {'any number of' if places is None else places} workers")
+    world.log(f"hosts have room for {'any number of' if places is None else places} workers")
     world.places = places
     while places is not None and len(target.workers) > places:
         victim = world.random.choice(list(target.workers.values()))
         world.sometimes("a worker was lost for good")
-        victim.die("its machine is gone")
+        victim.die("its machine is lost")
     if places is None:
         world.sometimes("there was room for workers again")
 
 
 def _change_master(target: Target) -> None:
-    """The leader dies, or stands still and later believes for a while that it still leads."""
+    """The leader dies, or is paused and later believes for a while that it still leads."""
     old, world = target.leader, target.world
     if old is None:
         return
     target.leader = None
     if world.chance(0.5):
-        world.tell(f"FAULT kill {old.process.name}")
+        world.log(f"FAULT kill {old.process.name}")
         old.process.is_alive = False
     else:
         world.sometimes("an old leader came back")
-        world.tell(f"FAULT pause {old.process.name}")
+        world.log(f"FAULT pause {old.process.name}")
         old.process.is_paused = True
         back_ms = world.between(500, 2 * ELECTION_MS)
         world.at(back_ms, lambda: world.resume(old.process))
@@ -103,6 +103,6 @@ def _change_master(target: Target) -> None:
 
 
 def _step_down(target: Target, old: SimMaster) -> None:
-    """It has heard that it does not lead any more."""
-    target.world.tell(f"{old.process.name} steps down")
+    """The old leader is notified that it does not lead any more."""
+    target.world.log(f"{old.process.name} steps down")
     old.process.is_alive = False

@@ -1,4 +1,4 @@
-"""Judges of a run: what must hold after every event, and at the end.
+"""Checks of a run: what must hold after every event, and at the end.
 
 Ids are those of docs/guide/simulation.md: I1 to I8, I11, I12, I14, I15. A violation stops the run.
 """
@@ -36,7 +36,7 @@ from unistream.testing.sim.world import World
 
 
 class Outputs:
-    """I1 to I3: what becomes visible in the table, sink by sink.
+    """I1 to I3: the rows that become visible in the table, for each sink.
 
     Args:
         pipelines: By the uid of their sink.
@@ -51,14 +51,14 @@ class Outputs:
         self._listed: dict[LineageId, set[bytes]] = {}
 
     def on_manifest(self, manifest: Manifest) -> None:
-        """From now on what it lists may be committed."""
+        """From now on the committables that it lists may be committed."""
         self._durable.setdefault(manifest.lineage, set()).add(manifest.checkpoint_id)
         self._listed.setdefault(manifest.lineage, set()).update(_committables(manifest))
 
     def on_commit(
         self, uid: OperatorUid, permit: CommitPermit, names: Sequence[bytes], rows: Sequence[Row]
     ) -> None:
-        """Judges rows that are about to be visible."""
+        """Checks rows that are about to be visible."""
         pipeline = self._pipelines[uid]
         if not pipeline.checkpointed:
             self._unique(uid, rows, counted=pipeline.has_counts)
@@ -88,10 +88,10 @@ class Outputs:
             counts.add((key, count))
 
     def check_prefix(self, uid: OperatorUid) -> None:
-        """After every commit of a committer for all writers, what is visible of each split has no gap.
+        """After every commit of a committer for all writers, the visible rows of each split have no gap.
 
-        Also when some writers had prepared for a checkpoint that was aborted: what they had prepared is
-        committed together with what all have prepared for the next one.
+        Also when some writers had prepared for an aborted checkpoint: that output is committed together with
+        the output of all writers for the next one.
         """
         highest: dict[int, int] = {}
         rows: dict[int, int] = {}
@@ -147,7 +147,7 @@ def _operators(manifest: Manifest) -> Iterable[OperatorStateHandle]:
 
 
 class Writes:
-    """I4, I6, I7, I8: what is written to the storage and removed from it."""
+    """I4, I6, I7, I8: writes to the storage and removals."""
 
     def __init__(self, store: Store, outputs: Outputs) -> None:
         self._world = store.world
@@ -156,7 +156,7 @@ class Writes:
         self._outputs = outputs
 
     def on_directory(self, job: JobId, checkpoint_id: CheckpointId, epoch: LeaderEpoch) -> None:
-        """One leader's directories may be made out of order: several are on their way at once."""
+        """The directories of one leader may be created out of order, as several are requested at once."""
         self._check_epoch("a directory", epoch)
         made = self._directories.setdefault(job, {})
         older = max((n for n, by in made.items() if by < epoch), default=0)
@@ -165,7 +165,7 @@ class Writes:
         made[checkpoint_id] = epoch
 
     def on_manifest(self, directory: str, manifest: Manifest, epoch: LeaderEpoch) -> None:
-        """It has just become durable."""
+        """A manifest has become durable."""
         self._check_epoch(directory, epoch)
         self._check_files(directory, manifest)
         self._check_key_groups(directory, manifest)
@@ -181,10 +181,10 @@ class Writes:
         self._outputs.on_manifest(manifest)
 
     def _check_files(self, directory: str, manifest: Manifest) -> None:
-        """It refers only to what is there, with its size and checksum."""
+        """The files of the manifest exist, with their size and checksum."""
         own = self._store.files.get(directory, {})
         for ref in referenced_files(manifest):
-            content = (self._store.shared.beside(directory) if ref.shared else own).get(ref.path)
+            content = (self._store.shared.shared_of(directory) if ref.shared else own).get(ref.path)
             if content is None:
                 raise self._world.violated(f"I7: {directory} refers to {ref.path}, which is not there")
             if (len(content), hashlib.sha256(content).hexdigest()) != (ref.size, ref.sha256):
@@ -213,7 +213,7 @@ class Writes:
     def on_discard(self, directory: str, epoch: LeaderEpoch) -> None:
         self._check_epoch(f"removing {directory}", epoch)
         if directory in self._store.given:
-            raise self._world.violated(f"I8: {directory} is removed, and it is a user's")
+            raise self._world.violated(f"I8: {directory} is removed, and it belongs to a user")
         manifest = self._store.manifests.get(directory)
         if manifest is None or manifest.job in self._store.results:
             return
@@ -222,12 +222,12 @@ class Writes:
             raise self._world.violated(f"I8: {directory} is removed, the newest of a job that has not ended")
 
     def on_shared_removed(self, parent: str, name: str, epoch: LeaderEpoch) -> None:
-        """Nobody may need it: neither a checkpoint of this job nor, where a user's job has not claimed it,
-        the one that another job has started from; they all lie beside it."""
+        """No checkpoint in the folder may need the file: neither one of this job nor, unless it is claimed,
+        the one that another job has started from."""
         self._check_epoch(f"removing {parent}/shared/{name}", epoch)
         directory = self._store.shared.namer(parent, name)
         if directory is not None:
-            raise self._world.violated(f"I8: {parent}/shared/{name} is removed, and {directory} refers to it")
+            raise self._world.violated(f"I8: {parent}/shared/{name} is removed, but {directory} refers to it")
 
     def _check_epoch(self, what: str, epoch: LeaderEpoch) -> None:
         if epoch < self._store.epoch:
@@ -237,7 +237,7 @@ class Writes:
 
 
 class Lives(JobJudge):
-    """I6, I12 and I15: states and checkpoints of one job under one leader, and of its attempts."""
+    """I6, I12 and I15: states of one job and its attempts, and its checkpoints, under one leader."""
 
     def __init__(self, store: Store, job: JobId, epoch: LeaderEpoch) -> None:
         super().__init__(store, job)
@@ -267,7 +267,7 @@ class Lives(JobJudge):
         if state is not self.state and state not in JOB_TRANSITIONS[self.state]:
             raise self._world.violated(f"I12: {self._job} goes from {self.state.value} to {state.value}")
         if state is not self.state:
-            self._world.tell(f"{self._job} (leader {self._epoch}) is {state.value}")
+            self._world.log(f"{self._job} (leader {self._epoch}) is {state.value}")
         self.state = state
 
     def _attempt_is(self, attempt: AttemptId, state: ExecutionState) -> None:
@@ -300,7 +300,7 @@ class Lives(JobJudge):
 
 
 class Places:
-    """I14: what runs where. `slots`: of each worker; `is_lost`: its master has given it up."""
+    """I14: the tasks on each worker. `slots`: of each worker; `is_lost`: its master considers it lost."""
 
     def __init__(self, world: World, slots: int, is_lost: Callable[[TaskManagerId], bool]) -> None:
         self._world = world
@@ -309,7 +309,7 @@ class Places:
         self._running: dict[TaskManagerId, dict[AttemptId, None]] = {}
 
     def on_task(self, worker: TaskManagerId, attempt: AttemptId, what: str) -> None:
-        """A task begins, or has ended."""
+        """A task starts or has ended."""
         running = self._running.setdefault(worker, {})
         if what != "begins":
             running.pop(attempt, None)
@@ -324,11 +324,11 @@ class Places:
                 f"I14: {worker} has {self._slots} slot(s) and runs {len(slices)} slices"
             )
 
-    def gone(self, worker: TaskManagerId) -> None:
+    def removed(self, worker: TaskManagerId) -> None:
         self._running.pop(worker, None)
 
     def left_over(self, ended: Iterable[JobId]) -> list[tuple[TaskManagerId, AttemptId]]:
-        """Tasks of jobs that have ended, on workers that live and have a master."""
+        """Tasks of finished jobs on workers that live and have a master."""
         jobs = set(ended)
         return [
             (worker, attempt)
@@ -339,7 +339,7 @@ class Places:
 
 
 class Leases:
-    """I14: no slot is given to two requests at once, as the jobs see it."""
+    """I14: no slot is granted to two requests at once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -350,5 +350,5 @@ class Leases:
             holder = self._holders.setdefault(lease.allocation, (job, lease.request))
             if holder != (job, lease.request):
                 raise self._world.violated(
-                    f"I14: {lease.allocation} is held by {holder} and given to {(job, lease.request)}"
+                    f"I14: {lease.allocation} is held by {holder} and granted to {(job, lease.request)}"
                 )

@@ -1,7 +1,7 @@
-"""How much goes wrong in a run: every intensity is drawn from the seed, and half of them are zero.
+"""Intensities of the faults of a run: each is drawn from the seed, and half of them are zero.
 
-At even rates the rare pairs of faults never meet; drawn per run ("swarm") some runs lose every third message
-and never a worker, others kill a worker each second on a perfect network.
+At equal rates rare pairs of faults never occur together; drawn per run ("swarm") some runs lose every third
+message and never a worker, others kill a worker each second on a perfect network.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ class Faults:
     Attributes:
         loss: A request or an answer is lost.
         duplicate: A request arrives twice.
-        late: A message takes seconds instead of milliseconds (and so is overtaken).
+        late: A message takes seconds instead of milliseconds, so that others overtake it.
         kill_every_ms, pause_every_ms: Mean time between kills and pauses of workers; 0: none.
         pause_ms: Longest pause; above the heartbeat timeout it makes zombies.
         stream_break: A data stream breaks, per element.
-        start_fail: A worker does not come up.
+        start_fail: A worker does not start.
         store_fail: A write or a listing fails for certain.
-        store_unknown: The outcome of writing a manifest is not known.
+        store_unknown: The outcome of writing a manifest is unknown.
         store_slow_ms: Mean time of writing a manifest; 0: quick.
         file_fail, read_fail: Of state files.
         on_map, on_snapshot, on_restore, on_close: User code raises there.
-        commit_unknown, commit_retry: Outcomes of a commit in the table. In `simulate` a commit of a kept sink
-            is cut off between two of its lines, or nobody hears of it, by `commit_unknown`.
-        command_twice: A suffix of a machine's commands is performed twice.
+        commit_unknown, commit_retry: Outcomes of a commit in the table. In `simulate`, `commit_unknown` cuts
+            off a commit of a kept sink between two of its lines, or loses its result.
+        command_twice: The last commands of a machine are performed twice.
         master_every_ms: Mean time between changes of the master; 0: none.
         spill_fail: A stored result cannot be written.
-        spill_lost: The disk has lost a stored result when somebody begins to read it.
+        spill_lost: The disk has lost a stored result when a consumer opens it.
     """
 
     loss: float = 0.0

@@ -1,4 +1,4 @@
-"""What is drawn, as a graph for the master and as operators for the workers."""
+"""The drawn pipelines, as a graph for the master and as operators for the workers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def graph_of(
     config: Mapping[str, str],
     job_type: JobType = JobType.STREAMING,
 ) -> JobGraph:
-    """The job as its master sees it."""
+    """The graph of the job."""
     vertices: list[JobVertex] = []
     edges: list[JobEdge] = []
     for pipeline in pipelines:
@@ -63,7 +63,7 @@ def _edge(pipeline: Pipeline, place: int) -> JobEdge:
 
 
 def chains_of(pipelines: tuple[Pipeline, ...], table: Table) -> dict[VertexId, Callable[[], Chain]]:
-    """Vertex -> new operators for one task of it."""
+    """Vertex -> creates the operators of one task."""
     return {
         vertex_id(pipeline, place): _chain_factory(pipeline, place, table)
         for pipeline in pipelines

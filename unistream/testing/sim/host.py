@@ -9,7 +9,7 @@ from unistream.port.host import LostListener, TaskManagerSpec
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.worker import SimWorker, Surroundings
 
-UNNOTICED: Final = 0.15  # share of ends that only the heartbeat tells
+UNREPORTED: Final = 0.15  # share of ends that only a heartbeat timeout shows
 UNSTOPPED: Final = 0.3  # share of workers that have to end by themselves
 
 
@@ -17,8 +17,8 @@ class SimHost:
     """`port.host.WorkerHost` of one master.
 
     Args:
-        workers: All that are up, of any master.
-        on_lost: Hears of ends, mostly.
+        workers: All running workers, of any master.
+        on_lost: Notified of most ends.
     """
 
     def __init__(
@@ -42,21 +42,21 @@ class SimHost:
             return
         if self._world.places is not None and len(self._workers) >= self._world.places:
             self._world.sometimes("there was no place for a worker")
-            self._world.at(5, lambda: self._on_lost(spec.id, "there is no place for it"))
+            self._world.at(5, lambda: self._on_lost(spec.id, "there is no room for it"))
             return
         if self._world.chance(self._world.faults.start_fail):
-            self._world.sometimes("a worker did not come up")
-            self._world.at(5, lambda: self._on_lost(spec.id, "it did not come up"))
+            self._world.sometimes("a worker did not start")
+            self._world.at(5, lambda: self._on_lost(spec.id, "it did not start"))
             return
         worker = SimWorker(spec, self._around)
         self._workers[spec.id] = worker
-        self._world.tell(f"{spec.id} is up")
+        self._world.log(f"{spec.id} is up")
         worker.start()
 
     def ended(self, task_manager: TaskManagerId, reason: str, *, noticed: bool) -> None:
-        """Noticed a little later; or never, and then only the heartbeat tells."""
-        if not noticed and self._world.chance(UNNOTICED if self._world.faults is not NONE else 0):
-            self._world.sometimes("the host did not notice the end of a worker")
+        """Reported a little later; or never, and then the heartbeat times out."""
+        if not noticed and self._world.chance(UNREPORTED if self._world.faults is not NONE else 0):
+            self._world.sometimes("the host did not report the end of a worker")
             return
         self._world.at(self._world.between(1, 300), lambda: self._on_lost(task_manager, reason))
 
@@ -67,7 +67,7 @@ class SimHost:
             return
         if worker.is_registered and self._world.faults is not NONE and self._world.chance(UNSTOPPED):
             self._world.sometimes("a host could not stop a worker")
-            self._world.tell(f"{task_manager} cannot be reached by its host")
+            self._world.log(f"{task_manager} cannot be reached by its host")
             return
         worker.die("stopped by its host")
 

@@ -1,7 +1,7 @@
 """The master of a simulation: the real Dispatcher, JobMasters and ResourceManager, without their threads.
 
-Their loops are filled by events of the world and emptied by others, one message each. What waits is a port
-(`shells`, `network`). A defect that the product would log and survive, or end the job for, ends the run here.
+Events of the world fill their loops and take from them, one message each. What waits is a port (`shells`,
+`network`). A defect that the product would log and survive, or fail the job for, ends the run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from unistream.testing.sim.network import SimSenders, SimServer
 from unistream.testing.sim.results import Barriers, Results, SharedNames, Widths
 from unistream.testing.sim.shells import (
     Cluster,
+    LoggedResources,
     SimCatalogue,
     SimLoop,
     SimPool,
-    ToldResources,
     WatchedMachine,
 )
 from unistream.testing.sim.store import MasterStorage, Store
@@ -36,7 +36,7 @@ from unistream.testing.sim.world import Process, VirtualClock
 
 
 class SimMaster:
-    """One leader, over what is durable."""
+    """One leader, on the durable state of the run."""
 
     def __init__(self, cluster: Cluster, epoch: LeaderEpoch, number: int) -> None:
         self._cluster = cluster
@@ -49,7 +49,7 @@ class SimMaster:
         return self.dispatcher.masters()
 
     def recover(self, request: SubmitRequest, job: JobId, lineage: LineageId) -> None:
-        """Goes on with a job of an earlier leader, from its newest durable checkpoint."""
+        """Recovers a job of an earlier leader from its newest durable checkpoint."""
         store = self._cluster.store
         newest = store.newest(job)
         config = self._cluster.config.merged(request.graph.config).merged(request.config)
@@ -90,12 +90,12 @@ class SimMaster:
             Lives(cluster.store, job, self.epoch),
             Results(cluster.store, job, graph),
             Barriers(cluster.store, job),
-            Widths(cluster.store, job, cluster.asked),
+            Widths(cluster.store, job, cluster.requested),
             *((SharedNames(cluster.store, job),) if cluster.store.removal_ms else ()),
         )
         return WatchedMachine(JobMachine(graph, settings, restore), cluster, judges, job)
 
-    # --- what the dispatcher stands on --------------------------------------------------------------
+    # --- services of the dispatcher -----------------------------------------------------------------
 
     def _services(self) -> ClusterServices:
         cluster = self._cluster
@@ -115,7 +115,9 @@ class SimMaster:
             new_id=lambda: f"{cluster.store.new_name():06d}",
             draw=cluster.world.random.random,
             create_machine=self._create_machine,
-            create_resource_machine=lambda *how: ToldResources(create_resource_machine(*how), cluster.world),
+            create_resource_machine=lambda *how: LoggedResources(
+                create_resource_machine(*how), cluster.world
+            ),
         )
 
     def _ports(self) -> MasterPorts:
@@ -132,12 +134,12 @@ class SimMaster:
 
 
 def first_id(store: Store, job: JobId) -> Any:
-    """One past the highest directory of an earlier leader."""
+    """The id after the highest one of an earlier leader."""
     return store.highest.get(job, 0) + 1
 
 
 class _Metadata:
-    """What of a metadata store a dispatcher asks for: jobs that have ended under any leader."""
+    """The part of a metadata store that a dispatcher reads: results of jobs under any leader."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -147,7 +149,7 @@ class _Metadata:
 
 
 def _nobody(address: str) -> ControlClient:
-    raise AssertionError(f"nobody waits inside a call to {address} in a simulation")
+    raise AssertionError(f"no task waits inside a call to {address} in a simulation")
 
 
 def _raised(defect: Exception) -> None:

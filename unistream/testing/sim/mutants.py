@@ -1,8 +1,7 @@
-"""Bugs that are planted on purpose, to see that the simulator finds them: the test of the test.
+"""Bugs that are planted on purpose, to check that the simulator finds them.
 
-Each replaces a part of a real class (or of the simulated outside world, where the rule is an adapter's)
-while `planted` is active, in this process only; the product knows nothing of it. Most are bugs that
-streaming systems have had.
+Each replaces a part of a real class (or of the simulated environment, if the rule belongs to an adapter)
+while `planted` is active, in this process only. Most are bugs that streaming systems have had.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from unistream.worker.task.source_operator import SourceOperator
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """`lesson`: what goes wrong, for people; `patches`: (owner, name, replacement), made when planted."""
+    """`lesson`: the bug in one sentence; `patches`: (owner, name, replacement), created when planted."""
 
     lesson: str
     patches: Callable[[], list[Patch]]
@@ -52,7 +51,7 @@ class Mutant:
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """The bug `name` of `MUTANTS` is there inside the block."""
+    """Plants the bug `name` of `MUTANTS` for the block."""
     with ExitStack() as stack:
         for owner, attribute, replacement in MUTANTS[name].patches():
             if attribute in vars(owner):
@@ -170,7 +169,7 @@ def _no_gate() -> list[Patch]:
 
 
 def _no_order() -> list[Patch]:
-    """Alone it does no harm to splits; it takes away what hides a missing gate."""
+    """Harmless alone; removes what hides a missing gate."""
 
     def send(self: Any, letters: Any) -> None:
         self._queue.extend(letters)
@@ -250,7 +249,7 @@ def _assigned_twice() -> list[Patch]:
 
 
 def _requests_lost() -> list[Patch]:
-    """An `Undelivered` is taken for a `Delivered`."""
+    """Treats an `Undelivered` as a `Delivered`."""
     from unistream.core.job.machine import JobMachine
 
     original = cast(Any, JobMachine.handle)
@@ -285,7 +284,7 @@ def _state_lost() -> list[Patch]:
 MUTANTS: Final[dict[str, Mutant]] = {
     "commit-not-idempotent": Mutant("a commit that is repeated shows its rows twice", _not_idempotent),
     "aborted-checkpoint-drops-output": Mutant(
-        "staged output of an aborted checkpoint is forgotten instead of kept for the next",
+        "staged output of an aborted checkpoint is dropped instead of kept for the next",
         _aborted_drops_output,
     ),
     "recovery-does-not-recommit": Mutant("what the restored checkpoint lists is not committed", _no_recommit),
@@ -300,22 +299,22 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "a snapshot whose outcome is unknown is removed (FLINK-22494)", _discard_unknown
     ),
     "no-split-gate": Mutant(
-        "a snapshot does not wait for splits on their way, and messages overtake (FLINK-21996)", _no_gate
+        "a snapshot does not wait for splits in flight, and messages overtake (FLINK-21996)", _no_gate
     ),
     "no-epoch-fence": Mutant("an old leader's writes succeed", _no_fence),
-    "stale-attempt": Mutant("reports of an earlier attempt are believed", _stale_attempt),
+    "stale-attempt": Mutant("reports of an earlier attempt are accepted", _stale_attempt),
     "restart-without-waiting": Mutant(
         "a restart does not wait until the old attempts have ended", _restart_no_wait
     ),
     "end-without-waiting": Mutant("a job ends while its attempts do not", _no_wait),
     "lost-slots-kept": Mutant("the slots of a lost worker are used again", _slots_kept),
-    "double-grant": Mutant("a slot is given to two requests", _double_grant),
+    "double-grant": Mutant("a slot is granted to two requests", _double_grant),
     "job-runs-again": Mutant("a request that is repeated starts the job again", _runs_again),
-    "splits-given-twice": Mutant("a restored source gives out splits that its readers have", _splits_twice),
+    "splits-given-twice": Mutant("a restored source assigns splits that its readers have", _splits_twice),
     "repeated-assignment": Mutant(
         "a split that is assigned by a repeated message is read twice", _assigned_twice
     ),
-    "undelivered-is-delivered": Mutant("a message without an answer is taken for delivered", _requests_lost),
+    "undelivered-is-delivered": Mutant("a message without an answer counts as delivered", _requests_lost),
     "no-alignment": Mutant("channels are not blocked behind a barrier", _no_alignment),
     "barrier-overtakes": Mutant("a barrier overtakes rows that wait for a full batch", _barrier_overtakes),
     "state-not-restored": Mutant("keyed state is not restored", _state_lost),
@@ -323,7 +322,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "a region is scheduled before the results that it reads are complete", wide.consumer_too_early
     ),
     "lost-result-forgotten": Mutant(
-        "what lay on a lost worker is taken for still there", wide.lost_forgotten
+        "results stored on a lost worker still count as available", wide.lost_forgotten
     ),
     "lost-result-not-named": Mutant(
         "a consumer that could not read a stored result does not say which", wide.lost_not_named
@@ -332,33 +331,33 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "results-released-too-early": Mutant(
         "a stored result is released when the first of its readers has finished", wide.released_too_early
     ),
-    "release-never-repeated": Mutant("a release that is lost is never said again", wide.never_repeated),
+    "release-never-repeated": Mutant("a lost release is never sent again", wide.never_repeated),
     "end-never-told": Mutant(
         "a worker that has missed the last release keeps what it stores", wide.never_told_over
     ),
     "lost-while-waiting": Mutant(
-        "stored output that is lost while an adaptive job waits for slots is a failure that it waits through",
+        "stored output lost while an adaptive job waits for slots is a failure, and the job keeps waiting",
         wide.lost_while_waiting,
     ),
     "old-key-groups": Mutant("a rescaled job keeps the old key-group ranges", wide.old_key_groups),
-    "above-the-maximum": Mutant("an adaptive job is wider than was asked for", wide.above_the_maximum),
+    "above-the-maximum": Mutant("an adaptive job is wider than was requested", wide.above_the_maximum),
     "never-wider": Mutant("an adaptive job does not use workers that come back", wide.never_wider),
     "attempts-counted-anew": Mutant("a rescaled job begins at attempt 0 again", wide.attempts_again),
-    "rescaled-too-early": Mutant("a rescale is answered before the job runs so", wide.answered_too_early),
+    "rescaled-too-early": Mutant(
+        "a rescale is answered before the job runs at that parallelism", wide.answered_too_early
+    ),
     "shared-file-released": Mutant(
-        "a file goes with an old checkpoint, though a newer one refers to it (FLINK-25395)",
+        "a file is removed with an old checkpoint, though a newer one refers to it (FLINK-25395)",
         shared.released_too_early,
     ),
     "shared-name-kept": Mutant(
-        "a manifest names a copy that has gone instead of the one that is there", shared.placeholder_kept
+        "a manifest refers to a removed copy instead of the existing one", shared.placeholder_kept
     ),
     "unknown-keeps-all": Mutant(
-        "while a checkpoint whose outcome is unknown lies there no shared file is ever removed",
+        "no shared file is removed while a checkpoint of unknown outcome exists",
         shared.unknown_keeps_all,
     ),
-    "sweep-takes-pending": Mutant(
-        "a sweep removes files of checkpoints that are under way", shared.sweep_takes_pending
-    ),
+    "sweep-takes-pending": Mutant("a sweep removes files of pending checkpoints", shared.sweep_takes_pending),
     "unclaimed-removed": Mutant(
         "a snapshot that a job has started from without claiming it is removed (FLINK-26985)",
         shared.unclaimed_removed,

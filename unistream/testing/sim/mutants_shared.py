@@ -14,7 +14,7 @@ Patch = tuple[object, str, object]
 
 
 def released_too_early() -> list[Patch]:
-    """With a checkpoint goes all that it refers to, whatever newer ones refer to (FLINK-25395)."""
+    """All files of a checkpoint are removed with it, also those of newer ones (FLINK-25395)."""
     original = CompletedSnapshots._dropped
 
     def dropped(self: Any, snapshots: Any) -> list[str]:
@@ -32,13 +32,13 @@ def placeholder_kept() -> list[Patch]:
 
 
 def unknown_keeps_all() -> list[Patch]:
-    """While any older one is there, as one whose outcome is unknown is for ever, all files stay."""
+    """All files stay while an older checkpoint exists, as one of unknown outcome does for ever."""
     original = SharedFolders.remove_after
 
     def remove_after(self: Any, directory: str, names: Any, *who: Any) -> None:
         older = any(one < directory_number(directory) for one, _ in self.checkpoints(parent_of(directory)))
         kept = names if older else ()
-        self._asked.update((parent_of(directory), name) for name in kept)
+        self._to_remove.update((parent_of(directory), name) for name in kept)
         original(self, directory, [name for name in names if name not in kept], *who)
 
     return [(SharedFolders, "remove_after", remove_after)]
@@ -64,7 +64,7 @@ def unclaimed_removed() -> list[Patch]:
 
 
 def aborted_referred() -> list[Patch]:
-    """What a checkpoint has stored is referred to before it is complete."""
+    """Files of a checkpoint are referred to before it is complete."""
     original = Uploads.remember
 
     def remember(self: Any, checkpoint_id: CheckpointId, refs: Any) -> None:

@@ -64,8 +64,8 @@ def never_told_over() -> list[Patch]:
 
 
 def lost_while_waiting() -> list[Patch]:
-    """What is lost with a worker is a failure, also when nothing runs and everything will start again; and
-    the job goes on waiting for slots, with that restart still open."""
+    """Results lost with a worker are a failure, also when no task runs and all will start again; and the job
+    keeps waiting for slots, with that restart pending."""
     original, go = JobLife.lost, cast(Any, JobLife._go)
 
     def keeps_waiting(self: Any, cause: Any, why: str) -> None:

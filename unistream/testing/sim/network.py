@@ -1,8 +1,8 @@
 """Requests between processes: lost, late, repeated, reordered; and answers that are lost.
 
-Messages that have gathered share a request, as in the product and packed by the product's own code
-(`model.bundle`): so a whole bundle is lost, late or acted on twice, or all its answers are lost. A run says
-how many messages a bundle holds at most (`Network.bundle`); in runs with one each message travels alone.
+Queued messages share a request, packed by the product's own code (`model.bundle`): so a whole bundle is lost,
+late or handled twice, or all its answers are lost. `Network.bundle` is the most messages of a bundle; in runs
+with one each message is a request.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ RETRY_LONGEST_MS: Final = 2_000
 M = TypeVar("M", bound=ToTaskManager | ToJobManager)
 AnyParcel = Parcel[Any]
 Done = Callable[[Answer | None], None]
-"""Called once with the answer, or None: there was none in time, what became of the request is unknown."""
+"""Called once with the answer; None: a timeout, the outcome of the request is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Who listens."""
+    """A process that listens."""
 
     process: Process
     handle: Callable[[bytes], bytes]
@@ -66,7 +66,7 @@ class Network:
 
     Attributes:
         bundle: How many messages one request holds at most.
-        releases: Sees that a release which nobody has answered is said again.
+        releases: Checks that a release without an answer is repeated.
     """
 
     def __init__(self, world: World, bundle: int) -> None:
@@ -83,7 +83,7 @@ class Network:
         return world.between(0.2, 4.0)
 
     def first_parcel(self, messages: Iterable[M]) -> Parcel[M]:
-        """What of `messages`, of which there is one at least, goes in the next request."""
+        """The first of `messages` (at least one), as many as the next request holds."""
         return next(parcels(list(islice(messages, self.bundle))))
 
     def call(self, source: Process, address: str, message: ToTaskManager | ToJobManager, done: Done) -> None:
@@ -94,11 +94,11 @@ class Network:
         """Sends one request; `done` happens in `source`, once for all its messages."""
         world = self.world
         if len(parcel.messages) > 1:
-            world.sometimes("messages travelled together")
+            world.sometimes("messages shared a request")
         call = _Call(self, source, address, parcel, done)
         if world.chance(world.faults.loss):
             world.sometimes("a request was lost" if len(parcel.messages) == 1 else "a bundle was lost")
-            world.tell(f"lost: {call.name} to {address}")
+            world.log(f"lost: {call.name} to {address}")
         else:
             world.at(self.delay_ms(), call.arrive)
         if world.chance(world.faults.duplicate):
@@ -109,7 +109,7 @@ class Network:
 
 @dataclass(slots=True)
 class _Call:
-    """One request under way."""
+    """One request in flight."""
 
     network: Network
     source: Process
@@ -132,19 +132,18 @@ class _Call:
             endpoint.process.deferred.append(self.arrive)
             return
         if self.settled:
-            world.sometimes("a request arrived after its sender had given it up, or again")
+            world.sometimes("a request arrived after its timeout, or again")
         answer = decode_answer(endpoint.handle(encode(self.parcel.request)))
-        world.tell(f"{self.name} -> {self.address}: {self._short(answer)}")
+        world.log(f"{self.name} -> {self.address}: {self._short(answer)}")
         if world.chance(world.faults.loss):
             alone = len(self.parcel.messages) == 1
             world.sometimes("an answer was lost" if alone else "the answers to a bundle were lost")
-            world.tell(f"lost: the answer to {self.name}")
+            world.log(f"lost: the answer to {self.name}")
             return
         world.at(self.network.delay_ms(), lambda: self._settle(answer), self.source)
 
     def _short(self, answer: Answer) -> str:
-        """What each message was answered. A message that breaks its receiver is a defect of ours, which the
-        product survives and a run does not."""
+        """The answer to each message. A message that breaks its receiver is a defect, which ends the run."""
         texts = []
         for one in self.parcel.answers(answer):
             if isinstance(one, Broken):
@@ -187,11 +186,11 @@ class SimSenders:
     def send(
         self, task_manager: TaskManagerId, address: str, message: ToTaskManager, fate: Fate | None = None
     ) -> None:
-        """Queues `message` behind those already queued for this worker."""
+        """Queues `message` for this worker."""
         self.send_all(task_manager, address, [Letter(message, fate or (lambda _failed: None))])
 
     def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
-        """Queues these; they travel together, as far as a bundle can hold them."""
+        """Queues these; they share requests, as far as bundles can hold them."""
         sender = self._senders.get(task_manager)
         if sender is None:
             sender = _Sender(self._network, self._process, task_manager, address)
@@ -199,7 +198,7 @@ class SimSenders:
         sender.send(letters)
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
-        """The worker is gone: what is still queued for it fails with `reason`."""
+        """The worker is lost: messages queued for it fail with `reason`."""
         sender = self._senders.pop(task_manager, None)
         if sender is not None:
             sender.give_up(reason)
@@ -209,7 +208,7 @@ class SimSenders:
 
 
 class _Sender:
-    """One worker's queue: what has gathered while a request was under way goes in the next one."""
+    """One worker's queue: messages queued during a request share the next one."""
 
     def __init__(self, network: Network, process: Process, task_manager: TaskManagerId, address: str) -> None:
         self._world = network.world
@@ -225,7 +224,7 @@ class _Sender:
         self._queue.extend(letters)
         for letter in letters:
             if isinstance(letter.message, ReleasePartitions):
-                self._network.releases.told(self._task_manager, letter.message)
+                self._network.releases.sent(self._task_manager, letter.message)
         self._next()
 
     def give_up(self, reason: str) -> None:
@@ -236,7 +235,7 @@ class _Sender:
         if self._busy:
             return
         while self._queue and self._given_up is not None:
-            self._world.sometimes("a message was given up with its worker")
+            self._world.sometimes("a queued message was dropped with its worker")
             self._queue.popleft().fate(Failed(self._given_up, refused=True))
         if not self._queue or self._busy:
             return
@@ -262,7 +261,7 @@ class _Sender:
             ]
         for letter, fate in zip(letters, failed, strict=True):
             if answer is None:
-                self._world.tell(f"no answer: {described(letter.message)} from {self._task_manager}")
+                self._world.log(f"no answer: {described(letter.message)} from {self._task_manager}")
                 if isinstance(letter.message, ReleasePartitions):
                     self._network.releases.unanswered(self._process, self._task_manager, letter.message)
             elif fate is not None:
@@ -299,12 +298,12 @@ class PatientReports:
         self._pause_ms = float(RETRY_FIRST_MS)
 
     def post(self, message: ToJobManager) -> None:
-        """`described` by the task; never blocks. It goes alone or with what gathers meanwhile."""
+        """Queues a report; never blocks."""
         self._queue.append(message)
         self._next()
 
     def start(self) -> None:
-        """It sends already."""
+        """Nothing to start."""
 
     def register(self, message: RegisterTaskManager, done: Callable[[Answer], None]) -> None:
         """Sends it alone, before any report; `done` gets the answer."""
@@ -345,7 +344,7 @@ class PatientReports:
     def _again(self) -> None:
         silent_ms = self._world.now - self._began_ms
         if silent_ms >= self._patience_ms:
-            self._world.sometimes("a worker gave up its master")
+            self._world.sometimes("a worker lost its master")
             self._on_give_up(f"the master did not answer for {silent_ms:.0f} ms")
             return
         self._world.sometimes("a report was repeated")

@@ -1,4 +1,4 @@
-"""What simulated jobs are made of: a source with known contents, operators that may fail, and whole graphs.
+"""Parts of simulated jobs: a source with known contents, and operators that may fail.
 
 A row is (split, offset, key); a counting operator adds how many rows of that key there were so far, so that
 a row that is counted twice or not at all shows in the table.
@@ -34,7 +34,7 @@ _COUNTED = pa.schema([*ROWS, ("n", pa.int64())])
 
 
 class UserBug(Exception):
-    """What a user's function may raise."""
+    """An error of a user's function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ class SimReader:
         self._splits: deque[tuple[int, int]] = deque()
         self._context: ReaderContext | None = None
         self._no_more = False
-        self._asked = False
+        self._requested = False
         self._pause = False
 
     def open(self, context: ReaderContext) -> None:
@@ -129,7 +129,7 @@ class SimReader:
         for split in splits:
             number, position = msgspec.msgpack.decode(split.data, type=tuple[int, int])
             self._splits.append((number, position))
-        self._asked = False
+        self._requested = False
 
     def no_more_splits(self) -> None:
         self._no_more = True
@@ -157,9 +157,9 @@ class SimReader:
     def _nothing(self) -> Polled:
         if self._no_more:
             return Exhausted()
-        if self._contents.pull and not self._asked:
+        if self._contents.pull and not self._requested:
             assert self._context is not None, "open comes first"
-            self._asked = True
+            self._requested = True
             self._context.request_split()
         return Idle()
 
@@ -174,14 +174,14 @@ class SimReader:
         return [_split(number, position) for number, position in self._splits]
 
     def notify_checkpoint_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Nothing is kept for it."""
+        """Nothing to commit."""
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class FragileOperator(BaseOperator):
-    """Passes rows on; user code in it raises by chance in each of the four places."""
+    """Forwards rows; its user code raises at random in four places."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,7 +1,7 @@
-"""Judge of the word that stored results can be deleted: I20, while the job goes on.
+"""Checks the messages that release stored results: I20, while the job runs.
 
-A release that nobody has answered may be lost. Whoever said it says it again, unless its worker is lost or
-the job is over by then, or it was said RELEASE_TRIES times.
+A release without an answer may be lost. Its master repeats it, unless the worker is lost or the job has ended
+by then, or it was sent RELEASE_TRIES times.
 """
 
 from __future__ import annotations
@@ -24,38 +24,37 @@ class Releases:
     """All of a run.
 
     Attributes:
-        is_settled: (worker, job) -> nobody has to be told any more.
+        is_settled: (worker, job) -> no release has to be sent any more.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._told: Counter[_Key] = Counter()
+        self._sent: Counter[_Key] = Counter()
         self._answered: set[_Key] = set()
         self.is_settled: Callable[[TaskManagerId, JobId], bool] = lambda _worker, _job: False
 
-    def told(self, worker: TaskManagerId, message: ReleasePartitions) -> None:
-        """On its way to `worker`."""
+    def sent(self, worker: TaskManagerId, message: ReleasePartitions) -> None:
+        """A release was sent to `worker`."""
         for attempt, edge in message.partitions:
-            self._told[worker, attempt, edge] += 1
+            self._sent[worker, attempt, edge] += 1
 
     def answered(self, worker: TaskManagerId, message: ReleasePartitions) -> None:
-        """It has done so; another copy of the message, whose answer may be lost, changes nothing."""
+        """The worker has released them; another copy of the message changes nothing."""
         self._answered.update((worker, *key) for key in message.partitions)
 
     def unanswered(self, process: Process, worker: TaskManagerId, message: ReleasePartitions) -> None:
-        """`process`: of the master that has said it."""
-        counts = {(worker, *key): self._told[worker, *key] for key in message.partitions}
+        """`process`: the master that has sent it."""
+        counts = {(worker, *key): self._sent[worker, *key] for key in message.partitions}
         self._world.sometimes("a release was not answered")
         self._world.at(AGAIN_MS, lambda: self._look(worker, message.job, counts), process)
 
     def _look(self, worker: TaskManagerId, job: JobId, counts: dict[_Key, int]) -> None:
         for key, count in counts.items():
-            if self._told[key] != count:
-                self._world.sometimes("a release that nobody answered was said again")
+            if self._sent[key] != count:
+                self._world.sometimes("a release without an answer was repeated")
             elif key in self._answered:
                 continue
             elif count < RELEASE_TRIES and not self.is_settled(worker, job):
                 raise self._world.violated(
-                    f"I20: {worker} was told to release what {key[1]} has produced, did not answer, and "
-                    "is not told again"
+                    f"I20: {worker} did not answer the release of {key[1]}'s result, which is not repeated"
                 )

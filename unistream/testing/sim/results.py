@@ -1,7 +1,7 @@
-"""Judges of stored results, of parallelism and of barriers: I11, I19 to I21, for one job under one leader.
+"""Checks of stored results, parallelism and barriers: I11, I19 to I21, for one job under one leader.
 
-A result is what one attempt has produced on a blocking edge. It is there when its attempt has FINISHED, until
-it is released or its worker is lost. Nobody needs a result that lies behind a completed checkpoint.
+A result is the output of one attempt on a blocking edge. It is available from the time its attempt has
+FINISHED until it is released or its worker is lost. No task reads a result again after a checkpoint.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class JobJudge:
 
 
 class Results(JobJudge):
-    """I19: nothing starts before all that it reads is there. I20: a result is kept while somebody reads it,
-    and nothing is kept when the job has ended."""
+    """I19: no task starts before all results that it reads are available. I20: a result is kept while a task
+    reads it, and none is kept when the job has ended."""
 
     def __init__(self, store: Store, job: JobId, graph: JobGraph) -> None:
         super().__init__(store, job)
@@ -132,7 +132,7 @@ class Results(JobJudge):
             self._world.sometimes("a consumer of a stored result was deployed")
 
     def _lies_behind(self, deployment: TaskDeployment, producer: AttemptId) -> None:
-        """It does not read what `producer` has produced: the state that it is restored from has it."""
+        """The task does not read the result of `producer`: its restored state contains it."""
         restore = deployment.restore
         outdated = deployment.epoch < self._store.epoch
         if outdated and restore is not None and restore.root in self._store.removed:
@@ -142,7 +142,7 @@ class Results(JobJudge):
             vertex.fully_finished and set(vertex.operators) == self._operators[producer.vertex]
             for vertex in manifest.vertices
         )
-        self._world.sometimes("a consumer was restored behind a stored result")
+        self._world.sometimes("a consumer was restored after it had read a stored result")
         if not finished:
             raise self._world.violated(
                 f"I19: {deployment.attempt} reads nothing of {producer}, which had not finished in "
@@ -150,7 +150,7 @@ class Results(JobJudge):
             )
 
     def _nobody_reads(self, released: set[Result]) -> None:
-        """Among those that run and are not told to end."""
+        """No running task that is not being canceled reads them."""
         self._world.sometimes("a stored result was released")
         for attempt, reads in self._reads.items():
             state = self._states[attempt]
@@ -170,8 +170,8 @@ class Results(JobJudge):
             )
 
 
-class Asked:
-    """The parallelism that users have asked for, of every vertex of every job."""
+class RequestedWidths:
+    """The parallelism that users have requested for every vertex of every job."""
 
     def __init__(self) -> None:
         self._widths: dict[tuple[JobId, VertexId], set[int]] = {}
@@ -190,16 +190,16 @@ class Asked:
 
     def allows(self, job: JobId, vertex: VertexId, parallelism: int) -> bool:
         """An adaptive job may be narrower."""
-        asked = self._widths[job, vertex]
-        return parallelism in asked or (job in self._adaptive and 1 <= parallelism <= max(asked))
+        requested = self._widths[job, vertex]
+        return parallelism in requested or (job in self._adaptive and 1 <= parallelism <= max(requested))
 
 
 class Widths(JobJudge):
-    """I11: a task restores exactly the key groups that are its own; nobody runs wider than was asked for."""
+    """I11: a task restores exactly its own key groups, at a requested parallelism."""
 
-    def __init__(self, store: Store, job: JobId, asked: Asked) -> None:
+    def __init__(self, store: Store, job: JobId, requested: RequestedWidths) -> None:
         super().__init__(store, job)
-        self._asked = asked
+        self._requested = requested
         self._width: dict[VertexId, int] = {}
 
     def on_command(self, command: contract.Command) -> None:
@@ -212,10 +212,10 @@ class Widths(JobJudge):
         self._width[vertex.id] = vertex.parallelism
         if before != vertex.parallelism:
             kind = "wider" if before < vertex.parallelism else "narrower"
-            self._world.sometimes(f"a job went on {kind} than before")
-        if not self._asked.allows(self._job, vertex.id, vertex.parallelism):
+            self._world.sometimes(f"a job was redeployed {kind} than before")
+        if not self._requested.allows(self._job, vertex.id, vertex.parallelism):
             raise self._world.violated(
-                f"I11: {deployment.attempt} is one of {vertex.parallelism}, which nobody has asked for"
+                f"I11: {deployment.attempt} is one of {vertex.parallelism}, which was not requested"
             )
         restore = deployment.restore
         manifest = None if restore is None else self._store.manifests.get(restore.root)
@@ -270,7 +270,7 @@ def _restored(operator: OperatorRestore, is_own: Callable[[int], bool]) -> set[t
 
 
 class Barriers(JobJudge):
-    """I21: no snapshot is begun behind the barrier of a stop, where its tasks would find it when they end."""
+    """I21: no task begins a snapshot after the barrier of a stop."""
 
     def __init__(self, store: Store, job: JobId) -> None:
         super().__init__(store, job)
@@ -283,8 +283,7 @@ class Barriers(JobJudge):
                 stop = self._behind.get(attempt, id_)
                 if stop != id_:
                     raise self._world.violated(
-                        f"I21: snapshot {id_} is begun by {attempt}, which stands behind the barrier of "
-                        f"stop {stop}"
+                        f"I21: {attempt} begins snapshot {id_} after the barrier of stop {stop}"
                     )
                 if kind.is_synchronous:
                     self._behind[attempt] = id_
@@ -294,8 +293,8 @@ class Barriers(JobJudge):
 
 
 class SharedNames(JobJudge):
-    """Sees which copies of shared files tasks name, and which one a manifest does. Judges nothing: that it is
-    there is seen when the manifest is written."""
+    """Marks the runs in which a manifest refers to another copy of a shared file than the task did. That the
+    copy exists is checked when the manifest is written."""
 
     def __init__(self, store: Store, job: JobId) -> None:
         super().__init__(store, job)
@@ -311,4 +310,4 @@ class SharedNames(JobJudge):
             manifest = command.manifest
             named = {ref.path for ref in referenced_files(manifest) if ref.shared}
             if not named <= self._acked.get(manifest.checkpoint_id, set()):
-                self._world.sometimes("a manifest names another copy of a shared file than its task")
+                self._world.sometimes("a manifest refers to another copy of a shared file than its task")

@@ -1,4 +1,4 @@
-"""One run: a world, a cluster, its jobs; a phase with faults, then healing, then all must come to an end."""
+"""One run: a world, a cluster, its jobs; a phase with faults, then healing, then all jobs must finish."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from unistream.testing.sim.host import SimHost
 from unistream.testing.sim.master import SimMaster
 from unistream.testing.sim.network import Network
 from unistream.testing.sim.pipeline import SimDiscovery
-from unistream.testing.sim.results import Asked
+from unistream.testing.sim.results import RequestedWidths
 from unistream.testing.sim.scenario import Pipeline, Scenario, scenario_of
 from unistream.testing.sim.shared_files import ROOT, parent_of
 from unistream.testing.sim.shells import Cluster
@@ -42,7 +42,7 @@ LOOK_EVERY: Final = 16  # events
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a seed. `violation` None: everything held."""
+    """Result of a seed. `violation` None: all invariants held."""
 
     seed: int
     violation: str | None
@@ -62,7 +62,7 @@ def run_seed(seed: int, *, story: bool = False) -> Outcome:
     violation = None
     if error is not None:
         violation = f"{type(error).__name__}: {error}"
-        world.tell(f"VIOLATION {violation}")
+        world.log(f"VIOLATION {violation}")
     return Outcome(
         seed=seed,
         violation=violation,
@@ -104,7 +104,7 @@ class Run:
         self.outputs = self._watch(pipelines)
         self.table = Table(world, self.outputs)
         self.network = Network(world, self.scenario.bundle)
-        self.asked = Asked()
+        self.requested = RequestedWidths()
         self.workers: dict[TaskManagerId, SimWorker] = {}
         self._hosts: list[SimHost] = []
         self.network.releases.is_settled = lambda tm, job: job in self.store.results or self._is_lost(tm)
@@ -117,7 +117,7 @@ class Run:
             store=self.store,
             witness=Writes(self.store, self.outputs),
             leases=Leases(world),
-            asked=self.asked,
+            requested=self.requested,
             discover=self._discover,
             create_host=self._create_host,
             config=Configuration(
@@ -137,7 +137,7 @@ class Run:
         self.leader: SimMaster | None = None
         self.users = self._invite()
 
-    # --- what a run of another kind of jobs replaces ----------------------------------------------
+    # --- replaced by runs of other jobs -----------------------------------------------------------
 
     def _draw(self) -> Scenario:
         return varied(scenario_of(self.world.random), self.world.seed)
@@ -151,41 +151,41 @@ class Run:
     # --- phases -----------------------------------------------------------------------------------
 
     def go(self) -> None:
-        """Safety phase, healing, liveness phase, last judgement."""
+        """Safety phase, healing, liveness phase, final checks."""
         world, scenario = self.world, self.scenario
-        world.tell(scenario.text())
+        world.log(scenario.text())
         world.faults = scenario.faults
         self.elect()
         for number, pipelines in enumerate(scenario.jobs):
             self.users.submit(f"request-{number}", pipelines, None)
         plan_faults(self)
-        self.users.plan_wishes()
+        self.users.plan_requests()
         while world.step(scenario.faulty_ms):
-            self.users.look_at_answers()
+            self.users.check_answers()
         self._heal()
         bound_ms = world.now + LIVENESS_MS
         while world.events % LOOK_EVERY or not self._is_over():
             if not world.step(bound_ms):
                 raise Violation(
-                    f"I3: not at the end {LIVENESS_MS / 1000:.0f} s after healing: {self.users.text()}"
+                    f"I3: not finished {LIVENESS_MS / 1000:.0f} s after healing: {self.users.text()}"
                 )
-            self.users.look_at_answers()
+            self.users.check_answers()
         until_ms = world.now + QUIET_MS
         while world.step(until_ms):
             pass
         self._judge()
 
     def close(self) -> None:
-        """Removes the files of a run that had some."""
+        """Removes the files of the run."""
         if self.world.scratch:
             shutil.rmtree(self.world.scratch, ignore_errors=True)
 
     def _heal(self) -> None:
         world = self.world
-        world.tell("--- healed")
+        world.log("--- healed")
         world.faults = NONE
         for worker in list(self.workers.values()):
-            worker.go_on()
+            worker.resume()
         if self.leader is None:
             return
         if self.leader.process.is_paused:
@@ -199,37 +199,37 @@ class Run:
             if result is None:
                 if not self.users.keeps_up(job):
                     return False
-                self.world.tell(f"{job.id} keeps up with its input; it is cancelled")
+                self.world.log(f"{job.id} keeps up with its input; it is cancelled")
                 job.cancelled = True
                 self.leader.dispatcher.cancel(job.id)
                 return False
-            if self._goes_on(job, result):
+            if self._restarted(job, result):
                 return False
         return True
 
-    def _goes_on(self, job: Job, result: str) -> bool:
-        """A job that was stopped starts again from its savepoint, once; one that was cancelled from its
-        newest checkpoint, if checkpoints are kept. True: that has just happened."""
+    def _restarted(self, job: Job, result: str) -> bool:
+        """Starts a stopped job again from its savepoint, once, and a canceled one from its newest checkpoint
+        if checkpoints are kept. True: it has just been started."""
         if result == "CANCELED":
             sharing, kind = self.scenario.sharing, SnapshotKind.CHECKPOINT
-            wanted = sharing is not None and sharing.goes_on and not job.gone_on
+            wanted = sharing is not None and sharing.restarts and not job.restarted
         else:
             kind = SnapshotKind.SUSPEND
-            wanted = job.stop is kind and result == "FINISHED" and self.scenario.go_on
+            wanted = job.stop is kind and result == "FINISHED" and self.scenario.restarts
         newest = self.store.newest(job.id) if wanted else None
         if newest is None or newest.manifest.kind is not kind:
             return False
-        self.users.go_on(job, newest.directory)
+        self.users.restart(job, newest.directory)
         return True
 
     # --- leaders ----------------------------------------------------------------------------------
 
     def elect(self) -> None:
-        """A new leader goes on with all jobs that have no result."""
+        """A new leader recovers all jobs without a result."""
         self._masters += 1
         epoch = self.store.claim()
         self.table.claim(epoch)
-        self.world.tell(f"leader {epoch} is elected")
+        self.world.log(f"leader {epoch} is elected")
         self.leader = SimMaster(self._cluster, epoch, self._masters)
         self.users.leader_changed()
         for job in self.users.jobs:
@@ -247,15 +247,15 @@ class Run:
         return host
 
     def _worker_ended(self, task_manager: TaskManagerId, reason: str) -> None:
-        self.world.tell(f"{task_manager} is gone: {reason}")
+        self.world.log(f"{task_manager} is lost: {reason}")
         worker = self.workers.pop(task_manager)
-        self.places.gone(task_manager)
+        self.places.removed(task_manager)
         for host in self._hosts:
             if task_manager in host.started:
                 host.ended(task_manager, reason, noticed=not worker.is_registered)
 
     def _is_lost(self, task_manager: TaskManagerId) -> bool:
-        """Its master has given it up, or there is another master: it is a zombie."""
+        """Its master considers it lost, or there is another master: it is a zombie."""
         if self.leader is None:
             return True
         return all(worker.id != task_manager for worker in self.leader.dispatcher.task_managers())
@@ -271,14 +271,14 @@ class Run:
     # --- the end ----------------------------------------------------------------------------------
 
     def _judge(self) -> None:
-        self.world.sometimes("a run came to its end")
+        self.world.sometimes("a run was completed")
         for job in self.users.jobs:
             result = self.store.results[job.id]
-            self.world.tell(f"{job.id} ended as {result}")
+            self.world.log(f"{job.id} ended as {result}")
             if result == "FAILED":
                 raise Violation(f"I3: {job.id} failed: {self._reason(job.id)}")
             if result == "CANCELED" and not job.cancelled:
-                raise Violation(f"I12: {job.id} was cancelled by nobody")
+                raise Violation(f"I12: {job.id} was canceled without a request")
             if not job.cancelled and job.stop is None:
                 for pipeline in job.pipelines:
                     self.outputs.check_complete(OperatorUid(pipeline.name))
@@ -289,12 +289,11 @@ class Run:
         for id_, living in self.workers.items():
             if living.stored and not self._is_lost(id_):
                 attempt = living.stored[0][0]
-                raise Violation(f"I20: {attempt} is over, and what it has produced still lies on {id_}")
+                raise Violation(f"I20: {attempt} has ended, and its result is still stored on {id_}")
 
     def _check_shared(self) -> None:
-        """I8, the other way round: what no checkpoint refers to has gone. A job with a checkpoint of which it
-        cannot tell whether it exists does not look for files that nobody has named; neither does a leader who
-        has not come to share any, in what a former one has left."""
+        """I8, the other way round: files that no checkpoint refers to are removed. Orphans are not swept by a
+        job with a checkpoint of unknown outcome, nor by a leader without shared files of its own."""
         shared, unsure = self.store.shared, {parent_of(directory) for directory in self.store.unsure}
         for parent in shared.parents:
             leaders = self.store.leaders[JobId(parent.removeprefix(ROOT))]
@@ -302,7 +301,7 @@ class Run:
             left = shared.left_over(parent, swept=swept)
             if left:
                 raise Violation(
-                    f"I8: nobody refers to {left[:5]} in {parent}/shared, and they are still there"
+                    f"I8: no checkpoint refers to {left[:5]} in {parent}/shared, and they still exist"
                 )
 
     def _reason(self, job: JobId) -> str:

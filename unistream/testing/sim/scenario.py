@@ -1,4 +1,4 @@
-"""What a seed stands for: the jobs, the cluster, the user's wishes and the intensities of faults."""
+"""The run of a seed: the jobs, the cluster, the user's requests and the intensities of faults."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Pipeline:
     """Source to sink.
 
     Attributes:
-        name: Of its sink, and before all its other names.
+        name: Name of its sink, and prefix of all its other names.
         parallelism: Of each vertex.
-        blocking: Places of vertices whose input is read when it is complete.
+        blocking: Places of vertices with blocking inputs.
         checkpointed: Its job takes checkpoints; else sinks commit once, at the end of their input.
-        merge_at: Its counts are in files that checkpoints share, at most so many of a subtask. None: they are
-            in memory, and every checkpoint stores them all.
+        merge_at: Most files per subtask, if its counts are in files that checkpoints share. None: they are in
+            memory, and every checkpoint stores them all.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Pipeline:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a user asks for, `at_ms` after the start: a snapshot, or (None) to cancel the job."""
+class UserRequest:
+    """A user's request `at_ms` after the start: a snapshot, or (None) to cancel the job."""
 
     at_ms: float
     kind: SnapshotKind | None
@@ -69,7 +69,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rescale:
-    """A user wants vertices of the first pipeline, by place, at another parallelism, `at_ms` after start."""
+    """A user's request of another parallelism for vertices of the first pipeline, by place."""
 
     at_ms: float
     parallelism: Mapping[int, int]
@@ -77,23 +77,23 @@ class Rescale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """Of a run whose checkpoints share files.
+    """A run whose checkpoints share files.
 
     Attributes:
         removal_ms: Mean time of removing a snapshot.
-        claim: Whose a snapshot is that a job goes on from (`execution.state-recovery.claim-mode`).
-        goes_on: A job that was cancelled keeps its checkpoints, and another one goes on from the newest.
-        native: Savepoints are of the backend's own files, too.
+        claim: Value of `execution.state-recovery.claim-mode`.
+        restarts: A canceled job keeps its checkpoints, and another one starts from the newest.
+        native: Savepoints have the native format.
     """
 
     removal_ms: float
     claim: str
-    goes_on: bool
+    restarts: bool
     native: bool
 
 
 class Kind(Enum):
-    """What a run is about, besides what every run is about."""
+    """What is special in a run."""
 
     STREAMING = "streaming"
     RESCALED = "rescaled"  # by hand, while it runs
@@ -111,15 +111,15 @@ class Scenario:
         jobs: Pipelines of each job.
         slots: Of each worker.
         faulty_ms: How long the safety phase takes.
-        wishes: For the first job.
-        resubmits: How often the same request comes again.
-        go_on: A stopped job is started again from its savepoint.
-        go_on_as: At this parallelism of its vertices, if that is drawn, and not as before.
-        rescales: What users ask for, of the first job.
+        requests: For the first job.
+        resubmits: How often the submission is repeated.
+        restarts: A stopped job is started again from its savepoint.
+        restarts_as: The parallelism of its vertices then; None: as before.
+        rescales: Requests for the first job.
         places: (ms after the start, how many workers the hosts have room for from then on; None: any number).
-        bundle: How many messages one request holds at most.
-        hurried_ms: The users wait from then on for a checkpoint of the first job to become durable, and the
-            times of their wishes are counted from that moment.
+        bundle: The most messages of one request.
+        hurried_ms: From then on the users wait for the next durable checkpoint of the first job; the times of
+            their requests are relative to it.
         sharing: None: checkpoints share no files.
     """
 
@@ -128,11 +128,11 @@ class Scenario:
     config: Mapping[str, str]
     faults: Faults
     faulty_ms: float
-    wishes: tuple[Wish, ...]
+    requests: tuple[UserRequest, ...]
     resubmits: int
-    go_on: bool
+    restarts: bool
     kind: Kind = Kind.STREAMING
-    go_on_as: tuple[int, ...] | None = None
+    restarts_as: tuple[int, ...] | None = None
     rescales: tuple[Rescale, ...] = ()
     places: tuple[tuple[float, int | None], ...] = ()
     bundle: int = 1
@@ -144,7 +144,7 @@ class Scenario:
         return JobType.BATCH if self.kind is Kind.BATCH else JobType.STREAMING
 
     def text(self) -> str:
-        """All that was drawn, on one line."""
+        """The whole scenario on one line."""
         jobs = "; ".join(
             " + ".join(
                 f"{p.shape}{p.parallelism} {p.contents.splits}x{p.contents.rows} rows"
@@ -155,20 +155,20 @@ class Scenario:
             )
             for job in self.jobs
         )
-        wishes = ", ".join(f"{w.kind.value if w.kind else 'cancel'}@{w.at_ms:.0f}" for w in self.wishes)
+        requests = ", ".join(f"{w.kind.value if w.kind else 'cancel'}@{w.at_ms:.0f}" for w in self.requests)
         more = "".join(f", rescale {dict(r.parallelism)}@{r.at_ms:.0f}" for r in self.rescales)
         more += "".join(f", {n} workers@{at_ms:.0f}" for at_ms, n in self.places)
-        wishes = (wishes + more).removeprefix(", ")
+        requests = (requests + more).removeprefix(", ")
         sharing = "" if self.sharing is None else f" | {self.sharing}"
         return (
             f"{self.kind.value} jobs: {jobs} | slots {self.slots} | bundles of {self.bundle} "
-            f"| wishes: {wishes or 'none'}{sharing} | faults: {self.faults.text()}"
+            f"| requests: {requests or 'none'}{sharing} | faults: {self.faults.text()}"
         )
 
 
 def bundle_of(seed: int) -> int:
-    """How many messages a request holds at most in this run. From a generator of its own, so that a run in
-    which each travels alone is the run that it always was."""
+    """The most messages of a request in this run. From a generator of its own, so that runs without bundles
+    stay the same."""
     return Random(f"bundle of {seed}").choice((1, 2, 3, 10, BUNDLE_MESSAGES_MAX))  # noqa: S311  repeatable
 
 
@@ -191,9 +191,9 @@ def scenario_of(random: Random) -> Scenario:
         config=_config(random),
         faults=faults,
         faulty_ms=random.choice((4_000, 7_000, 10_000, 16_000)),
-        wishes=_wishes(random),
+        requests=_requests(random),
         resubmits=random.choice((0, 0, 1, 3)),
-        go_on=random.random() < 0.7,
+        restarts=random.random() < 0.7,
     )
 
 
@@ -246,15 +246,15 @@ def _config(random: Random) -> dict[str, str]:
     }
 
 
-def _wishes(random: Random) -> tuple[Wish, ...]:
+def _requests(random: Random) -> tuple[UserRequest, ...]:
     drawn = random.random()
     at_ms = 1_000 + 12_000 * random.random()
     if drawn < 0.6:
         return ()
     if drawn < 0.7:
-        return (Wish(at_ms=at_ms, kind=None),)
-    wishes = [Wish(at_ms=at_ms, kind=SnapshotKind.SAVEPOINT)]
+        return (UserRequest(at_ms=at_ms, kind=None),)
+    requests = [UserRequest(at_ms=at_ms, kind=SnapshotKind.SAVEPOINT)]
     if drawn >= 0.78:
         kind = random.choice((SnapshotKind.SUSPEND, SnapshotKind.TERMINATE))
-        wishes.append(Wish(at_ms=at_ms + 4_000 * random.random(), kind=kind))
-    return tuple(wishes)
+        requests.append(UserRequest(at_ms=at_ms + 4_000 * random.random(), kind=kind))
+    return tuple(requests)

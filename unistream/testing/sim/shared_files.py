@@ -1,11 +1,10 @@
-"""Folders `shared` of a simulated storage: files that checkpoints of one job have in common, and who removes
-which, by the rules of `unistream.storage`.
+"""Folders `shared` of a simulated storage: files that checkpoints of one job share, and their removal by the
+rules of `unistream.storage`.
 
     <root>/<job>/chk-<n>           a checkpoint, with files of its own; exists if its manifest does
     <root>/<job>/shared            one `Folder`: files by name, `chk-<n>-…`
 
-Whoever removes a file from there is judged (I8): no manifest beside it may name it, whoever has written that,
-also one whose outcome its master does not know.
+Each removal is checked (I8): no manifest in the job's folder may name the file, also none of unknown outcome.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class SharedWitness(Protocol):
-    """Hears of what is removed; raises `Violation`."""
+    """Checks each removal; raises `Violation`."""
 
     def on_shared_removed(self, parent: str, name: str, epoch: LeaderEpoch) -> None: ...
 
@@ -40,7 +39,7 @@ class SharedFolders:
 
     Args:
         manifests: All that are durable, by directory.
-        results: Of jobs that are over.
+        results: Of finished jobs.
     """
 
     def __init__(self, world: World, manifests: Mapping[str, Manifest], results: Mapping[JobId, str]) -> None:
@@ -49,36 +48,36 @@ class SharedFolders:
         self._results = results
         self._folders: dict[str, dict[str, bytes]] = {}
         self._named: dict[str, frozenset[str]] = {}
-        self._asked: set[tuple[str, str]] = set()
+        self._to_remove: set[tuple[str, str]] = set()
         self._spared: set[tuple[str, str]] = set()
         self._written: dict[str, LeaderEpoch] = {}
         self._stored = 0
 
     def store(self, directory: str, name_hint: str, content: bytes) -> str:
-        """For the checkpoint in `directory`; returns its name. What a task of a former leader stores when its
-        job is over is left."""
+        """Stores a file for the checkpoint in `directory`; returns its name. A file that a task of a former
+        leader stores after the end of its job may stay."""
         parent, number = _place(directory)
         self._stored += 1
         hint = _NOT_IN_NAMES.sub("-", name_hint)
         name = f"{shared_name(number, hint)}-{self._stored}"
         self._folders.setdefault(parent, {})[name] = content
         if JobId(parent.removeprefix(ROOT)) in self._results:
-            self._world.sometimes("a shared file was stored when its job was over")
+            self._world.sometimes("a shared file was stored after the end of its job")
             self.spare(parent, [name])
         return name
 
     def written(self, directory: str, epoch: LeaderEpoch) -> None:
-        """A manifest, by that leader."""
+        """`epoch` has written the manifest."""
         if self._stored and self.named(directory):
             self._written[parent_of(directory)] = epoch
 
     def is_known(self, parent: str, leaders: Sequence[LeaderEpoch]) -> bool:
-        """Who of `leaders` is the last one of a job knows that there is such a folder: there is no other, or
-        it has completed a checkpoint that names files there."""
+        """The last of the job's `leaders` knows the folder: it is the only one, or it has completed a
+        checkpoint that names files there."""
         return len(leaders) == 1 or self._written.get(parent) == leaders[-1]
 
-    def beside(self, directory: str) -> dict[str, bytes]:
-        """What lies in the folder of that checkpoint's job."""
+    def shared_of(self, directory: str) -> dict[str, bytes]:
+        """Shared files of that checkpoint's job."""
         return self._folders.get(_place(directory)[0], {})
 
     def named(self, directory: str) -> frozenset[str]:
@@ -106,16 +105,16 @@ class SharedFolders:
         return [name for name in self._folders.get(parent, ()) if name not in needed]
 
     def spare(self, parent: str, names: Iterable[str]) -> None:
-        """The storage has refused to remove them: they may be left."""
+        """The storage has refused to remove these files: they may stay."""
         self._spared.update((parent, name) for name in names)
 
     def left_over(self, parent: str, *, swept: bool) -> list[str]:
-        """Files that no checkpoint names, and that should have been removed: that somebody has asked for by
-        their names, or (`swept`) any."""
+        """Files that no checkpoint names and that should have been removed: those of a requested removal, or
+        (`swept`) all."""
         return [
             name
             for name in self.orphans(parent)
-            if (parent, name) not in self._spared and (swept or (parent, name) in self._asked)
+            if (parent, name) not in self._spared and (swept or (parent, name) in self._to_remove)
         ]
 
     @property
@@ -128,26 +127,26 @@ class SharedFolders:
     def remove_after(
         self, directory: str, names: Sequence[str], epoch: LeaderEpoch, witness: SharedWitness
     ) -> None:
-        """Of a checkpoint that was removed. What an older one names that is still there stays."""
+        """Removes files of a removed checkpoint that no older existing one names."""
         parent, number = _place(directory)
-        self._asked.update((parent, name) for name in names)
+        self._to_remove.update((parent, name) for name in names)
         older = [self.named(one) for other, one in self.checkpoints(parent) if other < number]
         kept = [name for name in names if any(name in named for named in older)]
         if kept:
-            self._world.sometimes("a shared file stayed, as an older checkpoint was still there")
+            self._world.sometimes("a shared file stayed, as an older checkpoint still existed")
         self._remove(parent, [name for name in names if name not in kept], epoch, witness)
 
     def remove(self, job: JobId, names: Sequence[str], epoch: LeaderEpoch, witness: SharedWitness) -> None:
-        """Of an acknowledgement that came too late. What a checkpoint names that is there stays."""
+        """Removes files of a late acknowledgement that no checkpoint names."""
         parent = f"{ROOT}{job}"
         self._world.sometimes("shared files of a late acknowledgement were removed")
-        self._asked.update((parent, name) for name in names)
+        self._to_remove.update((parent, name) for name in names)
         self._remove(parent, [n for n in names if self.namer(parent, n) is None], epoch, witness)
 
     def clean(
         self, directory: str, before: CheckpointId | None, epoch: LeaderEpoch, witness: SharedWitness
     ) -> int:
-        """What no checkpoint names; `before`: and was stored for an older one than that."""
+        """Removes files that no checkpoint names; `before`: only those stored for older checkpoints."""
         parent, _ = _place(directory)
         orphans = [name for name in self.orphans(parent) if before is None or _number(name) < before]
         if orphans:
@@ -161,12 +160,12 @@ class SharedFolders:
             if name in folder:
                 witness.on_shared_removed(parent, name, epoch)
                 self._world.sometimes("a shared file was removed")
-                self._world.tell(f"storage: {parent}/shared/{name} is removed")
+                self._world.log(f"storage: {parent}/shared/{name} is removed")
                 del folder[name]
 
 
 class SimFiles(MemoryFiles):
-    """State files of one directory, and shared ones beside it. Local files are those of `disk`."""
+    """State files of one directory, and the shared ones of its job. Local files are those of `disk`."""
 
     def __init__(self, directory: str, stored: dict[str, bytes], shared: SharedFolders, disk: Disk) -> None:
         super().__init__(directory, stored)
@@ -183,19 +182,19 @@ class SimFiles(MemoryFiles):
 
     def fetch(self, ref: FileRef, path: Path) -> None:
         if ref.shared:
-            beside = MemoryFiles(self.directory, self._shared.beside(self.directory))
-            self._disk[path] = beside.read(FileRef(path=ref.path, size=ref.size, sha256=ref.sha256))
+            shared = MemoryFiles(self.directory, self._shared.shared_of(self.directory))
+            self._disk[path] = shared.read(FileRef(path=ref.path, size=ref.size, sha256=ref.sha256))
         else:
             self._disk[path] = self.read(ref)
 
 
 def parent_of(directory: str) -> str:
-    """The folder of the job whose snapshot lies there."""
+    """The folder of the job whose snapshot is in `directory`."""
     return directory.rpartition("/")[0]
 
 
 def directory_number(directory: str) -> CheckpointId:
-    """Of the checkpoint that lies there."""
+    """The id of the checkpoint in `directory`."""
     return _place(directory)[1]
 
 

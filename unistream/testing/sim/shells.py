@@ -1,5 +1,4 @@
-"""Ports of a simulated master (`unistream.master.ports`): a loop, a pool, a catalogue; and machines under
-observation."""
+"""Ports of a simulated master (`unistream.master.ports`): loop, pool, catalogue; and observed machines."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from unistream.port.source import SplitDiscovery
 from unistream.testing.sim.checkers import Leases
 from unistream.testing.sim.faults import NONE
 from unistream.testing.sim.network import Network
-from unistream.testing.sim.results import Asked, JobJudge
+from unistream.testing.sim.results import JobJudge, RequestedWidths
 from unistream.testing.sim.store import MasterStorage, Store, Witness
 from unistream.testing.sim.world import Process, VirtualClock, World
 
@@ -41,27 +40,22 @@ IO = (contract.DiscoverSplits, contract.PrepareDirectory, contract.WriteManifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """What masters of a run share.
-
-    Attributes:
-        create_host: For a master's workers.
-        config: Of the cluster.
-    """
+    """What the masters of a run share. `config`: of the cluster."""
 
     world: World
     network: Network
     store: Store
     witness: Witness
     leases: Leases
-    asked: Asked
+    requested: RequestedWidths
     discover: Discover
     create_host: Callable[[LostListener], WorkerHost]
     config: Configuration
 
 
 class SimLoop(Mailbox[E, T], Generic[E, T]):
-    """`master.loop.Loop` of one process: a step for each event and each timer, a little later. The storage's
-    answers take their time, too."""
+    """`master.loop.Loop` of one process: a step for each event and each timer, a little later. Answers of the
+    storage are delayed, too."""
 
     def __init__(self, world: World, process: Process) -> None:
         super().__init__(VirtualClock(world))
@@ -69,7 +63,7 @@ class SimLoop(Mailbox[E, T], Generic[E, T]):
         self._process = process
         self._step: Callable[[], bool] | None = None
         self._is_over = False
-        self.is_own_thread = True  # whoever asks is in the one thread that there is
+        self.is_own_thread = True  # there is only one thread
 
     def start(self, begin: Callable[[], bool], step: Callable[[], bool]) -> None:
         def first() -> None:
@@ -108,8 +102,7 @@ class SimLoop(Mailbox[E, T], Generic[E, T]):
 
 
 class SimPool:
-    """`master.ports.WorkPool`: storage and discovery a while later; all else at once, but for removals
-    where they are slow."""
+    """`master.ports.WorkPool`: storage and discovery a while later, and slow removals; all else at once."""
 
     def __init__(self, store: Store, process: Process, storage: MasterStorage | None = None) -> None:
         self._world = store.world
@@ -119,7 +112,7 @@ class SimPool:
         self._removals: deque[Callable[[], None]] = deque()
 
     def submit(self, work: Callable[..., None], /, *args: Any, **kwargs: Any) -> Future[None]:
-        """Done when it returns, unless it is storage's or a source's."""
+        """The future is done at once if `work` runs at once."""
         future: Future[None] = Future()
         if args and isinstance(args[0], IO):
             delay_ms = self._world.between(1, 30)
@@ -139,7 +132,7 @@ class SimPool:
         return future
 
     def wait(self, work: Iterable[Future[None]], timeout_s: float) -> None:
-        """Only removals are waited for: they happen now, and for certain."""
+        """Performs the pending removals, which cannot fail now."""
         removal_ms, self._store.removal_ms = self._store.removal_ms, 0.0
         while self._removals:
             self._remove_one()
@@ -150,9 +143,9 @@ class SimPool:
             self._removals.popleft()()
 
     def _perform(self, command: object, work: Callable[[], None]) -> None:
-        """Sometimes what has been done is done again, which must change nothing (I16).
+        """Sometimes repeats the work, which must change nothing (I16).
 
-        A write's second outcome is nobody's: its shell would have told one outcome only.
+        The second outcome of a write is dropped: its shell reports only one.
         """
         work()
         if not self._world.chance(self._world.faults.command_twice):
@@ -172,7 +165,7 @@ class SimPool:
 
 
 class WatchedMachine:
-    """A `JobMachine` under the eyes of the judges; sometimes it says the end of what it said twice (I16)."""
+    """A `JobMachine` with its checks; sometimes its last commands are performed twice (I16)."""
 
     def __init__(self, machine: DecidesJob, cluster: Cluster, judges: Sequence[JobJudge], job: JobId) -> None:
         self._machine = machine
@@ -205,8 +198,8 @@ class WatchedMachine:
         return self._machine.checkpoints(now_ms, wall_ms)
 
 
-class ToldResources:
-    """A `ResourceMachine` whose commands are part of the story."""
+class LoggedResources:
+    """A `ResourceMachine` that logs its commands."""
 
     def __init__(self, machine: Machine, world: World) -> None:
         self._machine = machine
@@ -215,9 +208,9 @@ class ToldResources:
         self.view = machine.view
 
     def handle(self, event: ResourceEvent) -> Iterator[ResourceCommand]:
-        """Each is told when it is performed."""
+        """Logs each command when it is performed."""
         for command in self._machine.handle(event):
-            self._world.tell(f"resources: {type(command).__name__}")
+            self._world.log(f"resources: {type(command).__name__}")
             yield command
 
 
@@ -239,7 +232,7 @@ class SimCatalogue:
 
     def add_job(self, record: JobRecord) -> None:
         self._store.leaders.setdefault(record.job, []).append(self._epoch)
-        self._store.world.tell(f"{record.job} starts under leader {self._epoch}")
+        self._store.world.log(f"{record.job} starts under leader {self._epoch}")
 
     def update_graph(self, *_facts: object) -> None: ...
 
@@ -252,4 +245,4 @@ class SimCatalogue:
     def record_commit(self, record: object) -> None: ...
 
     def close(self, timeout_s: float) -> None:
-        """It is durable."""
+        """Nothing is pending."""

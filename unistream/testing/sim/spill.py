@@ -1,4 +1,4 @@
-"""The product's store of blocking partitions, on real files; the disk fills up or loses what it holds."""
+"""The product's store of blocking partitions, on real files; the disk fills up or loses results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unistream.worker.exchange import BlockingPartition, BlockingPartitions, Blo
 
 
 class SimBlockingPartitions(BlockingPartitions):
-    """Of one worker. `folder`: its own, made when it is needed; the story never names it."""
+    """The store of one worker. `folder`: its own, created on first use."""
 
     def __init__(self, world: World, folder: Path) -> None:
         super().__init__([folder])
@@ -35,7 +35,7 @@ class SimBlockingPartitions(BlockingPartitions):
         key = (channel.producer, channel.edge)
         if self._world.chance(self._world.faults.spill_lost) and key in self:
             self._world.sometimes("a stored result was lost")
-            self._world.tell(f"FAULT the disk loses {channel.producer} on edge {channel.edge}")
+            self._world.log(f"FAULT the disk loses {channel.producer} on edge {channel.edge}")
             self._sealed[key].delete()
         return super().open_subpartition(channel, listener)
 

@@ -1,14 +1,14 @@
 """Counts by key in files that do not change: a state backend whose snapshots share files, without a disk.
 
     put               in memory
-    snapshot()        what has changed since the last one goes into a new file; when there are `merge_at` of
-                      them, all that there is goes into one new file instead, and the others are left behind
+    snapshot()        writes the changes since the last one to a new file; if there are `merge_at` files, it
+                      writes all counts to one new file instead
     files()           those files, and a list of them that belongs to this snapshot alone
     tables()          all counts as a table, for a savepoint in the canonical format
-    restore           files of any number of former subtasks, or tables; the first snapshot stores all anew
+    restore           files of any number of former subtasks, or tables; the first snapshot stores all again
 
-Which of its files a completed checkpoint has stored already it knows by the rules of the RocksDB backend
-(`state.common.Uploads`), and what stores, acknowledges, names, restores and removes them is the product.
+The rules of the RocksDB backend (`state.common.Uploads`) say which files a completed checkpoint has already
+stored; the product stores, acknowledges, names, restores and removes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LIST: Final = "LIST"  # file with the names of the others, oldest first
 
 Row = tuple[int, int, int]  # key group, key, count
 Disk = MutableMapping[Path, bytes]
-"""Local files of all workers, by paths that no two attempts have in common."""
+"""Local files of all workers; no two attempts share a path."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class SstState:
     """Counts of one operator of one subtask.
 
     Args:
-        folder: Of this attempt alone.
+        folder: The attempt's own.
         schema: Columns of its table: key group, key, count.
         merge_at: Most files.
     """
@@ -68,7 +68,7 @@ class SstState:
         self._changed[key] = None
 
     def snapshot(self, checkpoint_id: CheckpointId) -> SstSnapshot:
-        """What there is now, in files."""
+        """The present counts, in files."""
         if self._changed:
             if len(self._live) >= self.merge_at:
                 self._live.clear()
@@ -79,7 +79,7 @@ class SstState:
         return SstSnapshot(self, checkpoint_id, self._live)
 
     def restore(self, parts: Sequence[StateTable | RestoredFiles]) -> None:
-        """Takes over the rows of its own key groups."""
+        """Restores the rows of its own key groups."""
         first, last = self.key_groups
         for part in parts:
             rows = self._rows_in(part) if isinstance(part, RestoredFiles) else _rows_of(part)
@@ -89,7 +89,7 @@ class SstState:
                     self.put(key, count)
 
     def notify_complete(self, checkpoint_id: CheckpointId) -> None:
-        """Its files may be referred to from now on."""
+        """From now on later checkpoints may refer to its files."""
         self.uploads.complete(checkpoint_id)
 
     def _rows(self, keys: Sequence[int] | dict[int, None]) -> list[Row]:
@@ -102,7 +102,7 @@ class SstState:
         return [(self._groups[key], key, self._counts[key]) for key in keys]
 
     def _rows_in(self, part: RestoredFiles) -> Iterator[Row]:
-        """Oldest first: of two counts of a key the second one holds. The files are removed."""
+        """Oldest first: the last count of a key is valid. The files are removed."""
         if part.format != FORMAT:
             raise ConfigError(f"state was stored in the format {part.format!r}, not in {FORMAT}")
         for name in msgspec.msgpack.decode(self.disk.pop(part.folder / LIST), type=list[str]):
@@ -111,7 +111,7 @@ class SstState:
 
 
 class SstSnapshot:
-    """`model.keyed_snapshot.KeyedSnapshot`: links to the files that there were. Owns the links."""
+    """`model.keyed_snapshot.KeyedSnapshot`: links to the files of that time. Owns the links."""
 
     def __init__(self, state: SstState, checkpoint_id: CheckpointId, live: Mapping[str, bytes]) -> None:
         self._state = state

@@ -1,7 +1,7 @@
-"""Checkpoint storage and job results in memory: what survives everybody, with a fence for old leaders.
+"""Checkpoint storage and job results in memory, which survive all processes, with a fence for old leaders.
 
-`Store` is the durable thing; each master sees it through its own `MasterStorage`, which carries its epoch and
-fails as storages do: for certain, without saying, or after a while.
+`Store` is the durable state; each master accesses it by its own `MasterStorage`, which has its epoch and
+fails as storages do: for certain, with an unknown outcome, or late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unistream.testing.sim.world import World
 
 
 class Witness(SharedWitness, Protocol):
-    """Hears of every durable write; raises `Violation`."""
+    """Checks every durable write; raises `Violation`."""
 
     def on_manifest(self, directory: str, manifest: Manifest, epoch: LeaderEpoch) -> None: ...
 
@@ -29,20 +29,20 @@ class Witness(SharedWitness, Protocol):
 
 
 class Store:
-    """What is durable.
+    """The durable state.
 
     Attributes:
-        epoch: Of the newest leader; what older ones write is refused.
+        epoch: Of the newest leader; writes of older ones are refused.
         manifests: By directory, in the order of their writes.
         removed: Directories that had a manifest.
         files: State files by directory and path.
-        shared: Those that checkpoints of a job have in common.
+        shared: Files that checkpoints of a job share.
         highest: The highest checkpoint id of each job that has a directory.
-        results: Terminal states of jobs, written before anything is cleaned up.
-        given: Directories that belong to users: savepoints that they were told of, and snapshots that they
-            have started a job from, unless that has claimed them.
-        repeats: What is written now has been written just before.
-        unsure: Directories of manifests of which nobody could tell their leader that they had been written.
+        results: Terminal states of jobs, written before any clean-up.
+        given: Directories that belong to users: reported savepoints, and unclaimed snapshots that jobs were
+            started from.
+        repeats: The present write repeats the last one.
+        unsure: Directories of manifests whose outcome is unknown to their leader.
         leaders: Of each job, in their order.
         removal_ms: Mean time of removing a snapshot, which may fail then; 0: quick and certain.
     """
@@ -64,7 +64,7 @@ class Store:
         self._names = 0
 
     def claim(self) -> LeaderEpoch:
-        """A new leader: from now on the others are fenced."""
+        """A new leader fences the others."""
         self.epoch = LeaderEpoch(self.epoch + 1)
         return self.epoch
 
@@ -86,7 +86,7 @@ class Store:
         return SimFiles(directory, stored, self.shared, self.world.disk)
 
     def newest(self, job: JobId) -> StoredSnapshot | None:
-        """Where a new leader goes on with `job`."""
+        """The snapshot from which a new leader recovers `job`."""
         found = [
             StoredSnapshot(directory=directory, manifest=manifest)
             for directory, manifest in self.manifests.items()
@@ -110,7 +110,7 @@ class MasterStorage:
             raise Fenced(f"epoch {self._store.epoch} leads, {self._epoch} does not")
 
     def check_writable(self) -> None:
-        """It is; that it answers is not to be relied on afterwards."""
+        """It is writable now; later writes may still fail."""
 
     def directory(
         self, job: JobId, checkpoint_id: CheckpointId, kind: SnapshotKind, target: str | None
@@ -141,7 +141,7 @@ class MasterStorage:
         if unknown:
             world.sometimes("a manifest was written and its outcome is unknown")
             raise OutcomeUnknown("no answer, and it was written")
-        if not self._store.repeats:  # else it is nobody's answer
+        if not self._store.repeats:  # the answer to a repeated write is dropped
             self._store.unsure.discard(directory)
         return created
 
@@ -169,7 +169,7 @@ class MasterStorage:
         return () if newest is None else (newest,)
 
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
-        """The manifest goes first; a failure may come before it or behind it."""
+        """Removes the manifest first; a failure may come before or after that."""
         self.check_epoch()
         self._may_fail("a snapshot", parent_of(directory), shared)
         self._witness.on_discard(directory, self._epoch)
@@ -181,7 +181,7 @@ class MasterStorage:
             self._store.shared.remove_after(directory, shared, self._epoch, self._witness)
 
     def claim(self, directory: str) -> None:
-        """Whatever it is told to, it discards; what a user was given is the user's no more."""
+        """The snapshot does not belong to its user any more."""
         self._store.given.discard(directory)
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
@@ -191,11 +191,11 @@ class MasterStorage:
 
     def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
         self.check_epoch()
-        self._may_fail("what nobody needs", parent_of(directory), ())
+        self._may_fail("unneeded files", parent_of(directory), ())
         return self._store.shared.clean(directory, before, self._epoch, self._witness)
 
     def _may_fail(self, what: str, parent: str, shared: Sequence[str]) -> None:
-        """Raises Transient: what was to be removed is left."""
+        """Raises Transient: the files stay."""
         world = self._store.world
         if self._store.removal_ms and world.chance(world.faults.store_fail):
             world.sometimes(f"{what} could not be removed")
@@ -203,4 +203,4 @@ class MasterStorage:
             raise Transient("the storage does not answer")
 
     def forget(self, job: JobId) -> None:
-        """There are no folders."""
+        """Nothing to remove."""

@@ -1,4 +1,4 @@
-"""Data between the processes of a simulation: ordered streams with credits, which break."""
+"""Data between simulated processes: ordered streams with credits, which may break."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Producer(Protocol):
 
 
 class Streams:
-    """All streams of a run. `find`: who listens at an address."""
+    """All streams of a run. `find`: the process at an address."""
 
     def __init__(self, world: World, find: Callable[[str], Producer | None]) -> None:
         self.world = world
@@ -43,7 +43,7 @@ class Streams:
         self._open.pop(stream, None)
 
     def process_died(self, process: Process) -> None:
-        """Its connections break; both kinds of peers notice a little later."""
+        """Breaks its connections; the peers get the error a little later."""
         for stream in list(self._open):
             stream.on_process_died(process)
 
@@ -57,7 +57,7 @@ class SimDataClient:
         self._timeout_ms = timeout_ms
 
     def gate(self) -> SimDataClient:
-        """Here each channel is a stream of its own."""
+        """Each channel is a stream of its own."""
         return self
 
     def connect(self, channel: ChannelDescriptor, sink: InputSink, credits: int) -> Stream:
@@ -71,7 +71,7 @@ class SimDataClient:
 
 
 class Stream:
-    """One subpartition on its way (port.transport.RemoteInput)."""
+    """The stream of one subpartition (`port.transport.RemoteInput`)."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class Stream:
         self._producer: Process | None = None
         self._view: SubpartitionView | None = None
         self._next: Batch | None = None  # polled, and waits for credit
-        self._under_way: deque[tuple[Element | None, int]] = (
+        self._in_flight: deque[tuple[Element | None, int]] = (
             deque()
         )  # None: the producer needs so much credit
         self._arrival_ms = 0.0
         self._pumping = False
-        self._over = False  # closed, broken or complete: the consumer is told nothing more
+        self._ended = False  # closed, broken or complete: the consumer gets nothing more
 
     def start(self) -> None:
         self._world.at(self._world.between(0.2, 3), self._ask, self._consumer)
@@ -107,16 +107,16 @@ class Stream:
         self._world.at(self._world.between(0.1, 2), lambda: self._granted(credits), self._producer)
 
     def close(self) -> None:
-        """By the consumer: the producer hears of it later."""
-        if not self._over:
-            self._over = True
+        """By the consumer; the producer is notified later."""
+        if not self._ended:
+            self._ended = True
             self._world.at(self._world.between(0.1, 3), self._release, self._producer)
             self._streams.remove(self)
 
     # --- opening ----------------------------------------------------------------------------------
 
     def _ask(self) -> None:
-        if self._over:
+        if self._ended:
             return
         producer = self._streams.find(self._channel.address)
         if producer is not None and producer.process.is_alive and not producer.process.is_paused:
@@ -148,13 +148,13 @@ class Stream:
     def _pump(self) -> None:
         self._pumping = False
         view = self._view
-        if view is None or self._over:
+        if view is None or self._ended:
             return
         for _ in range(ELEMENTS_PER_TURN):
             waited = self._next is not None
             try:
                 element = self._next or view.poll()
-            except UnistreamError as error:  # it goes to the consumer, as it is
+            except UnistreamError as error:  # forwarded to the consumer
                 self._release()
                 self._world.at(1, lambda error=error: self._end(error), self._consumer)  # type: ignore[misc]
                 return
@@ -178,26 +178,26 @@ class Stream:
             self._release()
             world.at(1, lambda: self._fail("the connection was reset"), self._consumer)
             return
-        self._under_way.append((element, cost))
+        self._in_flight.append((element, cost))
         self._arrival_ms = max(self._arrival_ms, world.now + world.between(0.2, 3))
         world.at(self._arrival_ms - world.now, self._deliver, self._consumer)
 
     def _release(self) -> None:
         view, self._view = self._view, None
         if view is not None:
-            view.release(Transient("the consumer is gone"))
+            view.release(Transient("the consumer has closed the stream"))
 
     # --- the consumer's side ----------------------------------------------------------------------
 
     def _deliver(self) -> None:
-        if self._over or not self._under_way:
+        if self._ended or not self._in_flight:
             return
-        element, cost = self._under_way.popleft()
+        element, cost = self._in_flight.popleft()
         if element is None:
             self._sink.on_need(cost)
             return
         if isinstance(element, EndOfPartition):
-            self._over = True
+            self._ended = True
             self._streams.remove(self)
         self._sink.on_element(element, cost)
 
@@ -205,8 +205,8 @@ class Stream:
         self._end(Unreachable(f"{self._channel.producer} at {self._channel.address}: {why}"))
 
     def _end(self, error: UnistreamError) -> None:
-        if not self._over:
-            self._over = True
+        if not self._ended:
+            self._ended = True
             self._streams.remove(self)
             self._sink.on_error(error)
 
@@ -217,6 +217,6 @@ class Stream:
                 self._world.between(0.5, 50), lambda: self._fail("the process ended"), self._consumer
             )
         elif process is self._consumer:
-            self._over = True
+            self._ended = True
             self._streams.remove(self)
             self._world.at(self._world.between(0.5, 50), self._release, self._producer)

@@ -1,9 +1,8 @@
-"""The outside world of a simulated job: a table in memory, written by two-phase commits.
+"""The external system of a simulated job: a table in memory, written by two-phase commits.
 
-Rows are staged under a name, travel as committables, and become visible by a commit. A committer for all
-writers commits all that a notice covers in one transaction, whose version is the newest checkpoint in it (as
-Delta's); one beside each writer commits each name once (as a rename). Who looks at the table is told of every
-commit, and judges it (`checkers`).
+Rows are staged under a name, sent as committables, and become visible by a commit. A committer for all
+writers commits all that a notification covers in one transaction, whose version is its newest checkpoint (as
+Delta's); one for each writer commits each name once (as a rename). Every commit is checked (`checkers`).
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, Comm
 from unistream.testing.sim.world import World
 
 Row = tuple[int, int, int, int]
-"""(split, offset, key, how many rows of that key there were up to this one; 0 where nobody counts)."""
+"""(split, offset, key, count of the key up to this row, or 0 if the job does not count)."""
 
 Name = tuple[LineageId, OperatorUid, CheckpointId, str]
 
 
 class Judge(Protocol):
-    """Hears of every commit before it is visible; raises `Violation`."""
+    """Checks every commit before it is visible; raises `Violation`."""
 
     def on_commit(
         self, uid: OperatorUid, permit: CommitPermit, names: Sequence[bytes], rows: Sequence[Row]
@@ -41,7 +40,7 @@ class Table:
     Attributes:
         visible: Sink -> rows in the order of their commits.
         staged: Name -> rows that are durable and invisible.
-        committed: What committers beside a writer have committed.
+        committed: Names that committers of single writers have committed.
         versions: Newest transaction of each committer for all writers.
         epoch: The newest leader that has opened a committer.
     """
@@ -66,7 +65,7 @@ class Table:
         self.staged.pop(name, None)
 
     def claim(self, epoch: LeaderEpoch) -> None:
-        """From now on older leaders cannot commit."""
+        """Fences the committers of older leaders."""
         self.epoch = max(self.epoch, epoch)
 
     def check_epoch(self, epoch: LeaderEpoch) -> None:
@@ -77,7 +76,7 @@ class Table:
     def commit(
         self, uid: OperatorUid, permit: CommitPermit, requests: Sequence[CommitRequest], *, whole: bool
     ) -> CommitResult:
-        """What of `requests` is not visible yet, all at once; safe to repeat."""
+        """Makes the new committables of `requests` visible at once; safe to repeat."""
         new = [
             (request.checkpoint_id, payload)
             for request in requests
@@ -97,7 +96,7 @@ class Table:
         else:
             self.committed.update((permit.lineage, uid, n, _name(payload)) for n, payload in new)
         self.visible.setdefault(uid, []).extend(rows)
-        self.world.tell(f"table: {uid} commits checkpoint {newest}, {len(rows)} rows")
+        self.world.log(f"table: {uid} commits checkpoint {newest}, {len(rows)} rows")
         return CommitResult(CommitOutcome.COMMITTED, len(rows))
 
     def is_committed(
@@ -109,7 +108,7 @@ class Table:
         *,
         whole: bool,
     ) -> bool:
-        """It is visible already. `whole`: the versions of transactions tell, else its own name."""
+        """It is visible already: by the version of its transaction if `whole`, else by its name."""
         if whole:
             return self.versions.get((lineage, uid), 0) >= checkpoint_id
         return (lineage, uid, checkpoint_id, _name(payload)) in self.committed
@@ -129,7 +128,7 @@ class TableSink:
         self.global_committer = whole
 
     def check(self, schema: pa.Schema | None) -> None:
-        """Takes the simulator's rows only, and gets no others."""
+        """Only the simulator's rows are written."""
 
     def create_writer(self) -> SinkWriter:
         return TableWriter(self._table)
@@ -175,7 +174,7 @@ class TableWriter:
 
 
 class TableCommitter:
-    """Commits, sometimes without saying so."""
+    """Commits, sometimes with an unknown outcome."""
 
     whole = False
 
@@ -211,7 +210,7 @@ class TableCommitter:
 
 
 class JointTableCommitter(TableCommitter):
-    """One for all writers: what a notice covers becomes visible at once (`port.sink.JointCommitter`)."""
+    """One for all writers: a notification's rows become visible at once (`port.sink.JointCommitter`)."""
 
     whole = True
 

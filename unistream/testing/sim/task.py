@@ -10,7 +10,7 @@ from unistream.model.messages import TaskDeployment, ToJobManager
 from unistream.testing.sim.world import Process, World
 from unistream.worker.task import BuildTask, Done, Mail, Mailbox, TaskEnded, TaskRun, TaskState, Waiting
 
-STEPS_PER_TURN = 4  # at most, before others have theirs
+STEPS_PER_TURN = 4  # at most
 
 
 class SimMailbox(Mailbox):
@@ -37,14 +37,14 @@ class SimTask(TaskRun):
 
     Args:
         process: Of the worker.
-        told: (attempt, it begins or has ended)
+        on_task: (attempt, "begins" or its terminal state)
     """
 
     def __init__(
         self,
         world: World,
         process: Process,
-        told: Callable[[AttemptId, str], None],
+        on_task: Callable[[AttemptId, str], None],
         deployment: TaskDeployment,
         *,
         build: BuildTask,
@@ -62,7 +62,7 @@ class SimTask(TaskRun):
         )
         self._world = world
         self._process = process
-        self._told = told
+        self._on_task = on_task
         self._scheduled = False
         self._ended = False
         self._alarm_ms: float | None = None
@@ -75,7 +75,7 @@ class SimTask(TaskRun):
 
     def _begin(self) -> None:
         if not self.mailbox.is_cancelled:
-            self._told(self.attempt, "begins")
+            self._on_task(self.attempt, "begins")
         try:
             task = self._open()
         except Exception as error:
@@ -118,5 +118,5 @@ class SimTask(TaskRun):
 
     def _end(self, state: TaskState) -> None:
         self._ended = True
-        self._told(self.attempt, state.value)
+        self._on_task(self.attempt, state.value)
         self._on_end(self, state)

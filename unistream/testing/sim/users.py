@@ -1,4 +1,4 @@
-"""Users of a simulated cluster: they submit, ask for snapshots or another parallelism, cancel."""
+"""Users of a simulated cluster: they submit and cancel jobs, request snapshots and rescales."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.testing.sim.checkers import Outputs
 from unistream.testing.sim.graphs import chains_of, graph_of, vertex_id
 from unistream.testing.sim.master import SimMaster
-from unistream.testing.sim.results import Asked
-from unistream.testing.sim.scenario import Kind, Pipeline, Rescale, Scenario, Wish
+from unistream.testing.sim.results import RequestedWidths
+from unistream.testing.sim.scenario import Kind, Pipeline, Rescale, Scenario, UserRequest
 from unistream.testing.sim.store import Store
 from unistream.testing.sim.table import Table
 from unistream.testing.sim.world import Violation, World
@@ -33,7 +33,7 @@ PATIENCE_MS: Final = 5_000
 
 @dataclass(slots=True)
 class Job:
-    """One job as its user knows it. `gone_on`: it is one that goes on for another, or another does for it."""
+    """One job as its user knows it. `restarted`: from another job's snapshot, or another job from its."""
 
     pipelines: tuple[Pipeline, ...]
     request: SubmitRequest
@@ -41,25 +41,25 @@ class Job:
     lineage: LineageId | None = None
     cancelled: bool = False
     stop: SnapshotKind | None = None
-    gone_on: bool = False
+    restarted: bool = False
 
 
 class Site(Protocol):
-    """The cluster that they use; `run.Run`."""
+    """The cluster; `run.Run`."""
 
     world: World
     scenario: Scenario
     store: Store
     table: Table
     outputs: Outputs
-    asked: Asked
+    requested: RequestedWidths
     chains: dict[JobId, Chains]
     leader: SimMaster | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """Somebody waits for `master`. `widths`: that were asked for, if no snapshot (of kind `kind`) was."""
+class _Pending:
+    """A request that `master` has not answered: a snapshot of `kind`, or (None) a rescale to `widths`."""
 
     job: Job
     master: JobMaster
@@ -83,7 +83,7 @@ class Users:
         self._site = site
         self._world = site.world
         self.jobs: list[Job] = []
-        self._waiting: list[_Question] = []
+        self._waiting: list[_Pending] = []
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -103,29 +103,29 @@ class Users:
         assert leader is not None, "users wait for a leader"
         id_ = leader.dispatcher.job_id(request.request_id)
         site.chains[id_] = chains
-        site.asked.submitted(id_, request.graph, adaptive=site.scenario.kind is Kind.ADAPTIVE)
-        job = Job(pipelines=pipelines, request=request, id=id_, gone_on=request.savepoint is not None)
+        site.requested.submitted(id_, request.graph, adaptive=site.scenario.kind is Kind.ADAPTIVE)
+        job = Job(pipelines=pipelines, request=request, id=id_, restarted=request.savepoint is not None)
         self.jobs.append(job)
         assert leader.dispatcher.submit(request) == id_, "the same request is the same job"
         job.lineage = leader.masters()[id_].identity.lineage
 
-    def go_on(self, job: Job, savepoint: str) -> None:
-        """The job was stopped or cancelled; it starts again from its savepoint or checkpoint, perhaps at
-        another parallelism."""
+    def restart(self, job: Job, savepoint: str) -> None:
+        """Starts a stopped or canceled job again from its savepoint or checkpoint, maybe at another
+        parallelism."""
         pipelines = job.pipelines
-        widths = self._site.scenario.go_on_as if job is self.jobs[0] else None
+        widths = self._site.scenario.restarts_as if job is self.jobs[0] else None
         if widths is not None:
             pipelines = (replace(pipelines[0], parallelism=widths), *pipelines[1:])
-            self._world.sometimes("a job went on from a savepoint at another parallelism")
+            self._world.sometimes("a job was restored from a savepoint at another parallelism")
         stopped = job.stop is SnapshotKind.SUSPEND
-        self._world.sometimes(f"a {'stopped' if stopped else 'cancelled'} job went on from its snapshot")
-        job.stop = SnapshotKind.TERMINATE  # what follows has another id
+        self._world.sometimes(f"a {'stopped' if stopped else 'cancelled'} job was restored from its snapshot")
+        job.stop = SnapshotKind.TERMINATE  # its successor has another id
         self._site.store.given.add(savepoint)
         self.submit(f"again-{job.id}", pipelines, savepoint)
-        job.cancelled = job.gone_on = True  # its input is the next one's to finish
+        job.cancelled = job.restarted = True  # its successor reads the rest of the input
 
-    def plan_wishes(self) -> None:
-        """At the times that were drawn; they all concern the first job."""
+    def plan_requests(self) -> None:
+        """Schedules the requests of the scenario, all for the first job."""
         world, scenario, job = self._world, self._site.scenario, self.jobs[0]
         for _ in range(scenario.resubmits):
             world.at(world.between(0, scenario.faulty_ms), lambda: self._resubmit(job))
@@ -137,11 +137,11 @@ class Users:
             world.at(rescale.at_ms, lambda rescale=rescale: self._rescale(job, rescale))  # type: ignore[misc]
 
     def _plan(self, job: Job) -> None:
-        for wish in self._site.scenario.wishes:
-            self._world.at(wish.at_ms, lambda wish=wish: self._wish(job, wish))  # type: ignore[misc]
+        for request in self._site.scenario.requests:
+            self._world.at(request.at_ms, lambda request=request: self._request(job, request))  # type: ignore[misc]
 
     def _watch(self, job: Job) -> None:
-        """Until another checkpoint is there: tasks that wait for it end while the users ask. Not for ever."""
+        """Waits for the next checkpoint, so that tasks that wait for it end during the requests."""
         former = self._newest(job)
         until_ms = self._world.now + PATIENCE_MS
 
@@ -158,11 +158,11 @@ class Users:
         return 0 if newest is None else newest.manifest.checkpoint_id
 
     def leader_changed(self) -> None:
-        """What they have asked of the old leader is never answered."""
+        """The old leader's requests are never answered."""
         self._waiting = []
 
     def _resubmit(self, job: Job) -> None:
-        """The client did not hear the answer and asks again."""
+        """The client has lost the answer and repeats the request."""
         leader = self._site.leader
         if leader is not None and not leader.process.is_paused:
             known = len(leader.masters())
@@ -172,7 +172,7 @@ class Users:
             if job.id in self._site.store.results:
                 self._world.sometimes("a job that had ended was submitted again")
 
-    # --- wishes -----------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------
 
     def _leader_of(self, job: Job) -> SimMaster | None:
         leader = self._site.leader
@@ -180,135 +180,135 @@ class Users:
             return None
         return leader
 
-    def _wish(self, job: Job, wish: Wish) -> None:
+    def _request(self, job: Job, request: UserRequest) -> None:
         leader = self._leader_of(job)
         if leader is None:
             return
-        self._world.tell(f"user: {wish.kind.value if wish.kind else 'cancel'} {job.id}")
+        self._world.log(f"user: {request.kind.value if request.kind else 'cancel'} {job.id}")
         try:
-            if wish.kind is None:
+            if request.kind is None:
                 leader.dispatcher.cancel(job.id)
                 job.cancelled = True
             else:
-                request = SnapshotRequest(kind=wish.kind, format=self._format())
-                answer = leader.dispatcher.snapshot(job.id, request)
-                if wish.kind.is_synchronous:
-                    job.stop = wish.kind
-                self._waiting.append(_Question(job, leader.masters()[job.id], wish.kind, {}, answer))
+                wanted = SnapshotRequest(kind=request.kind, format=self._format())
+                answer = leader.dispatcher.snapshot(job.id, wanted)
+                if request.kind.is_synchronous:
+                    job.stop = request.kind
+                self._waiting.append(_Pending(job, leader.masters()[job.id], request.kind, {}, answer))
         except UnistreamError as error:
-            self._world.tell(f"user gets: {error}")
+            self._world.log(f"user gets: {error}")
 
     def _format(self) -> SavepointFormat:
         sharing = self._site.scenario.sharing
         native = sharing is not None and sharing.native
         return SavepointFormat.NATIVE if native else SavepointFormat.CANONICAL
 
-    def _rescale(self, job: Job, wish: Rescale) -> None:
-        widths = {vertex_id(job.pipelines[0], place): n for place, n in wish.parallelism.items()}
-        self.ask_widths(job, widths)
+    def _rescale(self, job: Job, request: Rescale) -> None:
+        widths = {vertex_id(job.pipelines[0], place): n for place, n in request.parallelism.items()}
+        self.request_widths(job, widths)
 
-    def ask_widths(self, job: Job, widths: Mapping[VertexId, int]) -> None:
-        """A user wants these vertices at another parallelism, now."""
+    def request_widths(self, job: Job, widths: Mapping[VertexId, int]) -> None:
+        """Requests another parallelism of these vertices."""
         leader = self._leader_of(job)
         if leader is None:
             return
-        self._world.tell(f"user: rescale {job.id} to {dict(widths)}")
+        self._world.log(f"user: rescale {job.id} to {dict(widths)}")
         self._mark_moment(leader, job)
         try:
             answer = leader.dispatcher.rescale(job.id, {str(vertex): n for vertex, n in widths.items()})
         except UnistreamError as error:
             self._world.sometimes("a rescale was refused at once")
-            self._world.tell(f"user gets: {error}")
+            self._world.log(f"user gets: {error}")
             return
         for vertex, parallelism in widths.items():
-            self._site.asked.rescale(job.id, vertex, parallelism)
-        self._waiting.append(_Question(job, leader.masters()[job.id], None, widths, answer))
+            self._site.requested.rescale(job.id, vertex, parallelism)
+        self._waiting.append(_Pending(job, leader.masters()[job.id], None, widths, answer))
 
     def _mark_moment(self, leader: SimMaster, job: Job) -> None:
         master = leader.masters()[job.id]
         view = master.view()
         if master.checkpoints().in_progress:
-            self._world.sometimes("a rescale was asked for while a checkpoint was in flight")
+            self._world.sometimes("a rescale was requested while a checkpoint was in flight")
         if view.state == "RESTARTING":
-            self._world.sometimes("a rescale was asked for while a restart was under way")
+            self._world.sometimes("a rescale was requested during a restart")
 
     # --- answers ----------------------------------------------------------------------------------
 
-    def look_at_answers(self) -> None:
-        """Those that have come since the last look; raises `Violation` for one that is not true."""
+    def check_answers(self) -> None:
+        """Checks new answers; raises `Violation` for a wrong one."""
         if not self._waiting:
             return
         open_ = []
-        for question in self._waiting:
-            if not question.answer.done():
-                open_.append(question)
-            elif question.answer.exception() is not None:
-                self._is_refused(question)
-            elif question.kind is None:
-                self._is_rescaled(question)
+        for pending in self._waiting:
+            if not pending.answer.done():
+                open_.append(pending)
+            elif pending.answer.exception() is not None:
+                self._is_refused(pending)
+            elif pending.kind is None:
+                self._is_rescaled(pending)
             else:
-                self._snapshot_is_there(question.job, question.kind, question.answer.result())
+                self._snapshot_is_there(pending.job, pending.kind, pending.answer.result())
         self._waiting = open_
 
-    def _is_refused(self, question: _Question) -> None:
-        self._world.tell(f"user gets: {question.name} failed: {question.answer.exception()}")
-        self._world.sometimes(f"a {question.name} was refused or failed")
+    def _is_refused(self, pending: _Pending) -> None:
+        self._world.log(f"user gets: {pending.name} failed: {pending.answer.exception()}")
+        self._world.sometimes(f"a {pending.name} was refused or failed")
         if (
-            question.kind is not None
-            and question.kind.is_synchronous
-            and question.job.id not in self._site.store.results
+            pending.kind is not None
+            and pending.kind.is_synchronous
+            and pending.job.id not in self._site.store.results
         ):
-            question.job.stop = None
+            pending.job.stop = None
 
-    def _is_rescaled(self, question: _Question) -> None:
-        """An adaptive job may still be narrower than it was asked to be."""
-        self._world.tell(f"user gets: {question.job.id} is rescaled")
+    def _is_rescaled(self, pending: _Pending) -> None:
+        """An adaptive job may still be narrower than requested."""
+        self._world.log(f"user gets: {pending.job.id} is rescaled")
         self._world.sometimes("a job was rescaled by hand")
-        view = question.master.view()
+        view = pending.master.view()
         graph = view.graph if self._site.scenario.kind is not Kind.ADAPTIVE else view.wanted or view.graph
-        for vertex, parallelism in question.widths.items():
+        for vertex, parallelism in pending.widths.items():
             found = graph.vertex(vertex).parallelism
             if found != parallelism:
                 raise Violation(
-                    f"I11: a user was told that {vertex} is rescaled to {parallelism}: it is {found}"
+                    f"I11: a rescale of {vertex} to {parallelism} was reported as done: it is {found}"
                 )
 
     def _snapshot_is_there(self, job: Job, kind: SnapshotKind, path: str) -> None:
-        self._world.tell(f"user gets: {kind.value} at {path}")
+        self._world.log(f"user gets: {kind.value} at {path}")
         self._world.sometimes(f"a {kind.value} was completed")
         self._site.store.given.add(path)
         if path not in self._site.store.manifests:
-            raise Violation(f"I7: a user was given {path}, which is not there")
+            raise Violation(f"I7: a user was given {path}, which does not exist")
         if kind.is_synchronous and job.id not in self._site.store.results:
-            raise Violation(f"I15: {job.id} was said to be stopped and has no result")
+            raise Violation(f"I15: {job.id} was reported as stopped and has no result")
 
     # --- the end ----------------------------------------------------------------------------------
 
     def keeps_up(self, job: Job) -> bool:
-        """An unbounded job does not end: all that there is to read is visible. An adaptive one is as wide as
-        it can be, too, when there is room for all workers that it needs."""
+        """An unbounded job has shown all of its input. An adaptive one runs at its full parallelism, too, if
+        there is room for its workers."""
         if job.cancelled or job.pipelines[0].contents.bounded or job.stop is not None:
             return False
         if any(self._site.outputs.missing(OperatorUid(p.name)) for p in job.pipelines):
             return False
         if self._site.scenario.kind is not Kind.ADAPTIVE or self._world.places is not None:
             return True
-        assert self._site.leader is not None, "asked while there is one"
+        assert self._site.leader is not None, "there is a leader"
         view = self._site.leader.masters()[job.id].view()
         if view.state != "RUNNING" or view.graph != (view.wanted or view.graph):
             return False
-        self._world.sometimes("an adaptive job came to its full width")
+        self._world.sometimes("an adaptive job reached its full parallelism")
         return True
 
     def check_answered(self) -> None:
-        """Whoever has asked a leader that still leads has an answer by now."""
-        self.look_at_answers()
+        """The present leader has answered all requests."""
+        self.check_answers()
         if self._waiting:
-            question = self._waiting[0]
-            raise Violation(f"I3: {question.name} of {question.job.id} was never answered")
+            pending = self._waiting[0]
+            raise Violation(f"I3: {pending.name} of {pending.job.id} was never answered")
 
     def text(self) -> str:
-        """Jobs that are not at their end."""
+        """The jobs, for messages."""
         site, parts = self._site, []
         for job in self.jobs:
             master = site.leader.masters().get(job.id) if site.leader is not None else None

@@ -1,7 +1,4 @@
-"""Runs of another kind than the usual one: drawn after it and from a generator of their own.
-
-A seed whose kind is the usual one is the run that it always was.
-"""
+"""Special kinds of runs, drawn last and from generators of their own: ordinary runs stay the same."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from unistream.testing.sim.scenario import (
     Rescale,
     Scenario,
     Sharing,
-    Wish,
+    UserRequest,
     bundle_of,
 )
 
@@ -31,12 +28,12 @@ KINDS: tuple[tuple[Kind, float], ...] = (
     (Kind.ADAPTIVE, 0.1),
     (Kind.RESCALED, 0.1),
 )
-"""Share of the runs of each kind; the others are of the usual one."""
+"""Share of the runs of each kind; the others are ordinary."""
 
 LOSSY_MS: Final = 25_000.0
-SHARED: Final = 0.35  # share of the runs that count into shared files, if they count and take checkpoints
-SHARED_NAME: Final = "shared files, 525,"  # by this number none of the seeds that had failed before draws it
-HURRIED: Final = 0.1  # share of the runs whose users all ask at the same time
+SHARED: Final = 0.35  # share of shared files among the runs that count and take checkpoints
+SHARED_NAME: Final = "shared files, 525,"  # chosen so that no seed that had failed before draws it
+HURRIED: Final = 0.1  # share of the runs with simultaneous requests
 
 
 def varied(scenario: Scenario, seed: int) -> Scenario:
@@ -56,9 +53,8 @@ def _of_a_kind(scenario: Scenario, seed: int) -> Scenario:
 
 
 def _hurried(scenario: Scenario, seed: int) -> Scenario:
-    """As it was drawn; or, in some runs, several users ask at almost the same time, when a checkpoint has
-    become durable about when the input ends, and some messages are late: so tasks end with a savepoint under
-    way and a stop behind it. From a generator of its own."""
+    """In some runs several requests come at almost the same time, when a checkpoint has become durable near
+    the end of the input, and some messages are late: so tasks end during a savepoint before a stop."""
     random = Random(f"wishes of {seed}")  # noqa: S311  repeatable, not secret
     if random.random() >= HURRIED:
         return scenario
@@ -78,7 +74,7 @@ def _hurried(scenario: Scenario, seed: int) -> Scenario:
         slots=1,
         faults=Faults(late=random.choice((0.1, 0.3, 0.3))),
         hurried_ms=at_ms,
-        wishes=tuple(Wish(at_ms=time, kind=kind) for time, kind in zip(times, kinds, strict=True)),
+        requests=tuple(UserRequest(at_ms=time, kind=kind) for time, kind in zip(times, kinds, strict=True)),
         config={
             **scenario.config,
             "execution.checkpointing.interval": "400 ms",
@@ -92,9 +88,9 @@ def _hurried(scenario: Scenario, seed: int) -> Scenario:
 
 
 def _shared(scenario: Scenario, seed: int) -> Scenario:
-    """As it was drawn; or, in some runs of jobs that count and take checkpoints, with counts in files that
-    checkpoints share: several checkpoints at once and kept, slow removals, jobs that go on from a checkpoint
-    of another one, which is theirs or is not. From a generator of its own."""
+    """In some runs of jobs that count and take checkpoints, counts are in files that checkpoints share: with
+    several pending and retained checkpoints, slow removals, and jobs that start from a checkpoint of another
+    one, claimed or not."""
     random = Random(f"{SHARED_NAME} of {seed}")  # noqa: S311  repeatable, not secret
     counts = any(pipeline.has_counts and pipeline.checkpointed for job in scenario.jobs for pipeline in job)
     if random.random() >= SHARED or not counts:
@@ -107,36 +103,36 @@ def _shared(scenario: Scenario, seed: int) -> Scenario:
     sharing = Sharing(
         removal_ms=random.choice((1, 30, 30, 500)),
         claim=random.choice(("CLAIM", "NO_CLAIM")),
-        goes_on=random.random() < 0.5,
+        restarts=random.random() < 0.5,
         native=random.random() < 0.3,
     )
-    wishes = scenario.wishes
-    if sharing.goes_on and not wishes and random.random() < 0.5:
-        wishes = (Wish(at_ms=random.uniform(1_000, scenario.faulty_ms), kind=None),)
+    requests = scenario.requests
+    if sharing.restarts and not requests and random.random() < 0.5:
+        requests = (UserRequest(at_ms=random.uniform(1_000, scenario.faulty_ms), kind=None),)
     config = {
         "execution.checkpointing.min-pause": "0 ms",
         "execution.checkpointing.max-concurrent-checkpoints": random.choice(("1", "2", "3")),
         "execution.checkpointing.num-retained": random.choice(("1", "1", "2", "3")),
     }
-    if sharing.goes_on:
+    if sharing.restarts:
         config["execution.checkpointing.externalized-checkpoint-retention"] = "RETAIN_ON_CANCELLATION"
     config = {**scenario.config, **config}
-    return replace(scenario, jobs=jobs, sharing=sharing, wishes=wishes, config=config)
+    return replace(scenario, jobs=jobs, sharing=sharing, requests=requests, config=config)
 
 
 # --- stored results ---------------------------------------------------------------------------------
 
 
 def _stored(scenario: Scenario, random: Random) -> Scenario:
-    """Bounded jobs in which consumers wait for whole results.
+    """Bounded jobs with blocking exchanges.
 
-    Without checkpoints all sinks have one committer: one beside each writer has no name for what it commits
-    that would be the same when its task runs again.
+    Without checkpoints all sinks have one committer: the names of a committer per writer would change when
+    its task runs again.
     """
     jobs = tuple(tuple(_stored_pipeline(p, scenario.kind, random) for p in job) for job in scenario.jobs)
     places: tuple[tuple[float, int | None], ...] = ()
     if scenario.kind is Kind.BATCH and random.random() < 0.3:
-        places = ((0.0, random.choice((1, 1, 2))),)  # one task after the other, if it must be
+        places = ((0.0, random.choice((1, 1, 2))),)  # tasks may have to run one after the other
     stored = replace(
         scenario,
         jobs=jobs,
@@ -153,7 +149,7 @@ def _stored(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _lossy(scenario: Scenario, random: Random) -> Scenario:
-    """Messages are lost, and nothing else happens, for as long as most jobs take: so their last ones are."""
+    """The only faults are lost messages, for as long as most jobs take: so their last ones are lost, too."""
     return replace(
         scenario,
         faults=Faults(loss=random.uniform(0.03, 0.12)),
@@ -191,20 +187,20 @@ def _stored_faults(faults: Faults, random: Random) -> Faults:
 
 
 def _rescaled(scenario: Scenario, random: Random) -> Scenario:
-    """Somebody asks for another parallelism now and then, at whatever moment."""
+    """Users request another parallelism at random moments."""
     first = scenario.jobs[0][0]
     times = [random.uniform(500, scenario.faulty_ms + 3_000) for _ in range(random.choice((1, 1, 2, 3)))]
     rescales = tuple(Rescale(at_ms=at_ms, parallelism=_widths(first, random)) for at_ms in sorted(times))
     scenario = replace(scenario, rescales=rescales)
     if random.random() < 0.7:
-        stop = Wish(at_ms=random.uniform(1_000, scenario.faulty_ms), kind=SnapshotKind.SUSPEND)
-        wishes = scenario.wishes or ((stop,) if random.random() < 0.3 else ())
-        scenario = replace(scenario, go_on_as=_widened(first, random), wishes=wishes)
+        stop = UserRequest(at_ms=random.uniform(1_000, scenario.faulty_ms), kind=SnapshotKind.SUSPEND)
+        requests = scenario.requests or ((stop,) if random.random() < 0.3 else ())
+        scenario = replace(scenario, restarts_as=_widened(first, random), requests=requests)
     return scenario
 
 
 def _widths(pipeline: Pipeline, random: Random) -> Mapping[int, int]:
-    """For one or two vertices; sometimes one that cannot be."""
+    """For one or two vertices; sometimes above the maximum."""
     places = range(len(pipeline.parallelism) - pipeline.whole)
     chosen = sorted(random.sample(places, min(len(places), random.choice((1, 1, 2)))))
     widths = (1, 2, 3, 4) if random.random() < 0.95 else (MAX_PARALLELISM + 1,)
@@ -219,7 +215,7 @@ def _widened(pipeline: Pipeline, random: Random) -> tuple[int, ...]:
 
 
 def _adaptive(scenario: Scenario, random: Random) -> Scenario:
-    """One job; workers are lost for good, and most times come back later."""
+    """One job; workers are lost, and most times replaced later."""
     first = scenario.jobs[0][0]
     contents: Input = replace(first.contents, splits=random.choice((2, 3, 4)))
     job = (replace(first, parallelism=_widened(first, random), contents=contents),)
@@ -230,8 +226,8 @@ def _adaptive(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _losing(scenario: Scenario, random: Random) -> Scenario:
-    """Some of what the job reads is stored, and workers are lost one soon after the other: also what they
-    store, while the job waits for slots."""
+    """Some exchanges are blocking, and workers are lost in quick succession: also with stored results while
+    the job waits for slots."""
     pipeline = _stored_pipeline(scenario.jobs[0][0], Kind.MIXED, random)
     last = pipeline.parallelism[-1] if pipeline.whole else random.choice((2, 3))
     widths = (*(random.choice((2, 3, 4)) for _ in pipeline.parallelism[:-1]), last)
@@ -250,7 +246,7 @@ def _losing(scenario: Scenario, random: Random) -> Scenario:
 
 
 def _input_ms(pipeline: Pipeline) -> float:
-    """About how long reading it takes."""
+    """The approximate time of reading the input."""
     contents = pipeline.contents
     return contents.rows / contents.batch * contents.pace_ms
 
@@ -269,8 +265,7 @@ def _places(scenario: Scenario, random: Random) -> tuple[tuple[float, int | None
 
 
 def _waits(scenario: Scenario, random: Random) -> Mapping[str, str]:
-    """A job that has no slot at all when `resource-wait-timeout` is over fails, and rightly: it is never so
-    short here."""
+    """`resource-wait-timeout` is long: a job without any slot fails after it, and rightly."""
     prefix = "jobmanager.adaptive-scheduler"
     patient = random.random() < 0.15
     return {

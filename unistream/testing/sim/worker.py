@@ -1,8 +1,7 @@
 """A worker of a simulation: the real `TaskManager` and its real tasks, without its threads.
 
-What waits is a port (`unistream.worker.process.WorkerPorts`); here each of them belongs to the world: a task
-is stepped by events, snapshots are stored a little later, reports and heartbeats are messages of the network.
-All decisions are those of `unistream.worker`.
+What waits is a port (`unistream.worker.process.WorkerPorts`): a task is stepped by events, snapshots are
+stored a little later, reports and heartbeats are messages of the network.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from unistream.worker.process import Exit, MasterLine, Member, TaskManager, Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all workers of a run share.
+    """What the workers of a run share.
 
     Attributes:
-        chains: Of every job: vertex -> new operators.
-        on_task: (worker, attempt, it begins or has ended); raises `Violation`.
-        on_exit: (worker, reason): its process has ended.
+        chains: Of every job: vertex -> creates its operators.
+        on_task: (worker, attempt, "begins" or its terminal state); raises `Violation`.
+        on_exit: (worker, reason), when its process has ended.
     """
 
     world: World
@@ -70,10 +69,10 @@ class SimExecutor(Executor):
 
 
 class SimLease:
-    """`worker.process.ports.MemberLease`: heartbeats are messages that nobody waits for.
+    """`worker.process.ports.MemberLease`: heartbeats are messages without a waiting thread.
 
     Attributes:
-        is_registered: It was started: the master has taken the worker.
+        is_registered: The master has registered the worker.
     """
 
     def __init__(self, around: Surroundings, spec: TaskManagerSpec, process: Process, exit_: Exit) -> None:
@@ -97,11 +96,11 @@ class SimLease:
         self._beat_later(member)
 
     def renew(self) -> None:
-        """The master has answered something."""
+        """The master has answered."""
         self._heard_ms = self._world.now
 
     def beat_soon(self) -> None:
-        """The next one is soon enough."""
+        """The next heartbeat is soon enough."""
 
     def close(self) -> None:
         """It ends with its process."""
@@ -124,7 +123,7 @@ class SimLease:
         self._beat_later(member)
 
     def _answered(self, member: Member, answer: Answer | None) -> None:
-        """One that stood still asks first: the master's word weighs more than its own suspicion."""
+        """An answer renews the lease, also after its timeout: the worker may have been paused."""
         silent_ms = self._world.now - self._heard_ms
         if answer is None:
             if silent_ms > self._timeout_ms:
@@ -134,7 +133,7 @@ class SimLease:
         if isinstance(answer, Refused):
             self._world.sometimes("a heartbeat was refused")
         elif isinstance(answer, JobsOver):
-            self._world.sometimes("a worker was told that a job is over")
+            self._world.sometimes("a worker was notified that a job has ended")
         self.renew()
         member.heartbeat_answered(answer)
 
@@ -182,7 +181,7 @@ class SimWorker:
                 state_reader=around.store.reader,
             ),
             code=_Code(around),
-            new_task=partial(SimTask, around.world, self.process, self.told),
+            new_task=partial(SimTask, around.world, self.process, self.on_task),
             snapshots=SimExecutor(around.world, self.process),
             commits=SimExecutor(around.world, self.process),
             crash_point=lambda _name: None,
@@ -204,34 +203,34 @@ class SimWorker:
 
     @property
     def stored(self) -> tuple[PartitionKey, ...]:
-        """Results that it holds for consumers that come later."""
+        """Stored results of blocking exchanges."""
         return self._blocking.held
 
     @property
     def is_registered(self) -> bool:
-        """Its master has taken it."""
+        """Its master has registered it."""
         return self._lease.is_registered
 
     def start(self) -> None:
-        """Listens and registers; the rest comes when the master has answered."""
+        """Listens and registers."""
         self._manager.start()
 
-    def told(self, attempt: AttemptId, what: str) -> None:
-        """A task begins or has ended here."""
-        self.around.world.tell(f"{self.id}: task {attempt} {what}")
+    def on_task(self, attempt: AttemptId, what: str) -> None:
+        """A task starts or has ended here."""
+        self.around.world.log(f"{self.id}: task {attempt} {what}")
         self.around.on_task(self.id, attempt, what)
 
     # --- the end ----------------------------------------------------------------------------------
 
     def _leave(self, reason: str) -> None:
-        """It has to end: first its tasks, a little later its process."""
+        """Ends its tasks, and a little later its process."""
         world = self.around.world
-        world.tell(f"{self.id} ends: {reason}")
+        world.log(f"{self.id} ends: {reason}")
         self._manager.cancel_tasks()
         world.at(world.between(20, 300), lambda: self.die(reason), self.process)
 
     def die(self, reason: str) -> None:
-        """Its process ends, with whatever it is doing."""
+        """Ends its process at once."""
         if not self.process.is_alive:
             return
         self.process.is_alive = False
@@ -245,11 +244,11 @@ class SimWorker:
         """SIGSTOP, and SIGCONT later."""
         if self.process.is_alive and not self.process.is_paused:
             self.process.is_paused = True
-            self.around.world.at(for_ms, self.go_on)
+            self.around.world.at(for_ms, self.resume)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         if self.process.is_alive and self.process.is_paused:
-            self.around.world.tell(f"{self.id} goes on")
+            self.around.world.log(f"{self.id} goes on")
             self.around.world.resume(self.process)
 
 
@@ -264,7 +263,7 @@ class _Code:
 
 
 class _Local:
-    """`worker.process.ports.StateFolder` that goes with all that a run has."""
+    """`worker.process.ports.StateFolder`, removed with the folder of the run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -273,7 +272,7 @@ class _Local:
         """The folder of a run is its own."""
 
     def close(self) -> None:
-        """It goes with the run."""
+        """Removed with the run."""
 
     def path(self) -> Path:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -281,7 +280,7 @@ class _Local:
 
 
 class _Chains(Mapping[VertexId, Chain]):
-    """Makes the operators of a vertex when they are asked for."""
+    """Creates the operators of a vertex on each access."""
 
     def __init__(self, makers: Mapping[VertexId, Callable[[], Chain]]) -> None:
         self._makers = makers

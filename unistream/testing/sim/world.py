@@ -1,7 +1,7 @@
 """Virtual time, one queue of events, one source of chance, and the story of a run.
 
-Nothing in a simulated run reads another clock or another generator, and no set of texts decides an order, so
-a seed is a run: the story of two runs of one seed is equal, letter by letter (I17).
+A simulated run reads no other clock and no other generator, and no set of strings decides an order, so a seed
+is a run: two runs of one seed have the same story, character by character (I17).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Violation(AssertionError):
 
 
 class Process:
-    """Something that can die, or stand still for a while and then go on as if nothing had happened."""
+    """A process that can die, or be paused for a while and then resume as if nothing had happened."""
 
     __slots__ = ("deferred", "is_alive", "is_paused", "name")
 
@@ -44,9 +44,9 @@ class World:
         random: The only source of chance.
         now: Virtual milliseconds since the start.
         marks: Rare branches that this run has reached.
-        faults: What goes wrong now; `NONE` once the world is healed.
+        faults: The present intensities; `NONE` once the world is healed.
         places: How many workers the hosts have room for; None: any number.
-        scratch: Folder for real files; no story names it.
+        scratch: Folder for real files; the story does not name it.
         disk: Local files of workers, in memory.
     """
 
@@ -89,12 +89,12 @@ class World:
         if self.events > EVENTS_MAX:
             raise Violation(f"liveness: {EVENTS_MAX} events and no end")
         action()
-        if self.broken is not None:  # whoever caused it may have caught it as a failure of a task
+        if self.broken is not None:  # the caller may have handled it as a failure of a task
             raise self.broken
         return True
 
     def resume(self, process: Process) -> None:
-        """What was due during the pause happens now, in its order."""
+        """Performs the actions that were due during the pause, in their order."""
         process.is_paused = False
         actions, process.deferred = process.deferred, []
         for action in actions:
@@ -111,18 +111,18 @@ class World:
     # --- story ------------------------------------------------------------------------------------
 
     def violated(self, text: str) -> Violation:
-        """To be raised; ends the run also when somebody catches it."""
+        """To be raised; ends the run even if it is caught."""
         self.broken = self.broken or Violation(text)
         return self.broken
 
-    def tell(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """One line of the story."""
         if self.scratch:
             text = text.replace(self.scratch, "scratch")
         self._story.append((self.now, text))
 
     def sometimes(self, mark: str) -> None:
-        """This rare branch was reached; a batch of runs in which none did is not worth its time."""
+        """Marks that this rare branch was reached; a batch has to reach all of them."""
         self.marks.add(mark)
 
     def story(self) -> list[str]:

@@ -1,7 +1,7 @@
 """`simulate`: a user's own pipeline in a simulated cluster, under faults.
 
-`seeds` runs many seeds and shrinks the first that fails, `run` is one of them, `truth` says what rows
-were right, `report` is what the user reads. May import: `testing.sim`. Start with `seeds`.
+`seeds` runs many seeds and shrinks the first failure, `run` is one run, `truth` checks kept sinks, `report`
+is what the user reads. May import: `testing.sim`. Start with `seeds`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Commits of a user's own sink that end in the middle, as those of a worker that is killed there.
+"""Commits of a user's own sink that are cut off, as if the worker were killed there.
 
-    before a line ─► Cut ─► through the user's code ─► OutcomeUnknown: the task fails, the next one asks again
+    before a line ─► Cut ─► through the user's code ─► OutcomeUnknown: the task fails, the commit is repeated
 
-A kill leaves behind what was done up to there; so does this, but for what `finally` and `with` do on the way
-out. The places are lines of the modules that define committer and sink, and of those beside them; not of
-libraries: what is cut off in there would be broken for the rest of the process, which lives on.
+The effects up to the line remain, as after a kill, except that `finally` and `with` blocks still run. The
+lines are those of the modules in the folders of committer and sink; not of libraries, whose state would be
+broken for the rest of the process.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitRequest, CommitResult, Committer, JointCommitter, SinkContext
 from unistream.testing.simulation.ends import Site
 
-LINES_GUESS: Final = 12  # of a commit, as long as none is known
+LINES_GUESS: Final = 12  # of a commit, until one has been counted
 
 T = TypeVar("T")
 
 
 class Cut(BaseException):
-    """Not an Exception: no handler of the user's is to see it."""
+    """Not an Exception, so that no handler of the user catches it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran(Generic[T]):
-    """How far a call came. `place`: before which line it ended ("file.py:12"); empty: it came through, and
-    `result` is what it returned. `lines`: that it ran, of those that count."""
+    """How far a call ran. `place`: the line before which it was cut off ("file.py:12"); empty: it returned
+    `result`. `lines`: counted lines that it ran."""
 
     lines: int
     place: str = ""
@@ -45,12 +45,12 @@ class Ran(Generic[T]):
 
 
 def cut_before(line: int, folders: Collection[str], call: Callable[[], T]) -> Ran[T]:
-    """Runs `call`, but not its line number `line` and what would follow.
+    """Runs `call` up to its line number `line`, which is not run.
 
     Args:
         line: Counted as they run, from 1, in `folders` only; 0: it is not cut off.
-        folders: Where the source files lie whose lines count.
-        call: What is run.
+        folders: Folders of the source files whose lines count.
+        call: The function to run.
 
     >>> import os
     >>> done = []
@@ -85,7 +85,7 @@ def cut_before(line: int, folders: Collection[str], call: Callable[[], T]) -> Ra
 
 
 def _let_go(cut: Cut) -> None:
-    """Frees what the frames of the call still hold: open files, at most. Nobody is to be warned of them."""
+    """Frees the objects of the call's frames, such as open files, without warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         if cut.__traceback__ is not None:
@@ -93,8 +93,8 @@ def _let_go(cut: Cut) -> None:
 
 
 class InterruptedCommitter:
-    """`port.sink.Committer` around a user's own. As often as the faults say, the outcome of a commit is not
-    known: it was cut off somewhere, or is through and nobody hears of it."""
+    """`port.sink.Committer` around a user's own. By `commit_unknown`, the outcome of a commit is unknown: it
+    was cut off, or it is done and its result is lost."""
 
     def __init__(self, committer: Committer, site: Site, folders: Collection[str]) -> None:
         self._committer = committer
@@ -121,10 +121,10 @@ class InterruptedCommitter:
         if not ran.place:
             self._known[uid] = max(ran.lines, self._known.get(uid, 0))
         if not cut:
-            assert ran.result is not None, "it came through"
+            assert ran.result is not None, "it was not cut off"
             return ran.result
         what = f"is cut off before {ran.place}" if ran.place else "is done, but its result is lost"
-        world.tell(f"FAULT: commit of {uid}, by checkpoint {permit.checkpoint_id}, {what}")
+        world.log(f"FAULT: commit of {uid}, by checkpoint {permit.checkpoint_id}, {what}")
         raise OutcomeUnknown(f"the commit by checkpoint {permit.checkpoint_id} {what}")
 
 
@@ -138,8 +138,7 @@ class InterruptedJointCommitter(InterruptedCommitter):
 
 
 def interrupted(create: Callable[[], Committer | None], sink: object, site: Site) -> Callable[[], Any]:
-    """`create`, whose committers do not always come to the end of a commit. Stages behind a committer are no
-    committers: they do."""
+    """`create`, with committers whose commits may be cut off. Stages behind a committer are not changed."""
 
     def made() -> Committer | None:
         committer = create()
@@ -152,7 +151,7 @@ def interrupted(create: Callable[[], Committer | None], sink: object, site: Site
 
 
 def _folders_of(one: object) -> frozenset[str]:
-    """Where the methods of its classes are written, but for the bases that users' sinks have."""
+    """The folders of its classes' sources, without the base classes of users' sinks."""
     kinds = [
         kind
         for kind in type(one).__mro__

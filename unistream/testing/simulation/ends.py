@@ -1,4 +1,4 @@
-"""Both ends of a simulated user's job: sources in small pieces, and sinks that record."""
+"""Sources of a simulated user's job, read in small pieces, and sinks that record."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Pace:
     """How sources read in one run.
 
     Attributes:
-        pieces: Into how many the rows of a source are divided, about; 0: as they come.
+        pieces: The approximate number of pieces of a source; 0: its own batches.
         pause_ms: Mean time between two pieces.
-        rows: Of each source, by uid, as the undisturbed run has counted them.
+        rows: Rows of each source, by uid, as counted by the undisturbed run.
     """
 
     pieces: int = 0
@@ -43,7 +43,7 @@ class Pace:
 
 
 class Site(Protocol):
-    """The run in which tasks live. `commit_lines`: of the longest commit of each sink up to now."""
+    """The run of the tasks. `commit_lines`: of the longest commit of each sink so far."""
 
     world: World
     pace: Pace
@@ -76,7 +76,7 @@ class PacedSource:
         return cast(SourceInfo, self._source.info())
 
     def create_reader(self) -> SourceReader:
-        assert self.site is not None, "its chain was made for a run"
+        assert self.site is not None, "its chain was created for a run"
         return PacedReader(self._source.create_reader(), self._key, self.site)
 
 
@@ -222,7 +222,7 @@ class RecordingSink:
         """Takes any rows."""
 
     def create_writer(self) -> SinkWriter:
-        assert self.table is not None, "its chain was made for a run"
+        assert self.table is not None, "its chain was created for a run"
         return RecordingWriter(self.table)
 
     def create_committer(self) -> Committer | None:

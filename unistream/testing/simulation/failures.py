@@ -1,11 +1,10 @@
-"""A job that fails again and again in the same way: known by its failures, long before its time is over.
+"""Detects a job that keeps failing in the same way, long before it times out.
 
-A failure is counted if an operator has raised it, and if it is not the simulation's own: what user code
-raises always, errors such as `Unreachable` only when no fault is left. Two are equal if they differ in
-numbers alone (addresses, transactions, subtasks). Counts begin anew with every checkpoint that completes: a
-job that comes on is not stuck, however often it fails on the way. It does not come on if it fails behind each
-checkpoint (a reader that cannot be told of one): then the sources stand where they stood, however many
-checkpoints there are, and longer counts show it.
+A failure counts if an operator has raised it and it is not the simulation's own: errors of user code always,
+others such as `Unreachable` only after healing. Failures that differ in numbers only (addresses,
+transactions, subtasks) are equal. Each completed checkpoint resets the counts, as a job that makes progress
+is not stuck. A job that fails after each checkpoint makes none: its source positions stay, which a higher
+limit detects.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from unistream.master.job_info import ExceptionInfo
 from unistream.model.snapshot import Manifest
 from unistream.worker.task import SPLITS_STATE
 
-EQUAL_MAX: Final = 20  # a right pipeline has none; a flaky system behind a sink of the user's own has a few
-STANDING_MAX: Final = 2 * EQUAL_MAX  # with checkpoints in between, in which nothing is read
+EQUAL_MAX: Final = 20  # a correct pipeline has none; a flaky system behind a user's sink causes a few
+STANDING_MAX: Final = 2 * EQUAL_MAX  # with checkpoints in between, but no input
 _NUMBERS: Final = re.compile(r"[0-9a-f]{8,}|\d+")
 _DOING: Final = re.compile(r"(\(uid .*?\), subtask \d+/\d+), [^:]*:")
 USER: Final = "UserCodeError"
 
 
 class Failures:
-    """Of one run. A leader forgets what a former one has seen; this does not."""
+    """All failures of one run, under any leader."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[int, str | None]] = set()
@@ -42,8 +41,8 @@ class Failures:
     def look(
         self, found: Iterable[ExceptionInfo], checkpoint: int, *, healed: bool, reached: object = None
     ) -> str | None:
-        """Takes note of the failures in `found` that are new; `checkpoint` is the newest complete one, and
-        `reached` what it says of the sources (see `reached`).
+        """Counts the new failures in `found`; `checkpoint` is the newest completed one, and `reached` its
+        source positions (see `reached`).
 
         Returns a sentence if the job is stuck.
         """
@@ -74,16 +73,16 @@ class Failures:
         return f"the job keeps failing: {times} times, with {between}, {self._shown[key]}"
 
     def most(self) -> str:
-        """The failure that came most often, as a clause; empty: there was none."""
+        """The most frequent failure, as a clause; empty: there was none."""
         for key, count in self._all.most_common(1):
             return f"; most often, {count} times: {self._shown[key]}"
         return ""
 
 
 def reached(manifest: Manifest) -> object:
-    """Where the sources of a job stand, and which tasks have finished; two are equal if nothing has come on.
+    """Source positions and finished tasks of a job; two are equal if there was no progress in between.
 
-    Splits may have gone from one subtask to another meanwhile.
+    It does not depend on the assignment of splits to subtasks.
     """
     places, lists = [], []
     for vertex in manifest.vertices:
@@ -96,7 +95,7 @@ def reached(manifest: Manifest) -> object:
 
 
 def said(failure: ExceptionInfo) -> str:
-    """In one sentence, with its operator or task. Of a job that may not restart: why it had to."""
+    """The failure in one sentence, with its operator or task; its cause, if it is a suppressed restart."""
     if failure.kind == SUPPRESSED_KIND and failure.concurrent:
         return said(failure.concurrent[0])
     text = failure.message.partition("\n")[0]

@@ -1,13 +1,14 @@
-"""A user's pipeline as a simulated job: its graph, with sources that are slow enough to be interrupted and
-sinks that write into the simulation's table.
+"""A user's pipeline as a simulated job: its graph, with slowed sources and sinks that write into the
+simulation's table.
 
     bounded source ─► its own reader, in small pieces with pauses between them
-    other source   ─► the rows that the user gives
-    sink           ─► writer and committer of a table in memory; everything behind it is left out
+    other source   ─► the rows of `inputs`
+    sink           ─► writer and committer of a table in memory, without later stages
     a kept sink    ─► its own, whose commits may be cut off
 
-What a piece of a split is depends on the seed; the position in a split is the position before its last batch
-and how many rows of that were emitted. So a reader has to read the same rows again from the same position.
+The seed decides the size of pieces; the position in a split is the reader's position before its last batch
+and the number of rows of it that were emitted. So a reader has to read the same rows again from the same
+position.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ Inputs = Mapping[str, "pa.Table | Sequence[Mapping[str, object]]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserJob:
-    """What every run of it begins with.
+    """What all runs have in common.
 
     Attributes:
         code: Vertex -> packed operators.
-        replaced: What is not as in the user's pipeline, one sentence each.
-        sinks: uid (or name and place) -> name of the connector, of sinks that were replaced, or were not.
+        replaced: Replaced parts of the user's pipeline, one sentence each.
+        sinks: uid (or name and place) -> name of the connector, for all sinks.
     """
 
     graph: JobGraph
@@ -59,19 +60,19 @@ class UserJob:
     sinks: Mapping[str, str]
 
     def chains(self, site: Site) -> dict[Any, Callable[[], Chain]]:
-        """Vertex -> new operators for one task of it, at home in the run of `site`."""
+        """Vertex -> creates the operators of one task in the run of `site`."""
         return {vertex: _maker(vertex, content, site) for vertex, content in self.code.items()}
 
 
 def user_job(
     pipeline: Pipeline | Environment, config: Mapping[str, str], inputs: Inputs, *, keep_sinks: bool
 ) -> UserJob:
-    """Builds the pipeline once. A sink that is replaced is asked for its name and nothing else (unless
-    `pipeline` is an environment, whose sinks were checked when it was put together).
+    """Builds the pipeline once. Of a replaced sink only the name is read (unless `pipeline` is an
+    environment, whose sinks were checked when it was built).
 
     Raises:
-        ConfigError: it cannot be simulated: a source never ends and has no rows in `inputs`; a uid in
-            `inputs` is no source's; the pipeline itself is refused.
+        ConfigError: it cannot be simulated: a source is unbounded and has no rows in `inputs`; a uid in
+            `inputs` is not that of a source; the pipeline itself is refused.
     """
     with nullcontext() if keep_sinks else sinks_replaced(lambda sink: StandIn(sink.name)):
         environment = _built(pipeline, config)
@@ -121,7 +122,7 @@ def _built(pipeline: Pipeline | Environment, config: Mapping[str, str]) -> Envir
 
 
 def _replace_sources(graph: StreamGraph, inputs: Inputs) -> list[str]:
-    """Changes the nodes of `graph`, which is the caller's own."""
+    """Changes the nodes of `graph` in place."""
     replaced, names = [], []
     for node in graph.nodes:
         spec = node.operator
@@ -166,7 +167,7 @@ def _table(rows: pa.Table | Sequence[Mapping[str, object]], schema: pa.Schema, k
 
 
 def _replace_sinks(graph: StreamGraph) -> tuple[StreamGraph, list[str]]:
-    """Writers write into the simulation's table; what stood behind them is left out."""
+    """Writers write into the simulation's table; later stages are left out."""
     writers = [node for node in graph.nodes if isinstance(node.operator, SinkWriterOperator)]
     gone = {
         node.id
@@ -193,7 +194,7 @@ def _replace_sinks(graph: StreamGraph) -> tuple[StreamGraph, list[str]]:
 
 
 def _record(writer: StreamNode, uid: OperatorUid, place: int) -> StreamNode:
-    """Makes a writer of `writer`, and its committer."""
+    """Makes `writer` write into the table, and creates its committer."""
     sink = RecordingSink(None)
     writer.operator = SinkWriterOperator(sink, uid)
     return StreamNode(
@@ -209,9 +210,9 @@ def _record(writer: StreamNode, uid: OperatorUid, place: int) -> StreamNode:
 
 
 def sink_uid(writer: StreamNode) -> OperatorUid:
-    """Under which its rows are found: what the user has named it, or its name and place."""
+    """The uid of its rows: the user's, or its name and place."""
     operator = writer.operator
-    assert isinstance(operator, SinkWriterOperator), "asked of writers only"
+    assert isinstance(operator, SinkWriterOperator), "for writers only"
     return operator.sink_uid or OperatorUid(f"{writer.name}-{writer.id}")
 
 

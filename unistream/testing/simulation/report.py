@@ -1,4 +1,4 @@
-"""What a simulation of a user's pipeline found: rows that were lost or doubled, and how to see it again."""
+"""Results of a simulation of a user's pipeline: rows that were lost or doubled, and how to reproduce it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Row = tuple[Any, ...]
 
 SHOWN: Final = 5  # rows of a kind, seeds
 STORY_LINES: Final = 60
-DIGITS: Final = 9  # sums of floats differ behind these by the order in which they were added
+DIGITS: Final = 9  # later digits of a sum depend on the order of its terms
 
 
 @dataclass(slots=True)
@@ -26,10 +26,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """Rows of one sink (or output of the user's), with how often they are too few or too many.
+    """Rows of one sink (or of one of the user's outputs) that differ, with their counts.
 
     Attributes:
-        lost: In the undisturbed run (of that one: reached the sink), and not here.
+        lost: In the undisturbed run (or, in that run, rows that reached the sink), and not here.
         doubled: In both, here more often.
         foreign: Only here.
     """
@@ -56,10 +56,10 @@ class SeedFailure:
 
     Attributes:
         seed: None: the run without faults, whose rows are not those that reach the sinks. Then it is the only
-            failure, as nothing can be held against such a run.
-        reason: In one sentence, or several lines if rows differ.
-        faults: Under which it failed; fewer than the seed stands for, if it was shrunk.
-        story: What happened, in order; empty unless it was shrunk or asked for.
+            failure, as no run can be compared with it.
+        reason: One sentence, or several lines if rows differ.
+        faults: The faults of the run; fewer than the seed's own, if it was shrunk.
+        story: The events in order; empty unless it was shrunk or requested.
     """
 
     seed: int | None
@@ -74,11 +74,11 @@ class SimulationReport:
     """Result of `simulate`.
 
     Attributes:
-        seeds: How many runs there were.
+        seeds: The number of runs.
         failures: By seed; the first has the fewest faults that still show it, and its story.
-        replaced: What was not as in the pipeline, one sentence each.
-        compared: Of each sink that was kept, what its rows were held against; one sentence each.
-        restarts: Tasks that began again, in all runs together: how much was tried.
+        replaced: Replaced parts of the pipeline, one sentence each.
+        compared: What the rows of each kept sink were compared with, one sentence each.
+        restarts: Restarted tasks of all runs together.
         seconds: Wall time of all runs.
     """
 
@@ -123,7 +123,7 @@ class SimulationReport:
 
 
 def _end(story: tuple[str, ...]) -> list[str]:
-    """Without the messages, which most lines are."""
+    """The last lines, without those of messages."""
     lines = [line for line in story if " -> " not in line or "FAILED" in line]
     if len(lines) <= STORY_LINES:
         return lines
@@ -133,7 +133,7 @@ def _end(story: tuple[str, ...]) -> list[str]:
 def difference(
     sink: str, columns: tuple[str, ...], want: Iterable[Row], have: Iterable[Row]
 ) -> Difference | None:
-    """Of two multisets of rows; None: they are equal. Floats are compared in nine digits.
+    """The difference of two multisets of rows; None: they are equal. Floats are compared in nine digits.
 
     >>> print(difference("out", ("k", "n"), [("a", 1), ("b", 2)], [("a", 1), ("a", 1)]))
     sink 'out' (k, n):

@@ -1,7 +1,7 @@
 """One run of a user's job in the simulated cluster: a phase with faults, healing, and its end.
 
-It is `sim.run.Run` with another job: what the cluster itself must hold is judged as there, and what the job's
-sinks show in the end is handed to the caller, who knows what it should be.
+It is `sim.run.Run` with another job: invariants of the cluster are checked as there, and the final rows of
+the sinks are returned to the caller.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from unistream.testing.simulation.failures import Failures, reached, said
 from unistream.testing.simulation.job import UserJob
 
 REQUEST: Final = "simulated"
-RESTARTS: Final = "1000000"  # no number of faults ends a job; a job that never ends is found by its time
+RESTARTS: Final = "1000000"  # faults never exhaust the restarts of a job
 
 CONFIG: Final[Mapping[str, str]] = {
     "execution.checkpointing.timeout": "5 s",
@@ -52,12 +52,12 @@ CONFIG: Final[Mapping[str, str]] = {
     "sink.committer.retries": "2",
     "state.backend.type": "hashmap",
 }
-"""What a simulation needs to end soon; stronger than what the pipeline says."""
+"""Options that make a run short; they override the pipeline's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:
-    """What a seed stands for."""
+    """The run of a seed."""
 
     faults: Faults
     config: Mapping[str, str]
@@ -70,7 +70,7 @@ class Draw:
 
 
 def draw(seed: int, faults: Faults | None, *, rescale: bool) -> Draw:
-    """From the seed alone; `faults`: instead of those that are drawn."""
+    """From the seed alone; `faults` replace the drawn ones."""
     random = Random(seed)  # noqa: S311  repeatable, not secret
     drawn = draw_faults(random)
     return Draw(
@@ -104,8 +104,7 @@ QUIET: Final = Draw(
 
 
 def draw_faults(random: Random) -> Faults:
-    """What a cluster does to a job, at the rates of a job that takes a few seconds; at least one thing of
-    those that make it restart."""
+    """Faults at the rates of a job that takes a few seconds; at least one kind makes it restart."""
     some = partial(intensity, random)
     faults = Faults(
         loss=some(0.01, 0.2, 0.25),
@@ -132,10 +131,10 @@ def draw_faults(random: Random) -> Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What became of one run.
+    """Result of one run.
 
     Attributes:
-        violation: It did not come to its end, or the cluster did what it must not; None: neither.
+        violation: The job did not finish, or an invariant does not hold; None: neither.
         rows: Of each sink of the simulation, by uid.
         counted: Rows of each source, in an undisturbed run.
         job: Its id.
@@ -152,7 +151,7 @@ class RunResult:
 
 @dataclass(slots=True)
 class Prepared:
-    """What all runs of one job share. `rows`: of its sources, once they are known."""
+    """What all runs of one job share. `rows`: counts of its sources, once they are known."""
 
     job: UserJob
     splits: dict[str, list[Split]] = field(default_factory=dict)
@@ -160,7 +159,7 @@ class Prepared:
 
 
 def run_job(prepared: Prepared, seed: int, drawn: Draw) -> RunResult:
-    """One run; whatever it raises is its result."""
+    """One run; an error that it raises is part of the result."""
     world = World(seed)
     run = UserRun(world, prepared, drawn)
     error, trace = played(run)
@@ -191,7 +190,7 @@ def readable(prepared: Prepared, run: RunResult) -> tuple[str, ...]:
 
 
 class UserRun(Run):
-    """A cluster with one job, which is not the simulation's own."""
+    """A cluster with one user's job."""
 
     def __init__(self, world: World, prepared: Prepared, drawn: Draw) -> None:
         self._prepared = prepared
@@ -213,9 +212,9 @@ class UserRun(Run):
             config={**CONFIG, "restart-strategy.fixed-delay.attempts": RESTARTS, **drawn.config},
             faults=drawn.faults,
             faulty_ms=drawn.faulty_ms,
-            wishes=(),
+            requests=(),
             resubmits=0,
-            go_on=False,
+            restarts=False,
             bundle=drawn.bundle,
         )
 
@@ -229,9 +228,9 @@ class UserRun(Run):
         return PacedDiscovery(info, self.world, self._prepared.splits)
 
     def go(self) -> None:
-        """Safety phase, healing, liveness phase; it is over as soon as the job is."""
+        """Safety phase, healing, liveness phase; it ends with the job."""
         world, drawn = self.world, self._drawn
-        world.tell(f"slots {drawn.slots} | faults: {drawn.faults.text()}")
+        world.log(f"slots {drawn.slots} | faults: {drawn.faults.text()}")
         world.faults = drawn.faults
         self.elect()
         self.users.submit(REQUEST, (), None)
@@ -258,12 +257,12 @@ class UserRun(Run):
                 raise Violation(f"not finished {LIVENESS_MS / 1000:.0f} s after the last fault{why}")
             self._look(job, healed=True)
         result = self.store.results[job]
-        world.tell(f"{job} ended as {result}")
+        world.log(f"{job} ended as {result}")
         if result != "FINISHED":
             raise Violation(f"the job ended as {result}: {self._reason(job)}")
 
     def _look(self, job: JobId, *, healed: bool) -> None:
-        """Raises Violation when the job is stuck in one failure."""
+        """Raises Violation if the job keeps failing in the same way."""
         if self.world.events % LOOK_EVERY:
             return
         master = None if self.leader is None else self.leader.masters().get(job)
@@ -291,11 +290,11 @@ class UserRun(Run):
         if wide:
             vertex = self.world.random.choice(wide)
             width = self.world.random.randrange(1, 1 + min(4, vertex.max_parallelism))
-            self.users.ask_widths(self.users.jobs[0], {vertex.id: width})
+            self.users.request_widths(self.users.jobs[0], {vertex.id: width})
 
 
 class _Owner(Users):
-    """Submits the job, and waits."""
+    """Submits the job."""
 
     def __init__(self, site: UserRun, job: UserJob) -> None:
         super().__init__(site)
@@ -315,7 +314,7 @@ class _Owner(Users):
 
 
 class _UserOutputs(Outputs):
-    """Judges when rows become visible, not which."""
+    """Checks when rows become visible, not which."""
 
     def __init__(self, world: World, *, checkpointed: bool) -> None:
         super().__init__(world, {})

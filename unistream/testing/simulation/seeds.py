@@ -1,4 +1,4 @@
-"""Runs a user's pipeline under faults, seed by seed, and compares what it shows with an undisturbed run."""
+"""Runs a user's pipeline under faults, seed by seed, and compares its rows with an undisturbed run's."""
 
 from __future__ import annotations
 
@@ -39,33 +39,33 @@ def simulate(
     rescale: bool = False,
     story: bool = False,
 ) -> SimulationReport:
-    """Looks for rows that a pipeline loses or doubles when workers die, messages are lost and jobs restart.
+    """Searches for rows that a pipeline loses or doubles when workers die or messages are lost.
 
-    A whole cluster runs in this thread, on virtual time; a seed is a run. Every run has to show the same rows
-    in each sink as one without faults, in any order.
+    A whole cluster runs in this thread, on virtual time; a seed is a run. The rows of each sink have to be
+    those of a run without faults, in any order.
 
     Args:
         pipeline: A function that takes an `Environment`, or makes and returns one; or the environment itself.
-        seeds: Which runs.
-        config: Options of the pipeline's environment. Intervals, timeouts and restarts are the simulation's.
-        faults: The same in all runs, instead of those that each seed draws.
-        inputs: Rows of sources by uid (or name), as a table or dicts: for each source that never ends, as
-            Kafka; for others instead of what they read.
+        seeds: The runs.
+        config: Options of the pipeline's environment. The simulation sets intervals, timeouts and restarts.
+        faults: The faults of all runs, instead of those that each seed draws.
+        inputs: Rows of sources by uid (or name), as a table or dicts: required for each unbounded source,
+            such as Kafka; for others they replace its rows.
         check: Gets the rows of each sink, by uid, in each run, also the undisturbed one; raises
-            AssertionError (or returns False) if they are wrong. For pipelines whose result is not always the
-            same; it replaces the comparison.
-        keep_sinks: The pipeline's own sinks write. What they show is read by `outputs`. One that has the
-            uid of a sink is read as its rows, and must show those that reach it: the run without faults is
-            compared with another, in which tables in memory stand in place of the sinks (not with `check`).
-        outputs: Name -> reads what there is outside of the simulated sinks, after a run: rows as a table,
-            dicts, or any values. Compared as sinks are.
-        reset: Called before each run, so that `outputs` begin empty.
-        rescale: Users ask for another parallelism of a vertex while it runs.
-        story: The report has the story of the last run, also if nothing failed.
+            AssertionError (or returns False) if they are wrong. It replaces the comparison, for pipelines
+            whose result varies.
+        keep_sinks: The pipeline's own sinks write, and `outputs` read their rows. An output with the uid of a
+            sink must show the rows that reach that sink: the run without faults is compared with another in
+            which tables in memory replace the sinks (not with `check`).
+        outputs: Name -> reads external results after a run: rows as a table, dicts, or any values. Compared
+            as sinks are.
+        reset: Called before each run, so that `outputs` are empty.
+        rescale: Another parallelism of a vertex is requested during the run.
+        story: The report has the story of the last run, also if no run failed.
 
     Raises:
-        ConfigError: the pipeline cannot be simulated, or there is no seed: nothing would be tested.
-        UserCodeError: it fails without any fault.
+        ConfigError: the pipeline cannot be simulated, or there is no seed.
+        UserCodeError: the pipeline fails without any fault.
 
     >>> import unistream as us
     >>> def pipeline(env):
@@ -89,7 +89,7 @@ def simulate(
 
 
 def _checked(seeds: object) -> Iterator[int]:
-    """At least one, or a test that uses them could not fail."""
+    """At least one: a test without seeds could not fail."""
     if isinstance(seeds, str | bytes) or not isinstance(seeds, Iterable):
         raise ConfigError(
             f"simulate: seeds is {seeds!r}; it must be whole numbers, such as range(100) or [17]"
@@ -110,7 +110,7 @@ def _seed(seed: object) -> int:
 def _report(
     judge: _Judge, draws: Iterable[tuple[int, Draw]], replaced: tuple[str, ...], *, story: bool
 ) -> SimulationReport:
-    """Runs what was drawn; the first run that fails is shrunk."""
+    """Performs the runs; the first failure is shrunk."""
     began = time.perf_counter()
     wrong = judge.learn()
     failures = [] if wrong is None else [wrong]
@@ -152,10 +152,10 @@ class _Judge:
     _truth: dict[str, Shown] = field(default_factory=dict)
 
     def learn(self) -> SeedFailure | None:
-        """The undisturbed run. What its sinks show and should not.
+        """The undisturbed run. Returns its failure, if its sinks show wrong rows.
 
         Raises:
-            UserCodeError: it does not come to its end, or `check` refuses it.
+            UserCodeError: it does not finish, or `check` refuses it.
         """
         reached = None if self.reference is None else self._reached(self.reference)
         run, shown = self._run(0, QUIET)
@@ -180,13 +180,13 @@ class _Judge:
         )
 
     def _reached(self, job: UserJob) -> dict[str, Shown]:
-        """Rows that reach each sink."""
+        """The rows that reach each sink."""
         run = self._run_job(Prepared(job), 0, QUIET)
         _require_end(run)
         return _rows_of(run)
 
     def try_seed(self, seed: int, drawn: Draw) -> tuple[SeedFailure | None, RunResult]:
-        """One run under faults; what is wrong with it."""
+        """One run under faults, and its failure."""
         run, shown = self._run(seed, drawn)
         differences: tuple[Difference, ...] = ()
         reason = run.violation
@@ -200,7 +200,7 @@ class _Judge:
         return SeedFailure(seed=seed, reason=reason, faults=drawn.faults, differences=differences), run
 
     def shrunk(self, failure: SeedFailure, seed: int, drawn: Draw) -> SeedFailure:
-        """The same seed with as few kinds of faults, and as rare ones, as still make it fail."""
+        """The same seed with the fewest kinds of faults, as rare as possible, that still make it fail."""
         best, faults = failure, drawn.faults
         for name in [one.name for one in fields(Faults)]:
             value = getattr(faults, name)
@@ -245,7 +245,7 @@ class _Judge:
         return tuple(found)
 
     def _refused(self, shown: Mapping[str, Shown], run: RunResult) -> str | None:
-        """Why `check` does not take the rows."""
+        """The reason why `check` refuses the rows."""
         if self.check is None:
             return None
         tables = {name: _table(one, run.schemas.get(name)) for name, one in shown.items()}

@@ -1,12 +1,12 @@
-"""Do the rows that reach a sink of the user's own also show in it, when nothing fails?
+"""Checks that a user's own sink shows the rows that reach it, in runs without faults.
 
-    reached   rows in the simulation's table, which stands in place of the sink in one run without faults
-    shown     rows that the user's `outputs` read behind the sink, in another run without faults
+    reached   rows in the simulation's table, which replaces the sink in one run
+    shown     rows that the user's `outputs` read from the sink, in another run
 
-So the truth is not the sink's own word: one that loses rows always, or writes none, would agree with itself
-in every run. An output that has the name of a sink is read as its rows. Columns that it does not have, and
-those whose values are of another kind there (times as text), are left out and named; where no column is
-left, rows are counted. Of a sink that no output is named after it is only asked that something shows.
+A sink that always loses rows, or writes none, would show the same in all runs; so it is not compared with
+itself. An output with the name of a sink is read as its rows. Columns that it lacks, or whose values are of
+another kind there (times as text), are left out and named; if no column is left, rows are counted. For a sink
+without an output of its name, only some output must show a row.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (  # the first 
 
 @dataclass(slots=True)
 class Verdict:
-    """On a run without faults.
+    """Result of a run without faults.
 
     Attributes:
-        compared: What was held against what; one sentence for each sink.
-        wrong: What is not as it should be, one text for each sink that is wrong.
+        compared: What was compared, one sentence for each sink.
+        wrong: One text for each sink that is wrong.
     """
 
     compared: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ def judged(sinks: Mapping[str, str], reached: Mapping[str, Shown], shown: Mappin
 
 
 def _hold(verdict: Verdict, sink: str, uid: str, want: Shown, have: Shown) -> None:
-    """What reaches the sink `uid` against what its output shows."""
+    """Compares the rows that reach the sink `uid` with those of its output."""
     columns, left_out = _comparable(want, have)
     names = tuple(column.name for column in columns)
     hint = (
@@ -104,7 +104,7 @@ def _hold(verdict: Verdict, sink: str, uid: str, want: Shown, have: Shown) -> No
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """One that both have: its place in the rows that reach the sink, and in those of the output."""
+    """A common column: its place in the rows that reach the sink, and in those of the output."""
 
     name: str
     there: int
@@ -113,7 +113,7 @@ class _Column:
 
 
 def _comparable(want: Shown, have: Shown) -> tuple[list[_Column], list[str]]:
-    """Columns that can be compared, and why others cannot."""
+    """The comparable columns, and why others are left out."""
     if have.columns:
         places = {name: have.columns.index(name) for name in want.columns if name in have.columns}
     elif all(len(row) == len(want.columns) for row in have.rows):
@@ -137,7 +137,7 @@ def _comparable(want: Shown, have: Shown) -> tuple[list[_Column], list[str]]:
 
 
 def _picked(rows: Sequence[Row], columns: Sequence[tuple[int, bool]]) -> list[Row]:
-    """Some places of each row. A whole number among floats is one, too."""
+    """Some places of each row. Whole numbers among floats become floats."""
     return [
         tuple(
             float(row[place]) if is_float and isinstance(row[place], int) else row[place]
