@@ -16,7 +16,7 @@ from unistream.testing.conformance.runner import report, run_cases
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs all cases below the paths and prints how they went; returns the exit code."""
+    """Runs all cases below the paths and prints the results; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m unistream.testing.conformance",
         description="Run cases that Flink computed against the machines of unistream.",
@@ -24,9 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a JSON file, or a folder of them"
     )
-    logging.getLogger("unistream").addHandler(
-        logging.NullHandler()
-    )  # tasks that fail on purpose say so there
+    logging.getLogger("unistream").addHandler(logging.NullHandler())  # tasks that fail on purpose log there
     paths: list[Path] = parser.parse_args(arguments).paths
     try:
         outcome = run_cases(find_cases(paths))

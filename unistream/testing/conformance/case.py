@@ -1,4 +1,4 @@
-"""What a case is, whatever file it comes from."""
+"""Cases, as read from files of any shape."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SkipCase(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What Flink says and what our machine says; equal, or the case failed."""
+    """The result of Flink and that of our machine; equal, or the case failed."""
 
     expected: object
     actual: object
@@ -37,7 +37,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case. `run` plays it on our machine; it may raise `SkipCase`, what else it raises is a failure."""
+    """One case. `run` plays it on our machine; it may raise `SkipCase`, any other error is a failure."""
 
     name: str
     run: Callable[[], Comparison]
@@ -48,11 +48,10 @@ class Shape:
     """How cases of one shape are read.
 
     Attributes:
-        section: Key in the file under which they lie.
-        fields: Which a case has; tells apart sections of one name. ``a.b``: entries of list a have b. Empty:
-            `read` takes the section as a whole.
+        section: Their key in the file.
+        fields: Fields of a case, which distinguish sections of one name. ``a.b``: entries of list a have b.
+            Empty: `read` takes the whole section.
         read: Cases of one entry (or of the whole section), given the name of the entry and the section.
-            What is compared and what is not are cases of their own.
     """
 
     section: str
@@ -82,7 +81,7 @@ def entry(section: str, *fields: str, play: Callable[[Json], Comparison]) -> Sha
 
 
 def skipped(name: str, why: SkipCase) -> Case:
-    """What is only listed."""
+    """A case that is only listed."""
 
     def run() -> Comparison:
         raise why
@@ -91,7 +90,7 @@ def skipped(name: str, why: SkipCase) -> Case:
 
 
 def name_of(value: object, number: int) -> str:
-    """What an entry is called: by its own name, else by what it holds."""
+    """The name of an entry: its own, else its values."""
     if isinstance(value, dict):
         for key in NAME_FIELDS:
             if isinstance(value.get(key), str):

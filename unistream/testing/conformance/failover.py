@@ -1,4 +1,4 @@
-"""What restarts after a failure, when, and what the options are when nobody sets them."""
+"""What restarts after a failure, when, and the defaults of the options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOTE: Final = re.compile(r"\s*\((?:infinite|other values?: ([\w, -]+))\)$")
 
 
 class Job:
-    """The job as a case describes it; the view that a failover strategy asks."""
+    """The job of a case; the view that a failover strategy reads."""
 
     def __init__(self, states: dict[SubtaskId, ExecutionState], lost: set[PartitionId]) -> None:
         self._states = states

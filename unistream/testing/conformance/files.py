@@ -48,7 +48,7 @@ EXPLANATIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A case and where it lies."""
+    """A case, its file and its section."""
 
     file: Path
     section: str
@@ -60,7 +60,7 @@ class Found:
 
 
 def find_cases(paths: Iterable[Path]) -> Iterator[Found]:
-    """All cases of these files, and of all files below these folders; what cannot be run is a skipped case.
+    """All cases of these files, and of all files below these folders; others are skipped cases.
 
     Raises:
         NotFound: there is no such file or folder.

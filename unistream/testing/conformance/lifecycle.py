@@ -1,9 +1,8 @@
-"""Life cycles of stream tasks: recorded traces, and notices of checkpoints.
+"""Life cycles of stream tasks: recorded traces, and notifications of checkpoints.
 
-A trace is replayed by what it says itself: from the calls of the two sources' operators follows when a source
-has rows, when it ends and where the checkpoints lie between; the commands are in the names of the segments.
-Which input of E was the first to bring a row, and to end, was chance, and is done as it was. All calls are
-compared, in their order in each task, and the result of the job.
+A trace determines its replay: the calls of the two sources' operators show when a source has rows and ends,
+and the checkpoints in between; the commands are in the names of the segments. The order of E's inputs was
+random and is replayed. The calls of each task are compared in order, and the result of the job.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ TWO_INPUTS: Final = (1, 2)  # of E
 
 
 def _tokens(calls: list[str]) -> Iterator[str | int]:
-    """What a source did, in order: "row", a checkpoint id, "end"."""
+    """The events of a source in order: "row", a checkpoint id, "end"."""
     for call in calls:
         if "processElement" in call:
             yield "row"
@@ -40,7 +39,7 @@ def _tokens(calls: list[str]) -> Iterator[str | int]:
 
 
 class Replay:
-    """Drives a job so that it meets what a recorded trace says was done to it."""
+    """Replays the input of a recorded trace on a job."""
 
     def __init__(self, trace: Json) -> None:
         self.trace = trace
@@ -63,18 +62,18 @@ class Replay:
         self.open = [t for t in self.job.tasks if self._is_opened(t.vertex)]
 
     def _order(self, call: str, otherwise: list[str]) -> list[str]:
-        """The sources, first the one that E heard of first."""
-        heard = [c for c in self.calls["T4"] if re.match(rf"E {call}[12]\(", c)]
-        if not heard:
+        """The sources, in the order in which E received from them."""
+        received = [c for c in self.calls["T4"] if re.match(rf"E {call}[12]\(", c)]
+        if not received:
             return otherwise
-        return ["T3", "T1"] if f"{call}2" in heard[0] else ["T1", "T3"]
+        return ["T3", "T1"] if f"{call}2" in received[0] else ["T1", "T3"]
 
     def _steps(self) -> list[str]:
-        """Tasks in the order of their turns, so that E hears of the end of both inputs as it did: of one and
-        then of the other, or of both ends of time first."""
+        """Tasks in the order of their turns, so that E receives the ends of its inputs as recorded: one input
+        after the other, or both end watermarks first."""
         first, second = (["T1", "T2"] if source == "T1" else [source] for source in self.ends_order)
-        heard = [c for c in self.calls["T4"] if re.match(r"E (processWatermark[12]|endInput)\(", c)]
-        if sum("processWatermark" in call for call in heard[:2]) == len(TWO_INPUTS):
+        received = [c for c in self.calls["T4"] if re.match(r"E (processWatermark[12]|endInput)\(", c)]
+        if sum("processWatermark" in call for call in received[:2]) == len(TWO_INPUTS):
             return [*first, *second, "T4"]
         return [*first, "T4", *second]
 
@@ -133,7 +132,7 @@ class Replay:
         self.job.run(self.open)
 
     def _fail_over(self) -> None:
-        """No restart: what is pending is aborted, the other tasks are cancelled."""
+        """Without a restart: aborts pending checkpoints and cancels the other tasks."""
         if not self.job.failures:
             return
         for snapshot in self.job.snapshots.values():
@@ -151,7 +150,7 @@ def _observed_trace(trace: Json) -> Comparison:
 
 
 def _result(trace: Json) -> Comparison:
-    """The states of the job's tasks, and what ended it, as the result of a job."""
+    """The result of the job, from the states of its tasks and its failures."""
     replay = Replay(trace)
     replay.run()
     states = {state.name for state in replay.job.states().values()}
@@ -166,10 +165,10 @@ def _traces(name: str, trace: Json, _section: Any) -> Iterator[Case]:
     yield Case(f"{name}: the job's result", partial(_result, trace))
 
 
-# --- notices --------------------------------------------------------------------------------------
+# --- notifications --------------------------------------------------------------------------------
 
 
-def _notices(case: Json) -> Comparison:
+def _notifications(case: Json) -> Comparison:
     restored = case["restoredCheckpoint"]
     options: dict[str, Any] = {}
     if restored is not None:
@@ -200,5 +199,5 @@ def _notices(case: Json) -> Comparison:
 
 SHAPES: Final[tuple[Shape, ...]] = (
     Shape("observedTraces", frozenset({"scenario", "jobResult", "segments.perTask"}), _traces),
-    entry("notificationVectors", "messages", "operatorSeesComplete", play=_notices),
+    entry("notificationVectors", "messages", "operatorSeesComplete", play=_notifications),
 )

@@ -1,8 +1,8 @@
-"""What a failure does, by the phase of a task's life in which it happens.
+"""Effects of a failure, by the phase of a task's life in which it happens.
 
 A phase names the methods of an operator that throw there: the last operator of T2 throws in each of them, in
-one run of the recorded job that passes through every phase. The effect is taken clause by clause: each is
-compared with what the run did, for all the methods, or listed with the test of ours that shows it.
+one run of the recorded job. Each clause of the effect is compared with the run, for all the methods, or
+listed with the test of ours that shows it.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ ASYNC: Final = "async"  # not a method: the state that was taken cannot be store
 
 @dataclass(frozen=True)
 class Run:
-    """What one run did.
+    """One run.
 
     Attributes:
-        state: Of T2 at the end.
-        during: State that T2 had reported last before it failed.
+        state: The final state of T2.
+        during: The last state that T2 had reported before it failed.
         located: The failure is the user's, and names the operator.
         declined: Checkpoints that T2 declined.
-        wire: What T2 wrote.
-        behind: What T4, which reads from it, was called.
+        wire: Output of T2.
+        behind: Calls of T4, which reads from it.
         opened, closed: Operators of T2 in the order of these calls.
-        goes_on: A checkpoint after the failure completed.
+        continues: A checkpoint after the failure completed.
     """
 
     state: str
@@ -63,7 +63,7 @@ class Run:
     behind: list[str]
     opened: list[str] = field(default_factory=list)
     closed: list[str] = field(default_factory=list)
-    goes_on: bool = False
+    continues: bool = False
 
 
 # --- running --------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def run(method: str) -> Run:
     """All phases in turn, until T2 fails in `method`: once with all tasks, once for what it writes."""
     fail = None if method == ASYNC else (CHAIN[-1], method)
     recorded, alone = RecordedJob(fail), RecordedJob(fail)
-    goes_on = _drive(recorded, recorded.job.run, broken=method == ASYNC)
+    continues = _drive(recorded, recorded.job.run, broken=method == ASYNC)
     wire = _drive_alone(alone)
     task = recorded.job.task(TASK)
     states = [
@@ -99,7 +99,7 @@ def run(method: str) -> Run:
         behind=recorded.traces["T4"],
         opened=[name for name, _, call in map(_split, calls) if call == "open"],
         closed=[name for name, _, call in map(_split, calls) if call == "close"],
-        goes_on=goes_on,
+        continues=continues,
     )
 
 
@@ -185,7 +185,7 @@ def _also_unopened(_found: re.Match[str], did: Run) -> tuple[object, object]:
 
 CLAUSES: Final[Mapping[str, Callable[[re.Match[str], Run], tuple[object, object]]]] = {
     r"task (FAILED|CANCELED|FINISHED)": _task,
-    r"task keeps (running)": lambda found, did: ([found[1].upper(), True], [did.state, did.goes_on]),
+    r"task keeps (running)": lambda found, did: ([found[1].upper(), True], [did.state, did.continues]),
     r"state ([A-Z]+)": lambda found, did: (found[1], did.during),
     r"all operators of the chain closed": lambda _, did: (sorted(CHAIN), sorted(did.closed)),
     r"remaining operators closed": lambda _, did: (sorted(CHAIN), sorted(did.closed)),

@@ -3,7 +3,7 @@
 A section of `PROSE` holds nothing that a machine could play; of other sections it is a part of a case. Words
 are found by the name of the case, or, for a part, by the words themselves. tests/conformance checks that each
 test that is named here exists, and that nothing is left in words without one.
-Words of other files, that nobody has named a test for, are listed as such.
+Words of other files, without a named test, are listed as such.
 """
 
 from __future__ import annotations

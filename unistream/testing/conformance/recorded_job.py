@@ -2,8 +2,8 @@
 
 T1: source s1 chained with A; T2: B chained with C; T3: source s2 chained with D; T4: E, of two inputs.
 
-An operator of ours sees the watermark combined over its inputs; what each input says (``processWatermark1``)
-is heard where the task combines them.
+Our operators get the combined watermark of their inputs; the watermark of each input (``processWatermark1``)
+is logged where the task combines them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from unistream.worker.task.state import TaskState
 TASKS: Final = ("T1", "T2", "T3", "T4")
 TIMER_MS: Final = 1_000
 SCRIPTED: Final = SourceInfo(connector="scripted", options={}, bounded=False, pull=False)
-LAST_WORDS: Final = {"endInput": -2, "finish": -1}  # the row that an operator sends there, if it is to
+LAST_WORDS: Final = {"endInput": -2, "finish": -1}  # the row that an operator of `last_words` emits there
 
 
 class ScriptedReader:
-    """Returns what the test has put in; its split keeps the number of rows that were read."""
+    """Returns the rows that the test has put in; its split stores the number of rows that were read."""
 
     def __init__(self) -> None:
         self.todo: list[Rows | Exhausted] = []
@@ -71,7 +71,7 @@ class ScriptedReader:
 
 
 class ScriptedSource:
-    """A source whose only reader is made before it runs."""
+    """A source whose only reader is created in advance."""
 
     name = "scripted"
     schema = pa.schema([("v", pa.int64())])
@@ -129,7 +129,7 @@ class Recording(BaseOperator):
     def fail(self, method: str) -> None:
         if method == self.fail_in and self.armed:
             self.trace.append(f"!! {self.name} throws in {method}")
-            raise RuntimeError("as told")
+            raise RuntimeError("planned failure")
 
     def initialize_state(self, state: Any) -> None:
         self.called("initializeState", f"restored={str(self.context.restored).lower()}")
@@ -205,7 +205,7 @@ def to(name: str) -> EdgeOutput:
 
 
 class _Overheard(CombinedWatermark):
-    """Combines the inputs of E, and logs which of them has come to the end of time."""
+    """Combines the inputs of E, and logs their end watermarks."""
 
     def __init__(self, trace: list[str], inputs: int) -> None:
         super().__init__(inputs)
@@ -243,7 +243,7 @@ class RecordedJob:
         )
 
     def _combine_watermarks(self, inputs: int) -> CombinedWatermark:
-        """E is the one with two."""
+        """Only E has two inputs."""
         return _Overheard(self.traces["T4"], inputs) if inputs == 2 else CombinedWatermark(inputs)
 
     def _chains(self, fail: tuple[str, str] | None) -> dict[VertexId, Chain]:

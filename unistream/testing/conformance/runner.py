@@ -1,4 +1,4 @@
-"""Runs the cases and says how they went."""
+"""Runs the cases and reports the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES_SHOWN_MAX: Final = 6  # of the cases that were skipped for one reason
 
 @dataclass(slots=True)
 class Outcome:
-    """How a run went."""
+    """Result of a run."""
 
     passed: int = 0
     failed: list[tuple[Found, Comparison]] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Outcome:
 
     @property
     def played(self) -> int:
-        """How many were compared."""
+        """The number of compared cases."""
         return self.passed + len(self.failed)
 
     @property
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def run_case(found: Found) -> Comparison:
-    """Plays one case; an error on the way is what our machine said.
+    """Plays one case; an error is the result of our machine.
 
     Raises:
         SkipCase: it cannot apply, by design.
@@ -48,7 +48,7 @@ def run_case(found: Found) -> Comparison:
 
 
 def run_cases(cases: Iterable[Found]) -> Outcome:
-    """All of them, one after the other."""
+    """Runs all cases, one after the other."""
     outcome = Outcome()
     for found in cases:
         try:

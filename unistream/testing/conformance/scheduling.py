@@ -1,4 +1,4 @@
-"""Which bulks a scheduling strategy hands out, action by action."""
+"""The bulks that a scheduling strategy schedules, action by action."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class VertexwiseStrategy(PipelinedRegionStrategy):
 
 
 class Job:
-    """States and partitions as the actions leave them; the view that a strategy asks."""
+    """States and partitions after the actions; the view that a strategy reads."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -81,7 +81,7 @@ class Job:
         return partition in self._produced
 
     def play(self, action: str, targets: list[SubtaskId], strategy: SchedulingStrategy) -> Bulks:
-        """Does what the action says, tells the strategy, and notes what it schedules."""
+        """Performs the action, notifies the strategy, and records what it schedules."""
         bulks = self._play(action, targets, strategy)
         for bulk in bulks:
             self._states.update(dict.fromkeys(bulk, ExecutionState.SCHEDULED))
@@ -109,7 +109,7 @@ class Job:
         raise ValueError(f"no such action: {action}")
 
     def _move(self, subtask: SubtaskId, state: ExecutionState) -> None:
-        """Some cases notify of subtasks that were never handed out: those stay CREATED, as in Flink."""
+        """Some cases notify of subtasks that were never scheduled: those stay CREATED, as in Flink."""
         if self._states[subtask] is not ExecutionState.CREATED:
             self._states[subtask] = state
 

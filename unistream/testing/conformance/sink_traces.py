@@ -1,10 +1,9 @@
 """Recorded traces of a sink's writer and committer: each subtask is replayed on our operators.
 
-What was done to a subtask follows from its calls: a first row, checkpoints, notices, the end of input. It is
-restored from the snapshot that it took itself, or from those of the trace that its scenario names
-(``restore d with …``), dealt out among its subtasks. If that trace is not there, what it was restored from
-follows from what it committed and restored at its start. In batch mode writer and committer ran one after the
-other, so their calls are compared apart.
+The input of a subtask follows from its calls: a first row, checkpoints, notifications, the end of input. It
+is restored from its own snapshot, or from those of the trace that its scenario names (``restore d with …``),
+redistributed among its subtasks; without that trace, from what it committed and restored at its start. In
+batch mode writer and committer ran one after the other, so their calls are compared separately.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ THROWS: Final = re.compile(r"-> (signalFailedWithUnknownReason|throws?\b.*)")
 
 @dataclass
 class TracingSink:
-    """Logs every call in the words of the recorded traces. `answers`: what the next commits say."""
+    """Logs every call in the words of the recorded traces. `answers`: results of the next commits."""
 
     log: list[str]
     answers: list[str]
@@ -56,7 +55,7 @@ class TracingSink:
     global_committer: bool = False
 
     def check(self, schema: pa.Schema | None) -> None:
-        """Anything goes."""
+        """Any schema is accepted."""
 
     def create_writer(self) -> SinkWriter:
         return _Writer(self)
@@ -255,7 +254,7 @@ class _Subtask:
 
 
 def _answers(calls: list[str]) -> list[str]:
-    """What each commit said; empty: it was done."""
+    """The result of each commit; empty: it was committed."""
     following = [*calls[1:], ""]
     return [
         after if after.startswith("->") else ""
@@ -265,7 +264,7 @@ def _answers(calls: list[str]) -> list[str]:
 
 
 def _stimuli(calls: list[str]) -> list[str]:
-    """What a task must have done to operators that made these calls."""
+    """The input of operators that made these calls."""
     found: list[str] = []
     started = False
     for call in calls:
@@ -284,7 +283,7 @@ def _stimuli(calls: list[str]) -> list[str]:
 
 
 def read(name: str, trace: Json, section: list[Json]) -> Iterator[Case]:
-    """The calls, and what became of the job."""
+    """The calls, and the result of the job."""
     yield Case(name, partial(_calls, trace, section))
     yield Case(f"{name}: the job's result", partial(_result, trace, section))
 
@@ -334,8 +333,8 @@ def _result(trace: Json, section: list[Json]) -> Comparison:
 
 
 def _apart(calls: list[str], together: bool) -> list[list[str]]:
-    """Names in one commit, and states of one restore, in the order of their names: which of several old
-    subtasks comes first says nothing. Without checkpoints the calls of writer and committer by themselves."""
+    """The calls with sorted names in commits and restores, as the order of former subtasks is arbitrary;
+    without checkpoints, those of writer and committer separately."""
     plain = [
         re.sub(r"(commit|restoreWriter)\[(.*)\]", lambda m: f"{m[1]}[{','.join(sorted(m[2].split(',')))}]", c)
         for c in calls

@@ -1,4 +1,4 @@
-"""Where state goes when a job is rescaled, and which finished states a snapshot may have."""
+"""Redistribution of state when a job is rescaled, and valid finished states of a snapshot."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _finished_in_checkpoint(case: Json) -> Comparison:
         code = re.search(r"\b[A-Z]+(?:_[A-Z]+)+\b", str(error))
         reason = code[0] if code is not None else str(error)
         return Comparison(expected, {"error": "PartialFinishingNotSupportedByState", "reason": reason})
-    assert (found.coordinator is None) is found.fully_finished, "the assigner's state goes with its tasks"
+    assert (found.coordinator is None) is found.fully_finished, "the assigner's state is kept with its tasks"
     kinds = ["FINISHED" if t is None else "state" if t.operators else "none" for t in found.subtasks]
     actual: Json = {"operatorState": "PARTIAL_OR_RUNNING", "subtasks": kinds}
     if found.fully_finished:

@@ -84,7 +84,7 @@ def _action(action: Action) -> Json:
 
 
 def _actions(handler: BarrierHandler, actions: Sequence[Action]) -> list[Json]:
-    """With what Flink says before a snapshot that may have rows in flight; here nothing has to be opened."""
+    """With Flink's action before a snapshot that may have rows in flight; here nothing has to be opened."""
     out: list[Json] = []
     opens = isinstance(handler, AlternatingAligner)
     for former, action in zip((None, *actions), actions, strict=False):
@@ -136,7 +136,7 @@ class _Steps:
 
 
 def _barriers(case: Json) -> Comparison:
-    """What the case does not say of a step, or of the end, it leaves open."""
+    """Only the results that the case has for a step, or for the end, are compared."""
     steps = _Steps(case)
     handler = steps.handler
     actual: list[Json] = []

@@ -1,7 +1,7 @@
-"""What a task writes on its output: the wire events of the life cycles.
+"""The output of a task: the wire events of the life cycles.
 
-Which task it is, and what becomes of it, is said in the words of a case; its `output` is a pattern over the
-elements that the task wrote. Words instead of elements are listed, with the test of ours that shows them.
+The words of a case name the task and its end; its `output` is a pattern over the elements that the task
+wrote. Words instead of elements are listed, with the test of ours that shows them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ITEM: Final = re.compile(
 
 
 def written(recorded: RecordedJob, task: str) -> list[str]:
-    """What a task has put on its output so far; the test is its consumer, so the real one must not run."""
+    """The output of a task so far; the test is its consumer, so the real one must not run."""
     return _written(recorded.job, task)
 
 
@@ -94,7 +94,7 @@ PRODUCERS: Final = {"T1": ["T1"], "T2": ["T1", "T2"]}
 
 
 def run_upstream(recorded: RecordedJob, task: str) -> None:
-    """The task and all before it, until none has anything to do."""
+    """Runs the task and its producers until none has anything to do."""
     recorded.job.run(recorded.subtasks(PRODUCERS[task]))
 
 
@@ -247,7 +247,7 @@ def _pattern(output: list[str]) -> str:
 
 
 def _same_as_input() -> Comparison:
-    """Of a task behind a bounded source, what is written several times in a row taken as once."""
+    """A task behind a bounded source, with repeated elements taken as one."""
     task, behind = (bounded(name, checkpointing=True) for name in ("T1", "T2"))
     return Comparison([name for name, _ in groupby(task)], [name for name, _ in groupby(behind)])
 

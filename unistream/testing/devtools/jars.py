@@ -93,11 +93,11 @@ def _is_complete(folder: Path, fingerprint: str) -> bool:
 
 
 def _download(pom: Path, folder: Path, fingerprint: str) -> None:
-    """Into a folder beside it, then renamed: nobody ever sees half of it."""
+    """Into a folder next to it, then renamed: never visible in part."""
     mvn = _command("mvn", "Maven 3.6 or newer (Debian: apt-get install maven)")
     with tempfile.TemporaryDirectory(prefix=".kafka-", dir=folder.parent) as work:
         own_pom = Path(work) / "pom.xml"
-        shutil.copyfile(pom, own_pom)  # Maven never writes beside ours
+        shutil.copyfile(pom, own_pom)  # Maven never writes next to ours
         jars = Path(work) / "jars"
         _maven(mvn, own_pom, jars)
         (jars / COMPLETE).write_text(fingerprint, encoding="utf-8")

@@ -180,7 +180,7 @@ def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
 
 
 def delete_records(bootstrap: str, topic: str, before: dict[int, int]) -> None:
-    """Truncates partitions: records before the given offsets are gone."""
+    """Truncates partitions: deletes records before the given offsets."""
     from kafka import TopicPartition
 
     with _admin(bootstrap, TIMEOUT_S) as admin:

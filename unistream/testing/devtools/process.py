@@ -68,7 +68,7 @@ def start_detached(command: Sequence[str], log: Path, cwd: Path) -> int:
 
 
 def end(process: ProcessId) -> None:
-    """SIGTERM, then SIGKILL. Fine if it is gone; never touches another process of that number.
+    """SIGTERM, then SIGKILL. Does nothing if it has ended; never signals another process of that number.
 
     Raises:
         Unreachable: it is still there after SIGKILL (stuck in the kernel).
@@ -94,7 +94,7 @@ def wait_until_ended(process: ProcessId, wait_s: float) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that nobody listens on now. They are held open together, so they differ."""
+    """Different loopback ports that are free now."""
     with contextlib.ExitStack() as held:
         ports: list[int] = []
         for _ in range(1000):

@@ -83,7 +83,7 @@ _LOG4J: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """How one kind of server is started and asked whether it serves.
+    """How one kind of server is started and probed.
 
     Attributes:
         ports: How many loopback ports it needs; clients use the first.

@@ -1,4 +1,4 @@
-"""Stands between us and a server: a small program that becomes the server (exec).
+"""A small program that becomes a server (exec).
 
     python -I -S stack_shim.py bind PARENT_PID LOG COMMAND...    dies with its parent (Linux)
     python -I -S stack_shim.py detach - LOG COMMAND...           prints its pid, outlives its parent
@@ -27,7 +27,7 @@ def _die_with(parent: int) -> None:
 
 
 def _detach() -> None:
-    """The child goes on; the first process says the child's pid and ends, so nobody must reap it."""
+    """The child continues; the first process prints the child's pid and ends, so that init reaps it."""
     child = os.fork()
     if child:
         print(child, flush=True)

@@ -277,7 +277,7 @@ def _wait_ready(folder: Path, spec: ServerSpec) -> str | None:
 
 
 def _end_all(processes: Sequence[ProcessId]) -> None:
-    """All are asked to end before the first is waited for; the first error comes last."""
+    """Ends all at the same time; raises the first error."""
     with ThreadPoolExecutor(max_workers=len(processes) or 1) as pool:
         endings = [pool.submit(end, process) for process in processes]
     for ending in endings:

@@ -19,7 +19,7 @@ from fsspec import AbstractFileSystem
 
 
 class FaultKind(Enum):
-    """What goes wrong."""
+    """Kind of a fault."""
 
     RAISE_BEFORE = "raise_before"  # it did not happen
     APPLY_THEN_RAISE = "apply_then_raise"  # it happened, and the caller gets an error

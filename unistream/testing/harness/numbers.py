@@ -277,7 +277,7 @@ def numbers_again(
 def shake(
     job: TaskJob, dice: random.Random, *, steps: int, checkpoints: float, aborts: float, sources: int = 1
 ) -> None:
-    """Steps tasks, and takes checkpoints, in random order, while time goes on.
+    """Steps tasks, and takes checkpoints, in random order, while the clock advances.
 
     Args:
         job: The job of `numbers_job`.

@@ -132,7 +132,7 @@ class ScriptedWorkers:
         with self._lock:
             worker = self._workers.get(task_manager)
             if worker is None:
-                raise Unreachable(f"{task_manager} is gone")
+                raise Unreachable(f"{task_manager} is lost")
             with self._new_message:
                 self.received.append((task_manager, message))
                 self._new_message.notify_all()
