@@ -193,7 +193,7 @@ def test_removing_what_a_checkpoint_names_is_a_violation(tmp_path: Path) -> None
     ref = job.upload(1)
     job.complete(1)
     job.complete(2, ref)
-    with pytest.raises(Violation, match=rf"^I8: .*{ref.path} is removed, and .*/chk-2 refers to it$"):
+    with pytest.raises(Violation, match=rf"^I8: .*{ref.path} is removed, but .*/chk-2 refers to it$"):
         job.storage.discard(job.at[1], [ref.path])
 
 

@@ -231,10 +231,10 @@ def broken(env: us.Environment) -> None:
 @pytest.mark.parametrize(
     ("pipeline", "arguments", "error", "text"),
     [
-        pytest.param(from_kafka, {}, ConfigError, "'kafka'.*never ends", id="no rows for Kafka"),
-        pytest.param(right, {"inputs": {"x": []}}, ConfigError, "'x'.*none of", id="rows for no source"),
+        pytest.param(from_kafka, {}, ConfigError, "'kafka'.*is unbounded", id="no rows for Kafka"),
+        pytest.param(right, {"inputs": {"x": []}}, ConfigError, "'x'.*not one of", id="rows for no source"),
         pytest.param(right, {"keep_sinks": True}, ConfigError, "outputs=", id="sinks that nobody reads"),
-        pytest.param(lambda: None, {}, ConfigError, "has to return", id="no environment"),
+        pytest.param(lambda: None, {}, ConfigError, "must return", id="no environment"),
         pytest.param(broken, {}, UserCodeError, "no such thing", id="fails without faults"),
         pytest.param(right, {"check": lambda _: False}, UserCodeError, "check fails", id="check is wrong"),
     ],
