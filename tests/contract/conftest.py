@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.contract.keyed_states import BACKENDS
+from tests.contract.state_bench import Bench
 from tests.contract.transport_wire import Wire
-from unistream.testing.harness.state_bench import Bench
 
 
 @pytest.fixture(params=["unix", "tcp"])

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from tests.contract.keyed_states import BACKENDS
+from tests.contract.state_bench import Bench, Keyed
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.snapshot import KeyedShare, OperatorRestore, OperatorSnapshot
 from unistream.model.state import (
@@ -28,7 +29,6 @@ from unistream.model.state import (
 )
 from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.testing.harness import MemoryFiles
-from unistream.testing.harness.state_bench import Bench, Keyed
 
 UID = OperatorUid("op")
 D = decimal.Decimal

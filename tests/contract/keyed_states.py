@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.contract.state_bench import Bench, Keyed
 from unistream.model.state import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -19,7 +20,6 @@ from unistream.model.state import (
     StateOptions,
     ValueStateDescriptor,
 )
-from unistream.testing.harness.state_bench import Bench, Keyed
 
 BACKENDS = ["hashmap", "rocksdb"]
 SUM_AND_COUNT = pa.struct([("sum", pa.int64()), ("count", pa.int64())])

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.fault_fs import FaultFileSystem
 from unistream.base.errors import ConfigError, CorruptSnapshot, Fenced, Transient, UnistreamError
 from unistream.base.ids import CheckpointId, JobId, LineageId, OperatorUid, VertexId
 from unistream.model.elements import SnapshotKind
@@ -30,7 +31,6 @@ from unistream.model.snapshot import (
 from unistream.port.storage import CheckpointStorage, Created, StateReader, StateWriter
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.testing.harness.fault_fs import FaultFileSystem
 
 JOB = JobId("0123456789abcdef0123456789abcdef")
 OTHER_JOB = JobId("f" * 32)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests.contract.keyed_states import Kind, aggregating, all_kinds, listed, mapped, reducing, value
+from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, read
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups
@@ -29,7 +30,6 @@ from unistream.model.state import (
     TtlVisibility,
 )
 from unistream.port.state import NO_KEY
-from unistream.testing.harness.state_bench import MAX_PARALLELISM, USER, Bench, read
 
 
 @all_kinds

@@ -29,6 +29,7 @@ from tests.contract.keyed_states import (
     reducing,
     summed,
 )
+from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, read
 from unistream.base.errors import UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups
@@ -42,7 +43,6 @@ from unistream.model.state import (
     TtlUpdate,
     TtlVisibility,
 )
-from unistream.testing.harness.state_bench import MAX_PARALLELISM, USER, Bench, read
 
 # --- every kind -----------------------------------------------------------------------------------
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contract.keyed_states import AB, ABC
+from tests.contract.state_bench import Bench
 from unistream.base.errors import UserCodeError
 from unistream.model.state import ReducingStateDescriptor
-from unistream.testing.harness.state_bench import Bench
 
 TIMES = [datetime.datetime(2026, 1, day, tzinfo=datetime.UTC) for day in (3, 1, 2)]
 KNOWN = [

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.contract.keyed_states import listed, mapped, value
+from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import canonical_keys, key_groups
@@ -29,7 +30,6 @@ from unistream.model.state import (
     StateOptions,
     ValueStateDescriptor,
 )
-from unistream.testing.harness.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 
 # --- keys -----------------------------------------------------------------------------------------
 

@@ -33,8 +33,8 @@ from tests.contract.given_states import (
     put,
 )
 from tests.contract.keyed_states import BACKENDS
+from tests.contract.state_bench import Bench, Keyed
 from unistream.model.state import MapStateDescriptor, StateDescriptor, StateOptions, ValueStateDescriptor
-from unistream.testing.harness.state_bench import Bench, Keyed
 
 
 @pytest.fixture(params=BACKENDS)

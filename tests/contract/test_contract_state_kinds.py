@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tests.contract.keyed_states import listed, mapped, value
+from tests.contract.state_bench import Bench, read
 from unistream.base.ids import CheckpointId
 from unistream.model.state import (
     EXPIRES_COLUMN,
@@ -16,7 +17,6 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.testing.harness.state_bench import Bench, read
 
 
 def test_none_removes_a_value(bench: Bench) -> None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.contract.keyed_states import BACKENDS
+from tests.contract.state_bench import read
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups, subtask_of_key_group
 from unistream.model.keyed_snapshot import StateTable
@@ -25,7 +26,6 @@ from unistream.model.state import (
 from unistream.port.state import KeyedStateBackend
 from unistream.state.backends import make_backend
 from unistream.testing.harness.operators import ManualClock
-from unistream.testing.harness.state_bench import read
 
 MAX_PARALLELISM = 16
 KEYS = [(f"k{n}" * (1 + n % 4), n % 3) for n in range(12)]

@@ -26,6 +26,7 @@ from tests.contract.given_states import (
     put,
 )
 from tests.contract.keyed_states import ABC
+from tests.contract.state_bench import Bench
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.model.state import (
     ListStateDescriptor,
@@ -36,7 +37,6 @@ from unistream.model.state import (
     StateOptions,
     ValueStateDescriptor,
 )
-from unistream.testing.harness.state_bench import Bench
 
 # --- what is refused ------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from tests.contract.keyed_states import Kind, all_kinds, listed, mapped, value
+from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 from unistream.base.ids import CheckpointId
 from unistream.model.key_groups import key_group_range, key_groups
 from unistream.model.keyed_snapshot import StateTable
@@ -28,7 +29,6 @@ from unistream.model.state import (
 )
 from unistream.state.hashmap import HashMapStateBackend
 from unistream.state.rocksdb import RocksDbStateBackend
-from unistream.testing.harness.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 
 TTL = StateTtl(100)
 AT_ONCE_MAX = 4_096 + 256  # what both backends look at between two checkpoints if nothing comes

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.contract.state_bench import MAX_PARALLELISM, Bench, Keyed
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.model.key_groups import key_groups
 from unistream.model.snapshot import KeyedShare, OperatorRestore, OperatorSnapshot
@@ -26,7 +27,6 @@ from unistream.model.state import (
 )
 from unistream.state.common import read_operator_state, write_task_snapshot
 from unistream.testing.harness import MemoryFiles
-from unistream.testing.harness.state_bench import MAX_PARALLELISM, Bench, Keyed
 
 UID = OperatorUid("op")
 HALVES = [(0, 63), (64, 127)]

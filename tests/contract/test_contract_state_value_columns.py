@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.contract.keyed_states import ABC, listed, mapped, value
+from tests.contract.state_bench import Bench, read
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model.state import (
@@ -19,7 +20,6 @@ from unistream.model.state import (
     StateTtl,
     ValueStateDescriptor,
 )
-from unistream.testing.harness.state_bench import Bench, read
 
 TIME = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 COLUMN_TYPES = [

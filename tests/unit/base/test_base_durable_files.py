@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault_fs import PowerCut
 from unistream.base import durable_files
-from unistream.testing.harness.fault_fs import PowerCut
 
 
 def test_a_file_is_there_whole_with_all_its_folders(tmp_path: Path) -> None:

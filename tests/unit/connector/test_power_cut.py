@@ -11,11 +11,11 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.fault_fs import PowerCut
 from unistream.connector.collect import read_collected
 from unistream.operator.sink import CommitterOperator, SinkWriterOperator
 from unistream.port.sink import Sink
 from unistream.testing.harness import OperatorHarness
-from unistream.testing.harness.fault_fs import PowerCut
 
 
 @pytest.fixture

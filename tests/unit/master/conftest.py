@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import Api
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
@@ -24,7 +25,6 @@ from unistream.metadata.store import SqlMetadataStore
 from unistream.model.graph import JobEdge, JobGraph, JobVertex, OperatorInfo, Ship
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.fs import FsCheckpointStorage
-from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
 
 def vertex(name: str, parallelism: int, **more: object) -> JobVertex:

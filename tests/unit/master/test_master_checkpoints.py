@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import NotFound
 from unistream.base.ids import CheckpointId, JobId, LineageId, VertexId
@@ -30,7 +31,6 @@ from unistream.model.checkpoint_figures import (
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.port.metadata import JobRecord
 from unistream.rest.checkpoints import checkpoint_config, details, item, overview, vertex_details
-from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from tests.unit.master.scripted_workers import ScriptedWorkers
 from unistream.base.errors import AlreadyEnded, ConfigError, CorruptSnapshot, NotFound
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import SnapshotRequest
@@ -15,7 +16,6 @@ from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
 from unistream.model.elements import SnapshotKind
-from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)

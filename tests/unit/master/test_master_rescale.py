@@ -9,6 +9,7 @@ import httpx
 import msgspec
 import pytest
 
+from tests.unit.master.scripted_workers import ScriptedWorkers
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
 from unistream.base.ids import JobId
@@ -17,7 +18,6 @@ from unistream.master.history import info_from_records
 from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.graph import JobGraph
-from unistream.testing.harness.scripted_workers import ScriptedWorkers
 
 UNKNOWN = "0" * 31 + "a"
 NOT_RUNNING = "not all tasks are running; try again when it is RUNNING"

@@ -9,11 +9,11 @@ from uuid import uuid4
 import fsspec
 import pytest
 
+from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from unistream.base.errors import ConfigError, CorruptSnapshot, OutcomeUnknown, Transient
 from unistream.storage import artifacts
 from unistream.storage.artifacts import FsArtifactStore
 from unistream.storage.durable_local import DurableLocalFileSystem
-from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind
 
 
 @pytest.fixture(params=["local", "memory"])

@@ -9,6 +9,7 @@ import fsspec
 import pytest
 from fsspec import AbstractFileSystem
 
+from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from tests.unit.storage.keyed_manifests import JOB, manifest
 from unistream.base.errors import ConfigError, Transient
 from unistream.base.ids import CheckpointId
@@ -16,7 +17,6 @@ from unistream.model.elements import SnapshotKind
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateWriter
-from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind
 
 
 class Place:

@@ -13,6 +13,7 @@ import fsspec
 import msgspec
 import pytest
 
+from tests.fault_fs import Fault, FaultFileSystem, FaultKind, PowerCut
 from tests.unit.storage.keyed_manifests import JOB, manifest
 from unistream.base.errors import (
     ConfigError,
@@ -32,7 +33,6 @@ from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import READ_ATTEMPTS, StoragePath, open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind, PowerCut
 
 
 def no_pause(_seconds: float) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from unistream.base.errors import ConfigError, UnistreamError, Unreachable
 from unistream.storage.durable_local import DurableLocalFileSystem
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.probe import ATTEMPTS
-from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind
 
 
 def everything_below(folder: Path) -> set[Path]:

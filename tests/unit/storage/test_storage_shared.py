@@ -6,6 +6,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from tests.fault_fs import Fault, FaultFileSystem, FaultKind
 from tests.unit.storage.keyed_manifests import JOB, manifest
 from unistream.base.errors import ConfigError, CorruptSnapshot, Transient
 from unistream.base.ids import CheckpointId
@@ -14,7 +15,6 @@ from unistream.model.file_ref import FileRef
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import open_location
 from unistream.storage.state_files import FsStateReader, FsStateWriter
-from unistream.testing.harness.fault_fs import Fault, FaultFileSystem, FaultKind
 
 
 class Job:

@@ -1,8 +1,7 @@
 """Harnesses: one operator, one task or one worker driven step by step by a test.
 
-`functions` drives a user's function, `operators` an operator, `task` all tasks of a job; `scripted_workers`
-plays the workers of a cluster; `fault_fs` and `memory_files` are the storage of such tests. Start with
-`operators`.
+`functions` drives a user's function, `operators` an operator, `source_driver` a reader, `task` all tasks of a
+job; `memory_files` and `services` are their storage and environment. Start with `operators`.
 """
 
 from __future__ import annotations

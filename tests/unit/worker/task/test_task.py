@@ -8,14 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from unistream.base.ids import OperatorUid
-from unistream.base.limits import LOCAL_QUEUE_BATCHES, MAX_WATERMARK, MIN_WATERMARK
-from unistream.model.elements import Batch, SavepointFormat, SnapshotKind
-from unistream.model.graph import Ship
-from unistream.model.messages import Split
-from unistream.operator.common import BaseOperator
-from unistream.testing.harness import TaskJob
-from unistream.testing.harness.numbers import (
+from tests.unit.worker.numbers import (
     SumByKey,
     deal_numbers,
     number_split,
@@ -26,6 +19,13 @@ from unistream.testing.harness.numbers import (
     split_range,
     sums_of,
 )
+from unistream.base.ids import OperatorUid
+from unistream.base.limits import LOCAL_QUEUE_BATCHES, MAX_WATERMARK, MIN_WATERMARK
+from unistream.model.elements import Batch, SavepointFormat, SnapshotKind
+from unistream.model.graph import Ship
+from unistream.model.messages import Split
+from unistream.operator.common import BaseOperator
+from unistream.testing.harness import TaskJob
 from unistream.worker.task import TaskState, Waiting
 from unistream.worker.task.state import Progressed
 

@@ -10,6 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.unit.worker.numbers import (
+    KEY,
+    NumberSource,
+    SumByKey,
+    deal_numbers,
+    number_split,
+    numbers_graph,
+    numbers_job,
+)
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.model.chain import Chain, ChainNode, LocalOutput
@@ -22,15 +31,6 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.operator.common import BaseOperator
 from unistream.port.operator import SourceOperatorSpec
 from unistream.testing.harness import TaskJob
-from unistream.testing.harness.numbers import (
-    KEY,
-    NumberSource,
-    SumByKey,
-    deal_numbers,
-    number_split,
-    numbers_graph,
-    numbers_job,
-)
 from unistream.worker.task import Done, TaskState
 
 

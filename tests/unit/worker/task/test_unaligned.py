@@ -7,14 +7,7 @@ import random
 import msgspec
 import pytest
 
-from unistream.base.errors import ConfigError
-from unistream.base.limits import LOCAL_QUEUE_BATCHES
-from unistream.model.elements import Batch, SnapshotKind
-from unistream.model.graph import JobGraph, Ship
-from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
-from unistream.operator.common import BaseOperator
-from unistream.testing.harness import TaskJob
-from unistream.testing.harness.numbers import (
+from tests.unit.worker.numbers import (
     ROWS_PER_POLL,
     deal_numbers,
     numbers_again,
@@ -22,6 +15,13 @@ from unistream.testing.harness.numbers import (
     numbers_job,
     shake,
 )
+from unistream.base.errors import ConfigError
+from unistream.base.limits import LOCAL_QUEUE_BATCHES
+from unistream.model.elements import Batch, SnapshotKind
+from unistream.model.graph import JobGraph, Ship
+from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.operator.common import BaseOperator
+from unistream.testing.harness import TaskJob
 from unistream.worker.exchange.in_flight import FILE_HINT
 from unistream.worker.task import TaskState, Waiting
 
