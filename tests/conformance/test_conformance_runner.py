@@ -146,6 +146,12 @@ def test_what_a_test_of_ours_shows_is_listed_with_the_test(tmp_path: Path) -> No
     assert len(tests) >= len(names)
 
 
+def test_files_that_python_caches_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "test.pyc").write_bytes(b"")
+    assert list(find_cases([tmp_path])) == []
+
+
 def test_the_name_of_a_file_means_nothing(tmp_path: Path) -> None:
     content = json.loads((HERE / "keygroups.json").read_text())
     assert lines_of(write(tmp_path, "x.json", content))[-1] == lines_of(HERE / "keygroups.json")[-1]

@@ -69,7 +69,7 @@ def find_cases(paths: Iterable[Path]) -> Iterator[Found]:
         if not path.exists():
             raise NotFound(f"{path}: no such file or folder")
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file():
+            if file.is_file() and "__pycache__" not in file.parts:
                 yield from _in_file(file)
 
 
