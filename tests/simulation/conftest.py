@@ -8,7 +8,7 @@ PLANTED = "planted bug"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each that was found: its name, the seeds it took, what told it."""
+    """One line for each that was found: its name, the seeds it took, what found it."""
     found = [
         value
         for report in terminalreporter.getreports("passed")
