@@ -42,7 +42,7 @@ def run_case(found: Found) -> Comparison:
         return found.case.run()
     except SkipCase:
         raise
-    except Exception as error:  # whatever goes wrong in a case is its result
+    except Exception as error:  # any error of a case is its result
         frames = "".join(traceback.format_exception(error)[-3:])
         return Comparison("no error", f"{type(error).__name__}: {error}\n{frames}")
 

@@ -152,7 +152,7 @@ def restored_as_finished(task: str, *, checkpointed: bool = True) -> list[str]:
 
 
 def finished_behind(channels: int, checkpoint_id: int) -> list[str]:
-    """A task restored as finished behind sources that go on: a checkpoint, and then their end."""
+    """A task restored as finished behind sources that keep running: a checkpoint, and then their end."""
     sources = {f"s{number}": ScriptedSource() for number in range(channels)}
     graph = graph_of(
         [*(vertex(name, 1, source=SCRIPTED) for name in sources), vertex("task", 1), vertex("behind", 1)],

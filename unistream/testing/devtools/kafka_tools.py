@@ -124,7 +124,7 @@ def produce_values(
     """Sends values in order and waits until all are stored; how many.
 
     `keys`, `partitions`, `timestamps_ms`: one per value, or None. `compression`: "gzip", "lz4", "zstd",
-    "snappy" or None. `rate`: values per second, None = as fast as it goes.
+    "snappy" or None. `rate`: values per second, None: unlimited.
 
     Raises:
         Unreachable: not all were acknowledged within TIMEOUT_S after the last.

@@ -265,7 +265,7 @@ class Lives(JobJudge):
 
     def _job_is(self, state: JobStatus) -> None:
         if state is not self.state and state not in JOB_TRANSITIONS[self.state]:
-            raise self._world.violated(f"I12: {self._job} goes from {self.state.value} to {state.value}")
+            raise self._world.violated(f"I12: {self._job} changes from {self.state.value} to {state.value}")
         if state is not self.state:
             self._world.log(f"{self._job} (leader {self._epoch}) is {state.value}")
         self.state = state
@@ -273,7 +273,7 @@ class Lives(JobJudge):
     def _attempt_is(self, attempt: AttemptId, state: ExecutionState) -> None:
         before = self._attempts.get(attempt, ExecutionState.CREATED)
         if state is not before and state not in EXECUTION_TRANSITIONS[before]:
-            raise self._world.violated(f"I12: {attempt} goes from {before.value} to {state.value}")
+            raise self._world.violated(f"I12: {attempt} changes from {before.value} to {state.value}")
         self._attempts[attempt] = state
 
     def _id_is(self, checkpoint_id: CheckpointId) -> None:

@@ -172,7 +172,7 @@ class Users:
             if job.id in self._site.store.results:
                 self._world.sometimes("a job that had ended was submitted again")
 
-    # --- requests -----------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     def _leader_of(self, job: Job) -> SimMaster | None:
         leader = self._site.leader

@@ -248,7 +248,7 @@ class SimWorker:
 
     def resume(self) -> None:
         if self.process.is_alive and self.process.is_paused:
-            self.around.world.log(f"{self.id} goes on")
+            self.around.world.log(f"{self.id} resumes")
             self.around.world.resume(self.process)
 
 

@@ -169,12 +169,12 @@ def _table(rows: pa.Table | Sequence[Mapping[str, object]], schema: pa.Schema, k
 def _replace_sinks(graph: StreamGraph) -> tuple[StreamGraph, list[str]]:
     """Writers write into the simulation's table; later stages are left out."""
     writers = [node for node in graph.nodes if isinstance(node.operator, SinkWriterOperator)]
-    gone = {
+    dropped = {
         node.id
         for node in graph.nodes
         if isinstance(node.operator, SinkOperator) and not isinstance(node.operator, SinkWriterOperator)
     }
-    kept = [node for node in graph.nodes if node.id not in gone]
+    kept = [node for node in graph.nodes if node.id not in dropped]
     moved = {node.id: place for place, node in enumerate(kept)}
     nodes = [replace(node, id=moved[node.id]) for node in kept]
     edges = [
