@@ -16,7 +16,7 @@ SHARED = "shared/"
 
 
 class MemoryFiles:
-    """The files of one directory.
+    """The files of one directory. `prefix`: of their keys in `stored`, if other directories have files there.
 
     >>> files = MemoryFiles("chk-1", {})
     >>> with files.open("counts") as file:
@@ -26,18 +26,23 @@ class MemoryFiles:
     (b'one two', 7)
     """
 
-    def __init__(self, directory: str, stored: MutableMapping[str, bytes]) -> None:
+    def __init__(self, directory: str, stored: MutableMapping[str, bytes], prefix: str = "") -> None:
         self.directory = directory
         self.stored = stored
+        self._prefix = prefix
         self.bytes_written = 0
         self.bytes_read = 0
 
     def write(self, name_hint: str, content: bytes | memoryview, *, shared: bool = False) -> FileRef:
         data = bytes(content)
         path = f"{name_hint}-{len(self.stored)}"
-        self.stored[SHARED * shared + path] = data
+        ref = FileRef(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest(), shared=shared)
+        self.stored[self._key(ref)] = data
         self.bytes_written += len(data)
-        return FileRef(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest(), shared=shared)
+        return ref
+
+    def _key(self, ref: FileRef) -> str:
+        return f"{self._prefix}{SHARED * ref.shared}{ref.path}"
 
     def open(self, name_hint: str) -> MemoryFile:
         return MemoryFile(self, name_hint)
@@ -46,7 +51,7 @@ class MemoryFiles:
         return self.write(name_hint, path.read_bytes(), shared=shared)
 
     def read(self, ref: FileRef) -> bytes:
-        data = self.stored.get(SHARED * ref.shared + ref.path)
+        data = self.stored.get(self._key(ref))
         if data is None or len(data) != ref.size or hashlib.sha256(data).hexdigest() != ref.sha256:
             raise CorruptSnapshot(f"{self.directory}/{ref.path} is missing or damaged")
         self.bytes_read += len(data)
@@ -56,7 +61,7 @@ class MemoryFiles:
         return f"{self.directory}/{ref.path}"
 
     def read_range(self, ref: FileRef, start: int, stop: int) -> bytes:
-        data = self.stored.get(SHARED * ref.shared + ref.path, b"")[start:stop]
+        data = self.stored.get(self._key(ref), b"")[start:stop]
         if len(data) != stop - start:
             raise CorruptSnapshot(f"{self.directory}/{ref.path} is missing or truncated")
         self.bytes_read += len(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -28,39 +28,16 @@ class MemoryStateStore:
     """State files of all directories. `fail_writes`: raised by every writer while it is set."""
 
     def __init__(self) -> None:
-        self.files: dict[tuple[str, str], bytes] = {}
+        self.files: dict[str, bytes] = {}  # by directory and path
         self.fail_writes: Exception | None = None
 
     def writer(self, directory: str) -> MemoryFiles:
         if self.fail_writes is not None:
             raise self.fail_writes
-        return MemoryFiles(directory, _Below(self.files, directory))
+        return self.reader(directory)
 
     def reader(self, directory: str) -> MemoryFiles:
-        return MemoryFiles(directory, _Below(self.files, directory))
-
-
-class _Below(MutableMapping[str, bytes]):
-    """The files of one directory; its length counts all files, so that names are unique."""
-
-    def __init__(self, files: dict[tuple[str, str], bytes], directory: str) -> None:
-        self._files = files
-        self._directory = directory
-
-    def __getitem__(self, path: str) -> bytes:
-        return self._files[self._directory, path]
-
-    def __setitem__(self, path: str, content: bytes) -> None:
-        self._files[self._directory, path] = content
-
-    def __delitem__(self, path: str) -> None:
-        del self._files[self._directory, path]
-
-    def __iter__(self) -> Iterator[str]:
-        return (path for directory, path in self._files if directory == self._directory)
-
-    def __len__(self) -> int:
-        return len(self._files)
+        return MemoryFiles(directory, self.files, prefix=f"{directory}/")
 
 
 class NoRemote:

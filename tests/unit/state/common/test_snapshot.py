@@ -104,7 +104,7 @@ def test_a_damaged_file_is_never_used() -> None:
     store = MemoryStateStore()
     handle = _write(store, OperatorSnapshot(keyed={"s": _table([1, 2], key=[1, 2])})).keyed[0]
     share = OperatorRestore(keyed=(KeyedShare(handle=handle, start=0, stop=1),))
-    name = ("d", handle.file.path)
+    name = f"d/{handle.file.path}"
     whole = store.files[name]
     store.files[name] = whole[: len(whole) // 2]
     with pytest.raises(CorruptSnapshot):

@@ -132,11 +132,11 @@ def test_rows_are_exact_wherever_it_is_killed_and_at_whatever_parallelism_it_goe
 def test_the_time_to_store_rows_in_flight_is_told() -> None:
     job = _full(numbers_graph(1, 1, config=UNALIGNED), [])
 
-    class Slow(dict[tuple[str, str], bytes]):
+    class Slow(dict[str, bytes]):
         """A storage for which rows in flight take 40 ms."""
 
-        def __setitem__(self, place: tuple[str, str], content: bytes) -> None:
-            if FILE_HINT in place[1]:
+        def __setitem__(self, place: str, content: bytes) -> None:
+            if FILE_HINT in place:
                 job.clock.now_ms += 40
             super().__setitem__(place, content)
 
