@@ -281,7 +281,7 @@ def test_what_cannot_be_a_key_is_refused_when_the_pipeline_is_written(column: pa
 def test_values_of_unlike_types_are_not_compared(
     kind: str, one: pa.Array, other: pa.Array, tmp_path: Path
 ) -> None:
-    told = r"the key columns are \(k .*\), but state is kept by"
+    told = r"the key columns are \(k .*\), but the state is keyed by"
     with OperatorHarness(KeyedProcessOperator(ByRow(), ["k"]), backend=backend(kind, tmp_path)) as harness:
         harness.process(pa.record_batch({"k": one, "n": [0]}))
         with pytest.raises(ConfigError, match=told):

@@ -6,16 +6,16 @@
              └─ column(descriptor).get(keys) / .put(keys, values)             a batch at a time
     barrier ── snapshot() ─► KeyedSnapshot, read in the background, then released
 
-Names and types are declared (`unistream.model.state`), so that a snapshot is a table that anyone can read.
-What a handle is given takes the one form of its type at once (`unistream.model.state_values`), which is what
-comes back then and after a restore, by whichever backend; what does not fit is a UserCodeError.
+Names and types are declared (`unistream.model.state`), so that any tool can read a snapshot's tables. A
+handle brings each value into the one form of its type (`unistream.model.state_values`), in which every
+backend returns it, also after a restore; a value that does not fit is a UserCodeError.
 
-A key is what `keys_of` gives for a row: hashable, equal for equal keys, and otherwise the backend's own
-affair (a number, a tuple, encoded bytes). The columns behind it come from `declare_keys`, from the first
-batch given to `keys_of`, or from what was restored, whichever is first; from then on they are fixed.
+A key is the result of `keys_of` for a row: hashable, equal for equal keys, and otherwise internal to the
+backend (a number, a tuple, encoded bytes). Its columns are fixed by `declare_keys`, by the first batch given
+to `keys_of`, or by restored state, whichever is first.
 
-Timers are not here: the operator keeps them by key, and hands them over in `OperatorSnapshot.timers`
-(StateTable of kind TIMERS, read in the background); they come back in `OperatorState.keyed` by their name.
+Timers are not here: the operator keeps them by key, and passes them in `OperatorSnapshot.timers` (StateTable
+of kind TIMERS, read in the background); they are restored in `OperatorState.keyed` by their name.
 """
 
 from __future__ import annotations
@@ -38,22 +38,27 @@ GROUP_COLUMN: Final = "group"
 
 
 class NoKey:
-    """Stands for the current key where there is none: whoever looks it up, or encodes it, is told."""
+    """The current key where there is none: looking it up, or encoding it, is an error."""
 
-    def __hash__(self) -> int:
-        return self._refuse()
-
-    def __add__(self, other: object) -> int:
-        return self._refuse()
-
-    def _refuse(self) -> int:
+    def _refuse(self, *_: object) -> Any:
         raise RuntimeError(
             "there is no current key here (open(), a broadcast element); "
             "use state in process_element or on_timer"
         )
 
+    __hash__ = __add__ = __len__ = __getitem__ = _refuse
+
 
 NO_KEY: Final = NoKey()
+
+
+class CurrentKey:
+    """The key, as `keys_of` returned it, that all handles of a backend refer to."""
+
+    __slots__ = ("key",)
+
+    def __init__(self) -> None:
+        self.key: Any = NO_KEY
 
 
 class ValueState(Protocol):
@@ -69,7 +74,7 @@ class ValueState(Protocol):
 
 
 class ListState(Protocol):
-    """A list of the current key. What `get` returns is not changed by later calls, nor by the caller."""
+    """A list of the current key. The result of `get` does not change later; the caller must not change it."""
 
     def get(self) -> Sequence[Any]:
         """The elements in the order in which they were added; empty if there are none."""
@@ -98,7 +103,7 @@ class MapState(Protocol):
     def contains(self, key: Any) -> bool: ...
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """As of now, in no order that is promised: the map may be changed meanwhile."""
+        """As of now, in no defined order: the map may change meanwhile."""
 
     def is_empty(self) -> bool: ...
 
@@ -123,11 +128,11 @@ class ColumnState(Protocol):
         """One value per key, null where there is none. `keys` come from `keys_of`."""
 
     def put(self, keys: Sequence[object], values: pa.Array) -> None:
-        """Sets the values; null removes. A key that comes twice keeps its last value."""
+        """Sets the values; null removes. A key that occurs twice keeps its last value."""
 
 
 Places: TypeAlias = npt.NDArray[np.int64]
-"""Row -> position in `keys`: whose a value is. None in its place: there is one value for each key."""
+"""Row -> position of its key in `keys`. None instead: there is one value for each key."""
 
 
 class AppendingColumnState(Protocol):
@@ -135,14 +140,14 @@ class AppendingColumnState(Protocol):
 
     def get(self, keys: Sequence[object], type: pa.DataType | None = None) -> pa.Array:
         """The reduced values, of their declared type or of `type`; or the aggregate's results, of `type` or
-        of what they look like. Null where nothing was added."""
+        of an inferred type. Null where nothing was added."""
 
     def add(self, keys: Sequence[object], values: pa.Array, places: Places | None = None) -> None:
         """Adds the values of a key in their order; null adds nothing."""
 
     def merge(self, keys: Sequence[object], accumulators: pa.Array, places: Places | None = None) -> None:
-        """Adds what was aggregated elsewhere, by the aggregate's `merge`; null adds nothing. For reducing
-        state the same as `add`."""
+        """Adds accumulators by the aggregate's `merge`; null adds nothing. For reducing state the same as
+        `add`."""
 
     def clear(self, keys: Sequence[object]) -> None: ...
 
@@ -151,8 +156,7 @@ class ListColumnState(Protocol):
     """A list state, many keys at a time."""
 
     def get(self, keys: Sequence[object]) -> pa.ListArray:
-        """A list per key, in the order in which its elements were added; an empty one, not null, if there are
-        none."""
+        """A list per key, in the order in which its elements were added; empty, not null, if it has none."""
 
     def add(self, keys: Sequence[object], values: pa.Array, places: Places | None = None) -> None:
         """Appends the values of a key in their order; null appends nothing."""
@@ -172,7 +176,7 @@ class MapColumnState(Protocol):
     def put(
         self, keys: Sequence[object], map_keys: pa.Array, values: pa.Array, places: Places | None = None
     ) -> None:
-        """Sets entries; null removes one. An entry that comes twice keeps its last value.
+        """Sets entries; null removes one. An entry that occurs twice keeps its last value.
 
         Raises:
             ValueError: a key of an entry is null.
@@ -182,51 +186,50 @@ class MapColumnState(Protocol):
 
     def entries(self, keys: Sequence[object]) -> pa.RecordBatch:
         """All entries: GROUP_COLUMN (int64, position in `keys`, ascending), MAP_KEY_COLUMN, VALUE_COLUMN;
-        those of one key in no order that is promised."""
+        those of one key in no defined order."""
 
     def clear(self, keys: Sequence[object]) -> None: ...
 
 
 class KeyedStateBackend(Protocol):
-    """Keyed state of one operator of one subtask. Used by the task's thread only, but for snapshots."""
+    """Keyed state of one operator of one subtask. Used by the task's thread only, except for snapshots."""
 
     def declare_keys(self, schema: pa.Schema) -> None:
-        """Names and types of the key columns, where they are known before the first batch. Again with the
-        same ones: nothing happens. A dictionary counts as the type of its values.
+        """Names and types of the key columns, if known before the first batch. May be repeated with the same
+        columns. A dictionary counts as the type of its values.
 
         Raises:
-            ConfigError: the key columns are others already (declared, seen or restored); or one has a name
-                that a table of state has for a column of its own.
+            ConfigError: other key columns were declared, seen or restored; or a name is reserved.
         """
 
     def keys_of(self, keys: pa.RecordBatch) -> Sequence[Any]:
-        """One opaque, hashable key for each row; `keys` has just the key columns, in order.
+        """One opaque, hashable key for each row; `keys` has only the key columns, in order.
 
         Raises:
             ConfigError: as `declare_keys`.
         """
 
     def values_of(self, key: Any) -> KeyTuple:
-        """What `keys_of` was given for that key: one value per key column. By any thread."""
+        """The values of that key: one per key column. By any thread."""
 
     def set_current(self, key: Any) -> None:
-        """The key, from `keys_of`, that all state handles refer to from now on; `NO_KEY`: none, so that using
-        a handle is a RuntimeError."""
+        """The key, from `keys_of`, that all state handles refer to from now on; with `NO_KEY` using a handle
+        is a RuntimeError."""
 
     def state(self, descriptor: StateDescriptor) -> Any:
         """The handle of a state: ValueState, ListState, MapState or AppendingState by the descriptor's class.
-        The same object for an equal descriptor. May be asked for when there is no current key yet; using
-        the handle is then a RuntimeError.
+        The same object for an equal descriptor. Without a current key the handle can be made, but using it is
+        a RuntimeError.
 
         Raises:
-            ConfigError: declared twice with different types; or what was stored under this name has a type
-                that cannot be converted (a wider number and an added nullable field can).
+            ConfigError: declared twice with different types; or the stored state of this name has a type that
+                cannot be converted (a wider number and an added nullable field can).
         """
 
     def column(self, descriptor: StateDescriptor) -> Any:
         """The same state as `state(descriptor)`, a batch at a time: ColumnState, ListColumnState,
-        MapColumnState or AppendingColumnState by the descriptor's class. Values that are not of the declared
-        type, and would not be the same as one of it, are a UserCodeError.
+        MapColumnState or AppendingColumnState by the descriptor's class. Values that do not fit the declared
+        type without a change are a UserCodeError.
 
         Raises:
             ConfigError: as `state`; or it is pickled.
@@ -236,11 +239,11 @@ class KeyedStateBackend(Protocol):
         """Keys that have a live value of that state, as of now."""
 
     def snapshot(self, checkpoint_id: CheckpointId) -> KeyedSnapshot:
-        """What there is now; later changes do not show in it. Takes little time, however much there is."""
+        """The current state, without later changes. Takes little time, whatever its size."""
 
     def restore(self, parts: Sequence[StateTable | RestoredFiles]) -> None:
-        """Takes over what was stored, of the key groups of this subtask, before the first `state`; several
-        parts of one name are merged.
+        """Takes over stored state of the key groups of this subtask, before the first `state`; several parts
+        of one name are merged.
 
         Raises:
             ConfigError: this backend cannot read that kind of files; pickled state that is not allowed.

@@ -1,4 +1,4 @@
-"""Which keyed state backend an operator gets (`state.backend.type`)."""
+"""The keyed state backend of an operator (`state.backend.type`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from unistream.port.state import KeyedStateBackend
 from unistream.state.hashmap import HashMapStateBackend
 
 ON_DISK: Final = frozenset({"rocksdb"})
-"""Those that need a folder."""
+"""Backends that need a folder."""
 
 
 def make_backend(
@@ -28,34 +28,22 @@ def make_backend(
     config: Configuration | None = None,
     parallelism: int | None = None,
 ) -> KeyedStateBackend:
-    """The backend called `kind`, for one operator of one subtask.
+    """A new backend for one operator of one subtask; for the arguments see the backends.
 
-    Args:
-        kind: ``"hashmap"`` or ``"rocksdb"``.
-        key_groups: (first, last) that the subtask owns.
-        max_parallelism: Number of key groups of the operator.
-        folder: Where it may keep local files: not there yet, and the backend's own until it is closed.
-            None: for one that is not `ON_DISK`.
-        clock: For times to live.
-        memory_bytes: What it may hold before it goes to the disk, where it can.
-        allow_pickled: Whether pickled state may be restored.
-        config: Options of the backend's own; None: their defaults.
-        parallelism: Of the operator, where it is known; to divide the key groups as a greater one would.
-
-    Raises:
-        ConfigError: there is no such backend, or its package is not installed.
+    `folder` and `memory_bytes` are for those `ON_DISK`. Raises ConfigError if there is no backend `kind`, or
+    its package is not installed.
     """
     if kind == "hashmap":
         return HashMapStateBackend(
             key_groups=key_groups, max_parallelism=max_parallelism, clock=clock, allow_pickled=allow_pickled
         )
     if kind != "rocksdb":
-        raise ConfigError(f"state.backend.type is {kind!r}; there are {', '.join(STATE_BACKENDS)}")
+        raise ConfigError(f"state.backend.type is {kind!r}; it must be one of {', '.join(STATE_BACKENDS)}")
     require("rocksdb", "state.backend.type: rocksdb")
     from unistream.state.rocksdb import RocksDbStateBackend, rocksdb_tuning
 
-    assert folder is not None, "it lies on the disk"
-    backend: KeyedStateBackend = RocksDbStateBackend(
+    assert folder is not None, "RocksDB is on the disk"
+    return RocksDbStateBackend(
         key_groups=key_groups,
         max_parallelism=max_parallelism,
         folder=folder,
@@ -65,4 +53,3 @@ def make_backend(
         tuning=rocksdb_tuning(config or Configuration()),
         parallelism=parallelism,
     )
-    return backend

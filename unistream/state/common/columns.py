@@ -2,15 +2,16 @@
 
 A batch looks its distinct keys up once (`slot_index.SlotKeys` remembers the slots), whatever the number of
 states; reading and writing are then numpy's gather and scatter. A snapshot copies arrays, not keys: slots are
-only ever added, so the first n keys of a snapshot stay what they are. When more than half of the slots hold
-nothing any more, they are dealt out anew, into a new list.
+only added, so the first n keys of a snapshot do not change. When more than half of the slots are empty, the
+keys get new slots in a new list.
 
-Fixed-width types are kept as their numbers; all others as Python objects in an array of objects.
+Fixed-width types are stored as numbers; all others as Python objects in an array of objects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,8 +24,8 @@ from unistream.model.arrow_layouts import cast, entries, is_list
 from unistream.model.column_values import column_values
 from unistream.model.state import StateDescriptor
 from unistream.model.state_casts import refused_cast
-from unistream.model.state_values import conformer
 from unistream.state.common.lifetime import Lifetime
+from unistream.state.common.migration import time_storage
 from unistream.state.common.slot_index import SlotIndex, Slots
 
 SLOTS_MIN: Final = 1024
@@ -32,11 +33,7 @@ COMPACT_SLOTS_MIN: Final = 4096
 
 
 class Column:
-    """`port.state.ColumnState` over slots.
-
-    Args:
-        life: None: values live until they are removed.
-    """
+    """`port.state.ColumnState` over slots. `life` None: values do not expire."""
 
     def __init__(self, descriptor: StateDescriptor, index: SlotIndex, life: Lifetime | None) -> None:
         self.descriptor = descriptor
@@ -49,20 +46,21 @@ class Column:
         self._expires = np.zeros(SLOTS_MIN if life is not None else 0, np.int64)
 
     def get(self, keys: Sequence[object]) -> pa.Array:
-        slots = self._index.find(keys)
-        self._reach(len(self._index))
-        there = self.valid[slots] & (slots >= 0)
+        slots, there = self._found(keys)
         shown = there if self._life is None else self._touch(self._life, slots, there)
-        return self._array(self._values[slots], shown)
+        return to_array(self._values[slots], shown, self._storage, self.descriptor.type)
 
     def live(self, keys: Sequence[object]) -> pa.Array:
-        """The values as a writer sees them: what has expired is not there, and nothing is touched."""
-        slots = self._index.find(keys)
-        self._reach(len(self._index))
-        there = self.valid[slots] & (slots >= 0)
+        """The values as a writer sees them: without expired ones. Removes nothing."""
+        slots, there = self._found(keys)
         if self._life is not None:
             there &= self._expires[slots] > self._life.now()
-        return self._array(self._values[slots], there)
+        return to_array(self._values[slots], there, self._storage, self.descriptor.type)
+
+    def _found(self, keys: Sequence[object]) -> tuple[Slots, npt.NDArray[np.bool_]]:
+        slots = self._index.find(keys)
+        self._reach(len(self._index))
+        return slots, self.valid[slots] & (slots >= 0)
 
     def put(self, keys: Sequence[object], values: pa.Array) -> None:
         check_count(self.descriptor.name, values, len(keys))
@@ -75,24 +73,23 @@ class Column:
             self._expires[slots] = self._life.expiry()
 
     def load(self, keys: Sequence[object], values: pa.Array, expires: npt.NDArray[np.int64] | None) -> None:
-        """Restored values; `expires` where they have a time to live."""
+        """Restored values; `expires` if they have a time to live."""
         self.put(keys, values)
         if expires is not None:
             self._expires[self._index.make(keys)] = expires
 
     def remove_expired(self) -> None:
-        """What has expired is gone, as if it had been touched."""
         if self._life is not None:
             count = min(len(self._index), len(self.valid))
             self.valid[:count] &= self._expires[:count] > self._life.now()
 
     def filled(self, count: int) -> npt.NDArray[np.bool_]:
-        """Which of the first `count` slots hold a value."""
+        """Of the first `count` slots those with a value."""
         self._reach(count)
         return self.valid[:count]
 
     def keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        """The slots where `kept` is true, in their order, and nothing else."""
+        """Keeps the slots where `kept` is true, in their order."""
         self._reach(len(kept))
         rows = np.flatnonzero(kept)
         self._values, self.valid = self._values[rows], self.valid[rows]
@@ -101,7 +98,7 @@ class Column:
         self._reach(SLOTS_MIN)
 
     def copy(self) -> ColumnCopy:
-        """Values as they are now. Expired ones were removed before."""
+        """The current values. Expired ones were removed before."""
         count = len(self._index)
         self._reach(count)
         return ColumnCopy(
@@ -114,7 +111,7 @@ class Column:
         )
 
     def _touch(self, life: Lifetime, slots: Slots, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """What a reader sees; expired values are removed, others live longer if reads count."""
+        """The slots that a reader sees; removes expired values, and renews the others if reads count."""
         live = there & (self._expires[slots] > life.now())
         self.valid[slots[there & ~live]] = False
         if life.on_read:
@@ -122,17 +119,13 @@ class Column:
         return there if life.shows_expired else live
 
     def _reach(self, count: int) -> None:
-        size = len(self.valid)
-        if count <= size:
+        if count <= len(self.valid):
             return
         size = max(SLOTS_MIN, count + count // 2)
         self._values = _grown(self._values, size)
         self.valid = _grown(self.valid, size)
         if self._life is not None:
             self._expires = _grown(self._expires, size)
-
-    def _array(self, values: npt.NDArray[Any], there: npt.NDArray[np.bool_]) -> pa.Array:
-        return to_array(values, there, self._storage, self.descriptor.type)
 
     def _raw(self, values: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
         values = conformed(self.descriptor.name, values, self.descriptor.type)
@@ -148,103 +141,46 @@ class Column:
         return stored_numbers(values, self._storage), there
 
 
+@dataclass(slots=True, kw_only=True)
 class ColumnCopy:
     """A column at a snapshot, to be read in the background."""
 
-    def __init__(
-        self,
-        *,
-        keys: list[Any],
-        values: npt.NDArray[Any],
-        valid: npt.NDArray[np.bool_],
-        expires: npt.NDArray[np.int64] | None,
-        storage: pa.DataType | None,
-        type: pa.DataType,
-    ) -> None:
-        self._keys = keys
-        self.valid = valid
-        self._values = values
-        self._expires = expires
-        self._storage = storage
-        self._type = type
-        self.slots = np.flatnonzero(valid)
+    keys: list[Any]
+    values: npt.NDArray[Any]
+    valid: npt.NDArray[np.bool_]
+    expires: npt.NDArray[np.int64] | None
+    storage: pa.DataType | None
+    type: pa.DataType
+    slots: Slots = field(init=False)
 
-    def keys(self) -> Iterable[Any]:
+    def __post_init__(self) -> None:
+        self.slots = np.flatnonzero(self.valid)
+
+    def filled_keys(self) -> Iterable[Any]:
         """Keys with a value, by slot."""
-        return (self._keys[slot] for slot in self.slots.tolist())
+        return (self.keys[slot] for slot in self.slots.tolist())
 
     def columns(self, rows: npt.NDArray[np.int64]) -> list[pa.Array]:
-        """Values (and times of expiry) of rows of `keys()`."""
+        """Values (and times of expiry) of rows of `filled_keys()`."""
         slots = self.slots[rows]
-        made = [to_array(self._values[slots], self.valid[slots], self._storage, self._type)]
-        if self._expires is not None:
-            made.append(pa.array(self._expires[slots], pa.int64()))
+        made = [to_array(self.values[slots], self.valid[slots], self.storage, self.type)]
+        if self.expires is not None:
+            made.append(pa.array(self.expires[slots], pa.int64()))
         return made
 
 
-class SlotValue:
-    """`port.state.ValueState` over a column: for a state that is used both ways. Slower than either."""
-
-    def __init__(self, column: Column, current: Any) -> None:
-        self._column = column
-        self._current = current
-        self._conform = conformer(column.descriptor.name, column.descriptor.type)
-
-    def value(self) -> Any:
-        return python_values(self._column.descriptor.name, self._column.get((self._current.key,)))[0]
-
-    def update(self, value: Any) -> None:
-        declared = self._column.descriptor
-        self._column.put((self._current.key,), array_of(declared.name, [self._conform(value)], declared.type))
-
-    def clear(self) -> None:
-        self.update(None)
-
-
-class RowColumn:
-    """`port.state.ColumnState` over a handle of rows: for a state that was first used row by row."""
-
-    def __init__(self, descriptor: StateDescriptor, handle: Any, current: Any) -> None:
-        self._descriptor = descriptor
-        self._handle = handle
-        self._current = current
-
-    def get(self, keys: Sequence[object]) -> pa.Array:
-        before, found = self._current.key, []
-        for key in keys:
-            self._current.key = key
-            found.append(self._handle.value())
-        self._current.key = before
-        return pa.array(found, self._descriptor.type)
-
-    def put(self, keys: Sequence[object], values: pa.Array) -> None:
-        name, kind = self._descriptor.name, self._descriptor.type
-        check_count(name, values, len(keys))
-        before, given = self._current.key, python_values(name, conformed(name, values, kind))
-        for key, value in zip(keys, given, strict=True):
-            self._current.key = key
-            self._handle.update(value)
-        self._current.key = before
-
-
 def check_column(descriptor: StateDescriptor) -> None:
-    """Raises ConfigError if a state has no columns."""
     if descriptor.options.pickled:
         raise ConfigError(f"state {descriptor.name!r} is pickled; a column needs a declared type")
 
 
 def check_count(name: str, values: pa.Array, count: int, what: str = "keys") -> None:
-    """Raises UserCodeError unless there are `count` values."""
     if len(values) != count:
         raise UserCodeError(f"state {name!r}: {len(values)} values for {count} {what}")
 
 
 def conformed(name: str, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """Values in one piece, of the declared type.
-
-    Raises:
-        UserCodeError: they cannot be converted, or would not be the same any more.
-    """
+    """Values in one piece, of the declared type. Raises UserCodeError if a conversion would change them."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if values.type.equals(kind):
@@ -253,7 +189,7 @@ def conformed(name: str, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) 
     try:
         made = cast(values, kind) if reason is None else None
         if made is not None and (pa.types.is_date64(kind) or pa.types.is_time(kind)):
-            made.validate(full=True)  # whole days, less than a day: a cast of numbers does not look at that
+            made.validate(full=True)  # a cast of numbers accepts parts of days, and times of more than a day
     except pa.ArrowException as error:
         raise _misfit(name, values.type, kind, str(error)) from error
     if made is None or _overflows(values, made):
@@ -262,16 +198,12 @@ def conformed(name: str, values: pa.Array | pa.ChunkedArray, kind: pa.DataType) 
 
 
 def python_values(name: str, column: pa.Array) -> list[Any]:
-    """What `column_values` gives.
-
-    Raises:
-        UserCodeError: there is no object for a value, such as a moment behind the year 9999.
-    """
+    """`column_values`. Raises UserCodeError for a value without a Python object (a time after year 9999)."""
     try:
         return column_values(column)
     except (ValueError, OverflowError) as error:
         raise UserCodeError(
-            f"state {name!r}: a value of {column.type} is none that Python has an object for: {error}"
+            f"state {name!r}: a value of {column.type} has no Python object: {error}"
         ) from error
 
 
@@ -282,7 +214,7 @@ def _misfit(name: str, given: pa.DataType, kind: pa.DataType, reason: str) -> Us
 
 
 def _overflows(values: pa.Array, made: pa.Array) -> bool:
-    """A finite number has become an infinite one, which the cast does not mind."""
+    """A finite number has become infinite, which a cast does not report."""
     old, new = values.type, made.type
     if pa.types.is_dictionary(old):
         return _overflows(values.dictionary_decode(), made)
@@ -299,11 +231,7 @@ def _overflows(values: pa.Array, made: pa.Array) -> bool:
 
 
 def array_of(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """Python values as an array of the declared type.
-
-    Raises:
-        UserCodeError: one is not of it.
-    """
+    """Python values as an array of the declared type. Raises UserCodeError if one is not of it."""
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -313,7 +241,7 @@ def array_of(name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def stored_numbers(values: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
-    """What values are kept as; 0 where there is none."""
+    """Values as they are stored; 0 where there is none."""
     number = values if values.type.equals(storage) else values.view(storage)
     if number.null_count:
         number = number.fill_null(False if pa.types.is_boolean(storage) else 0)
@@ -333,14 +261,11 @@ def to_array(
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType | None:
-    """The number that a value is kept as; None: it is kept as a Python object."""
-    if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+    """The type of number that a value is stored as; None: it is stored as a Python object."""
+    types = pa.types
+    if types.is_integer(kind) or types.is_boolean(kind) or types.is_float32(kind) or types.is_float64(kind):
         return kind
-    if pa.types.is_boolean(kind):
-        return kind
-    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
-        return pa.int32() if kind.bit_width == 32 else pa.int64()
-    return None
+    return time_storage(kind)
 
 
 def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

@@ -9,12 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from unistream.model.state import (
-    MAP_KEY_COLUMN,
-    VALUE_COLUMN,
-    MapStateDescriptor,
-    StateDescriptor,
-)
+from unistream.model.state import MAP_KEY_COLUMN, VALUE_COLUMN, MapStateDescriptor, StateDescriptor
 from unistream.port.state import GROUP_COLUMN, Places
 from unistream.state.common.columns import array_of, check_count, conformed, python_values
 
@@ -30,34 +25,30 @@ def lists_of(descriptor: StateDescriptor, lists: Sequence[Sequence[Any]]) -> pa.
 def flattened(
     descriptor: StateDescriptor, keys: Sequence[object], lists: pa.Array
 ) -> tuple[pa.Array, Places]:
-    """Elements of lists, one list for each key, and whose they are."""
+    """Elements of lists, one list per key, and the key of each."""
     lists = conformed(descriptor.name, lists, pa.list_(descriptor.type))
-    check_count(descriptor.name, lists, len(keys), "keys")
+    check_count(descriptor.name, lists, len(keys))
     lengths = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     return lists.flatten(), np.repeat(np.arange(len(keys), dtype=np.int64), lengths)
 
 
 def entry_keys(
-    descriptor: MapStateDescriptor,
-    keys: Sequence[Any],
-    map_keys: pa.Array,
-    places: Places | None,
+    descriptor: MapStateDescriptor, keys: Sequence[Any], map_keys: pa.Array, places: Places | None
 ) -> tuple[Sequence[Any], list[Any]]:
-    """Whose an entry is, and under which key, for each entry."""
+    """For each entry the key and the map key."""
     name = descriptor.name
     wanted = python_values(name, conformed(name, map_keys, descriptor.key_type))
-    check_count(descriptor.name, map_keys, len(keys if places is None else places))
+    check_count(name, map_keys, len(keys if places is None else places))
     return keys if places is None else [keys[place] for place in places.tolist()], wanted
 
 
 def refuse_null(map_keys: pa.Array) -> None:
-    """Raises ValueError if there is a null."""
     if map_keys.null_count:
         raise ValueError("a map has no key None")
 
 
 def entry_values(descriptor: StateDescriptor, values: pa.Array, count: int) -> list[Any]:
-    """What is put under `count` keys of entries."""
+    """The values of `count` entries."""
     check_count(descriptor.name, values, count, "entries")
     return python_values(descriptor.name, conformed(descriptor.name, values, descriptor.type))
 
@@ -77,11 +68,7 @@ def entries_of(descriptor: MapStateDescriptor, maps: Sequence[Sequence[tuple[Any
 
 
 def elements(values: Iterable[Any]) -> list[Any]:
-    """A list of its own, without None.
-
-    Raises:
-        ValueError: there is a None.
-    """
+    """A new list. Raises ValueError if there is a None."""
     made = list(values)
     if any(value is None for value in made):
         raise ValueError("a list has no element None")

@@ -1,12 +1,12 @@
 """Reducing and aggregating state, many keys at a time.
 
     add(keys, values, places)
-      a user's function     rows by key ─► per key: what is there, folded with each row ─► written back
-      a known one           rows by key, folded in numpy ─► with what is there, all keys at once ─► written
+      a user's function     rows by key ─► per key: the stored value, folded with each row ─► written back
+      a known one           rows by key, folded in numpy ─► with the stored values of all keys ─► written
 
-A function of two values can only be called pair by pair: in Python, once per row. Those in `_KNOWN` mean the
-same for columns, and may be taken in any order; where the two would differ (a sum that leaves its type, a NaN
-whose place among the others counts) the pairs are gone through after all.
+A function of two values is called in Python, once per row. Those in `_KNOWN` have the same result on columns,
+in any order; where the two would differ (a sum that overflows its type, a NaN, whose position counts) the
+rows are folded one by one after all.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Cells(Protocol):
     """One Python value for each of many keys."""
 
     def seen(self, keys: Sequence[Any]) -> list[Any]:
-        """As a reader sees them, which may make them live longer or remove them; None where there is none."""
+        """As a reader sees them, which may renew or remove them; None where there is none."""
 
     def live(self, keys: Sequence[Any]) -> list[Any]:
-        """As a writer sees them, to be changed in place if need be."""
+        """As a writer sees them; they may be changed in place."""
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         """None removes."""
@@ -79,15 +79,14 @@ class ReducingColumn:
         found = self._cells.live(given.keys)
         self._cells.write(given.keys, given.folded(self._descriptor.reduce, found))
 
-    def merge(self, keys: Sequence[object], accumulators: pa.Array, places: Places | None = None) -> None:
-        self.add(keys, accumulators, places)
+    merge = add
 
     def clear(self, keys: Sequence[object]) -> None:
         self._cells.write(keys, [None] * len(keys))
 
 
 class FoldedColumn:
-    """The same with a function that numpy knows."""
+    """The same with a function that numpy has."""
 
     def __init__(self, descriptor: ReducingStateDescriptor, numbers: Numbers, fold: Fold) -> None:
         storage = storage_type(descriptor.type)
@@ -116,15 +115,13 @@ class FoldedColumn:
         starts = _starts(at)
         touched = at[starts]
         there = live.is_valid().to_numpy(zero_copy_only=False)[touched]
-        with np.errstate(all="ignore"):  # as Python does: too large a float is infinite
+        with np.errstate(all="ignore"):  # as in Python: too large a float is infinite
             added = self._fold.reduceat(rows, starts).astype(rows.dtype)
             new = np.where(there, self._fold(old[touched], added), added)
-        all_there = np.ones(len(new), np.bool_)
-        array = to_array(new, all_there, self._storage, self._descriptor.type)
+        array = to_array(new, np.ones(len(new), np.bool_), self._storage, self._descriptor.type)
         self._numbers.put(keys if len(touched) == len(keys) else [keys[n] for n in touched.tolist()], array)
 
-    def merge(self, keys: Sequence[object], accumulators: pa.Array, places: Places | None = None) -> None:
-        self.add(keys, accumulators, places)
+    merge = add
 
     def clear(self, keys: Sequence[object]) -> None:
         self._numbers.put(keys, pa.nulls(len(keys), self._descriptor.type))
@@ -182,7 +179,7 @@ class _NumberCells:
         self._numbers.put(keys, array_of(self._descriptor.name, values, self._descriptor.type))
 
 
-# --- functions that numpy knows -------------------------------------------------------------------
+# --- functions that numpy has ---------------------------------------------------------------------
 
 _KNOWN: Final[tuple[tuple[Callable[..., Any], Fold], ...]] = (
     (operator.add, np.add),
@@ -195,7 +192,7 @@ _KNOWN: Final[tuple[tuple[Callable[..., Any], Fold], ...]] = (
 
 
 def fold_of(descriptor: StateDescriptor) -> Fold | None:
-    """What numpy calls the function of a reducing state; None: it does not know it for values of this type.
+    """The ufunc for the function of a reducing state; None: numpy has none for values of this type.
 
     >>> fold_of(ReducingStateDescriptor("s", pa.int64(), reduce=max))
     <ufunc 'maximum'>
@@ -208,7 +205,7 @@ def fold_of(descriptor: StateDescriptor) -> Fold | None:
     kind = descriptor.type
     if fold is None or storage_type(kind) is None:
         return None
-    if fold is np.add:  # a float32 is added up as Python does, in double precision
+    if fold is np.add:  # Python adds a float32 in double precision
         return fold if pa.types.is_integer(kind) or pa.types.is_float64(kind) else None
     if fold in (np.bitwise_or, np.bitwise_and):
         return fold if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else None
@@ -216,7 +213,7 @@ def fold_of(descriptor: StateDescriptor) -> Fold | None:
 
 
 def _is_exact(fold: Fold, rows: npt.NDArray[Any], old: npt.NDArray[Any]) -> bool:
-    """It comes to what the pairs would come to, one after the other (floats but for their rounding)."""
+    """The result is that of folding one by one (of floats, except for rounding)."""
     whole = np.issubdtype(rows.dtype, np.integer)
     if fold is np.add and whole:
         return _largest(rows) * len(rows) + _largest(old) <= int(np.iinfo(rows.dtype).max)
@@ -226,7 +223,6 @@ def _is_exact(fold: Fold, rows: npt.NDArray[Any], old: npt.NDArray[Any]) -> bool
 
 
 def _largest(numbers: npt.NDArray[Any]) -> int:
-    """By its distance from 0."""
     return max(abs(int(numbers.min())), abs(int(numbers.max()))) if len(numbers) else 0
 
 
@@ -235,10 +231,10 @@ def _largest(numbers: npt.NDArray[Any]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeyRows:
-    """Keys for which something comes, and what comes for each of them: iterate over lists, one for each key.
+    """Keys with the values that arrived for them; iterates over lists of values, one per key.
 
-    The lists are made as they are asked for: many small ones at once set off the collection of garbage, which
-    goes through all state that there is.
+    The lists are made on demand: many small ones at once trigger the garbage collector, which goes through
+    all state.
 
     Attributes:
         keys: Each once.
@@ -255,7 +251,7 @@ class KeyRows:
         return (values[start:stop] for start, stop in pairwise(self.edges))
 
     def folded(self, fold: Callable[[Any, Any], Any], found: Sequence[Any]) -> list[Any]:
-        """For each key what was `found`, if anything, folded with its values."""
+        """For each key the `found` value, if any, folded with its values."""
         if len(self.values) == len(self.keys):
             pairs = zip(found, self.values, strict=True)
             return [value if old is None else fold(old, value) for old, value in pairs]
@@ -284,11 +280,7 @@ def by_key(name: str, keys: Sequence[Any], values: pa.Array, places: Places | No
 def sorted_rows(
     name: str, keys: Sequence[Any], values: pa.Array, places: Places | None
 ) -> tuple[pa.Array, Places]:
-    """The values that are not null, and whose they are, key after key, those of a key in their order.
-
-    Raises:
-        UserCodeError: not as many as keys, or places.
-    """
+    """The values that are not null and their places, key after key, those of a key in their order."""
     if places is None:
         check_count(name, values, len(keys))
         places = np.arange(len(keys), dtype=np.int64)
@@ -304,5 +296,5 @@ def sorted_rows(
 
 
 def _starts(at: Places) -> npt.NDArray[np.int64]:
-    """Where in a sorted column another one begins."""
+    """Where in a sorted column each value begins."""
     return np.flatnonzero(np.concatenate(([True], at[1:] != at[:-1])))

@@ -1,4 +1,4 @@
-"""The rows of some key groups of a state's tables."""
+"""Rows of some key groups of a state's tables."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from unistream.model.snapshot import KEY_GROUP_COLUMN
 
 
 def of_groups(batch: pa.RecordBatch, first: int, last: int) -> pa.RecordBatch:
-    """The rows of key groups first to last, inclusive."""
-    groups = batch.column(batch.schema.get_field_index(KEY_GROUP_COLUMN)).to_numpy()
+    """Rows of key groups first to last, inclusive."""
+    groups = _groups(batch)
     if len(groups) == 0 or (groups.min() >= first and groups.max() <= last):
         return batch
     return filtered(batch, (groups >= first) & (groups <= last))
 
 
 def groups_in(parts: Iterable[StateTable]) -> npt.NDArray[np.uint16]:
-    """Key groups that have rows in tables in memory."""
+    """Key groups with rows, of tables in memory."""
     found = [_groups(batch) for part in parts for batch in part.batches]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.uint16)
 
 
 def without_groups(part: StateTable, groups: npt.NDArray[np.uint16]) -> StateTable:
-    """A table in memory without the rows of some key groups."""
+    """A table in memory without the rows of these key groups."""
     if len(groups) == 0:
         return part
     left = [(batch, ~np.isin(_groups(batch), groups)) for batch in part.batches]

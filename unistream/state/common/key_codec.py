@@ -1,4 +1,4 @@
-"""Keys as Python objects and back: a scalar for one key column, a tuple for several."""
+"""Keys as Python objects and back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError
 from unistream.model.column_values import column_values
 from unistream.model.key_groups import canonical_keys
-from unistream.state.common.migration import plain_keys
+from unistream.state.common.migration import described, plain_keys, time_storage
 
 _NAN: Final = float("nan")
 
@@ -18,21 +18,17 @@ _NAN: Final = float("nan")
 class KeyCodec:
     """Keys as Python objects: a scalar for one column, a tuple for several.
 
-    Dates and times are the numbers that they are stored as, which are cheaper to make and to hash; a NaN is
-    always the same object, since it equals nothing else. Equal keys come in one form (`canonical_keys`).
+    Dates and times are their stored numbers, which are cheaper to make and to hash; a NaN is always the same
+    object, since it equals nothing else. Equal keys have one form (`canonical_keys`).
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = plain_keys(schema)
-        self._raw = [_raw_type(field.type) for field in self.schema]
+        self._raw = [time_storage(field.type) for field in self.schema]
         self._accepted = schema
 
     def encode(self, keys: pa.RecordBatch) -> list[Any]:
-        """One key per row.
-
-        Raises:
-            ConfigError: other columns than those of the schema.
-        """
+        """One key per row. Raises ConfigError for other columns than those of the schema."""
         self.check(keys.schema)
         keys = canonical_keys(keys, keys.schema.names)
         columns = [
@@ -43,9 +39,8 @@ class KeyCodec:
 
     def decode(self, keys: Sequence[Any]) -> pa.RecordBatch:
         """The key columns of `keys`."""
-        columns = (
-            [keys] if len(self.schema) == 1 else list(zip(*keys, strict=True)) or [()] * len(self.schema)
-        )
+        count = len(self.schema)
+        columns = [keys] if count == 1 else list(zip(*keys, strict=True)) or [()] * count
         arrays = [
             pa.array(values, raw).view(field.type) if raw is not None else pa.array(values, field.type)
             for values, field, raw in zip(columns, self.schema, self._raw, strict=True)
@@ -53,7 +48,7 @@ class KeyCodec:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def column_of(self, keys: pa.RecordBatch) -> pa.Array | None:
-        """The one key column; None: there are several."""
+        """The key column; None if there are several."""
         if keys.num_columns != 1:
             return None
         column, kind = canonical_keys(keys, keys.schema.names).column(0), self.schema.field(0).type
@@ -65,7 +60,7 @@ class KeyCodec:
         return tuple(column[0].as_py() for column in self.decode([key]).columns)
 
     def check(self, schema: pa.Schema) -> None:
-        """Raises ConfigError unless these are the key columns, as such or as dictionaries."""
+        """Raises ConfigError unless these are the key columns, possibly as dictionaries."""
         if schema.equals(self._accepted):
             return
         same_names = schema.names == self.schema.names
@@ -73,30 +68,18 @@ class KeyCodec:
             _same_keys(old.type, new.type) for old, new in zip(self.schema, schema, strict=True)
         ):
             raise ConfigError(
-                f"the key columns are ({described(schema)}), but state is kept by "
-                f"({described(self.schema)}); a key's columns and types cannot change: cast them, or give "
+                f"the key columns are ({described(schema)}), but the state is keyed by "
+                f"({described(self.schema)}); key columns and their types cannot change: cast them, or give "
                 "the operator another uid"
             )
         self._accepted = schema
 
 
-def described(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
 def _same_keys(declared: pa.DataType, given: pa.DataType) -> bool:
-    """Values of `given` are keys as those of `declared`."""
     plain = plain_keys(pa.schema([("k", given)])).field(0).type
     text = (pa.types.is_string, pa.types.is_large_string)
     both_text = any(test(declared) for test in text) and any(test(plain) for test in text)
     return bool(plain.equals(declared)) or both_text
-
-
-def _raw_type(kind: pa.DataType) -> pa.DataType | None:
-    """The integer that a date or time is stored as; None for what is its own Python value."""
-    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
-        return pa.int32() if kind.bit_width == 32 else pa.int64()
-    return None
 
 
 def _encode_column(column: pa.Array, kind: pa.DataType, raw: pa.DataType | None) -> list[Any]:

@@ -1,11 +1,10 @@
 """A keyed state table as one Arrow IPC file: written as it comes, read in parts, each part checked.
 
-The file is an ordinary one that any Arrow reader opens. What makes it readable in parts is in its handle:
-where each record batch lies and its CRC-32C. A reader takes the bytes before the first batch (the schema) and
-those of its own key groups, which lie together, and nothing else; a bit that changed in them is noticed
-although the rest of the file was never looked at. Who reads the last batch reads the footer behind it, too,
-so that all readers together have checked every byte. (A CRC finds every error of up to 32 bits in a row; the
-SHA-256 of the whole file, which those check who read all of it, is what content is addressed by.)
+Any Arrow reader can open the file. Its handle makes it readable in parts: it has the offset of each record
+batch and its CRC-32C. A reader reads the bytes before the first batch (the schema) and those of its own key
+groups, which are contiguous, and detects a changed bit in them without reading the rest. The reader of the
+last batch also reads the footer behind it, so that all readers together check every byte. (A CRC finds every
+error of up to 32 bits in a row; the SHA-256 of the whole file is checked by those that read all of it.)
 
 Memory: a batch at a time on both sides.
 """
@@ -26,8 +25,9 @@ from unistream.model.arrow_layouts import taken
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, KeyedShare
 from unistream.port.storage import StateFile, StateReader, StateWriter
+from unistream.state.common.migration import plain_type
 
-READ_BYTES_MAX: Final = 8 * MIB  # asked from a store at once; small batches are read together
+READ_BYTES_MAX: Final = 8 * MIB  # of one request to a store; small batches are read together
 _END: Final = b"ARROW1"
 _MAGIC_BYTES: Final = 8  # an IPC file is this and then a stream
 
@@ -38,15 +38,15 @@ _MAGIC_BYTES: Final = 8  # an IPC file is this and then a stream
 def write_keyed_table(table: StateTable, writer: StateWriter) -> KeyedHandle | None:
     """Stores a table, or nothing if it has no rows.
 
-    Dictionary columns of a backend's state are stored as what they stand for, since its batches need not
-    share their dictionaries; an operator's own table keeps them.
+    Dictionary columns of a backend's state are stored as their values, since its batches need not share
+    dictionaries; an operator's own table keeps them.
 
     Raises:
         ProtocolError: its rows are not in the order of their key groups.
         UnistreamError, OSError: it could not be stored; no part of it is visible.
     """
     own = table.kind is StateKind.TABLE
-    schema = table.schema if own else pa.schema([_plain(field) for field in table.schema])
+    schema = table.schema if own else pa.schema([f.with_type(plain_type(f.type)) for f in table.schema])
     position = schema.get_field_index(KEY_GROUP_COLUMN)
     if position < 0:
         raise ProtocolError(f"keyed state {table.name!r} has no column {KEY_GROUP_COLUMN}")
@@ -82,7 +82,7 @@ def batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 class _Pieces:
-    """An IPC file in the making, and what its handle says of it."""
+    """An IPC file that is being written, and the fields of its handle."""
 
     def __init__(self, file: StateFile, schema: pa.Schema) -> None:
         self._file = file
@@ -97,12 +97,13 @@ class _Pieces:
 
     def add(self, group: int, batch: pa.RecordBatch) -> None:
         self._ipc.write_batch(batch)
-        if not self.offsets:
-            head, message = self._split(pa.ipc.get_record_batch_size(batch))
-            self._append(head)
+        message = self._sink.take()
+        if not self.offsets:  # the schema comes before the first batch
+            size = pa.ipc.get_record_batch_size(batch)
+            assert len(message) > size > 0, "the schema comes before the first batch"
+            self._append(message[:-size])
             self.offsets.append(self._position)
-        else:
-            message = self._sink.take()
+            message = message[-size:]
         self._append(message)
         self.offsets.append(self._position)
         self.groups.append(group)
@@ -114,12 +115,6 @@ class _Pieces:
         self._file.write(footer)
         self.footer_checksum = crc32c(footer)
 
-    def _split(self, last: int) -> tuple[bytes, bytes]:
-        """What was written: all but the last bytes (the schema), and those (the first batch)."""
-        content = self._sink.take()
-        assert len(content) > last > 0, "the schema comes before the first batch"
-        return content[:-last], content[-last:]
-
     def _append(self, content: bytes) -> None:
         self._file.write(content)
         self._position += len(content)
@@ -127,7 +122,7 @@ class _Pieces:
 
 
 class _Sink:
-    """Where pyarrow writes to; what came since the last `take` is in memory."""
+    """The file that pyarrow writes to; keeps what was written since the last `take`."""
 
     closed = False
 
@@ -144,14 +139,10 @@ class _Sink:
         return content
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        pass
 
     def close(self) -> None:
         self.closed = True
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    return field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
 
 
 def _pieces(
@@ -179,13 +170,11 @@ def _pieces(
 
 
 def read_keyed_share(share: KeyedShare, reader: StateReader) -> StateTable:
-    """Record batches [start, stop) of a stored table, read as one goes through them.
-
-    The schema is read at once.
+    """Record batches [start, stop) of a stored table, read lazily; the schema is read at once.
 
     Raises:
-        CorruptSnapshot: the file is missing, truncated or damaged, or is not what its handle says. Later
-            batches raise it where they are read.
+        CorruptSnapshot: the file is missing, truncated or damaged, or does not match its handle; also while
+            the batches are read.
     """
     handle = share.handle
     source = _Ranges(share, reader) if handle.offsets else _Whole(handle, reader)
@@ -199,7 +188,7 @@ def read_keyed_share(share: KeyedShare, reader: StateReader) -> StateTable:
 
 
 class _Ranges:
-    """Reads what is asked for."""
+    """Reads and checks the requested batches only."""
 
     def __init__(self, share: KeyedShare, reader: StateReader) -> None:
         handle = share.handle
@@ -207,14 +196,14 @@ class _Ranges:
         spans = (0, *handle.offsets, handle.file.size)
         fits = len(handle.offsets) == count + 1 == len(handle.checksums)
         if not fits or any(stop < start for start, stop in pairwise(spans)):
-            raise damaged(handle, reader, "its handle contradicts itself")
+            raise damaged(handle, reader, "its handle is inconsistent")
         self._handle = handle
         self._reader = reader
         if handle.footer_checksum is not None and share.stop == count:
             footer = reader.read_range(handle.file, handle.offsets[-1], handle.file.size)
             self._check(footer, handle.footer_checksum)
         elif reader.read_range(handle.file, max(0, spans[-1] - len(_END)), spans[-1]) != _END:
-            raise damaged(handle, reader, "it does not end as it should: it is truncated")
+            raise damaged(handle, reader, "it does not end like an Arrow file: it is truncated")
         head = reader.read_range(handle.file, 0, handle.offsets[0])
         self._check(head, handle.checksums[0])
         self._stream = head[_MAGIC_BYTES:]
@@ -250,15 +239,12 @@ class _Ranges:
 
     def _check(self, content: bytes | memoryview, checksum: int) -> None:
         if crc32c(content) != checksum:
-            raise damaged(
-                self._handle,
-                self._reader,
-                "it does not match its checksum: it was changed after it was written",
-            )
+            why = "it does not match its checksum: it was changed after it was written"
+            raise damaged(self._handle, self._reader, why)
 
 
 class _Whole:
-    """For a handle without checksums of parts: the whole file is checked."""
+    """For a handle without checksums of parts: checks the whole file."""
 
     def __init__(self, handle: KeyedHandle, reader: StateReader) -> None:
         self._handle = handle
@@ -267,12 +253,9 @@ class _Whole:
             self._file = pa.ipc.open_file(reader.open_range(handle.file))
         except (pa.ArrowException, OSError) as error:
             raise damaged(handle, reader, str(error)) from error
-        if self._file.num_record_batches != len(handle.key_groups):
-            raise damaged(
-                handle,
-                reader,
-                f"it holds {self._file.num_record_batches} key groups, not {len(handle.key_groups)}",
-            )
+        found, wanted = self._file.num_record_batches, len(handle.key_groups)
+        if found != wanted:
+            raise damaged(handle, reader, f"it holds {found} key groups, not {wanted}")
         self.schema = self._file.schema
 
     def batches(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
@@ -285,7 +268,7 @@ class _Whole:
 
 
 def _checked(source: _Ranges | _Whole, share: KeyedShare, reader: StateReader) -> Iterator[pa.RecordBatch]:
-    """The batches, as long as they have the rows that the handle says."""
+    """The batches, whose rows must be of the key groups in the handle."""
     handle = share.handle
     groups = handle.key_groups[share.start : share.stop]
     position = source.schema.get_field_index(KEY_GROUP_COLUMN)
@@ -299,5 +282,4 @@ def _checked(source: _Ranges | _Whole, share: KeyedShare, reader: StateReader) -
 
 
 def damaged(handle: KeyedHandle, reader: StateReader, why: str) -> CorruptSnapshot:
-    """The error that names the file, with the snapshot that it belongs to."""
     return CorruptSnapshot(f"state {handle.name!r} in {reader.place(handle.file)} cannot be read: {why}")

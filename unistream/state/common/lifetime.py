@@ -1,13 +1,13 @@
-"""How long a value lives: when it expires, and who still sees it then."""
+"""Time to live: when a value expires, and which reads still see it then."""
 
 from __future__ import annotations
 
 from unistream.base.clock import Clock
-from unistream.model.state import StateTtl, TtlUpdate, TtlVisibility
+from unistream.model.state import StateDescriptor, StateTtl, TtlUpdate, TtlVisibility
 
 
 class Lifetime:
-    """What a time to live means for values."""
+    """A `StateTtl` by a clock."""
 
     __slots__ = ("_clock", "_ms", "on_read", "shows_expired")
 
@@ -21,5 +21,11 @@ class Lifetime:
         return self._clock.wall_ms()
 
     def expiry(self) -> int:
-        """When what is written now expires."""
+        """When a value that is written now expires."""
         return self._clock.wall_ms() + self._ms
+
+
+def lifetime_of(descriptor: StateDescriptor, clock: Clock) -> Lifetime | None:
+    """None: its values do not expire."""
+    ttl = descriptor.options.ttl
+    return None if ttl is None else Lifetime(ttl, clock)

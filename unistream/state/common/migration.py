@@ -1,14 +1,14 @@
-"""Restored state whose declaration has changed since: what can be taken over, and how.
+"""Restored state whose declaration has changed: what can be taken over, and how.
 
     same type, wider number, larger decimal, long form of text and bytes     converted
     struct with more fields, where the new ones may be null                  converted, they are null
     lists and structs of the above                                           converted
-    a time to live that is new                                               runs from the restore
-    a time to live that is gone                                              values live for ever
+    a new time to live                                                       counts from the restore
+    a removed time to live                                                   values do not expire
     renamed (`renamed_from`)                                                 taken over
     anything else                                                            refused, with both types
 
-Key columns never change: the hash of a key, and so its place, depends on their types.
+Key columns never change: the hash of a key, and so its key group, depends on their types.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from unistream.base.errors import ConfigError
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
-from unistream.model.state_types import Refused, converted, migration
+from unistream.model.state_types import Refused, migration
 
 OWN_COLUMNS: Final = frozenset((KEY_GROUP_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, EXPIRES_COLUMN))
 _ADVICE: Final = "give the changed state another name, declare the stored type again, or start without state"
@@ -33,11 +33,7 @@ def key_schema_of(table: pa.Schema) -> pa.Schema:
 
 
 def plain_keys(schema: pa.Schema) -> pa.Schema:
-    """Key columns as they are stored: values in place of dictionaries.
-
-    Raises:
-        ConfigError: a column has a name that a table of state has for a column of its own.
-    """
+    """Key columns as they are stored: without dictionaries. Raises ConfigError for a reserved name."""
     taken = sorted(OWN_COLUMNS & set(schema.names))
     if taken:
         raise ConfigError(
@@ -47,25 +43,27 @@ def plain_keys(schema: pa.Schema) -> pa.Schema:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """A dictionary's values."""
+    """A dictionary's type of values; any other type as it is."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def check_fits(
-    wanted: StateDescriptor,
-    *,
-    stored_name: str,
-    kind: StateKind,
-    pickled: bool,
-    schema: pa.Schema,
-) -> None:
-    """Whether what was stored can be taken over as `wanted`.
+def time_storage(kind: pa.DataType) -> pa.DataType | None:
+    """The integer type that a date or time is stored as; None for other types."""
+    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    return None
 
-    Raises:
-        ConfigError: it cannot; names the state, both types and what to do.
-    """
-    name = wanted.name if wanted.name == stored_name else f"{wanted.name!r}, formerly {stored_name!r}"
-    subject = f"state {name!r}" if wanted.name == stored_name else f"state {name}"
+
+def described(schema: pa.Schema) -> str:
+    """Names and types, for messages."""
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def check_fits(
+    wanted: StateDescriptor, name: str, kind: StateKind, schema: pa.Schema, *, pickled: bool
+) -> None:
+    """Raises ConfigError if stored state cannot be taken over as `wanted`."""
+    subject = f"state {wanted.name!r}" + ("" if wanted.name == name else f", formerly {name!r},")
     if kind is not wanted.kind:
         raise ConfigError(
             f"{subject} was stored as {kind.value} state and is now declared as {wanted.kind.value} state; "
@@ -78,25 +76,8 @@ def check_fits(
     for column in (MAP_KEY_COLUMN, VALUE_COLUMN):
         if column in target.names:
             old, new = schema.field(column).type, target.field(column).type
-            if not convertible(old, new):
+            if isinstance(migration(plain_type(old), plain_type(new)), Refused):
                 raise ConfigError(
                     f"{subject} was stored with {column} {old} and is now declared with {column} {new}, to "
                     f"which it cannot be converted; {_ADVICE}"
                 )
-
-
-def convertible(old: pa.DataType, new: pa.DataType) -> bool:
-    """Every value of `old` is one of `new` (`model.state_types` has the rules).
-
-    >>> convertible(pa.int32(), pa.int64()), convertible(pa.int64(), pa.int32())
-    (True, False)
-    >>> one = pa.struct([("a", pa.int32())])
-    >>> convertible(one, pa.struct([("b", pa.string()), ("a", pa.int64())]))
-    True
-    """
-    return not isinstance(migration(plain_type(old), plain_type(new)), Refused)
-
-
-def convert(values: pa.Array, new: pa.DataType) -> pa.Array:
-    """`values` as `new`, to which their type is `convertible`."""
-    return converted(values, new)

@@ -1,7 +1,7 @@
 """Values of states that are declared `pickled`: the one place where state leaves the open format.
 
-Only a worker comes here, for a state whose descriptor says so, and on restore only where the job allows it
-(`execution.state-recovery.allow-pickled-state`): to read such a value is to run code that lies in it.
+Only a worker loads them, on restore only where the job allows it (`check_allowed`): reading such a value runs
+the code in it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,24 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
-from unistream.base.errors import UserCodeError
+from unistream.base.errors import ConfigError, UserCodeError
+from unistream.state.common.migration import described
+
+
+def check_allowed(name: str, *, pickled: bool, allowed: bool) -> None:
+    """Raises ConfigError for stored state that must not be loaded. `name`: "" for all states of a backend."""
+    if pickled and not allowed:
+        raise ConfigError(
+            f"state{f' {name!r}' if name else ''} was stored pickled; reading it runs the code in it. If you "
+            "trust its source, set execution.state-recovery.allow-pickled-state to true"
+        )
 
 
 def pickler(name: str, keys: pa.Schema) -> Callable[[Any], bytes]:
     """A Python object as bytes; classes of the pipeline's own modules travel with it.
 
-    It raises UserCodeError for what cannot be pickled, with the names of the state and of its key's columns,
-    where they are known: the same object could not be stored at the next checkpoint either, so that to
-    decline this one helps nobody.
+    What cannot be pickled is a UserCodeError that names the state and its key columns: the next checkpoint
+    could not store the object either, so declining this one would not help.
     """
 
     def dump(value: Any) -> bytes:
@@ -28,9 +37,8 @@ def pickler(name: str, keys: pa.Schema) -> Callable[[Any], bytes]:
             stored: bytes = cloudpickle.dumps(value)
         except MemoryError:
             raise
-        except Exception as error:  # also what a class of the user's raises in __reduce__
-            columns = ", ".join(f"{field.name} {field.type}" for field in keys)
-            of_key = f" of key ({columns})" if columns else ""
+        except Exception as error:  # also what a user's class raises in __reduce__
+            of_key = f" of key ({described(keys)})" if keys.names else ""
             what = f"{type(value).__module__}.{type(value).__qualname__}"
             raise UserCodeError(
                 f"state {name!r}{of_key} was given an object of {what}, which cannot be pickled: "
@@ -42,5 +50,5 @@ def pickler(name: str, keys: pa.Schema) -> Callable[[Any], bytes]:
 
 
 def unpickled(stored: bytes) -> Any:
-    """What a `dumper` was given. Runs code: see the head of this module."""
+    """The value that a `pickler` stored. Runs code."""
     return cloudpickle.loads(stored)

@@ -1,11 +1,11 @@
 """A slot number for each key, looked up for many keys at once.
 
-    short keys    one column of whole numbers, times, or texts of up to 15 bytes: packed, exactly, into 16
-                  bytes, and found in an open-addressing table of numpy arrays, all of a batch in each step
+    short keys    one column of integers, times, or texts of up to 15 bytes: packed exactly into 16 bytes and
+                  looked up in an open-addressing table of numpy arrays
     other keys    in a dict, one by one
 
-The table is linear probing at a load of at most one half; all keys of a batch probe in the same step. (A dict
-takes several times as long: each look into it waits for memory.)
+The table uses linear probing at a load of at most one half; all keys of a batch probe in the same step. (A
+dict takes several times as long: each lookup waits for memory.)
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unistream.state.common.migration import time_storage
+
 TEXT_BYTES_MAX: Final = 15  # the 16th holds the length
 TABLE_SIZE_MIN: Final = 2048
 _NULL: Final = np.uint64(0xFF << 56)
@@ -28,7 +30,7 @@ Words = npt.NDArray[np.uint64]
 
 
 class Codes:
-    """Keys packed into two words each; where `coded` is false the key did not fit."""
+    """Keys packed into two words each; `coded` is false for keys that do not fit."""
 
     __slots__ = ("coded", "high", "low")
 
@@ -39,15 +41,15 @@ class Codes:
 
 
 def pack(column: pa.Array) -> Codes | None:
-    """The keys of one column; None: not of this type.
+    """The keys of one column; None if keys of its type are not packed.
 
     >>> codes = pack(pa.array(["a", "ab", None, "a text too long"]))
     >>> codes.coded.tolist(), len(set(zip(codes.low.tolist(), codes.high.tolist())))
     ([True, True, True, True], 4)
     """
-    kind = column.type
-    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
-        column = column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    kind, times = column.type, time_storage(column.type)
+    if times is not None:
+        column = column.view(times)
     elif not pa.types.is_integer(kind):
         is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
         return _pack_text(column) if is_text else None
@@ -70,16 +72,12 @@ def _pack_text(column: pa.Array) -> Codes:
     if not coded.all():
         column = pc.if_else(pa.array(coded), column, "")
         lengths = np.where(coded, lengths, 0)
-    padded = pc.binary_join_element_wise(
-        column.cast(pa.large_binary()), _padding(lengths), pa.scalar(b"", pa.large_binary())
-    )
-    count = len(column)
-    data = (
-        np.frombuffer(padded.buffers()[2], np.uint8, count * (TEXT_BYTES_MAX + 1))
-        if count
-        else np.zeros(0, np.uint8)
-    )
-    packed = data.reshape(count, TEXT_BYTES_MAX + 1).copy()
+    padding = _paddings().take(pa.array(lengths.astype(np.int32)))
+    content = column.cast(pa.large_binary())
+    padded = pc.binary_join_element_wise(content, padding, pa.scalar(b"", pa.large_binary()))
+    size = len(column) * (TEXT_BYTES_MAX + 1)
+    data = np.frombuffer(padded.buffers()[2], np.uint8, size) if size else np.zeros(0, np.uint8)
+    packed = data.reshape(len(column), TEXT_BYTES_MAX + 1).copy()
     packed[:, TEXT_BYTES_MAX] = lengths
     words = packed.view(np.uint64)
     low, high = words[:, 0].copy(), words[:, 1].copy()
@@ -90,12 +88,8 @@ def _pack_text(column: pa.Array) -> Codes:
 
 @cache
 def _paddings() -> pa.Array:
-    """By length of the text. Made at first use: the first array that is made loads pandas, if it is there."""
+    """By length of the text. Made at first use: the first array of a process loads pandas, if installed."""
     return pa.array([b"\0" * (TEXT_BYTES_MAX + 1 - n) for n in range(TEXT_BYTES_MAX + 1)], pa.large_binary())
-
-
-def _padding(lengths: npt.NDArray[Any]) -> pa.Array:
-    return _paddings().take(pa.array(lengths.astype(np.int32)))
 
 
 def _missing(column: pa.Array) -> npt.NDArray[np.bool_] | None:
@@ -172,7 +166,7 @@ class SlotIndex:
         return found
 
     def keep(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Only the slots where `kept` is true stay, numbered anew."""
+        """Keeps the slots where `kept` is true, with new numbers."""
         rows = np.flatnonzero(kept)
         self.keys = [self.keys[row] for row in rows.tolist()]
         self._low, self._high, self._coded = self._low[rows], self._high[rows], self._coded[rows]
@@ -206,7 +200,7 @@ class SlotIndex:
             at = (at[on] + 1) & mask
 
     def _add(self, codes: Codes, places: npt.NDArray[np.int64], keys: Sequence[Any]) -> Slots:
-        """New slots for the keys at `places`, which have none; equal ones get the same."""
+        """New slots for the keys at `places`; equal keys get the same."""
         words = np.stack((codes.low[places], codes.high[places]), axis=1)
         _, first, which = np.unique(words, axis=0, return_index=True, return_inverse=True)
         order = np.argsort(first, kind="stable")
@@ -248,17 +242,17 @@ class SlotIndex:
         self._place(np.flatnonzero(self._coded[:count]))
 
     def _place(self, slots: Slots) -> None:
-        """Puts slots, whose keys are not in the table, there."""
+        """Adds slots whose keys are not in the table."""
         at = self._home(self._low[slots], self._high[slots])
         mask = len(self._table) - 1
         while len(slots):
             free = np.flatnonzero(self._table[at] < 0)
-            self._table[at[free]] = slots[free]  # of several that want one place the last has it
+            self._table[at[free]] = slots[free]  # of several slots for one place the last one wins
             on = np.flatnonzero(self._table[at] != slots)
             slots, at = slots[on], (at[on] + 1) & mask
 
     def _home(self, low: Words, high: Words) -> npt.NDArray[np.int64]:
-        """Where to look first: the upper bits of a multiplicative hash."""
+        """The first place to probe: the upper bits of a multiplicative hash."""
         mixed = (low ^ (high * np.uint64(0x9E3779B97F4A7C15))) * np.uint64(0xD6E8FEB86659FD93)
         mixed ^= mixed >> np.uint64(32)
         mixed *= np.uint64(0xD6E8FEB86659FD93)

@@ -1,4 +1,4 @@
-"""From stored files to an operator's state in memory: only the parts that belong to this subtask."""
+"""From stored files to an operator's state: only the parts that belong to this subtask."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, overload
 
@@ -29,19 +30,18 @@ from unistream.state.common.keyed_files import damaged, read_keyed_share
 
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}")  # stays in its folder
 _OWN: Final = (StateKind.TABLE, StateKind.TIMERS)  # an operator's, not its backend's
-EAGER_BYTES_MAX: Final = 4 * MIB  # a list of more is read as the operator goes through it
+EAGER_BYTES_MAX: Final = 4 * MIB  # a larger list is read while the operator iterates over it
 
 
 def read_operator_state(
     restore: OperatorRestore, checkpoint_id: CheckpointId, reader: StateReader, folder: Path | None = None
 ) -> OperatorState:
-    """Reads what `restore` names, in its order; long lists and a backend's tables as one goes.
+    """Reads what `restore` names, in its order; long lists and a backend's tables lazily.
 
-    `folder` is where a backend's own files are put; it is needed if there are such.
+    `folder`: for a backend's own files, if there are any.
 
     Raises:
-        CorruptSnapshot: a file is missing, truncated or holds something else. Of what is read as one goes,
-            it comes where it is read.
+        CorruptSnapshot: a file is missing, truncated or damaged; also while the lazy parts are read.
     """
     keyed: dict[str, list[pa.Table]] = {}
     state: list[StateTable | RestoredFiles] = []
@@ -80,22 +80,19 @@ def _list_of(parts: list[ListShare], reader: StateReader) -> Sequence[bytes]:
     return [item for part in parts for item in _read_list(part, reader)]
 
 
+@dataclass(frozen=True, slots=True)
 class StoredItems(Sequence[bytes]):
-    """Elements of a long list. Iterating reads one file after the other and keeps none.
+    """Elements of a long list. Iterating reads one file after the other, keeps none, and checks each."""
 
-    Raises CorruptSnapshot where it is read, if a file is missing, truncated or holds something else.
-    """
-
-    def __init__(self, parts: Sequence[ListShare], reader: StateReader) -> None:
-        self._parts = parts
-        self._reader = reader
+    parts: Sequence[ListShare]
+    reader: StateReader
 
     def __len__(self) -> int:
-        return sum(part.stop - part.start for part in self._parts)
+        return sum(part.stop - part.start for part in self.parts)
 
     def __iter__(self) -> Iterator[bytes]:
-        for part in self._parts:
-            yield from _read_list(part, self._reader)
+        for part in self.parts:
+            yield from _read_list(part, self.reader)
 
     @overload
     def __getitem__(self, position: int) -> bytes: ...
@@ -106,10 +103,10 @@ class StoredItems(Sequence[bytes]):
 
 
 def _read_native(handle: NativeHandle, reader: StateReader, folder: Path) -> RestoredFiles:
-    """Fetches the files of one old subtask to a new folder below `folder`; if that fails nothing is left."""
+    """Fetches the files of one old subtask to a new folder below `folder`; leaves nothing after a failure."""
     for name in (file.name for file in handle.files):
         if _FILE_NAME.fullmatch(name) is None:
-            raise CorruptSnapshot(f"a state file calls itself {name!r}, which is not a file's name")
+            raise CorruptSnapshot(f"a state file has the name {name!r}, which is not a valid file name")
     target = Path(tempfile.mkdtemp(prefix="restored-", dir=folder))
     try:
         for file in handle.files:
@@ -127,13 +124,14 @@ def _read_native(handle: NativeHandle, reader: StateReader, folder: Path) -> Res
 
 
 def _read_list(share: ListShare, reader: StateReader) -> list[bytes]:
-    items = _items(share.handle, reader)
+    items = read_list_items(share.handle, reader)
     if len(items) != share.handle.count:
         raise CorruptSnapshot(f"list {share.handle.name!r} has {len(items)} items, not {share.handle.count}")
     return items[share.start : share.stop]
 
 
-def _items(handle: ListHandle, reader: StateReader) -> list[bytes]:
+def read_list_items(handle: ListHandle, reader: StateReader) -> list[bytes]:
+    """All elements of a stored list. Raises CorruptSnapshot."""
     if handle.inline is not None:
         return list(handle.inline)
     if handle.file is None:

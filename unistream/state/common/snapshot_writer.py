@@ -1,18 +1,18 @@
 """From an operator's snapshot in memory to stored files, in the background.
 
 A keyed table becomes one Arrow IPC file whose record batches belong to one key group each, ascending, so that
-a rescaled subtask reads a contiguous range of batches and nothing else (see `keyed_files`). A
-backend's own files are copied as they are; those that a completed checkpoint has stored already are only
-referred to. A list is inlined in the acknowledgement while it is small, else it is a msgpack array of byte
-strings.
+a rescaled subtask reads a contiguous range of batches (see `keyed_files`). A backend's own files are copied;
+those that a completed checkpoint has already stored are only referred to. A small list is inlined in the
+acknowledgement; a larger one is a msgpack array of byte strings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 
 from unistream.base.errors import ProtocolError, UserCodeError
 from unistream.base.ids import OperatorUid
@@ -22,28 +22,48 @@ from unistream.model.keyed_snapshot import FileSet, Sharing, StateKind, StateTab
 from unistream.model.snapshot import (
     KEY_GROUP_COLUMN,
     ListHandle,
-    ListState,
+    ListMode,
     NativeFile,
     NativeHandle,
     OperatorSnapshot,
     OperatorStateHandle,
     TaskSnapshot,
 )
-from unistream.port.storage import StateWriter
-from unistream.state.common.folder_writer import FolderWriter
+from unistream.model.state_files import file_hint
+from unistream.port.storage import StateFile, StateWriter
 from unistream.state.common.keyed_files import batches_of, write_keyed_table
 
 
 class UnfitState(UserCodeError):
-    """A function has put into its state what does not fit its declaration; the message names the state.
-
-    Attributes:
-        uid: The operator.
-    """
+    """A value in the state of operator `uid` does not fit its declaration; the message names the state."""
 
     def __init__(self, message: str, uid: OperatorUid) -> None:
         super().__init__(message)
         self.uid = uid
+
+
+@dataclass(frozen=True, slots=True)
+class FolderWriter:
+    """`port.storage.StateWriter` with a folder for each state of `uid` (`model.state_files`)."""
+
+    writer: StateWriter
+    uid: OperatorUid
+
+    @property
+    def bytes_written(self) -> int:
+        return self.writer.bytes_written
+
+    def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
+        """A list of operator state."""
+        return self.writer.write(file_hint(self.uid, name_hint, "msgpack"), content)
+
+    def open(self, name_hint: str) -> StateFile:
+        """A table."""
+        return self.writer.open(file_hint(self.uid, name_hint, "arrow"))
+
+    def copy(self, name_hint: str, path: Path, *, shared: bool = False) -> FileRef:
+        """A backend's own file, which belongs to no single state: not in a folder of one."""
+        return self.writer.copy(name_hint, path, shared=shared)
 
 
 def write_task_snapshot(
@@ -56,13 +76,12 @@ def write_task_snapshot(
 ) -> tuple[TaskSnapshot, int]:
     """Stores the snapshots of all operators of a task: what to acknowledge, and its size in bytes.
 
-    The size is that of all that the snapshot refers to; what was stored for it is `writer.bytes_written`.
-
-    `native`: a backend that has files of its own stores those; otherwise its state is stored as tables.
-    `sharing`: such files with other checkpoints.
+    The size is that of all files that the snapshot refers to, those of other checkpoints included.
+    `native`: a backend with files of its own stores those instead of tables, and shares them with other
+    checkpoints as `sharing` says.
 
     Raises:
-        UnfitState: the user's function is to blame.
+        UnfitState: a value does not fit its declaration.
         UnistreamError, OSError: a file could not be stored; nothing refers to those that were.
     """
     operators: dict[OperatorUid, OperatorStateHandle] = {}
@@ -92,7 +111,7 @@ def _write_operator(
     written = (write_keyed_table(table, writer) for table in _tables(snapshot, with_state=files is None))
     return OperatorStateHandle(
         keyed=tuple(handle for handle in written if handle is not None),
-        lists=tuple(_write_list(name, state, writer) for name, state in snapshot.lists.items()),
+        lists=tuple(list_handle(name, s.mode, s.items, writer) for name, s in snapshot.lists.items()),
         native=() if files is None else (_write_native(files, writer, sharing),),
     )
 
@@ -101,16 +120,11 @@ def _tables(snapshot: OperatorSnapshot, *, with_state: bool) -> Iterator[StateTa
     for name, table in snapshot.keyed.items():
         if KEY_GROUP_COLUMN not in table.schema.names:
             raise ProtocolError(f"keyed state {name!r} has no column {KEY_GROUP_COLUMN}")
-        yield _own_table(name, table)
+        kind, batches = StateKind.TABLE, batches_of(table)
+        yield StateTable(name=name, kind=kind, pickled=False, schema=table.schema, batches=batches)
     yield from snapshot.timers
     if with_state and snapshot.state is not None:
         yield from snapshot.state.tables()
-
-
-def _own_table(name: str, table: pa.Table) -> StateTable:
-    return StateTable(
-        name=name, kind=StateKind.TABLE, pickled=False, schema=table.schema, batches=batches_of(table)
-    )
 
 
 def _write_native(files: FileSet, writer: StateWriter, sharing: Sharing) -> NativeHandle:
@@ -135,23 +149,18 @@ def _write_native(files: FileSet, writer: StateWriter, sharing: Sharing) -> Nati
     )
 
 
-def _write_list(name: str, state: ListState, writer: StateWriter) -> ListHandle:
-    items = tuple(state.items)  # once: they may be read from a disk
-    if sum(len(item) for item in items) <= STATE_INLINE_BYTES_MAX:
-        return ListHandle(name=name, mode=state.mode, count=len(items), inline=items)
+def list_handle(name: str, mode: ListMode, stored: Sequence[bytes], writer: StateWriter) -> ListHandle:
+    """Stores a list: a short one in its handle."""
+    items = tuple(stored)  # once: they may be read from a disk
+    if sum(map(len, items)) <= STATE_INLINE_BYTES_MAX:
+        return ListHandle(name=name, mode=mode, count=len(items), inline=items)
     file = writer.write(name, msgspec.msgpack.encode(items))
-    return ListHandle(name=name, mode=state.mode, count=len(items), file=file)
+    return ListHandle(name=name, mode=mode, count=len(items), file=file)
 
 
 def _size(handle: OperatorStateHandle) -> int:
     return (
         sum(keyed.file.size for keyed in handle.keyed)
-        + sum(_list_size(stored) for stored in handle.lists)
+        + sum(x.file.size if x.file is not None else sum(map(len, x.inline or ())) for x in handle.lists)
         + sum(file.ref.size for native in handle.native for file in native.files)
     )
-
-
-def _list_size(handle: ListHandle) -> int:
-    if handle.file is not None:
-        return handle.file.size
-    return sum(len(item) for item in handle.inline or ())

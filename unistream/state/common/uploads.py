@@ -10,10 +10,10 @@ from unistream.model.file_ref import FileRef
 
 
 class Uploads:
-    """Where the files are that checkpoints of this attempt have stored.
+    """Files that checkpoints of this attempt have stored. Thread-safe.
 
     A file may be referred to only once a checkpoint that names it is complete: what an aborted one stored may
-    be removed at any time. Two threads report to it.
+    be removed at any time.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class Uploads:
         self._known: dict[str, FileRef] = {}
 
     def known(self) -> dict[str, FileRef]:
-        """By name: the files of the latest completed checkpoint."""
+        """The files of the latest completed checkpoint, by name."""
         with self._lock:
             return dict(self._known)
 
@@ -34,7 +34,7 @@ class Uploads:
                 self._pending[checkpoint_id] = {name: ref for name, ref in refs.items() if ref.shared}
 
     def complete(self, checkpoint_id: CheckpointId) -> None:
-        """Older ones are void. Repeated, late or unknown (a savepoint) is fine."""
+        """Forgets older ones. Repeated, late or unknown (a savepoint) is fine."""
         with self._lock:
             refs = self._pending.get(checkpoint_id)
             if refs is None or checkpoint_id <= self._latest:

@@ -4,16 +4,15 @@
     column(descriptor)   first ─► Column (an array, by slot of the key), or Rows (lists, maps, aggregates)
     the other one afterwards   ─► the same storage through an adapter
     snapshot()                 ─► shallow copies, made at once; their tables are made in the background
-    keys_of, notify_complete   ─► a bit of what snapshots have found expired is removed (`hashmap_sweep`)
+    keys_of, notify_complete   ─► remove some of the rows that snapshots found expired (`sweep`)
 
-What was restored stays as stored tables until its state is asked for, and goes as it is into every snapshot
-until then.
+Restored state stays in stored tables until it is requested, and is part of every snapshot as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -26,32 +25,24 @@ from unistream.base.ids import CheckpointId
 from unistream.model.arrow_layouts import taken
 from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateKind, StateTable
 from unistream.model.state import StateDescriptor, check_declarations
-from unistream.port.state import KeyTuple
-from unistream.state.common import (
-    COMPACT_SLOTS_MIN,
-    Column,
-    KeyCodec,
-    Lifetime,
-    SlotIndex,
-    SlotKeys,
-    check_column,
-    check_fits,
-    check_same,
-    groups_in,
-    key_schema_of,
-    of_groups,
-    without_groups,
-)
+from unistream.port.state import CurrentKey, KeyTuple
+from unistream.state.common import pickled
+from unistream.state.common.columns import COMPACT_SLOTS_MIN, Column, check_column
+from unistream.state.common.groups import groups_in, of_groups, without_groups
+from unistream.state.common.key_codec import KeyCodec
+from unistream.state.common.lifetime import lifetime_of
+from unistream.state.common.migration import check_fits, key_schema_of
+from unistream.state.common.slot_index import SlotIndex, SlotKeys
 from unistream.state.hashmap.columns import is_in_slots, make_column, make_slot_handle
 from unistream.state.hashmap.handles import make_handle, make_rows
-from unistream.state.hashmap.rows import CurrentKey, Rows
+from unistream.state.hashmap.rows import Rows
 from unistream.state.hashmap.sweep import RowSweep, count_cells, expired_keys, live_batch
 from unistream.state.hashmap.tables import FrozenColumn, FrozenRows, load_column, load_rows
 
 
 @dataclass(slots=True)
 class _State:
-    """A state that was asked for. `store` is where its values are; `sweep`: of rows with a time to live."""
+    """A requested state. `store`: its values; `sweep`: for rows with a time to live."""
 
     descriptor: StateDescriptor
     store: Rows | Column
@@ -107,7 +98,7 @@ class HashMapStateBackend:
         self._current.key = key
 
     def keys(self, name: str) -> Iterator[KeyTuple]:
-        """As of now: the state may be changed meanwhile."""
+        """As of now: the state may change meanwhile."""
         state = self._states.get(name)
         if state is None:
             return iter(self._restored_keys(name))
@@ -117,8 +108,7 @@ class HashMapStateBackend:
         return iter(found)
 
     def held(self, name: str) -> int:
-        """How many values, elements and entries of a state are in memory: also what has expired and was not
-        removed yet. Goes through all of them."""
+        """Number of values, elements and entries in memory, expired ones included. Goes through all."""
         state = self._states.get(name)
         if state is None:
             return sum(batch.num_rows for part in self._restored.get(name, []) for batch in part.batches)
@@ -133,22 +123,20 @@ class HashMapStateBackend:
         if found is None:
             found = self._open(descriptor, make_rows(descriptor))
         elif found.descriptor is not descriptor:
-            check_same(found.descriptor, descriptor)
+            check_declarations("this operator", (found.descriptor, descriptor))
         if found.handle is None:
             assert isinstance(found.store, Column)
             found.handle = make_slot_handle(found.descriptor, found.store, self._current)
         return found.handle
 
     def column(self, descriptor: StateDescriptor) -> Any:
-        found, life = self._states.get(descriptor.name), self._life(descriptor)
+        found, life = self._states.get(descriptor.name), lifetime_of(descriptor, self._clock)
         if found is None:
             check_column(descriptor)
-            slots = is_in_slots(descriptor)
-            found = self._open(
-                descriptor, Column(descriptor, self._index, life) if slots else make_rows(descriptor)
-            )
+            slots = Column(descriptor, self._index, life) if is_in_slots(descriptor) else None
+            found = self._open(descriptor, slots or make_rows(descriptor))
         elif found.descriptor is not descriptor:
-            check_same(found.descriptor, descriptor)
+            check_declarations("this operator", (found.descriptor, descriptor))
         if found.column is None:
             check_column(descriptor)
             found.column = make_column(descriptor, found.store, found.handle, self._current, life)
@@ -158,12 +146,9 @@ class HashMapStateBackend:
         check_declarations("this operator", [*(one.descriptor for one in self._states.values()), descriptor])
         parts = self._stored(descriptor)
         for part in parts:
-            check_fits(
-                descriptor, stored_name=part.name, kind=part.kind, pickled=part.pickled, schema=part.schema
-            )
-        expiry_ms = 0
-        if descriptor.options.ttl is not None:
-            expiry_ms = self._clock.wall_ms() + descriptor.options.ttl.time_to_live_ms
+            check_fits(descriptor, part.name, part.kind, part.schema, pickled=part.pickled)
+        life = lifetime_of(descriptor, self._clock)
+        expiry_ms = 0 if life is None else life.expiry()
         for part in parts:
             assert self._codec is not None, "restore sets it"
             for batch in part.batches:
@@ -175,24 +160,20 @@ class HashMapStateBackend:
             self._restored.pop(name, None)
         made = _State(descriptor, store, None)
         if isinstance(store, Rows):
-            made.handle = make_handle(descriptor, store, self._current, self._life(descriptor))
-            if descriptor.options.ttl is not None:
+            made.handle = make_handle(descriptor, store, self._current, life)
+            if life is not None:
                 made.sweep = RowSweep(store, descriptor.kind, self._clock)
                 self._sweeps.append(made.sweep)
         self._states[descriptor.name] = made
         return made
 
     def _stored(self, descriptor: StateDescriptor) -> list[StateTable]:
-        """Rows under a former name count in key groups alone that have none under a later one."""
+        """Rows under a former name count only in key groups without rows under a later one."""
         found: list[StateTable] = []
         for name in (descriptor.name, *descriptor.options.renamed_from):
             known = groups_in(found)
             found += [without_groups(part, known) for part in self._restored.get(name, [])]
         return found
-
-    def _life(self, descriptor: StateDescriptor) -> Lifetime | None:
-        ttl = descriptor.options.ttl
-        return None if ttl is None else Lifetime(ttl, self._clock)
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -212,16 +193,14 @@ class HashMapStateBackend:
                     "read; set state.backend.type to the backend that wrote it, or restore from a savepoint "
                     "in the canonical format"
                 )
-            if part.pickled and not self._allow_pickled:
-                raise ConfigError(
-                    f"state {part.name!r} was stored pickled; reading it runs code that lies in it. If you "
-                    "trust where it comes from, set execution.state-recovery.allow-pickled-state to true"
-                )
+            pickled.check_allowed(part.name, pickled=part.pickled, allowed=self._allow_pickled)
             self.declare_keys(key_schema_of(part.schema))
-            self._restored.setdefault(part.name, []).append(self._share(part))
+            own = (of_groups(batch, *self._key_groups) for batch in part.batches)
+            kept = replace(part, batches=[batch for batch in own if batch.num_rows])
+            self._restored.setdefault(part.name, []).append(kept)
 
     def notify_complete(self, checkpoint_id: CheckpointId) -> None:
-        """No files, so nothing to remember. What the snapshot has found expired is gone to."""
+        """Removes expired rows that the snapshot found."""
         for sweep in self._sweeps:
             sweep.step()
 
@@ -230,18 +209,6 @@ class HashMapStateBackend:
         self._sweeps.clear()
         self._restored.clear()
         self._index = SlotIndex(self._column_of)
-
-    def _share(self, part: StateTable) -> StateTable:
-        """The same in memory, and without rows of other subtasks."""
-        first, last = self._key_groups
-        batches = [of_groups(batch, first, last) for batch in part.batches]
-        return StateTable(
-            name=part.name,
-            kind=part.kind,
-            pickled=part.pickled,
-            schema=part.schema,
-            batches=[batch for batch in batches if batch.num_rows],
-        )
 
     def _column_of(self, keys: Sequence[Any]) -> pa.Array | None:
         assert self._codec is not None, "a key comes from keys_of"
@@ -255,7 +222,7 @@ class HashMapStateBackend:
         return FrozenColumn(state.descriptor, state.store.copy(), self._codec, self._max_parallelism)
 
     def _tidy(self) -> None:
-        """Removes what has expired from columns; gives back slots when most of them hold nothing."""
+        """Removes expired values from columns; compacts the slots when most of them are empty."""
         columns = [state.store for state in self._states.values() if isinstance(state.store, Column)]
         for column in columns:
             column.remove_expired()
@@ -282,50 +249,41 @@ class HashMapStateBackend:
         return list(found)
 
 
+@dataclass(slots=True)
 class HashMapSnapshot:
-    """`model.keyed_snapshot.KeyedSnapshot`: copies of dicts and columns, and tables nobody asked for.
+    """`model.keyed_snapshot.KeyedSnapshot`: copies of dicts and columns, and restored tables of states that
+    were not requested yet. Each sweep is notified of the expired keys once its table was made."""
 
-    Args:
-        frozen: With what is told, once the table was made, under which keys something has expired.
-        now_ms: When it was taken.
-    """
-
-    def __init__(
-        self,
-        frozen: list[tuple[FrozenRows | FrozenColumn, RowSweep | None]],
-        restored: list[StateTable],
-        now_ms: int,
-    ) -> None:
-        self._frozen = frozen
-        self._restored = restored
-        self._now_ms = now_ms
+    frozen: list[tuple[FrozenRows | FrozenColumn, RowSweep | None]]
+    restored: list[StateTable]
+    now_ms: int
 
     def tables(self) -> Iterator[StateTable]:
-        for frozen, sweep in self._frozen:
+        for frozen, sweep in self.frozen:
             if frozen.is_empty:
                 continue
             yield frozen.table()
             if sweep is not None and isinstance(frozen, FrozenRows):
                 sweep.report(expired_keys(frozen.descriptor.kind, frozen.rows, frozen.now_ms))
-        yield from merged(self._restored, self._now_ms)
+        yield from _merged(self.restored, self.now_ms)
 
     def files(self) -> FileSet | None:
         return None
 
     def release(self) -> None:
-        for frozen, _ in self._frozen:
+        for frozen, _ in self.frozen:
             frozen.release()
-        self._frozen, self._restored = [], []
+        self.frozen, self.restored = [], []
 
 
-def merged(parts: Iterable[StateTable], now_ms: int) -> Iterator[StateTable]:
-    """One table for each name, without what has expired; parts of several old subtasks follow each other by
-    key group. Parts with unlike columns stay tables of their own: not all subtasks had asked for the
-    state since its declaration has changed."""
+def _merged(parts: Iterable[StateTable], now_ms: int) -> Iterator[StateTable]:
+    """One table for each name, without expired rows; parts of several old subtasks in the order of their key
+    groups. Parts with different columns stay separate tables: some subtasks had not requested the state since
+    its declaration changed."""
     alike: dict[tuple[str, StateKind, bool, pa.Schema], list[StateTable]] = {}
     for part in parts:
         alike.setdefault((part.name, part.kind, part.pickled, part.schema), []).append(part)
-    for (name, *_), same in alike.items():
+    for same in alike.values():
         found = (live_batch(batch, now_ms) for part in same for batch in part.batches)
         batches = [batch for batch in found if batch.num_rows]
         if not batches:
@@ -333,9 +291,6 @@ def merged(parts: Iterable[StateTable], now_ms: int) -> Iterator[StateTable]:
         first = same[0]
         if len(same) > 1:
             table = pa.Table.from_batches(batches, first.schema)
-            groups = table.column(0).to_numpy()
-            order = np.argsort(groups, kind="stable")
+            order = np.argsort(table.column(0).to_numpy(), kind="stable")
             batches = taken(table, order).combine_chunks().to_batches()
-        yield StateTable(
-            name=name, kind=first.kind, pickled=first.pickled, schema=first.schema, batches=batches
-        )
+        yield replace(first, batches=batches)

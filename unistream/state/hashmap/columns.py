@@ -3,9 +3,9 @@
     value                            slots (`columns.Column`), or over a handle where rows came first
     reducing by a known function     slots, folded in numpy (`folds.FoldedColumn`)
     reducing, aggregating            rows by key, folded in Python (`folds`)
-    list, map                        rows by key, over the handle that rows have as well: one turn for a key
+    list, map                        rows by key, through the row handle with each key as the current one
 
-Whole columns become Python objects and back at once; what is done for each key is a look into a dict.
+Whole columns become Python objects and back at once; for each key there is one lookup in a dict.
 """
 
 from __future__ import annotations
@@ -25,39 +25,24 @@ from unistream.model.state import (
     StateDescriptor,
 )
 from unistream.model.state_values import conformer
-from unistream.port.state import Places
-from unistream.state.common import (
-    AggregatingColumn,
-    Column,
-    FoldedColumn,
-    Lifetime,
-    ReducingColumn,
-    RowColumn,
-    SlotValue,
-    array_of,
-    by_key,
-    conformed,
-    entries_of,
-    entry_keys,
-    entry_values,
-    flattened,
-    fold_of,
-    lists_of,
-    refuse_null,
-)
-from unistream.state.hashmap.rows import CurrentKey, Rows
+from unistream.port.state import CurrentKey, Places
+from unistream.state.common import containers
+from unistream.state.common.columns import Column, array_of, check_count, conformed, python_values
+from unistream.state.common.folds import AggregatingColumn, FoldedColumn, ReducingColumn, by_key, fold_of
+from unistream.state.common.lifetime import Lifetime
+from unistream.state.hashmap.rows import Rows
 from unistream.state.hashmap.ttl import live_cell, seen_cell
 
 
 def is_in_slots(descriptor: StateDescriptor) -> bool:
-    """A state that is first used a batch at a time is kept as a column."""
+    """A state of this kind is stored as a column, if it is first used a batch at a time."""
     return descriptor.kind is StateKind.VALUE or fold_of(descriptor) is not None
 
 
 def make_column(
     descriptor: StateDescriptor, store: Rows | Column, handle: Any, current: CurrentKey, life: Lifetime | None
 ) -> Any:
-    """What `KeyedStateBackend.column` gives; `handle` is that of `store`, if it has rows."""
+    """The result of `KeyedStateBackend.column`; `handle`: that of `store`, if it has rows."""
     if isinstance(store, Column):
         return _over_slots(descriptor, store)
     if isinstance(descriptor, ReducingStateDescriptor):
@@ -74,7 +59,7 @@ def make_column(
 def make_slot_handle(descriptor: StateDescriptor, store: Column, current: CurrentKey) -> Any:
     """The handle of the current key over a column."""
     over = _over_slots(descriptor, store)
-    return SlotReducing(descriptor, over, current) if over is not store else SlotValue(store, current)
+    return (SlotValue if over is store else SlotReducing)(descriptor, over, current)
 
 
 def _over_slots(descriptor: StateDescriptor, store: Column) -> Column | FoldedColumn:
@@ -85,8 +70,8 @@ def _over_slots(descriptor: StateDescriptor, store: Column) -> Column | FoldedCo
     return FoldedColumn(descriptor, store, fold)
 
 
-class SlotReducing:
-    """`port.state.AppendingState` over a column: for a state that is used both ways. Slower than either."""
+class _SlotHandle:
+    """A handle over a column, for a state that is used both ways. Slower than either."""
 
     def __init__(self, descriptor: StateDescriptor, column: Any, current: CurrentKey) -> None:
         self._name, self._type = descriptor.name, descriptor.type
@@ -94,11 +79,34 @@ class SlotReducing:
         self._column = column
         self._current = current
 
+    def _read(self) -> Any:
+        return python_values(self._name, self._column.get((self._current.key,)))[0]
+
+    def _array(self, value: Any) -> pa.Array:
+        return array_of(self._name, [self._conform(value)], self._type)
+
+
+class SlotValue(_SlotHandle):
+    """`port.state.ValueState`."""
+
+    def value(self) -> Any:
+        return self._read()
+
+    def update(self, value: Any) -> None:
+        self._column.put((self._current.key,), self._array(value))
+
+    def clear(self) -> None:
+        self.update(None)
+
+
+class SlotReducing(_SlotHandle):
+    """`port.state.AppendingState`."""
+
     def get(self) -> Any:
-        return self._column.get((self._current.key,))[0].as_py()
+        return self._read()
 
     def add(self, value: Any) -> None:
-        self._column.add((self._current.key,), array_of(self._name, [self._conform(value)], self._type))
+        self._column.add((self._current.key,), self._array(value))
 
     def clear(self) -> None:
         self._column.clear((self._current.key,))
@@ -113,15 +121,11 @@ class RowCells:
 
     def seen(self, keys: Sequence[Any]) -> list[Any]:
         state, life = self._state, self._life
-        if life is None:
-            return state.owned_all(keys)
-        return [seen_cell(state, key, life) for key in keys]
+        return state.owned_all(keys) if life is None else [seen_cell(state, key, life) for key in keys]
 
     def live(self, keys: Sequence[Any]) -> list[Any]:
         state, life = self._state, self._life
-        if life is None:
-            return state.owned_all(keys)
-        return [live_cell(state, key, life) for key in keys]
+        return state.owned_all(keys) if life is None else [live_cell(state, key, life) for key in keys]
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         rows, conform = self._state.rows, self._state.conform
@@ -137,7 +141,7 @@ class RowCells:
 
 
 class _Turns:
-    """One handle, and the keys that it refers to one after the other."""
+    """One handle, used for one key after the other."""
 
     def __init__(self, descriptor: StateDescriptor, handle: Any, current: CurrentKey) -> None:
         self._descriptor = descriptor
@@ -150,7 +154,7 @@ class _Turns:
             handle.clear()
 
     def _turns(self, keys: Iterable[Any]) -> Iterator[Any]:
-        """The handle, with each of `keys` as the current one; afterwards it is the one of before."""
+        """The handle, with each of `keys` as the current key; restores the current key at the end."""
         before = self._current.key
         try:
             for key in keys:
@@ -158,6 +162,19 @@ class _Turns:
                 yield self._handle
         finally:
             self._current.key = before
+
+
+class RowColumn(_Turns):
+    """`port.state.ColumnState`, for a state that was first used row by row."""
+
+    def get(self, keys: Sequence[object]) -> pa.Array:
+        return pa.array([handle.value() for handle in self._turns(keys)], self._descriptor.type)
+
+    def put(self, keys: Sequence[object], values: pa.Array) -> None:
+        check_count(self._name, values, len(keys))
+        given = python_values(self._name, conformed(self._name, values, self._descriptor.type))
+        for handle, value in zip(self._turns(keys), given, strict=True):
+            handle.update(value)
 
 
 class ListColumn(_Turns):
@@ -171,7 +188,7 @@ class ListColumn(_Turns):
         self._life = life
 
     def get(self, keys: Sequence[object]) -> pa.ListArray:
-        return lists_of(self._descriptor, [handle.get() for handle in self._turns(keys)])
+        return containers.lists_of(self._descriptor, [handle.get() for handle in self._turns(keys)])
 
     def add(self, keys: Sequence[object], values: pa.Array, places: Places | None = None) -> None:
         values = conformed(self._name, values, self._descriptor.type)
@@ -186,7 +203,7 @@ class ListColumn(_Turns):
                 found.extend(new)
 
     def put(self, keys: Sequence[object], lists: pa.Array) -> None:
-        values, places = flattened(self._descriptor, keys, lists)
+        values, places = containers.flattened(self._descriptor, keys, lists)
         self.clear(keys)
         self.add(keys, values, places)
 
@@ -197,26 +214,23 @@ class MapColumn(_Turns):
     _descriptor: MapStateDescriptor
 
     def get(self, keys: Sequence[object], map_keys: pa.Array, places: Places | None = None) -> pa.Array:
-        owners, wanted = entry_keys(self._descriptor, keys, map_keys, places)
+        owners, wanted = containers.entry_keys(self._descriptor, keys, map_keys, places)
         turns = zip(self._turns(owners), wanted, strict=True)
         return array_of(self._name, [handle.get(key) for handle, key in turns], self._descriptor.type)
 
     def put(
         self, keys: Sequence[object], map_keys: pa.Array, values: pa.Array, places: Places | None = None
     ) -> None:
-        refuse_null(map_keys)
-        owners, given = entry_keys(self._descriptor, keys, map_keys, places)
-        new = entry_values(self._descriptor, values, len(given))
+        containers.refuse_null(map_keys)
+        owners, given = containers.entry_keys(self._descriptor, keys, map_keys, places)
+        new = containers.entry_values(self._descriptor, values, len(given))
         for handle, key, value in zip(self._turns(owners), given, new, strict=True):
             handle.put(key, value)
 
     def remove(self, keys: Sequence[object], map_keys: pa.Array, places: Places | None = None) -> None:
-        owners, gone = entry_keys(self._descriptor, keys, map_keys, places)
+        owners, gone = containers.entry_keys(self._descriptor, keys, map_keys, places)
         for handle, key in zip(self._turns(owners), gone, strict=True):
             handle.remove(key)
 
     def entries(self, keys: Sequence[object]) -> pa.RecordBatch:
-        return entries_of(self._descriptor, [list(handle.items()) for handle in self._turns(keys)])
-
-
-# --- what the columns of both backends share ------------------------------------------------------
+        return containers.entries_of(self._descriptor, [list(handle.items()) for handle in self._turns(keys)])

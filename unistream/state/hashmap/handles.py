@@ -1,76 +1,74 @@
-"""Which handle a descriptor gets."""
+"""Which storage and which handle a descriptor gets."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
-from unistream.base.errors import ConfigError
+import pyarrow as pa
+
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import (
     AggregatingStateDescriptor,
+    ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
 )
 from unistream.model.state_values import conformer, key_conformer
-from unistream.state.common import Lifetime
-from unistream.state.hashmap.rows import (
-    AggregatingHandle,
-    CurrentKey,
-    ListHandle,
-    MapHandle,
-    NestedValueHandle,
-    ReducingHandle,
-    Rows,
-    ValueHandle,
-    copier,
-    is_nested,
-)
-from unistream.state.hashmap.ttl import (
-    TtlAggregatingHandle,
-    TtlListHandle,
-    TtlMapHandle,
-    TtlReducingHandle,
-    TtlValueHandle,
-)
+from unistream.port.state import CurrentKey
+from unistream.state.common.lifetime import Lifetime
+from unistream.state.hashmap import rows, ttl
 
 
-def make_rows(descriptor: StateDescriptor) -> Rows:
+def make_rows(descriptor: StateDescriptor) -> rows.Rows:
     """An empty dict for the state."""
     shallow = {StateKind.LIST: list, StateKind.MAP: dict}.get(descriptor.kind, _same)
     conform = _same if descriptor.options.pickled else conformer(descriptor.name, descriptor.type)
     keys = None
     if isinstance(descriptor, MapStateDescriptor):
         keys = key_conformer(descriptor.name, descriptor.key_type)
-    return Rows(copier(descriptor, shallow), conform, keys)
+    return rows.Rows(copy.deepcopy if _is_nested(descriptor) else shallow, conform, keys)
 
 
-def make_handle(descriptor: StateDescriptor, rows: Rows, current: CurrentKey, life: Lifetime | None) -> Any:
-    """ValueState, ListState, MapState or AppendingState of `port.state` over `rows`."""
-    nested = is_nested(descriptor)
-    if isinstance(descriptor, ReducingStateDescriptor):
-        if life is not None:
-            return TtlReducingHandle(rows, current, life, descriptor.reduce)
-        return ReducingHandle(rows, current, descriptor.reduce)
-    if isinstance(descriptor, AggregatingStateDescriptor):
-        if life is not None:
-            return TtlAggregatingHandle(rows, current, life, descriptor.aggregate)
-        return AggregatingHandle(rows, current, descriptor.aggregate)
-    if descriptor.kind is StateKind.LIST:
-        return (
-            ListHandle(rows, current, nested=nested) if life is None else TtlListHandle(rows, current, life)
-        )
-    if descriptor.kind is StateKind.MAP:
-        return MapHandle(rows, current, nested=nested) if life is None else TtlMapHandle(rows, current, life)
-    if descriptor.kind is not StateKind.VALUE:
-        raise ConfigError(
-            f"state {descriptor.name!r}: {type(descriptor).__name__} is no kind of state to keep"
-        )
+def make_handle(
+    descriptor: StateDescriptor, state: rows.Rows, current: CurrentKey, life: Lifetime | None
+) -> Any:
+    """ValueState, ListState, MapState or AppendingState of `port.state`."""
     if life is not None:
-        return TtlValueHandle(rows, current, life)
-    return (NestedValueHandle if nested else ValueHandle)(rows, current)
+        return _make_ttl_handle(descriptor, state, current, life)
+    nested = _is_nested(descriptor)
+    match descriptor:
+        case ReducingStateDescriptor():
+            return rows.ReducingHandle(state, current, descriptor.reduce)
+        case AggregatingStateDescriptor():
+            return rows.AggregatingHandle(state, current, descriptor.aggregate)
+        case ListStateDescriptor():
+            return rows.ListHandle(state, current, nested=nested)
+        case MapStateDescriptor():
+            return rows.MapHandle(state, current, nested=nested)
+    return (rows.NestedValueHandle if nested else rows.ValueHandle)(state, current)
+
+
+def _make_ttl_handle(
+    descriptor: StateDescriptor, state: rows.Rows, current: CurrentKey, life: Lifetime
+) -> Any:
+    match descriptor:
+        case ReducingStateDescriptor():
+            return ttl.TtlReducingHandle(state, current, life, descriptor.reduce)
+        case AggregatingStateDescriptor():
+            return ttl.TtlAggregatingHandle(state, current, life, descriptor.aggregate)
+        case ListStateDescriptor():
+            return ttl.TtlListHandle(state, current, life)
+        case MapStateDescriptor():
+            return ttl.TtlMapHandle(state, current, life)
+    return ttl.TtlValueHandle(state, current, life)
+
+
+def _is_nested(descriptor: StateDescriptor) -> bool:
+    """A value can be changed in place, so that copies must be deep."""
+    return bool(descriptor.options.pickled or pa.types.is_nested(descriptor.type))
 
 
 def _same(value: Any) -> Any:
-    """Numbers and texts need no copy, and pickled objects no form."""
     return value

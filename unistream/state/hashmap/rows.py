@@ -1,44 +1,32 @@
 """State in a dict by key, and the handles of the current key over it.
 
     Rows.rows       key -> value, list, dict or accumulator; changed by the task's thread alone
-    Rows.freeze()   a copy of the dict (not of what is in it), for a snapshot to read in the background
+    Rows.freeze()   a shallow copy of the dict, for a snapshot to read in the background
 
-Until a frozen copy is released, what is in both is shared. So a container (a list, a map's dict, a value of a
-nested type) is copied before it is changed, once: afterwards the live dict holds another object than the
-frozen one, which is how the two are told apart. A number or a text needs none of this.
+Until a frozen copy is released, both share their values. So a container (a list, a map's dict, a value of a
+nested type) is copied before its first change: afterwards the live dict holds another object than the frozen
+one. A number or a text needs none of this.
 """
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from unistream.model.state import AggregateFunction, StateDescriptor
+from unistream.model.state import AggregateFunction
 from unistream.model.state_leaves import Conform
-from unistream.port.state import NO_KEY
-from unistream.state.common import elements
-
-
-class CurrentKey:
-    """The key that all handles of a backend refer to."""
-
-    __slots__ = ("key",)
-
-    def __init__(self) -> None:
-        self.key: Any = NO_KEY
+from unistream.port.state import CurrentKey
+from unistream.state.common.containers import elements
 
 
 class Rows:
     """One state's rows by key, and the copies that snapshots still read.
 
     Args:
-        copies: Makes a copy of what lies under a key, deep enough for what is changed in place.
-        conform: What brings a value that is put into its form (`model.state_values`).
-        conform_key: The same of a map's keys; None: it has none.
+        copies: Copies a value, deeply enough for what is changed in place.
+        conform: Brings a value into its form (`model.state_values`).
+        conform_key: The same for a map's keys; None: it is not a map.
     """
 
     __slots__ = ("_copies", "_frozen", "_tokens", "conform", "conform_key", "rows")
@@ -54,17 +42,17 @@ class Rows:
         self._tokens = itertools.count()
 
     def freeze(self) -> tuple[int, dict[Any, Any]]:
-        """The rows of now, and what to give to `thaw` when they were read."""
+        """The current rows, and a token for `thaw` when they were read."""
         token, frozen = next(self._tokens), self.rows.copy()
         self._frozen[token] = frozen
         return token, frozen
 
     def thaw(self, token: int) -> None:
-        """By any thread, when nothing reads that copy any more. Twice is fine."""
+        """By any thread, when the copy is no longer read. Twice is fine."""
         self._frozen.pop(token, None)
 
     def owned(self, key: Any) -> Any:
-        """What lies under `key`, or None; it may be changed in place."""
+        """The value of `key`, or None; it may be changed in place."""
         found = self.rows.get(key)
         if found is None or not self._frozen:
             return found
@@ -73,25 +61,15 @@ class Rows:
         return found
 
     def owned_all(self, keys: Sequence[Any]) -> list[Any]:
-        """The same of many keys."""
+        """The values of many keys."""
         if self._frozen:
             return [self.owned(key) for key in keys]
         get = self.rows.get
         return [get(key) for key in keys]
 
 
-def copier(descriptor: StateDescriptor, shallow: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """How what lies under a key is copied: deeply, if a user may change an element in place."""
-    return copy.deepcopy if is_nested(descriptor) else shallow
-
-
-def is_nested(descriptor: StateDescriptor) -> bool:
-    """Its values are Python objects that can be changed in place."""
-    return bool(descriptor.options.pickled or pa.types.is_nested(descriptor.type))
-
-
 class RowHandle:
-    """What is kept for the current key; what all handles share."""
+    """The base of all handles."""
 
     __slots__ = ("_conform", "_current", "_rows", "_state")
 
@@ -121,7 +99,7 @@ class ValueHandle(RowHandle):
 
 
 class NestedValueHandle(ValueHandle):
-    """The same of values that a user may change in place before `update`."""
+    """The same for values that a user may change in place before `update`."""
 
     __slots__ = ()
 
@@ -171,7 +149,6 @@ class ListHandle(RowHandle):
 
 
 def conformed(conform: Conform, values: Iterable[Any]) -> list[Any]:
-    """The same in their form."""
     return [conform(value) for value in elements(values)]
 
 

@@ -1,20 +1,15 @@
-"""What has expired in rows and is never touched again: found by snapshots, removed bit by bit.
+"""Removes expired rows that are never touched again: snapshots find them, steps remove them bit by bit.
 
-    expired_keys()   in the background: keys of a snapshot's own copy that have something expired
-    report(keys)     by any thread; of reports that wait, the newest counts: it has what older ones had
-    step(rows)       by the task's thread, for every batch and every completed checkpoint: goes to some of the
-                     keys of a report, and removes what has expired by now
+    expired_keys()   in the background: keys with expired values in a snapshot's copy
+    report(keys)     by any thread; of waiting reports only the newest counts: it includes the older ones
+    step(rows)       by the task's thread, for every batch and every completed checkpoint: visits some keys of
+                     a report, and removes the values that have expired by now
 
-A report only says where to look. What was renewed after its snapshot has another time, and stays. Copies
-that snapshots still read keep what they have: a row is taken out of the live dict alone, and a list or map of
-which something is left is copied before it is changed, as everywhere (`Rows.owned`).
+Values that were renewed after the snapshot stay. Copies that snapshots still read do not change: a row is
+removed from the live dict only, and a list or map is copied before it is changed (`Rows.owned`).
 
-No step is long, and no report lasts: one takes STEP_CELLS_MIN values, elements and entries, or twice as many
-as the batch has rows, or a 64th of the keys of the report, whichever is most. So what had expired at a
-snapshot is gone REPORT_STEPS steps later, or twice as many if the report before it was not done yet.
-
-(Flink's incremental cleanup, TtlIncrementalCleanup, moves an iterator over the live table at each access. A
-dict has no iterator that stands changes, and a snapshot goes through all of it anyway.)
+A step visits STEP_CELLS_MIN values, elements and entries, or twice as many as the batch has rows, or a 64th
+of the keys of the report, whichever is most (docs/decision/time-to-live.md).
 """
 
 from __future__ import annotations
@@ -37,11 +32,7 @@ REPORT_STEPS: Final = 64  # a report of a million keys takes a few ms of each
 
 
 class RowSweep:
-    """Removes from the rows of a state with a time to live what has expired.
-
-    Args:
-        kind: Says what lies under a key.
-    """
+    """Removes expired values of one state."""
 
     def __init__(self, rows: Rows, kind: StateKind, clock: Clock) -> None:
         self._rows = rows
@@ -52,12 +43,12 @@ class RowSweep:
         self._share = 0
 
     def report(self, keys: list[Any]) -> None:
-        """Keys, from `expired_keys`, to go to; the list is ours from now on."""
+        """Keys, from `expired_keys`, to visit; takes ownership of the list."""
         if keys:
             self._reports.append(keys)
 
     def step(self, batch_rows: int = 0) -> None:
-        """Goes to some keys; after a batch of so many rows."""
+        """Visits some keys, after a batch of so many rows."""
         keys = self._keys
         if not keys:
             if not self._reports:
@@ -72,7 +63,7 @@ class RowSweep:
 
 
 def expired_keys(kind: StateKind, rows: Mapping[Any, Any], now_ms: int) -> list[Any]:
-    """Keys under which something has expired."""
+    """Keys with an expired value."""
     if kind is StateKind.LIST:
         return [key for key, cells in rows.items() if any(at <= now_ms for _, at in cells)]
     if kind is StateKind.MAP:
@@ -125,7 +116,7 @@ _VISITS: Final[Mapping[StateKind, Callable[[Rows, Any, int], int]]] = {
 
 
 def live_batch(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
-    """Rows of a stored table without what has expired: the same batch if nothing has."""
+    """A stored batch without expired values: the same batch if there are none."""
     place = batch.schema.get_field_index(EXPIRES_COLUMN)
     if place < 0:
         return batch

@@ -1,6 +1,6 @@
 """Rows by key as tables and back: what a snapshot reads in the background, and what a restore loads.
 
-Everything goes in pieces of `PIECE_ROWS`, between which other threads of Python get their turn.
+All work is done in pieces of `PIECE_ROWS`, between which other Python threads can run.
 """
 
 from __future__ import annotations
@@ -18,9 +18,18 @@ from unistream.base.errors import UserCodeError
 from unistream.model.column_values import column_values
 from unistream.model.key_groups import key_groups
 from unistream.model.keyed_snapshot import StateKind, StateTable
-from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, StateDescriptor
+from unistream.model.state import (
+    EXPIRES_COLUMN,
+    MAP_KEY_COLUMN,
+    VALUE_COLUMN,
+    MapStateDescriptor,
+    StateDescriptor,
+)
+from unistream.model.state_types import converted
 from unistream.model.state_values import key_conformer
-from unistream.state.common import Column, ColumnCopy, KeyCodec, convert, pickler, python_values, unpickled
+from unistream.state.common.columns import Column, ColumnCopy, python_values
+from unistream.state.common.key_codec import KeyCodec
+from unistream.state.common.pickled import pickler, unpickled
 
 PIECE_ROWS: Final = 65_536
 _Dump = Callable[[Any], bytes]
@@ -28,7 +37,7 @@ _Dump = Callable[[Any], bytes]
 
 @dataclass(frozen=True, slots=True)
 class FrozenRows:
-    """One state at a snapshot: rows by key as they were, at `now_ms`. `codec` None: no key was ever seen."""
+    """One state at a snapshot: its rows by key at `now_ms`. `codec` None: no key was ever seen."""
 
     descriptor: StateDescriptor
     rows: dict[Any, Any]
@@ -42,7 +51,6 @@ class FrozenRows:
         return not self.rows
 
     def live_keys(self) -> list[Any]:
-        """Keys of what has not expired."""
         if self.descriptor.options.ttl is None:
             return list(self.rows)
         live: Callable[[Any], bool] = {
@@ -102,26 +110,23 @@ class FrozenColumn:
         return len(self.column.slots) == 0
 
     def live_keys(self) -> list[Any]:
-        return list(self.column.keys())
+        return list(self.column.filled_keys())
 
     def release(self) -> None:
-        """A copy of its own: nothing is shared."""
+        """The column is a copy: nothing is shared."""
 
     def table(self) -> StateTable:
         assert self.codec is not None, "rows have keys"
         return _table(self.descriptor, self.codec, self._batches(self.codec))
 
     def _batches(self, codec: KeyCodec) -> Iterator[pa.RecordBatch]:
-        keys, groups, order = sorted_keys(self.column.keys(), codec, self.max_parallelism)
+        keys, groups, order = sorted_keys(self.column.filled_keys(), codec, self.max_parallelism)
         schema = self.descriptor.table_schema(codec.schema)
         for start in range(0, len(order), PIECE_ROWS):
             places = order[start : start + PIECE_ROWS]
+            own = keys.take(pa.array(places))
             yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array(groups[places], pa.uint16()),
-                    *keys.take(pa.array(places)).columns,
-                    *self.column.columns(places),
-                ],
+                [pa.array(groups[places], pa.uint16()), *own.columns, *self.column.columns(places)],
                 schema=schema,
             )
 
@@ -139,11 +144,7 @@ def _table(descriptor: StateDescriptor, codec: KeyCodec, batches: Iterator[pa.Re
 def sorted_keys(
     keys: Iterable[Any], codec: KeyCodec, max_parallelism: int
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.uint16], npt.NDArray[np.int64]]:
-    """Key columns, key groups, and the order of the rows by key group.
-
-    Raises:
-        UserCodeError: a key is not of the declared type.
-    """
+    """Key columns, key groups, and the order of the rows by key group."""
     batches, groups = [], []
     waiting = iter(keys)
     while piece := list(itertools.islice(waiting, PIECE_ROWS)):
@@ -160,8 +161,8 @@ def sorted_keys(
 def _columns(
     descriptor: StateDescriptor, cells: list[Any], now_ms: int, dump: _Dump
 ) -> tuple[npt.NDArray[np.int64] | None, list[pa.Array]]:
-    """Columns behind the key columns; and which of `cells` each row comes from (None: row i from i)."""
-    if descriptor.kind is StateKind.MAP:
+    """Columns after the key columns; and from which of `cells` each row is (None: row i from cell i)."""
+    if isinstance(descriptor, MapStateDescriptor):
         return _map_columns(descriptor, cells, now_ms, dump)
     if descriptor.options.ttl is None:
         return None, [_value_array(descriptor, cells, dump)]
@@ -178,14 +179,13 @@ def _columns(
 
 
 def _map_columns(
-    descriptor: StateDescriptor, cells: list[dict[Any, Any]], now_ms: int, dump: _Dump
+    descriptor: MapStateDescriptor, cells: list[dict[Any, Any]], now_ms: int, dump: _Dump
 ) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
     if descriptor.options.ttl is not None:
         cells = [{key: cell for key, cell in found.items() if cell[1] > now_ms} for found in cells]
     counts = np.fromiter(map(len, cells), np.int64, len(cells))
     rows = np.repeat(np.arange(len(cells), dtype=np.int64), counts)
-    key_type = descriptor.key_type  # type: ignore[attr-defined]  # a map's descriptor has it
-    keys = pa.array([key for found in cells for key in found], key_type)
+    keys = pa.array([key for found in cells for key in found], descriptor.key_type)
     values = [value for found in cells for value in found.values()]
     if descriptor.options.ttl is None:
         return rows, [keys, _value_array(descriptor, values, dump)]
@@ -205,21 +205,19 @@ def _value_array(descriptor: StateDescriptor, values: list[Any], dump: _Dump) ->
 def load_rows(
     descriptor: StateDescriptor, batch: pa.RecordBatch, codec: KeyCodec, expiry_ms: int, rows: dict[Any, Any]
 ) -> None:
-    """Adds stored rows, whose columns `check_fits` the descriptor, to `rows`. What was stored without a time
-    to live expires at `expiry_ms`, if it has one now."""
+    """Adds stored rows, whose columns `check_fits` has accepted, to `rows`. Values that were stored without a
+    time to live, and have one now, expire at `expiry_ms`."""
     keys = codec.encode(batch.select(codec.schema.names))
     values = restored_values(descriptor, batch)
     times = _times(descriptor, batch, values, expiry_ms)
+    cells = values if times is None else list(_pairs(values, times))
     if descriptor.kind is StateKind.LIST:
-        cells = [list(found) for found in values] if times is None else _pairs(values, times)
-    else:
-        cells = values if times is None else list(zip(values, times, strict=True))
-    if descriptor.kind is not StateKind.MAP:
+        cells = [list(found if times is None else _pairs(*found)) for found in cells]
+    if not isinstance(descriptor, MapStateDescriptor):
         rows.update(zip(keys, cells, strict=True))
         return
-    key_type = descriptor.key_type  # type: ignore[attr-defined]
-    map_keys = python_values(descriptor.name, convert(batch.column(MAP_KEY_COLUMN), key_type))
-    conform = key_conformer(descriptor.name, key_type)
+    map_keys = python_values(descriptor.name, converted(batch.column(MAP_KEY_COLUMN), descriptor.key_type))
+    conform = key_conformer(descriptor.name, descriptor.key_type)
     for key, map_key, cell in zip(keys, map_keys, cells, strict=True):
         rows.setdefault(key, {})[conform(map_key)] = cell
 
@@ -228,7 +226,7 @@ def load_column(column: Column, batch: pa.RecordBatch, codec: KeyCodec, expiry_m
     """As `load_rows`, into a column."""
     descriptor = column.descriptor
     keys = codec.encode(batch.select(codec.schema.names))
-    values = convert(batch.column(VALUE_COLUMN), descriptor.stored_type)
+    values = converted(batch.column(VALUE_COLUMN), descriptor.stored_type)
     expires: npt.NDArray[np.int64] | None = None
     if descriptor.options.ttl is not None:
         expires = np.full(len(keys), expiry_ms, np.int64)
@@ -239,8 +237,7 @@ def load_column(column: Column, batch: pa.RecordBatch, codec: KeyCodec, expiry_m
 
 def restored_values(descriptor: StateDescriptor, batch: pa.RecordBatch) -> list[Any]:
     """The values as Python objects, of the declared type."""
-    stored = convert(batch.column(VALUE_COLUMN), descriptor.stored_type)
-    values = python_values(descriptor.name, stored)
+    values = python_values(descriptor.name, converted(batch.column(VALUE_COLUMN), descriptor.stored_type))
     if not descriptor.options.pickled:
         return values
     if descriptor.kind is StateKind.LIST:
@@ -260,5 +257,5 @@ def _times(
     return [expiry_ms] * len(values)
 
 
-def _pairs(values: list[list[Any]], times: list[list[int]]) -> list[Any]:
-    return [list(zip(found, at, strict=True)) for found, at in zip(values, times, strict=True)]
+def _pairs(values: list[Any], times: list[int]) -> Iterable[tuple[Any, int]]:
+    return zip(values, times, strict=True)

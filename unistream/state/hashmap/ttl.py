@@ -1,24 +1,23 @@
-"""Handles of states with a time to live: whatever lies in a row is a pair (value, when it expires in ms).
+"""Handles of states with a time to live: each value is stored as a pair (value, when it expires in ms).
 
-What has expired is removed when it is touched, or by `hashmap_sweep`. `RETURN_IF_NOT_CLEANED_UP` shows it
-that one time. It expires at the last write (or read, if reads count) + the time to live, that moment
-included.
+An expired value is removed when it is touched, or by `sweep`; `RETURN_IF_NOT_CLEANED_UP` returns it that one
+time. It expires at the last write (or read, if reads count) + the time to live, that moment included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from unistream.model.state import AggregateFunction
-from unistream.state.common import Lifetime
-from unistream.state.hashmap.rows import CurrentKey, RowHandle, Rows, conformed
+from unistream.port.state import CurrentKey
+from unistream.state.common.lifetime import Lifetime
+from unistream.state.hashmap.rows import RowHandle, Rows, conformed
 
 Cell = tuple[Any, int]
 
 
 def seen_cell(state: Rows, key: Any, life: Lifetime) -> Any:
-    """The value of a key as a reader sees it, which may make it live longer or remove it; or None."""
+    """The value of a key as a reader sees it, or None; renews or removes it."""
     cell: Cell | None = state.owned(key)
     if cell is None:
         return None
@@ -31,33 +30,20 @@ def seen_cell(state: Rows, key: Any, life: Lifetime) -> Any:
 
 
 def live_cell(state: Rows, key: Any, life: Lifetime) -> Any:
-    """As a writer sees it."""
+    """The value of a key as a writer sees it, or None."""
     cell: Cell | None = state.owned(key)
     return None if cell is None or cell[1] <= life.now() else cell[0]
 
 
-class _LivingHandle(RowHandle):
-    """What it keeps has a time to live."""
+class _TtlHandle(RowHandle):
+    """The base of handles with a time to live. `fold`: the function of a reducing or aggregating state."""
 
-    __slots__ = ("_life",)
+    __slots__ = ("_fold", "_life")
 
-    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
+    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime, fold: Any = None) -> None:
         super().__init__(state, current)
         self._life = life
-
-
-class _CellHandle(_LivingHandle):
-    """One cell per key."""
-
-    __slots__ = ()
-
-    def _read(self) -> Any:
-        """The value as a reader sees it, which may make it live longer or remove it."""
-        return seen_cell(self._state, self._current.key, self._life)
-
-    def _live(self) -> Any:
-        """The value as a writer sees it."""
-        return live_cell(self._state, self._current.key, self._life)
+        self._fold = fold
 
     def _put(self, value: Any) -> None:
         """None removes."""
@@ -67,61 +53,47 @@ class _CellHandle(_LivingHandle):
             self._rows[self._current.key] = (self._conform(value), self._life.expiry())
 
 
-class TtlValueHandle(_CellHandle):
+class TtlValueHandle(_TtlHandle):
     """`port.state.ValueState`."""
 
     __slots__ = ()
 
     def value(self) -> Any:
-        return self._read()
+        return seen_cell(self._state, self._current.key, self._life)
 
     def update(self, value: Any) -> None:
         self._put(value)
 
 
-class TtlReducingHandle(_CellHandle):
+class TtlReducingHandle(_TtlHandle):
     """`port.state.AppendingState` of a reducing state."""
 
-    __slots__ = ("_reduce",)
-
-    def __init__(
-        self, state: Rows, current: CurrentKey, life: Lifetime, reduce: Callable[[Any, Any], Any]
-    ) -> None:
-        super().__init__(state, current, life)
-        self._reduce = reduce
+    __slots__ = ()
 
     def get(self) -> Any:
-        return self._read()
+        return seen_cell(self._state, self._current.key, self._life)
 
     def add(self, value: Any) -> None:
-        found = self._live()
-        self._put(value if found is None else self._reduce(found, value))
+        found = live_cell(self._state, self._current.key, self._life)
+        self._put(value if found is None else self._fold(found, value))
 
 
-class TtlAggregatingHandle(_CellHandle):
+class TtlAggregatingHandle(_TtlHandle):
     """`port.state.AppendingState` of an aggregating state."""
 
-    __slots__ = ("_aggregate",)
-
-    def __init__(
-        self, state: Rows, current: CurrentKey, life: Lifetime, aggregate: AggregateFunction
-    ) -> None:
-        super().__init__(state, current, life)
-        self._aggregate = aggregate
+    __slots__ = ()
 
     def get(self) -> Any:
-        found = self._read()
-        return None if found is None else self._aggregate.get_result(found)
+        found = seen_cell(self._state, self._current.key, self._life)
+        return None if found is None else self._fold.get_result(found)
 
     def add(self, value: Any) -> None:
-        found = self._live()
-        if found is None:
-            found = self._aggregate.create_accumulator()
-        self._put(self._aggregate.add(value, found))
+        found = live_cell(self._state, self._current.key, self._life)
+        self._put(self._fold.add(value, self._fold.create_accumulator() if found is None else found))
 
 
-class TtlListHandle(_LivingHandle):
-    """`port.state.ListState`; each element has a time of its own."""
+class TtlListHandle(_TtlHandle):
+    """`port.state.ListState`; each element expires by itself."""
 
     __slots__ = ()
 
@@ -160,8 +132,8 @@ class TtlListHandle(_LivingHandle):
         self.add_all(replaced)
 
 
-class TtlMapHandle(_LivingHandle):
-    """`port.state.MapState`; each entry has a time of its own."""
+class TtlMapHandle(_TtlHandle):
+    """`port.state.MapState`; each entry expires by itself."""
 
     __slots__ = ("_conform_key",)
 

@@ -1,11 +1,11 @@
 """RocksDB as this project needs it. The only module that knows the package `rocksdict`.
 
-What one must know of it (checked by tests/contract/test_contract_rocksdict.py):
+Its pitfalls (checked by tests/contract/test_contract_rocksdict.py):
 
-- An iterator over `Rdict.snapshot()` does not look at the snapshot but at the newest data (0.3.29), so a
-  consistent view is a checkpoint: hard links in a folder, opened for reading.
-- There is no compaction filter in Python: what has expired is deleted when it is met (`rocksdb_sweep`).
-- Opening a database writes a file `rocksdict-config.json` beside it, which nothing else needs.
+- An iterator over `Rdict.snapshot()` reads the newest data, not the snapshot (0.3.29), so a consistent view
+  is a checkpoint: hard links in a folder, opened for reading.
+- There is no compaction filter in Python: expired rows are deleted when they are read (`sweep`).
+- Opening a database writes a file `rocksdict-config.json`, which nothing else needs.
 - `Checkpoint.create_checkpoint` holds the interpreter's lock, `flush` does not: so flush first.
 """
 
@@ -26,16 +26,16 @@ from unistream.base.limits import MIB
 FORMAT: Final = "rocksdb-2"  # of the key layout and of the files: a database for each part of the key groups
 FORMAT_WHOLE: Final = "rocksdb-1"  # one database for all key groups of a subtask; is read, never written
 MEMORY_BYTES_MIN: Final = 8 * MIB
-READ_CACHE_BYTES: Final = 8 * MIB  # of a database that is only gone through once
+READ_CACHE_BYTES: Final = 8 * MIB  # of a database that is read once
 OPEN_FILES_MAX: Final = 512  # of databases that share their memory; more are closed and opened again
 OPEN_FILES_MIN: Final = 64  # of one database
 _DEFAULT: Final = "default"
-LIST: Final = "MANIFEST-"  # begins the name of the file that lists the others
+LIST: Final = "MANIFEST-"  # prefix of the file that lists the others
 _METADATA: Final = ("CURRENT", LIST, "OPTIONS-")
 
 _MERGED_DELETIONS: Final = (1024, 512, 0.5)
-"""A file is merged with those below it if, of any so many rows in it, so many are deletions, or this share of
-all: else what was deleted stays in checkpoints until there are files enough to merge for other reasons."""
+"""A file is compacted if of any 1024 rows in it 512 are deletions, or half of all: otherwise deleted rows
+stay in checkpoints until the file is compacted for another reason."""
 
 Family = Any
 """A column family: `get(key or list of keys)`, `[key] = value`, `del [key]`, bytes to bytes."""
@@ -46,11 +46,10 @@ class RocksDbTuning:
     """How a database uses its memory and its threads. The defaults are Flink's.
 
     Attributes:
-        write_buffer_ratio: Share of the memory for what was not written to files yet; the rest is for
-            blocks, indices and filters that were read.
-        threads: In the background, for writing and merging files.
-        bloom_bits: Per key, of the filters that spare a look into a file; 0: none.
-        shards: Databases of a subtask, each with a part of its key groups (see `rocksdb_shards`).
+        write_buffer_ratio: Share of the memory for write buffers; the rest is a cache of blocks and indices.
+        threads: For flushes and compactions in the background.
+        bloom_bits: Of the Bloom filters, per key; 0: none.
+        shards: Databases of a subtask, each with a part of its key groups (see `shards`).
     """
 
     write_buffer_ratio: float = 0.5
@@ -60,13 +59,13 @@ class RocksDbTuning:
 
 
 class Memory:
-    """What databases share: blocks that were read, indices, filters, and what was not written to files yet.
+    """Memory that databases share: cached blocks, indices, filters, and write buffers.
 
-    As in Flink, buffers may grow to 3/2 of what their manager is told before they are written.
+    As in Flink, buffers may grow to 3/2 of the limit of their manager before they are flushed.
 
     Args:
         memory_bytes: For all column families of all databases together; at least MEMORY_BYTES_MIN.
-        databases: How many there may be.
+        databases: The largest number of them.
     """
 
     def __init__(self, memory_bytes: int, tuning: RocksDbTuning | None = None, *, databases: int = 1) -> None:
@@ -80,30 +79,22 @@ class Memory:
         )
 
     def used(self) -> int:
-        """Bytes of blocks and of what was not written yet."""
+        """Bytes of cached blocks and write buffers."""
         return int(self.cache.get_usage())
 
 
 class Database:
-    """One RocksDB in a folder of its own. Nothing in it is durable but by a checkpoint: there is no log.
-
-    Its folder is the caller's to remove, after `close`.
+    """One RocksDB in its own folder. Only checkpoints of it are durable: there is no write-ahead log.
 
     Args:
-        folder: Made if it is absent.
-        memory: For all column families together: its own (bytes), or what it shares with other databases.
+        folder: Made if it is absent; the caller removes it after `close`.
+        memory: For all column families together: bytes, or memory shared with other databases.
 
     Raises:
-        CorruptSnapshot: what lies there cannot be opened.
+        CorruptSnapshot: the files in the folder cannot be opened.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        memory: int | Memory,
-        *,
-        read_only: bool = False,
-    ) -> None:
+    def __init__(self, folder: Path, memory: int | Memory, *, read_only: bool = False) -> None:
         self.folder = folder
         self._memory = memory if isinstance(memory, Memory) else Memory(memory)
         self._read_only = read_only
@@ -170,12 +161,11 @@ class Database:
         return name in self._families
 
     def drop(self, name: str) -> None:
-        """Removes a column family with all that is in it."""
         self._families.pop(name).close()
         self._db.drop_column_family(name)
 
     def write(self, name: str, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Puts (None: deletes) many rows of a family at once, in this order."""
+        """Puts (None: deletes) many rows of a column family at once, in this order."""
         self.family(name)
         batch = rocksdict.WriteBatch(raw_mode=True)
         batch.set_default_column_family(self._db.get_column_family_handle(name))
@@ -187,22 +177,18 @@ class Database:
         self._db.write(batch, self._write_options)
 
     def written(self) -> int:
-        """The number of the latest change; every row that is put or deleted has one."""
+        """The number of the latest change; every put or deleted row has one."""
         return int(self._db.latest_sequence_number())
 
     def clip(self, first: bytes, stop: bytes) -> None:
-        """Removes all rows but those with keys in [first, stop)."""
+        """Removes all rows except those with keys in [first, stop)."""
         for name, family in self._families.items():
             if name != _DEFAULT:
                 family.delete_range(b"", first)
                 family.delete_range(stop, b"\xff" * 16)
 
     def begin_flush(self) -> None:
-        """What was not written to files yet is, in the background; `checkpoint` waits for it.
-
-        Raises:
-            Transient: as `checkpoint`.
-        """
+        """Starts to flush write buffers in the background; `checkpoint` waits. Raises Transient."""
         try:
             for family in self._with_rows():
                 family.flush(False)
@@ -210,11 +196,7 @@ class Database:
             raise Transient(f"RocksDB cannot write files in {self.folder}: {error}") from error
 
     def checkpoint(self, folder: Path) -> None:
-        """All rows of now as hard links in a new folder.
-
-        Raises:
-            Transient: it could not be made, for instance because the disk is full.
-        """
+        """All current rows as hard links in a new folder. Raises Transient, for instance on a full disk."""
         try:
             for family in self._with_rows():
                 family.flush(True)
@@ -227,7 +209,7 @@ class Database:
         return [family for name, family in self._families.items() if name != _DEFAULT]
 
     def file_ranges(self) -> dict[str, tuple[bytes, bytes]]:
-        """First and last key of every file with rows, by the file's name."""
+        """First and last key of every file with rows, by its name."""
         return {
             str(file["name"]).lstrip("/"): (bytes(file["start_key"] or b""), bytes(file["end_key"] or b""))
             for file in self._db.live_files()
@@ -245,7 +227,7 @@ class Database:
 
 
 def rows_from(family: Family, first: bytes, stop: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """Rows with keys in [first, stop), in order, as of now; without a stop: all that begin with `first`."""
+    """Rows with keys in [first, stop), in order, as of now; without a stop: all with the prefix `first`."""
     rows = family.items(from_key=first)
     if stop is None:
         return itertools.takewhile(lambda row: row[0].startswith(first), rows)
@@ -253,21 +235,19 @@ def rows_from(family: Family, first: bytes, stop: bytes | None = None) -> Iterat
 
 
 def shown_as_database(folder: Path) -> None:
-    """Makes files with rows and the one that lists them what a database is opened from.
-
-    `CURRENT` says but which file lists the others, and the options are those that a database is opened with.
+    """Adds `CURRENT`, which names the manifest, so that the stored files can be opened as a database.
 
     Raises:
-        CorruptSnapshot: not just one file lists them.
+        CorruptSnapshot: there is not exactly one manifest.
     """
     lists = [path.name for path in folder.iterdir() if path.name.startswith(LIST)]
     if len(lists) != 1:
-        raise CorruptSnapshot(f"the RocksDB files in {folder} have {len(lists)} lists of themselves, not one")
+        raise CorruptSnapshot(f"the RocksDB files in {folder} have {len(lists)} manifests instead of one")
     (folder / "CURRENT").write_text(lists[0] + "\n")
 
 
 def database_files(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Of a checkpoint's folder: files with rows, and those that say which they are."""
+    """Of a checkpoint's folder: the files with rows, and the metadata files."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     rows = [path for path in files if path.suffix == ".sst"]
     return rows, [path for path in files if path.name.startswith(_METADATA)]

@@ -1,16 +1,16 @@
 """Keyed state in RocksDB: on the local disk, as much as fits there, in bounded memory.
 
-    a database per shard           a range of key groups (`rocksdb_shards`): a restore reads but what it needs
-    a column family per state      in each shard; rows as in `rocksdb_values`, keys as in `rocksdb_keys`
-    written through                what a handle wrote is in the database; nothing else holds state
-    keys_of, notify_complete       some rows are looked at, and deleted if they have expired (`rocksdb_sweep`)
-    snapshot()                     hard links (`rocksdb_store`, `rocksdb_snapshot`)
-    restore                        `rocksdb_restore`
+    a database per shard           a range of key groups (`shards`): a restore reads only what it needs
+    a column family per state      in each shard; rows as in `values`, keys as in `keys`
+    written through                a handle writes to the database; nothing else holds state
+    keys_of, notify_complete       check some rows, and delete expired ones (`sweep`)
+    snapshot()                     hard links (`store`, `snapshot`)
+    restore                        `restore`
 
 A column family per state, not one for all with a prefix: a scan of one state (a list, a savepoint's table, a
-migration) touches nothing of the others, and a state that is gone is dropped at once.
+migration) reads nothing of the others, and a removed state is dropped at once.
 
-The local folder is the backend's own and holds nothing that outlives it: what is durable lies in checkpoints.
+The local folder belongs to the backend and outlives nothing: durable state is in checkpoints.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ from typing import Any
 import pyarrow as pa
 
 from unistream.base.clock import Clock
-from unistream.base.config import (
-    ROCKSDB_BLOOM_FILTER,
-    ROCKSDB_SHARDS,
-    ROCKSDB_THREADS,
-    ROCKSDB_WRITE_BUFFER_RATIO,
-    Configuration,
-)
+from unistream.base.config import Configuration
+from unistream.base.config import rocksdb as options
 from unistream.base.ids import CheckpointId
 from unistream.model.keyed_snapshot import RestoredFiles, StateTable
 from unistream.model.state import StateDescriptor, check_declarations
-from unistream.port.state import NO_KEY, KeyTuple
-from unistream.state.common import KeyCodec, Lifetime, Uploads, check_column, check_fits, check_same
+from unistream.port.state import CurrentKey, KeyTuple
+from unistream.state.common.columns import check_column
+from unistream.state.common.key_codec import KeyCodec
+from unistream.state.common.lifetime import lifetime_of
+from unistream.state.common.migration import check_fits
+from unistream.state.common.uploads import Uploads
 from unistream.state.rocksdb.api import RocksDbTuning
 from unistream.state.rocksdb.columns import make_column
-from unistream.state.rocksdb.handles import CurrentBytes, make_handle
+from unistream.state.rocksdb.handles import make_handle
 from unistream.state.rocksdb.keys import KeyBytes
 from unistream.state.rocksdb.restore import Restorer
 from unistream.state.rocksdb.shards import Groups
@@ -51,7 +50,7 @@ from unistream.state.rocksdb.values import Layout, is_empty, live_rows, plain_ba
 
 @dataclass(slots=True)
 class _Open:
-    """A state that was asked for."""
+    """A requested state."""
 
     descriptor: StateDescriptor
     layout: Layout
@@ -65,7 +64,7 @@ class RocksDbStateBackend:
     Args:
         key_groups: (first, last) of this subtask; other rows are skipped on restore.
         max_parallelism: Number of key groups of the operator.
-        folder: Local, and the backend's own: made when it is needed, removed by `close`.
+        folder: Local, for this backend alone: made when it is needed, removed by `close`.
         clock: For times to live.
         memory_bytes: For all states together.
         allow_pickled: Whether pickled state may be restored.
@@ -98,7 +97,7 @@ class RocksDbStateBackend:
             tuning=tuning,
             parallelism=parallelism,
         )
-        self._current = CurrentBytes()
+        self._current = CurrentKey()
         self._accepted: KeyCodec | None = None
         self._codec: KeyBytes | None = None
         self._open: dict[str, _Open] = {}
@@ -127,13 +126,10 @@ class RocksDbStateBackend:
         return tuple(column[0].as_py() for column in self._key_codec.decode([key]).columns)
 
     def set_current(self, key: Any) -> None:
-        if key is NO_KEY:
-            vars(self._current).pop("key", None)
-        else:
-            self._current.key = key
+        self._current.key = key
 
     def keys(self, name: str) -> Iterator[KeyTuple]:
-        """As of now: the state may be changed meanwhile."""
+        """As of now: the state may change meanwhile."""
         codec = self._codec
         if codec is None:
             return
@@ -143,8 +139,7 @@ class RocksDbStateBackend:
                 yield self.values_of(key)
 
     def held(self, name: str) -> int:
-        """How many values, elements and entries of a state are in the database: also what has expired and was
-        not removed yet. Reads all of them."""
+        """Number of values, elements and entries in the database, expired ones included. Reads all."""
         stored = (self._store.families(layout) for layout in self._store.named(name))
         return sum(1 for families in stored for _ in families.rows(self._key_groups))
 
@@ -166,7 +161,7 @@ class RocksDbStateBackend:
                 descriptor,
                 found.layout,
                 self._store.families(found.layout),
-                life=self._life(descriptor),
+                life=lifetime_of(descriptor, self._clock),
                 numbers=self._store.numbers,
             )
         return found.column
@@ -175,7 +170,7 @@ class RocksDbStateBackend:
         found = self._open.get(descriptor.name)
         if found is not None:
             if found.descriptor is not descriptor:
-                check_same(found.descriptor, descriptor)
+                check_declarations("this operator", (found.descriptor, descriptor))
             return found
         check_declarations("this operator", [*(one.descriptor for one in self._open.values()), descriptor])
         layout = self._take_over(descriptor)
@@ -185,7 +180,7 @@ class RocksDbStateBackend:
             layout,
             self._store.families(layout),
             self._current,
-            life=self._life(descriptor),
+            life=lifetime_of(descriptor, self._clock),
             numbers=self._store.numbers,
         )
         made = self._open[descriptor.name] = _Open(descriptor, layout, handle)
@@ -194,14 +189,12 @@ class RocksDbStateBackend:
         return made
 
     def _take_over(self, descriptor: StateDescriptor) -> Layout:
-        """Where the state lies; what was stored otherwise is rewritten as it is declared now."""
+        """The layout of the state; rows that were stored in another form are rewritten."""
         store = self._store
         names = (descriptor.name, *descriptor.options.renamed_from)
         stored = [layout for name in names for layout in store.named(name)]
         for one in stored:
-            check_fits(
-                descriptor, stored_name=one.name, kind=one.kind, pickled=one.pickled, schema=one.schema
-            )
+            check_fits(descriptor, one.name, one.kind, one.schema, pickled=one.pickled)
         latest = [one for one in stored if one.name == stored[0].name]
         wanted = ((self._layout_of(descriptor, one.family), one) for one in latest)
         made, kept = next(
@@ -216,11 +209,11 @@ class RocksDbStateBackend:
         return made
 
     def _move(self, stored: Layout, to: Layout, descriptor: StateDescriptor, *, earlier: bool) -> None:
-        """`earlier`: under a former name, whose rows count where a key group has none under a later one."""
+        """`earlier`: under a former name, whose rows count in key groups without rows under a later one."""
         store, codec, first, last = self._store, self._key_codec, *self._key_groups
         source, target = store.families(stored), store.families(to)
-        now, ttl = self._clock.wall_ms(), descriptor.options.ttl
-        expiry_ms = now + (0 if ttl is None else ttl.time_to_live_ms)
+        now, life = self._clock.wall_ms(), lifetime_of(descriptor, self._clock)
+        expiry_ms = now if life is None else life.expiry()
         for groups in ((group, group) for group in range(first, last + 1)) if earlier else [(first, last)]:
             if not earlier or is_empty(target, groups):
                 table = table_of(stored, source, codec, groups, now)
@@ -228,18 +221,8 @@ class RocksDbStateBackend:
         store.drop(stored)
 
     def _layout_of(self, descriptor: StateDescriptor, family: str) -> Layout:
-        keys = self._codec.schema if self._codec is not None else pa.schema([])
-        return Layout(
-            descriptor.name,
-            descriptor.kind,
-            descriptor.options.pickled,
-            descriptor.table_schema(keys),
-            family,
-        )
-
-    def _life(self, descriptor: StateDescriptor) -> Lifetime | None:
-        ttl = descriptor.options.ttl
-        return None if ttl is None else Lifetime(ttl, self._clock)
+        schema = descriptor.table_schema(self._codec.schema if self._codec is not None else pa.schema([]))
+        return Layout(descriptor.name, descriptor.kind, descriptor.options.pickled, schema, family)
 
     # --- snapshots -------------------------------------------------------------------------------
 
@@ -284,10 +267,10 @@ class RocksDbStateBackend:
 
 
 def rocksdb_tuning(config: Configuration) -> RocksDbTuning:
-    """What `state.backend.rocksdb.*` says."""
+    """From `state.backend.rocksdb.*`."""
     return RocksDbTuning(
-        write_buffer_ratio=config.get(ROCKSDB_WRITE_BUFFER_RATIO),
-        threads=config.get(ROCKSDB_THREADS),
-        shards=config.get(ROCKSDB_SHARDS),
-        bloom_bits=RocksDbTuning().bloom_bits if config.get(ROCKSDB_BLOOM_FILTER) else 0,
+        write_buffer_ratio=config.get(options.ROCKSDB_WRITE_BUFFER_RATIO),
+        threads=config.get(options.ROCKSDB_THREADS),
+        shards=config.get(options.ROCKSDB_SHARDS),
+        bloom_bits=RocksDbTuning().bloom_bits if config.get(options.ROCKSDB_BLOOM_FILTER) else 0,
     )

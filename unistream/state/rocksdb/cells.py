@@ -1,9 +1,9 @@
 """Values as bytes and back: msgpack of what `model.state_values` makes of them.
 
-msgpack has no word for some of them, or says less than they do:
+Types that msgpack lacks, or stores incompletely:
 
-    moments, lengths in nanoseconds   their number, as Arrow stores it
-    moments with a zone               in UTC; loaded in the zone of the type
+    times and durations in nanoseconds   their number, as Arrow stores it
+    timestamps with a zone               in UTC; loaded in the zone of the type
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _Change = Callable[[Any], Any]
 
 
 def dumper(kind: pa.DataType) -> Dump:
-    """Values in their form (`model.state_values`) -> bytes; equal ones to equal bytes."""
+    """Values in their form (`model.state_values`) -> bytes; equal values to equal bytes."""
     encode: Dump = msgspec.msgpack.Encoder().encode
     lower = _deep(kind, _lowered)
     return encode if lower is None else lambda value: encode(lower(value))
 
 
 def loader(kind: pa.DataType) -> Load:
-    """What a `dumper` has made -> the value."""
+    """The bytes of a `dumper` -> the value."""
     decode, lift = _decoder(kind), _deep(kind, _lifted)
     return decode if lift is None else lambda stored: lift(decode(stored))
 
@@ -45,13 +45,13 @@ def _decoder(kind: pa.DataType) -> Load:
         try:
             return typed.decode(stored)
         except msgspec.ValidationError:
-            return plain.decode(stored)  # of an older version, which stored whatever it was given
+            return plain.decode(stored)  # of an older version, which did not convert values
 
     return load
 
 
 def _python_type(kind: pa.DataType) -> Any:
-    """What msgspec must decode to; Any where msgpack's own types are right."""
+    """The type that msgspec must decode to; Any where msgpack's own types are right."""
     for test, wanted in _SPECIAL:
         if test(kind):
             return wanted
@@ -59,21 +59,17 @@ def _python_type(kind: pa.DataType) -> Any:
         return _python_type(kind.value_type)
     if pa.types.is_map(kind):
         key, item = _python_type(kind.key_type), _python_type(kind.item_type)
-        return list[tuple[_optional(key), _optional(item)]]  # type: ignore[misc]  # made at run time
+        return list[tuple[key | None, item | None]]  # type: ignore[valid-type]  # made at run time
     if pa.types.is_struct(kind):
         fields = {field.name: _python_type(field.type) for field in kind}
         if all(inner is Any for inner in fields.values()):
             return Any
-        made = {name: _optional(inner) for name, inner in fields.items()}
+        made = {name: inner | None for name, inner in fields.items()}
         return TypedDict("Row", made, total=False)  # type: ignore[operator]  # made of the declared fields
     if pa.types.is_nested(kind):
         inner = _python_type(kind.value_type)
-        return Any if inner is Any else list[_optional(inner)]  # type: ignore[misc]
+        return Any if inner is Any else list[inner | None]  # type: ignore[valid-type]
     return Any
-
-
-def _optional(wanted: Any) -> Any:
-    return wanted if wanted is Any else wanted | None
 
 
 _SPECIAL: Final[tuple[tuple[Callable[[pa.DataType], bool], Any], ...]] = (
@@ -85,11 +81,11 @@ _SPECIAL: Final[tuple[tuple[Callable[[pa.DataType], bool], Any], ...]] = (
 )
 
 
-# --- what msgpack has no word for -----------------------------------------------------------------
+# --- types that msgpack lacks ---------------------------------------------------------------------
 
 
 def _deep(kind: pa.DataType, change: Callable[[pa.DataType], _Change | None]) -> _Change | None:
-    """Does to a value what `change` says for types that have none inside; None: nothing at all."""
+    """`change` for each type without inner types, applied to a whole value; None: nothing changes."""
     if pa.types.is_dictionary(kind):
         return _deep(kind.value_type, change)
     if pa.types.is_struct(kind):
@@ -97,11 +93,14 @@ def _deep(kind: pa.DataType, change: Callable[[pa.DataType], _Change | None]) ->
         changed = {name: found for name, found in inner.items() if found is not None}
         return _of_fields(changed) if changed else None
     if pa.types.is_map(kind):
-        key, item = _deep(kind.key_type, change), _deep(kind.item_type, change)
-        return None if key is None and item is None else _of_pairs(key or _same, item or _same)
+        changes = _deep(kind.key_type, change), _deep(kind.item_type, change)
+        if changes == (None, None):
+            return None
+        key, item = (found or _same for found in changes)
+        return _unless_none(lambda pairs: [(key(one), item(other)) for one, other in pairs])
     if pa.types.is_nested(kind):
         element = _deep(kind.value_type, change)
-        return None if element is None else _of_elements(element)
+        return None if element is None else _unless_none(lambda items: [element(one) for one in items])
     found = change(kind)
     return None if found is None else _unless_none(found)
 
@@ -115,14 +114,6 @@ def _of_fields(changed: dict[str, _Change]) -> _Change:
     return row
 
 
-def _of_pairs(key: _Change, item: _Change) -> _Change:
-    return _unless_none(lambda pairs: [(key(one), item(other)) for one, other in pairs])
-
-
-def _of_elements(change: _Change) -> _Change:
-    return _unless_none(lambda elements: [change(one) for one in elements])
-
-
 def _unless_none(change: _Change) -> _Change:
     return lambda value: None if value is None else change(value)
 
@@ -132,10 +123,8 @@ def _same(value: Any) -> Any:
 
 
 def _lowered(kind: pa.DataType) -> _Change | None:
-    """To what msgpack has."""
-    if _in_nanoseconds(kind):
-        return lambda value: pa.scalar(value, kind).value
-    return None
+    """To a type of msgpack."""
+    return (lambda value: pa.scalar(value, kind).value) if _in_nanoseconds(kind) else None
 
 
 def _lifted(kind: pa.DataType) -> _Change | None:

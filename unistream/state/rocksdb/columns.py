@@ -1,11 +1,11 @@
 """Every kind of state in RocksDB, many keys at a time.
 
-    value, reducing, aggregating   one look-up and one write for all keys of a batch
+    value, reducing, aggregating   one lookup and one write for all keys of a batch
     list                           one write for all elements; reading goes through the rows of each key
-    map                            one look-up or one write for all entries; reading all of them as a list
+    map                            one lookup or one write for all entries; reading all of them as a list
 
-The rows are those of the handles (`rocksdb_values`), and so are the rules for what has expired
-(`rocksdb_handles`). Whole columns become Python objects and back at once.
+Rows are those of the handles (`values`), and expire by the same rules (`handles`). Whole columns become
+Python objects and back at once.
 """
 
 from __future__ import annotations
@@ -23,24 +23,9 @@ from unistream.model.state import (
     StateDescriptor,
 )
 from unistream.port.state import Places
-from unistream.state.common import (
-    AggregatingColumn,
-    FoldedColumn,
-    Lifetime,
-    ReducingColumn,
-    array_of,
-    check_count,
-    conformed,
-    entries_of,
-    entry_keys,
-    entry_values,
-    flattened,
-    fold_of,
-    lists_of,
-    python_values,
-    refuse_null,
-    sorted_rows,
-)
+from unistream.state.common import containers, folds
+from unistream.state.common.columns import array_of, check_count, conformed, python_values
+from unistream.state.common.lifetime import Lifetime
 from unistream.state.rocksdb.api import rows_from
 from unistream.state.rocksdb.keys import GROUP_BYTES
 from unistream.state.rocksdb.shards import Families
@@ -55,15 +40,15 @@ def make_column(
     life: Lifetime | None,
     numbers: Iterator[int],
 ) -> Any:
-    """What `KeyedStateBackend.column` gives."""
+    """The result of `KeyedStateBackend.column`."""
     cells = CellColumn(layout, families, life)
     if isinstance(descriptor, ReducingStateDescriptor):
-        fold = fold_of(descriptor)
+        fold = folds.fold_of(descriptor)
         if fold is not None:
-            return FoldedColumn(descriptor, ColumnHandle(descriptor, cells), fold)
-        return ReducingColumn(descriptor, cells)
+            return folds.FoldedColumn(descriptor, ColumnHandle(descriptor, cells), fold)
+        return folds.ReducingColumn(descriptor, cells)
     if isinstance(descriptor, AggregatingStateDescriptor):
-        return AggregatingColumn(descriptor, cells)
+        return folds.AggregatingColumn(descriptor, cells)
     if isinstance(descriptor, MapStateDescriptor):
         return MapColumn(descriptor, layout, cells)
     if descriptor.kind is StateKind.LIST:
@@ -84,13 +69,11 @@ class CellColumn:
         return self.shown(keys, self._families.get_many(keys))
 
     def live(self, keys: Sequence[Any]) -> list[Any]:
-        stored, life, load = self._families.get_many(keys), self._life, self._load
+        found, life, load = self._families.get_many(keys), self._life, self._load
         if life is None:
-            return [None if cell is None else load(cell) for cell in stored]
+            return [None if cell is None else load(cell) for cell in found]
         now = life.now()
-        return [
-            None if cell is None or expiry_of(cell) <= now else load(cell[TIME_BYTES:]) for cell in stored
-        ]
+        return [None if x is None or expiry_of(x) <= now else load(x[TIME_BYTES:]) for x in found]
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         dump, life = self._dump, self._life
@@ -101,24 +84,32 @@ class CellColumn:
         self._families.write(zip(keys, cells, strict=True))
 
     def shown(self, keys: Sequence[Any], stored: Sequence[bytes | None]) -> list[Any]:
-        """Cells that were found, as a reader sees them."""
+        """Stored cells as a reader sees them."""
         load, life = self._load, self._life
         cells = stored if life is None else self._touched(keys, stored, life)
         return [None if cell is None else load(cell) for cell in cells]
 
-    def rows(self, keys: Sequence[Any]) -> list[list[tuple[bytes, bytes]]]:
+    def shown_rows(self, keys: Sequence[Any]) -> list[list[tuple[bytes, Any]]]:
+        """For each key its rows with the values that a reader sees."""
+        found = self._rows(keys)
+        rows = [row for of_key in found for row in of_key]
+        seen = iter(self.shown([row for row, _ in rows], [cell for _, cell in rows]))
+        pairs = (zip(of_key, seen, strict=False) for of_key in found)
+        return [[(row, value) for (row, _), value in of_key if value is not None] for of_key in pairs]
+
+    def remove_all(self, keys: Sequence[Any]) -> None:
+        """Removes all rows of these keys."""
+        self._families.write((row, None) for found in self._rows(keys) for row, _ in found)
+
+    def _rows(self, keys: Sequence[Any]) -> list[list[tuple[bytes, bytes]]]:
         """For each key its rows: those that begin with it."""
         families = self._families
         return [list(rows_from(families[key[:GROUP_BYTES]], key)) for key in keys]
 
-    def remove_all(self, keys: Sequence[Any]) -> None:
-        """All rows of these keys."""
-        self._families.write((row, None) for found in self.rows(keys) for row, _ in found)
-
     def _touched(
         self, keys: Sequence[Any], stored: Sequence[bytes | None], life: Lifetime
     ) -> list[bytes | None]:
-        """What a reader sees; expired values are removed, others live longer if reads count."""
+        """The cells that a reader sees; removes expired ones, and renews the others if reads count."""
         now, expiry = life.now(), life.expiry()
         changes: dict[bytes, bytes | None] = {}
         seen: list[bytes | None] = []
@@ -166,18 +157,13 @@ class ListColumn:
         self._numbers = numbers
 
     def get(self, keys: Sequence[object]) -> pa.ListArray:
-        found = self._cells.rows(keys)
-        rows = [row for of_key in found for row in of_key]
-        seen = iter(self._cells.shown([key for key, _ in rows], [cell for _, cell in rows]))
-        lists = [
-            [value for _, value in zip(of_key, seen, strict=False) if value is not None] for of_key in found
-        ]
-        return lists_of(self._descriptor, lists)
+        lists = [[value for _, value in of_key] for of_key in self._cells.shown_rows(keys)]
+        return containers.lists_of(self._descriptor, lists)
 
     def add(self, keys: Sequence[Any], values: pa.Array, places: Places | None = None) -> None:
         name = self._descriptor.name
         values = conformed(name, values, self._descriptor.type)
-        present, at = sorted_rows(name, keys, values, places)
+        present, at = folds.sorted_rows(name, keys, values, places)
         rows = [
             keys[place] + number.to_bytes(NUMBER_BYTES, "big")
             for place, number in zip(at.tolist(), self._numbers, strict=False)
@@ -185,7 +171,7 @@ class ListColumn:
         self._cells.write(rows, python_values(name, present))
 
     def put(self, keys: Sequence[object], lists: pa.Array) -> None:
-        values, places = flattened(self._descriptor, keys, lists)
+        values, places = containers.flattened(self._descriptor, keys, lists)
         self.clear(keys)
         self.add(keys, values, places)
 
@@ -209,32 +195,23 @@ class MapColumn:
     def put(
         self, keys: Sequence[object], map_keys: pa.Array, values: pa.Array, places: Places | None = None
     ) -> None:
-        refuse_null(map_keys)
+        containers.refuse_null(map_keys)
         rows = self._rows(keys, map_keys, places)
-        self._cells.write(rows, entry_values(self._descriptor, values, len(rows)))
+        self._cells.write(rows, containers.entry_values(self._descriptor, values, len(rows)))
 
     def remove(self, keys: Sequence[object], map_keys: pa.Array, places: Places | None = None) -> None:
         rows = self._rows(keys, map_keys, places)
         self._cells.write(rows, [None] * len(rows))
 
     def entries(self, keys: Sequence[Any]) -> pa.RecordBatch:
-        found, load_key = self._cells.rows(keys), self._load_key
-        rows = [row for of_key in found for row in of_key]
-        seen = iter(self._cells.shown([key for key, _ in rows], [cell for _, cell in rows]))
-        maps = [
-            [
-                (load_key(row[len(key) :]), value)
-                for (row, _), value in zip(of_key, seen, strict=False)
-                if value is not None
-            ]
-            for key, of_key in zip(keys, found, strict=True)
-        ]
-        return entries_of(self._descriptor, maps)
+        load_key, found = self._load_key, zip(keys, self._cells.shown_rows(keys), strict=True)
+        maps = [[(load_key(row[len(key) :]), value) for row, value in of_key] for key, of_key in found]
+        return containers.entries_of(self._descriptor, maps)
 
     def clear(self, keys: Sequence[object]) -> None:
         self._cells.remove_all(keys)
 
     def _rows(self, keys: Sequence[Any], map_keys: pa.Array, places: Places | None) -> list[bytes]:
-        owners, own = entry_keys(self._descriptor, keys, map_keys, places)
+        owners, own = containers.entry_keys(self._descriptor, keys, map_keys, places)
         dump_key = self._dump_key
         return [owner + dump_key(key) for owner, key in zip(owners, own, strict=True)]

@@ -1,11 +1,11 @@
-"""Keys as bytes: the key group, then the key's columns, so that rows lie in the order of their key groups.
+"""Keys as bytes: the key group, then the key's columns, so that rows are in the order of their key groups.
 
     key group   2 bytes, big endian
     column      1 byte: 0 null, 1 value; then
                 number, bool, time   its bytes, big endian, sign flipped so that they are in order
                 text                 its bytes, with FF behind every 00, then 00 00
 
-No key is the beginning of another one, so what follows it (the key of a map's entry, the number of a list's
+No key is a prefix of another one, so what follows it (the key of a map's entry, the number of a list's
 element) needs no length. Whole columns are encoded at a time.
 """
 
@@ -22,6 +22,7 @@ from pyarrow import compute as pc
 
 from unistream.base.errors import ConfigError
 from unistream.model.key_groups import canonical_keys, key_groups
+from unistream.state.common.migration import time_storage
 
 GROUP_BYTES: Final = 2
 _END: Final = b"\0\0"
@@ -31,7 +32,7 @@ Bytes2D = npt.NDArray[np.uint8]
 
 
 def group_prefix(group: int) -> bytes:
-    """What the keys of a key group begin with; that of the next one is where they end."""
+    """The prefix of all keys of a key group; they end where that of the next group begins."""
     return group.to_bytes(GROUP_BYTES, "big")
 
 
@@ -46,7 +47,7 @@ class KeyBytes:
         self._width = None if None in widths else GROUP_BYTES + sum(1 + (width or 0) for width in widths)
 
     def encode(self, keys: pa.RecordBatch) -> list[bytes]:
-        """One for each row; the columns are those of the schema."""
+        """One key per row; the columns are those of the schema."""
         keys = canonical_keys(keys, self.schema.names)
         groups = key_groups(keys, self.schema.names, self._max_parallelism)
         head = groups.astype(">u2").view(np.uint8).reshape(-1, GROUP_BYTES)
@@ -67,7 +68,7 @@ class KeyBytes:
         return found
 
     def end(self, row_key: bytes) -> int:
-        """Where the key ends in the key of a row."""
+        """Where the operator's key ends in the key of a row."""
         if self._width is not None:
             return self._width
         place = GROUP_BYTES
@@ -113,7 +114,7 @@ def groups_of(keys: Sequence[bytes]) -> npt.NDArray[np.uint16]:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """How values of one key column become bytes. `width` None: text."""
+    """Converts values of one key column to bytes. `width` None: text."""
 
     type: pa.DataType
     width: int | None
@@ -130,11 +131,8 @@ class _Column:
             values = values.cast(pa.uint8())
         raw = values if values.type.equals(self.storage) else values.view(self.storage)
         numbers = (raw.fill_null(0) if raw.null_count else raw).to_numpy(zero_copy_only=False)
-        bits = (
-            _float_bits(numbers)
-            if self.float
-            else numbers.view(f"u{width}") ^ np.array(self.flip, f"u{width}")
-        )
+        flip = np.array(self.flip, f"u{width}")
+        bits = _float_bits(numbers) if self.float else numbers.view(f"u{width}") ^ flip
         encoded: Bytes2D = np.ascontiguousarray(bits.astype(f">u{width}")).view(np.uint8).reshape(-1, width)
         if raw.null_count:
             encoded = encoded * np.asarray(raw.is_valid().to_numpy(zero_copy_only=False), np.uint8)[:, None]
@@ -177,17 +175,16 @@ def _column(field: pa.Field) -> _Column:
         return _Column(kind, kind.bit_width // 8, kind, 0, True)
     if pa.types.is_unsigned_integer(kind):
         return _Column(kind, kind.bit_width // 8, kind, 0, False)
-    if pa.types.is_integer(kind) or (pa.types.is_temporal(kind) and kind.bit_width in (32, 64)):
-        width = kind.bit_width // 8
-        storage = kind if pa.types.is_integer(kind) else (pa.int32() if width == 4 else pa.int64())
-        return _Column(kind, width, storage, 1 << (kind.bit_width - 1), False)
+    storage = kind if pa.types.is_integer(kind) else time_storage(kind)
+    if storage is not None:
+        return _Column(kind, kind.bit_width // 8, storage, 1 << (kind.bit_width - 1), False)
     raise ConfigError(
         f"column {field.name!r} of type {kind} cannot be a key; cast it to a number or a string"
     )
 
 
 def _float_bits(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Bits in the order of the numbers, which have their canonical form: the one NaN is the last."""
+    """Bits in the order of the numbers, which are canonical: the one NaN is the last."""
     size = numbers.dtype.itemsize
     kind = _FLOATS[size][1]
     bits = numbers.view(kind)
@@ -222,7 +219,7 @@ def _joined(columns: list[Bytes2D]) -> pa.Array:
 
 
 def _escaped(values: pa.Array) -> pa.Array:
-    """The bytes of texts, where 00 has FF behind it."""
+    """The bytes of texts, with FF behind every 00."""
     content = values.cast(pa.binary())
     if content.null_count:
         content = content.fill_null(b"")

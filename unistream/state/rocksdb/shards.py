@@ -5,15 +5,13 @@
     one row ── key group ──► shard ──► column family
     all rows of a state ── shard after shard, which is the order of the key groups
 
-A file of RocksDB spans all key groups of its database, and a database is opened with all of its files or not
-at all. So a subtask with one database could only be restored from all of them, however few of its key groups
-are wanted. With one for each of a few equal ranges of key groups, a restore reads just the shards it needs.
+A database is opened with all of its files, each of which spans all its key groups. With a database for each
+of a few equal ranges of key groups, a restore reads only the shards it needs
+(docs/decision/rocksdb-shards.md).
 
 n shards are the ranges that n times as many subtasks would have: with four of them, two or four times the
-parallelism gives every subtask whole shards. With another one those at its edges are cut, and read whole.
-Each shard costs some files per checkpoint that changed it, and their flushing to the disk.
-
-All shards of a backend share one `Memory`. One that never had a row is not opened and costs nothing.
+parallelism gives every subtask whole shards. All shards of a backend share one `Memory`. A shard without rows
+is not opened and costs nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from __future__ import annotations
 import shutil
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,42 +34,32 @@ Groups = tuple[int, int]
 """First and last key group."""
 
 
+@dataclass(slots=True)
 class Shard:
-    """A database of a range of key groups, in a folder of its own.
+    """The database of a range of key groups. `folder`: made when it is opened; `opened` None: no rows."""
 
-    Args:
-        groups: Key groups whose rows it has.
-        folder: Made when it is opened.
-    """
-
-    def __init__(self, groups: Groups, folder: Path, memory: Memory, *, read_only: bool = False) -> None:
-        self.groups = groups
-        self._folder = folder
-        self._memory = memory
-        self._read_only = read_only
-        self._database: Database | None = None
+    groups: Groups
+    folder: Path
+    memory: Memory
+    read_only: bool
+    opened: Database | None = None
 
     @property
     def label(self) -> str:
         return label_of(self.groups)
 
-    @property
-    def opened(self) -> Database | None:
-        """None: it has no rows."""
-        return self._database
-
     def open(self) -> Database:
-        """Raises CorruptSnapshot if what lies there cannot be opened."""
-        if self._database is None:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            self._database = Database(self._folder, self._memory, read_only=self._read_only)
-        return self._database
+        """Raises CorruptSnapshot if the files in its folder cannot be opened."""
+        if self.opened is None:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            self.opened = Database(self.folder, self.memory, read_only=self.read_only)
+        return self.opened
 
     def close(self) -> None:
         """Twice is fine."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
+        if self.opened is not None:
+            self.opened.close()
+            self.opened = None
 
 
 class Shards:
@@ -87,8 +76,8 @@ class Shards:
         return iter(self._shards)
 
     def add(self, groups: Groups) -> Shard:
-        """A shard for key groups that no other one has; what lies in its folder is its rows."""
-        shard = Shard(groups, self.folder / label_of(groups), self._memory, read_only=self._read_only)
+        """A shard for key groups that no other one has; the files in its folder are its rows."""
+        shard = Shard(groups, self.folder / label_of(groups), self._memory, self._read_only)
         place = bisect_right(self._firsts, groups[0])
         assert all(intersect(other.groups, groups) is None for other in self._shards), "shards never overlap"
         self._shards.insert(place, shard)
@@ -96,8 +85,7 @@ class Shards:
         return shard
 
     def adopt(self, folder: Path, groups: Groups, *, cut: bool) -> None:
-        """Opens a database that lies elsewhere as the shard of these key groups; `cut`: it has others too,
-        which are forgotten."""
+        """Moves a database here as the shard of these key groups; `cut`: deletes its rows of others."""
         shard = self.add(groups)
         self.folder.mkdir(parents=True, exist_ok=True)
         shutil.move(folder, self.folder / shard.label)
@@ -106,7 +94,7 @@ class Shards:
             database.clip(group_prefix(groups[0]), group_prefix(groups[1] + 1))
 
     def fill(self, wanted: Iterable[Groups]) -> None:
-        """Adds shards for what no shard has of these ranges."""
+        """Adds shards for the key groups of these ranges that no shard has."""
         for groups in wanted:
             for free in _without(groups, [shard.groups for shard in self._shards]):
                 self.add(free)
@@ -118,7 +106,7 @@ class Shards:
         return shard
 
     def places(self, groups: Any) -> Any:
-        """For each key group of a column the number of its shard."""
+        """The number of the shard of each key group."""
         return np.searchsorted(self._firsts, groups, side="right") - 1
 
     def __getitem__(self, place: int) -> Shard:
@@ -128,11 +116,9 @@ class Shards:
         return [(shard, shard.opened) for shard in self._shards if shard.opened is not None]
 
     def has(self, family: str) -> bool:
-        """Some shard has such a column family."""
         return any(database.has(family) for _, database in self.opened())
 
     def drop(self, family: str) -> None:
-        """Removes a column family with all that is in it."""
         for _, database in self.opened():
             if database.has(family):
                 database.drop(family)
@@ -146,8 +132,8 @@ class Shards:
 class Families(dict[bytes, Family]):
     """The rows of one state, in the column family of that name of every shard.
 
-    As a dict: the first bytes of a key (its key group) -> the column family where its rows are; it is found,
-    and made if it is absent, when it is first asked for.
+    As a dict: the first bytes of a key (its key group) -> the column family with its rows, which is made at
+    the first lookup if it is absent.
     """
 
     __slots__ = ("_name", "_shards")
@@ -163,7 +149,7 @@ class Families(dict[bytes, Family]):
         return family
 
     def rows(self, groups: Groups) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of key groups first to last, in order, as of when one begins to go through them."""
+        """Rows of key groups first to last, in order, as of the start of the iteration."""
         parts = []
         for shard, database in self._shards.opened():
             common = intersect(shard.groups, groups)
@@ -183,7 +169,7 @@ class Families(dict[bytes, Family]):
         return cells
 
     def write(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Puts (None: deletes) many rows at once; of two with one key the last one wins."""
+        """Puts (None: deletes) many rows at once; of two rows with one key the last one wins."""
         given = list(rows)
         keys, cells = _column([key for key, _ in given]), _column([cell for _, cell in given])
         for place, at in self._by_shard(keys):
@@ -191,7 +177,7 @@ class Families(dict[bytes, Family]):
             self._shards[place].open().write(self._name, pairs)
 
     def _by_shard(self, keys: Sequence[bytes]) -> Iterator[tuple[int, Any]]:
-        """(number of a shard, which of the keys are there, in their order)."""
+        """(number of a shard, places of its keys in their order)."""
         if len(keys) == 0:
             return
         places = self._shards.places(groups_of(keys))
@@ -201,7 +187,7 @@ class Families(dict[bytes, Family]):
 
 
 def _column(values: Sequence[Any]) -> Any:
-    """Python objects as they are (numpy would cut zeros off of bytes)."""
+    """Python objects as they are (numpy would cut trailing zeros off bytes)."""
     column = np.empty(len(values), object)
     column[:] = values
     return column
@@ -210,9 +196,9 @@ def _column(values: Sequence[Any]) -> Any:
 def shard_ranges(
     key_groups: Groups, max_parallelism: int, shards: int, parallelism: int | None = None
 ) -> list[Groups]:
-    """How the key groups of a subtask are divided: as among `shards` times as many subtasks.
+    """The key groups of each shard: those that `shards` times as many subtasks would have.
 
-    `parallelism` tells it exactly; without it the least one that has such a subtask is taken.
+    `parallelism` None: the least one with a subtask that has these key groups.
 
     >>> shard_ranges((0, 63), 128, 4)
     [(0, 15), (16, 31), (32, 47), (48, 63)]
@@ -235,12 +221,12 @@ def shard_ranges(
 
 
 def label_of(groups: Groups) -> str:
-    """What a shard's folder is called, and what its files' names begin with."""
+    """Name of a shard's folder, and prefix of its files' names."""
     return f"{groups[0]:05d}-{groups[1]:05d}"
 
 
 def _without(groups: Groups, taken: list[Groups]) -> Iterator[Groups]:
-    """What is left of a range."""
+    """The ranges of `groups` that are not taken."""
     first, last = groups
     for start, stop in sorted(taken):
         if stop < first or start > last:

@@ -1,20 +1,21 @@
 """RocksDB state as it was at a barrier: a folder of hard links, one below it for each shard.
 
-    flush, hard links          at once, on the task's thread (what was not written to files yet is written)
+    flush, hard links          at once, on the task's thread
     files()                    the links, for a checkpoint that keeps RocksDB's own files, by their shards
     tables()                   the folder opened for reading, for a savepoint or a full checkpoint
-    release()                  the folder is removed
+    release()                  removes the folder
 
-Immutable `.sst` files are stored once: `Uploads` knows where those lie that a completed checkpoint names.
-The `MANIFEST` of a shard, which lists its files, belongs to one checkpoint alone. There is no log: a
-checkpoint has it all. `CURRENT` and `OPTIONS` are not stored: they say nothing that is not known.
+Immutable `.sst` files are stored once: `Uploads` has those that a completed checkpoint names. The `MANIFEST`
+of a shard, which lists its files, belongs to one checkpoint alone. There is no log: the files have all rows.
+`CURRENT` and `OPTIONS` are not stored: their contents are known.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -22,8 +23,9 @@ import pyarrow as pa
 
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import CheckpointId
+from unistream.model.file_ref import FileRef
 from unistream.model.keyed_snapshot import FileOfSet, FileSet, StateKind, StateTable
-from unistream.state.common import Uploads
+from unistream.state.common.uploads import Uploads
 from unistream.state.rocksdb.api import FORMAT, LIST, READ_CACHE_BYTES, Memory, database_files
 from unistream.state.rocksdb.keys import GROUP_BYTES, KeyBytes
 from unistream.state.rocksdb.shards import Families, Groups, Shards, label_of
@@ -31,7 +33,7 @@ from unistream.state.rocksdb.values import Layout, is_empty, table_of
 
 
 class StoredState(msgspec.Struct, frozen=True, kw_only=True):
-    """A state in the files. `schema`: of its table, as an Arrow IPC message."""
+    """A `Layout`. `schema`: of its table, as an Arrow IPC message."""
 
     name: str
     kind: StateKind
@@ -41,13 +43,13 @@ class StoredState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Descriptors(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be known to read the files.
+    """What is needed to read the files.
 
     Attributes:
         keys: The key columns, as an Arrow IPC message.
         max_parallelism: Number of key groups.
         next_number: Greater than that of every element of a list.
-        shards: Key groups of each database; none in FORMAT_WHOLE, where there is but one.
+        shards: Key groups of each database; empty in FORMAT_WHOLE, which has only one.
     """
 
     keys: bytes
@@ -55,16 +57,6 @@ class Descriptors(msgspec.Struct, frozen=True, kw_only=True):
     next_number: int
     states: tuple[StoredState, ...]
     shards: tuple[tuple[int, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
-    """`Descriptors`, with schemas."""
-
-    keys: pa.Schema
-    next_number: int
-    layouts: tuple[Layout, ...]
-    shards: tuple[Groups, ...]
 
 
 def encode_descriptors(
@@ -96,94 +88,77 @@ def encode_descriptors(
     )
 
 
-def decode_descriptors(content: bytes) -> Described:
-    """Raises CorruptSnapshot for what is no description."""
+def decode_descriptors(content: bytes) -> tuple[Descriptors, pa.Schema, list[Layout]]:
+    """With the key columns and the layouts that they encode. Raises CorruptSnapshot."""
     try:
         found = msgspec.msgpack.decode(content, type=Descriptors)
-        layouts = tuple(
-            Layout(state.name, state.kind, state.pickled, _schema(state.schema), state.family)
-            for state in found.states
-        )
-        return Described(
-            keys=_schema(found.keys), next_number=found.next_number, layouts=layouts, shards=found.shards
-        )
+        layouts = [Layout(s.name, s.kind, s.pickled, _schema(s.schema), s.family) for s in found.states]
+        return found, _schema(found.keys), layouts
     except (msgspec.MsgspecError, pa.ArrowException, OSError) as error:
-        raise CorruptSnapshot(f"RocksDB state without a description that can be read: {error}") from error
+        raise CorruptSnapshot(f"the description of RocksDB files cannot be read: {error}") from error
 
 
 def _schema(content: bytes) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(content))
 
 
+@dataclass(slots=True, kw_only=True)
 class RocksDbSnapshot:
     """`model.keyed_snapshot.KeyedSnapshot` over a folder of links. Owns the folder.
 
-    Args:
-        folder: None: there was no state at all.
+    Attributes:
+        folder: None: there was no state.
         shards: Key groups of the shards that had rows.
-        file_keys: First and last key of files, by their names; of those that are not there it is not known.
+        file_keys: First and last key of files, by name, as far as they are known.
+        known: Files that a completed checkpoint has stored.
     """
 
-    def __init__(
-        self,
-        *,
-        checkpoint_id: CheckpointId,
-        folder: Path | None,
-        codec: KeyBytes | None,
-        layouts: list[Layout],
-        descriptors: bytes,
-        key_groups: Groups,
-        shards: Sequence[Groups],
-        file_keys: Mapping[str, tuple[bytes, bytes]],
-        uploads: Uploads,
-        now_ms: int,
-    ) -> None:
-        self._checkpoint_id = checkpoint_id
-        self._folder = folder
-        self._codec = codec
-        self._layouts = layouts
-        self._descriptors = descriptors
-        self._key_groups = key_groups
-        self._shards = shards
-        self._file_keys = file_keys
-        self._uploads = uploads
-        self._known = uploads.known()
-        self._now_ms = now_ms
-        self._reading: Shards | None = None
+    checkpoint_id: CheckpointId
+    folder: Path | None
+    codec: KeyBytes | None
+    layouts: list[Layout]
+    descriptors: bytes
+    key_groups: Groups
+    shards: Sequence[Groups]
+    file_keys: Mapping[str, tuple[bytes, bytes]]
+    uploads: Uploads
+    now_ms: int
+    known: dict[str, FileRef] = field(init=False)
+    reading: Shards | None = None
+
+    def __post_init__(self) -> None:
+        self.known = self.uploads.known()
 
     def tables(self) -> Iterator[StateTable]:
-        if self._folder is None or self._codec is None:
+        if self.folder is None or self.codec is None:
             return
-        if self._reading is None:
-            self._reading = Shards(self._folder, Memory(READ_CACHE_BYTES), read_only=True)
-            for groups in self._shards:
-                self._reading.add(groups).open()
-        for layout in self._layouts:
-            families = Families(self._reading, layout.family)
-            if not is_empty(families, self._key_groups):
-                yield table_of(layout, families, self._codec, self._key_groups, self._now_ms)
+        if self.reading is None:
+            self.reading = Shards(self.folder, Memory(READ_CACHE_BYTES), read_only=True)
+            for groups in self.shards:
+                self.reading.add(groups).open()
+        for layout in self.layouts:
+            families = Families(self.reading, layout.family)
+            if not is_empty(families, self.key_groups):
+                yield table_of(layout, families, self.codec, self.key_groups, self.now_ms)
 
     def files(self) -> FileSet | None:
-        if self._folder is None:
+        if self.folder is None:
             return None
+        found = (self._files_of(groups, self.folder / label_of(groups)) for groups in self.shards)
         return FileSet(
             format=FORMAT,
-            key_groups=self._key_groups,
-            files=tuple(
-                file
-                for groups in self._shards
-                for file in self._files_of(groups, self._folder / label_of(groups))
-            ),
-            descriptors=self._descriptors,
-            pickled=any(layout.pickled for layout in self._layouts),
-            remember=lambda refs: self._uploads.remember(self._checkpoint_id, refs),
+            key_groups=self.key_groups,
+            files=tuple(itertools.chain.from_iterable(found)),
+            descriptors=self.descriptors,
+            pickled=any(layout.pickled for layout in self.layouts),
+            remember=lambda refs: self.uploads.remember(self.checkpoint_id, refs),
         )
 
     def _files_of(self, shard: Groups, folder: Path) -> Iterator[FileOfSet]:
         rows, metadata = database_files(folder)
         for path in rows:
             name = f"{folder.name}.{path.name}"
-            groups, stored = self._groups_of(name, shard), self._known.get(name)
+            groups, stored = self._groups_of(name, shard), self.known.get(name)
             yield FileOfSet(name=name, path=path, key_groups=groups, stored=stored, shard=shard)
         for path in metadata:
             if path.name.startswith(LIST):
@@ -191,17 +166,17 @@ class RocksDbSnapshot:
                 yield FileOfSet(name=name, path=path, key_groups=None, shard=shard)
 
     def release(self) -> None:
-        if self._reading is not None:
-            self._reading.close()
-            self._reading = None
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self.reading is not None:
+            self.reading.close()
+            self.reading = None
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = None
 
     def _groups_of(self, name: str, shard: Groups) -> Groups:
-        """Key groups of the rows in a file, as far as they are known; else all of its shard."""
+        """Key groups of the rows in a file, as far as they are known; otherwise all of its shard."""
         first, last = shard
-        keys = self._file_keys.get(name)
+        keys = self.file_keys.get(name)
         if keys is None or len(keys[0]) < GROUP_BYTES:
             return shard
         low, high = (int.from_bytes(key[:GROUP_BYTES], "big") for key in keys)

@@ -1,12 +1,12 @@
-"""What lies where in the local databases of a backend: shards, states, and hard links of all of it.
+"""The local databases of a backend: shards, states, and hard links of all of it.
 
-    layouts        how the rows of a state look, and which column family of every shard has them
+    layouts        the form of a state's rows, and their column family in every shard
     families()     the rows of a state
-    load()         stored rows, as they are declared now
-    link()         hard links of all shards in a folder: one moment, for nothing is written meanwhile
+    load()         stored rows, in their declared form
+    link()         hard links of all shards in a folder, at one moment: nothing is written meanwhile
 
-Column families are named by their state's name, so that what several subtasks stored fits together whatever
-order they asked for their states in.
+Column families are named by their state's name, so that files of several subtasks fit together whatever the
+order in which they requested their states.
 """
 
 from __future__ import annotations
@@ -27,18 +27,12 @@ from unistream.state.rocksdb.values import Layout, Numbers, rows_of
 
 WRITE_ROWS: Final = 4096  # of a restore that are written at once
 TAKEN_OVER_MAX: Final = 2
-"""Times as many shards as usual has a subtask at most that takes over those of several: more are merged."""
+"""A subtask that takes over the shards of several has at most this many times the usual number of shards."""
 
 
 class Store:
-    """The rows of a backend.
-
-    Args:
-        key_groups: (first, last) of this subtask.
-        max_parallelism: Number of key groups of the operator.
-        folder: Made when the first row comes; the caller's to remove, after `close`.
-        memory_bytes: For all states together.
-    """
+    """The rows of a backend; for the arguments see there. `folder`: made with the first row; the caller
+    removes it after `close`."""
 
     def __init__(
         self,
@@ -62,7 +56,7 @@ class Store:
         self._filled = False
 
     def fill(self) -> None:
-        """All that was to be adopted is: the other key groups get shards too."""
+        """Adds shards for the key groups that no adopted shard has."""
         if not self._filled:
             self.shards.fill(self._ranges)
             self._filled = True
@@ -72,20 +66,18 @@ class Store:
         return Families(self.shards, layout.family)
 
     def new_family(self, state: str) -> str:
-        """A name that no column family has: the same in every subtask that has rewritten nothing."""
+        """An unused name; the same in every subtask that has rewritten nothing."""
         used = {layout.family for layout in self.layouts}
         name = f"state-{hashlib.sha256(state.encode()).hexdigest()[:16]}"
         numbered = (f"{name}-{number}" for number in itertools.count(1))
         return next(n for n in itertools.chain([name], numbered) if n not in used and not self.shards.has(n))
 
     def target(self, layout: Layout, *, family: str | None = None) -> Layout:
-        """Where restored rows of a state go.
+        """The layout for restored rows of a state; `family`: its column family, if that is free.
 
-        Parts of one name may have unlike columns: its declaration has changed, and some of the subtasks that
-        stored them had not asked for it since. Each form has a layout of its own until the state is asked
-        for, because only then it is known what they are to become.
-
-        `family`: the column family that it shall have, if it is free.
+        Parts of one name may have different columns: the declaration has changed, and some of the subtasks
+        that stored them had not requested the state since. Each form has its own layout until the state is
+        requested: only then its declared form is known.
         """
         for other in self.named(layout.name):
             same = (other.kind, other.pickled) == (layout.kind, layout.pickled)
@@ -98,13 +90,13 @@ class Store:
         return found
 
     def named(self, state: str) -> list[Layout]:
-        """Of one state: one, once it was asked for."""
+        """The layouts of one state: only one once it was requested."""
         return [layout for layout in self.layouts if layout.name == state]
 
     def load(
         self, layout: Layout, batches: Iterable[pa.RecordBatch], codec: KeyBytes, expiry_ms: int
     ) -> None:
-        """Writes stored rows; those without a time to live get one that ends at `expiry_ms`."""
+        """Writes stored rows; those without a time to live expire at `expiry_ms`."""
         for batch in batches:
             self.write(layout, rows_of(layout, batch, codec, expiry_ms, self.numbers))
 
@@ -114,25 +106,21 @@ class Store:
             families.write(piece)
 
     def written(self) -> int:
-        """How many rows were written or deleted in what is open, ever: only the difference says something."""
+        """Number of changes in the open databases; only differences are meaningful."""
         return sum(database.written() for _, database in self.shards.opened())
 
     def drop(self, layout: Layout) -> None:
-        """Removes all rows of a state."""
         self.shards.drop(layout.family)
 
     def link(self, folder: Path) -> list[Groups]:
-        """All rows of now in a new folder, one below it for each shard that has any; which those are.
-
-        Raises:
-            Transient: it could not be made; nothing is left of it.
-        """
+        """Links all current rows in a new folder, with one below it for each shard that has any; their key
+        groups. Raises Transient if it cannot be made, and leaves nothing of it."""
         shutil.rmtree(folder, ignore_errors=True)
         opened = self.shards.opened()
         try:
             folder.mkdir(parents=True)
             for _, database in opened:
-                database.begin_flush()  # all at once, then wait for each
+                database.begin_flush()  # in parallel; `checkpoint` waits
             before = self._live_files()  # files may be merged while the links are made
             for shard, database in opened:
                 database.checkpoint(folder / shard.label)
@@ -146,7 +134,7 @@ class Store:
         return [shard.groups for shard, _ in opened]
 
     def file_keys(self) -> dict[str, tuple[bytes, bytes]]:
-        """First and last key of the files of the latest `link`, as far as they are known."""
+        """First and last key of the files of the latest `link`, as far as known."""
         return dict(self._file_keys)
 
     def _live_files(self) -> dict[str, tuple[bytes, bytes]]:

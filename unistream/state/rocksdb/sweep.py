@@ -1,22 +1,17 @@
-"""Rows that have expired and are never touched again: looked for and deleted bit by bit, round after round.
+"""Deletes expired rows that are never touched again, bit by bit, round after round.
 
-    RESTING ── half a time to live after its round began ──► GOING ── every row was looked at ──► RESTING
-    after_batch()   looks at SWEEP_RATIO times as many rows as were written since the last time
-    turn()          a completed checkpoint: looks at SWEEP_ROWS_MIN, also where nothing is written any more
+    RESTING ── half a time to live after its round began ──► GOING ── every row was checked ──► RESTING
+    after_batch()   checks SWEEP_RATIO times as many rows as were written since the last time
+    turn()          a completed checkpoint: checks SWEEP_ROWS_MIN, even if nothing is written any more
 
-All on the task's thread: between reading a row and deleting it nothing can renew it. States are gone through
-one after the other, each from shard to shard in the order of keys. Where the next look begins is a key, so
-that rows may come and go meanwhile. Which shard a round begins with depends on how much was written, so that
-a job which never lives long enough for a whole round gets everywhere all the same.
+All on the task's thread: nothing can renew a row between reading and deleting it. A round goes through one
+state after the other, from shard to shard in the order of keys, and remembers the next key, so that rows may
+be added and removed meanwhile. The first shard of a round depends on the number of writes, so that a job that
+restarts before a round ends still reaches all shards.
 
-Why this bounds a state: a round over S rows takes S / SWEEP_RATIO writes, and leaves what is alive, and what
-was written meanwhile. If L rows are alive at any time, S comes down to 2 L with a ratio of 2, however fast
-they are written; and half a time to live without a round adds none but such as are alive. So there are at
-most about three times as many rows as are alive. The price is in proportion to writing.
-
-(Flink gives RocksDB a compaction filter, RocksDbTtlCompactFiltersManager. The package rocksdict has none; its
-own times to live are of a whole database, by the system's clock.) Deleted rows leave the files when RocksDB
-merges them.
+This bounds a state: a round over S rows takes S / SWEEP_RATIO writes, and leaves live rows and those written
+meanwhile. So there are at most about three times as many rows as live ones, at a cost proportional to writing
+(docs/decision/time-to-live.md). Deleted rows leave the files when RocksDB compacts them.
 """
 
 from __future__ import annotations
@@ -32,20 +27,19 @@ from unistream.state.rocksdb.shards import Groups
 from unistream.state.rocksdb.store import Store
 from unistream.state.rocksdb.values import expiry_of
 
-SWEEP_RATIO: Final = 2  # rows that are looked at for each that is written; it must be more than 1
+SWEEP_RATIO: Final = 2  # rows that are checked for each that is written; must be more than 1
 SWEEP_ROWS_MIN: Final = 4_096  # about 3 ms
-STEP_ROWS_MIN: Final = 256  # fewer are put off: an iterator costs as much as a few rows
+STEP_ROWS_MIN: Final = 256  # fewer are postponed: an iterator costs as much as a few rows
 
 
 @dataclass(slots=True)
 class _Round:
-    """A state that is gone through.
+    """A state with a time to live.
 
     Attributes:
         family: Name of its column family.
-        ttl_ms: Its time to live.
-        began_ms: When its latest round did; None: there was none.
-        parts: What of this round is left: (key groups of a shard, the first key), in order; none: it rests.
+        began_ms: When its latest round began; None: there was none.
+        parts: The rest of this round: (key groups of a shard, the first key), in order; empty: it rests.
     """
 
     family: str
@@ -60,23 +54,22 @@ class _Round:
 
 
 class Sweep:
-    """Deletes what has expired of the states of a store that have a time to live."""
+    """Deletes expired rows of the states of a store."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._rounds: list[_Round] = []  # the one that is under way, or has rested longest, first
+        self._rounds: list[_Round] = []  # the one in progress, or that has rested longest, first
         self._written = 0
         self._owed = 0
 
     def add(self, family: str, ttl_ms: int) -> None:
-        """A state that was asked for, in the column families of that name."""
         if not self._rounds:
             self._written = self._store.written()
         self._rounds.append(_Round(family, ttl_ms))
 
     def after_batch(self) -> None:
-        """Looks at some rows, for what was written since the last time."""
+        """Checks some rows, in proportion to those written since the last time."""
         if not self._rounds:
             return
         written = self._store.written()
@@ -86,7 +79,7 @@ class Sweep:
             self._step()
 
     def turn(self) -> None:
-        """Looks at some rows, whatever was written."""
+        """Checks some rows, whatever was written."""
         if self._rounds:
             self._owed += SWEEP_ROWS_MIN
             self._step()
@@ -105,7 +98,7 @@ class Sweep:
                 self._rounds.remove(due)
                 self._rounds.append(due)
         self._owed = 0
-        self._written = self._store.written()  # what we deleted does not count
+        self._written = self._store.written()  # rows deleted here do not count
 
     def _begin(self, due: _Round, now_ms: int) -> None:
         shards = [shard.groups for shard, _ in self._store.shards.opened()]
@@ -114,7 +107,7 @@ class Sweep:
         due.parts = [(groups, group_prefix(groups[0])) for groups in shards[first:] + shards[:first]]
 
     def _advance(self, due: _Round, now_ms: int) -> None:
-        """Looks at as many rows as are owed, in one shard."""
+        """Checks as many rows as are owed, in one shard."""
         groups, first = due.parts[0]
         database = self._store.shards.of_group(groups[0]).open()
         seen, last, expired = 0, first, list[bytes]()

@@ -4,9 +4,9 @@
     list                           key, number (8 bytes)      -> cell     numbers grow, over all keys
     map                            key, its own key (msgpack) -> cell
 
-A cell is the value (msgpack, see `rocksdb_cells`, or pickled where declared), and before it, where the state
-has a time to live, 8 bytes: when it expires, in ms. Values and maps' keys are in their one form
-(`model.state_values`), so that equal keys of a map are equal bytes.
+A cell is the value (msgpack, see `cells`, or pickled where declared). With a time to live, 8 bytes precede
+it: when it expires, in ms. Values and maps' keys are in their one form (`model.state_values`), so that equal
+keys of a map are equal bytes.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ from unistream.base.errors import UserCodeError
 from unistream.model.column_values import column_values
 from unistream.model.keyed_snapshot import StateKind, StateTable
 from unistream.model.state import EXPIRES_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN
+from unistream.model.state_types import converted
 from unistream.model.state_values import conformer, key_conformer
-from unistream.state.common import convert, key_schema_of, pickler, python_values, unpickled
+from unistream.state.common.columns import python_values
+from unistream.state.common.migration import key_schema_of
+from unistream.state.common.pickled import pickler, unpickled
 from unistream.state.rocksdb.cells import Dump, Load, dumper, loader
 from unistream.state.rocksdb.keys import KeyBytes, groups_of
 from unistream.state.rocksdb.shards import Families
 
-PIECE_ROWS: Final = 16_384  # of a table that are made at once
+PIECE_ROWS: Final = 16_384  # of a record batch of a table
 TIME_BYTES: Final = 8
 NUMBER_BYTES: Final = 8
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies in the column families of a state.
+    """The form of a state's rows.
 
-    Attributes:
-        schema: Of its table in a snapshot (see `unistream.model.state`).
-        family: Name of the column family, in every shard.
+    `schema`: of its table in a snapshot (see `model.state`); `family`: of its column family in every shard.
     """
 
     name: str
@@ -56,13 +57,13 @@ class Layout:
 
     @property
     def value_type(self) -> pa.DataType:
-        """Of one cell."""
+        """The type of one cell."""
         stored = self.schema.field(VALUE_COLUMN).type
         return stored.value_type if self.kind is StateKind.LIST else stored
 
     @cached_property
     def dump(self) -> Dump:
-        """Of what a function gives, which it brings into its form."""
+        """For a value of a function, which it brings into its form."""
         if self.pickled:
             return pickler(self.name, key_schema_of(self.schema))
         conform, encode = conformer(self.name, self.value_type), self.encode
@@ -70,8 +71,8 @@ class Layout:
 
     @cached_property
     def encode(self) -> Dump:
-        """Of what comes from a table."""
-        return _kept if self.pickled else dumper(self.value_type)
+        """For a value of a table; pickled ones stay as they are."""
+        return bytes if self.pickled else dumper(self.value_type)
 
     @cached_property
     def load(self) -> Load:
@@ -79,7 +80,7 @@ class Layout:
 
     @cached_property
     def dump_key(self) -> Dump:
-        """Of a map's key, as it is given."""
+        """For a map's key of a function."""
         conform, encode = key_conformer(self.name, self._key_type), dumper(self._key_type)
         return lambda key: encode(conform(key))
 
@@ -94,11 +95,7 @@ class Layout:
 
 
 class Numbers(Iterator[int]):
-    """Numbers of the elements of lists: each is greater than all before it.
-
-    Attributes:
-        next: The one that comes.
-    """
+    """Ascending numbers of the elements of lists. `next`: the next one."""
 
     __slots__ = ("next",)
 
@@ -130,7 +127,7 @@ def expiry_of(cell: bytes) -> int:
 def table_of(
     layout: Layout, families: Families, codec: KeyBytes, groups: tuple[int, int], now_ms: int
 ) -> StateTable:
-    """The live rows of some key groups (first, last), in order, read as one goes."""
+    """The live rows of some key groups (first, last), in order, read lazily."""
     return StateTable(
         name=layout.name,
         kind=layout.kind,
@@ -141,7 +138,6 @@ def table_of(
 
 
 def is_empty(families: Families, groups: tuple[int, int]) -> bool:
-    """It has no row in these key groups."""
     return next(families.rows(groups), None) is None
 
 
@@ -151,18 +147,15 @@ def _batches(
     cells = live_rows(layout, families, groups, now_ms)
     entries = _lists(cells) if layout.kind is StateKind.LIST else _flat(layout, cells, codec)
     while piece := list(itertools.islice(entries, PIECE_ROWS)):
-        keys, rest = [entry[0] for entry in piece], [entry[1] for entry in piece]
-        columns = _columns(layout, rest)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(groups_of(keys), pa.uint16()), *codec.decode(keys).columns, *columns],
-            schema=layout.schema,
-        )
+        keys = [entry[0] for entry in piece]
+        own = [pa.array(groups_of(keys), pa.uint16()), *codec.decode(keys).columns]
+        values = _columns(layout, [entry[1] for entry in piece])
+        yield pa.RecordBatch.from_arrays([*own, *values], schema=layout.schema)
 
 
 def live_rows(
     layout: Layout, families: Families, groups: tuple[int, int], now_ms: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Rows that have not expired."""
     rows = families.rows(groups)
     return (row for row in rows if expiry_of(row[1]) > now_ms) if layout.has_ttl else rows
 
@@ -184,7 +177,7 @@ def _lists(rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, list[by
 
 
 def _columns(layout: Layout, entries: list[Any]) -> list[pa.Array]:
-    """Columns behind the key columns."""
+    """Columns after the key columns."""
     try:
         if layout.kind is StateKind.LIST:
             return _list_columns(layout, entries)
@@ -227,14 +220,11 @@ def _values(layout: Layout, cells: list[bytes], kind: pa.DataType) -> pa.Array:
 def rows_of(
     layout: Layout, batch: pa.RecordBatch, codec: KeyBytes, expiry_ms: int, numbers: Iterator[int]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Rows of a stored batch whose columns can be converted to those of the layout.
-
-    `expiry_ms`: when what was stored without a time to live expires, if it has one now. `numbers`: for the
-    elements of lists.
-    """
+    """Rows of a stored batch whose columns can be converted to those of the layout. `expiry_ms`: for values
+    that were stored without a time to live and have one now. `numbers`: for the elements of lists."""
     keys = codec.encode(plain_batch(batch.select(key_schema_of(layout.schema).names), codec.schema))
     target = layout.schema.field(VALUE_COLUMN).type
-    values = python_values(layout.name, convert(batch.column(VALUE_COLUMN), target))
+    values = python_values(layout.name, converted(batch.column(VALUE_COLUMN), target))
     times = column_values(batch.column(EXPIRES_COLUMN)) if EXPIRES_COLUMN in batch.schema.names else None
     encode = layout.encode
 
@@ -249,24 +239,16 @@ def rows_of(
                 yield key + next(numbers).to_bytes(NUMBER_BYTES, "big"), cell(value, expires)
         return
     if layout.kind is StateKind.MAP:
-        column = convert(batch.column(MAP_KEY_COLUMN), layout.schema.field(MAP_KEY_COLUMN).type)
+        column = converted(batch.column(MAP_KEY_COLUMN), layout.schema.field(MAP_KEY_COLUMN).type)
         own_keys = python_values(layout.name, column)
         keys = [key + layout.dump_key(own) for key, own in zip(keys, own_keys, strict=True)]
     for row, (key, value) in enumerate(zip(keys, values, strict=True)):
         yield key, cell(value, None if times is None else times[row])
 
 
-def _kept(value: bytes) -> bytes:
-    """What was pickled stays so: nothing is loaded."""
-    return value
-
-
 def plain_batch(keys: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Key columns with the types of `schema`: dictionaries as their values, text in its short form."""
     if keys.schema.equals(schema):
         return keys
-    columns = [
-        column if column.type.equals(field.type) else convert(column, field.type)
-        for column, field in zip(keys.columns, schema, strict=True)
-    ]
+    columns = [converted(column, field.type) for column, field in zip(keys.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

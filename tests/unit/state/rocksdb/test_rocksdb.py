@@ -487,10 +487,3 @@ def test_a_snapshot_that_is_released_late_leaves_nothing_behind(make: Make, tmp_
     snapshot.release()
     assert tables
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_current_key_is_told() -> None:
-    from unistream.state.rocksdb.handles import CurrentBytes
-
-    with pytest.raises(RuntimeError, match="current key"):
-        _ = CurrentBytes().key
