@@ -60,7 +60,7 @@ def assert_native_and_whole(path: str, subtasks: int) -> None:
     assert all((folder / ref.path).stat().st_size == ref.size for ref in refs)
     (state,) = [state for state in savepoint.operator("counted").states if state.kind == NATIVE_KIND]
     assert state.files > subtasks
-    told = "take a savepoint in the canonical format, which is tables"
+    told = "take a savepoint in the canonical format, which consists of tables"
     for name in (state.name, "seen"):
         with pytest.raises(ConfigError, match=f"{path.rpartition('/')[2]} is in files of 'rocksdb.*{told}"):
             savepoint.table("counted", name)

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from unistream.savepoint.contents import PendingCommit, RowsInFlight, SplitPosition
 from unistream.savepoint.reading import Savepoint, read_savepoint
-from unistream.savepoint.short import write_savepoint
 from unistream.savepoint.states import OperatorContent, StateContent
 from unistream.savepoint.watermarks import WatermarkSpan
-from unistream.savepoint.writing import SavepointWriter
+from unistream.savepoint.writing import SavepointWriter, write_savepoint
 
 __all__ = [
     "OperatorContent",

@@ -1,7 +1,6 @@
-"""What the manifest's opaque parts mean to people: positions of sources, commits that wait,
-rows on their way.
+"""The manifest's opaque parts for people: positions of sources, pending commits, in-flight rows.
 
-A connector's own bytes are MessagePack; here they are shown as what they hold, whatever connector wrote them.
+A connector's own bytes are MessagePack; they are shown decoded, whatever connector wrote them.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from unistream.model.snapshot import VertexSnapshot
 
 T = TypeVar("T")
 
-SPLITS_STATE: Final = "splits"  # list of every source: what its readers have
-COMMITTER_STATE: Final = "committables"  # list of every committer: what waits to be made visible
+SPLITS_STATE: Final = "splits"  # list of every source: the splits of its readers
+COMMITTER_STATE: Final = "committables"  # list of every committer: pending committables
 TARGET_STATE: Final = "committed-into"  # list of a committer that remembers where its output is
 
 
 class SplitPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a source that is not read to its end.
+    """A split that is not read to its end.
 
     Attributes:
         uid: Of the source.
-        subtask: Whose reader had it; None: nobody was given it yet.
+        subtask: Its reader's; None: it is not assigned yet.
         split: Its name: a partition of a topic, a range of a file.
-        position: What the connector keeps: where to read next, and where to end.
+        position: Of the connector: where to read next, and where to end.
     """
 
     uid: OperatorUid
@@ -41,15 +40,15 @@ class SplitPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """Output that was written, and that a job which starts from here makes visible before all else. Most
-    of it was made visible when the savepoint was complete; to do it again changes nothing.
+    """Staged output that a job which starts from here commits first. Most of it was committed when the
+    savepoint was complete; committing it again changes nothing.
 
     Attributes:
         uid: Of the committer.
-        checkpoint_id: With which it is committed; None: written by a version that this one does not know.
+        checkpoint_id: With which it is committed; None: written by an unknown version.
         writer: Subtask of the sink's writer.
-        committables: How many pieces.
-        size: Of their descriptions, in bytes.
+        committables: Number of committables.
+        size: Of the committables, in bytes.
     """
 
     uid: OperatorUid
@@ -60,11 +59,11 @@ class PendingCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowsInFlight(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows that the barriers of an unaligned checkpoint had overtaken.
+    """Rows that the barriers of an unaligned checkpoint overtook.
 
     Attributes:
-        vertex: Name of the task, all its subtasks together, that had stored them: at its inputs or outputs.
-        edge: Id of the edge that they were on their way along.
+        vertex: Name of the task whose subtasks stored them, at inputs or outputs.
+        edge: Id of their edge.
         size: In the checkpoint's files, in bytes.
     """
 
@@ -84,20 +83,12 @@ class _Pending(msgspec.Struct):
 
 
 def split_positions(uid: OperatorUid, subtask: int | None, items: Iterable[bytes]) -> list[SplitPosition]:
-    """Of the stored splits of one reader.
-
-    Raises:
-        CorruptSnapshot: an item is no split.
-    """
+    """Of the stored splits of one reader. Raises CorruptSnapshot for an item that is not a split."""
     return [_position(uid, subtask, _decoded(item, Split, f"a split of {uid!r}")) for item in items]
 
 
 def unassigned_positions(uid: OperatorUid, coordinator: bytes) -> list[SplitPosition]:
-    """Splits that no reader had, of the state of a source's assigner.
-
-    Raises:
-        CorruptSnapshot: that state cannot be read.
-    """
+    """Splits that no reader had, of the state of a source's assigner. Raises CorruptSnapshot."""
     state = _decoded(coordinator, _Assigner, f"the split assigner of {uid!r}")
     return [_position(uid, None, split) for split in state.unassigned]
 
@@ -139,7 +130,7 @@ def rows_in_flight(vertices: Iterable[VertexSnapshot]) -> list[RowsInFlight]:
 
 
 def readable(data: bytes) -> object:
-    """What MessagePack bytes hold, or their hex digits if they are something else.
+    """Decoded MessagePack, or the hex digits of anything else.
 
     >>> readable(msgspec.msgpack.encode({"offset": 7}))
     {'offset': 7}

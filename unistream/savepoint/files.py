@@ -35,21 +35,15 @@ def write_state(
 ) -> str:
     """Writes the rows of `files` as one state, and returns the savepoint's directory.
 
-    `base`: a savepoint whose other states are taken over. `kind` None: that of the state in `base`, else
-    "value". `max_parallelism` None: that of `base`, else 128.
-
-    Raises:
-        ConfigError: an option or a file does not fit; says which.
-        CorruptSnapshot: `base` is damaged.
+    `base`: a savepoint whose other states are taken over. `kind` None: that of the state in `base`, otherwise
+    "value". `max_parallelism` None: that of `base`, otherwise 128.
     """
     if kind is not None and kind not in (*KINDS, *_LISTS):
         raise ConfigError(f"--kind {kind!r} is not one of {', '.join((*KINDS, *_LISTS))}")
     if kind in _LISTS and keys:
-        raise ConfigError(f"--kind {kind}: a list of an operator has no key; leave out --keys")
+        raise ConfigError(f"--kind {kind}: operator state has no key; leave out --keys")
     if kind not in _LISTS and not keys:
-        raise ConfigError(
-            "--keys: name the columns that make the key (of lists, --kind list-…, there are none)"
-        )
+        raise ConfigError("--keys: name the key columns (lists, --kind list-…, have none)")
     rows = _common([_read(file) for file in files], files)
     if base is not None:
         writer = SavepointWriter.change(base, max_parallelism=max_parallelism)
@@ -58,7 +52,7 @@ def write_state(
             max_parallelism=KEY_GROUPS_DEFAULT_MIN if max_parallelism is None else max_parallelism
         )
     if kind == StateKind.TIMERS.value and state not in TIMER_STATES:
-        raise ConfigError(f"--kind timers: the state is one of {', '.join(TIMER_STATES)}, not {state!r}")
+        raise ConfigError(f"--kind timers: the state must be one of {', '.join(TIMER_STATES)}, not {state!r}")
     if kind in _LISTS:
         writer.with_rows(uid, state, rows, mode=_LISTS[kind])
     elif kind in _TABLES:

@@ -2,10 +2,10 @@
 
     decide    `pending`: which sinks, which checkpoints, in which order; refused if a committer is unknown
     commit    sink by sink as a restored committer: permit of the manifest, checkpoints ascending, retries
-    report    one line for each sink; what one sink says does not keep the others from being tried
+    report    one line for each sink; the failure of one does not stop the others
 
-Nothing is deleted and nothing is written into the savepoint. Every commit is safe to repeat, so it may be
-told again after a crash, and a job that starts from the savepoint later finds everything committed.
+Nothing is deleted and nothing is written into the savepoint. Every commit is idempotent, so it may be run
+again after a crash, and a job that starts from the savepoint later finds everything committed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -31,13 +32,13 @@ from unistream.port.sink import CommitOutcome, Committer, SinkContext, StatefulC
 from unistream.savepoint.pending import Known, SinkPlan, Step, merged, pending, plan_commits
 from unistream.savepoint.reading import Savepoint
 
-_NO_MASTER: Final = LeaderEpoch(0)  # nobody leads here; told to tables for information only
+_NO_MASTER: Final = LeaderEpoch(0)  # there is no leader; tables record it for information only
 
 _log = logging.getLogger(__name__)
 
 
 class Outcome(Enum):
-    """How it ended for one sink."""
+    """Of one sink."""
 
     PENDING = "pending"
     COMMITTED = "committed"
@@ -48,16 +49,16 @@ class Outcome(Enum):
 
 
 class SinkCommit(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done for one operator of a sink.
+    """The result for one operator of a sink.
 
     Attributes:
-        sink: Identity under which it is committed.
+        sink: Identity under which it commits.
         operator: Uid of the committer, as `savepoint inspect` lists it.
         connector: Empty: the pipeline made the committer.
         checkpoints: Ascending.
-        rows: Made visible now, as far as the sink says.
-        failed: Committables that can never be committed.
-        reason: Of all but success.
+        rows: Made visible now, if the sink reports it.
+        failed: Number of committables that can never be committed.
+        reason: Why it did not succeed.
     """
 
     sink: OperatorUid
@@ -73,7 +74,7 @@ class SinkCommit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finalized(msgspec.Struct, frozen=True, kw_only=True):
-    """What `finalize` has done. `advice`: what to know besides; may be empty."""
+    """The result of `finalize`. `advice`: further information, may be empty."""
 
     path: str
     job: JobId
@@ -97,27 +98,26 @@ class Finalized(msgspec.Struct, frozen=True, kw_only=True):
 def finalize(
     savepoint: Savepoint, config: Configuration, code: JobCode | None = None, *, dry_run: bool = False
 ) -> Finalized:
-    """Commits, or with `dry_run` only tells, what is pending. The job must not be running.
+    """Commits, or with `dry_run` only lists, what is pending. The job must not be running.
 
     Args:
         savepoint: Or a checkpoint.
         config: `sink.committer.retries`.
-        code: The pipeline's; its sinks make their committers themselves.
-        dry_run: Nothing is asked of any sink.
+        code: The pipeline's, whose sinks make their committers.
+        dry_run: No sink is contacted.
 
     Raises:
         ConfigError: a committer cannot be made; nothing was committed.
         CorruptSnapshot: the lists cannot be read.
     """
     manifest = savepoint.manifest
-    operators = None if code is None else committing_operators(code, manifest)
+    operators = None if code is None else _committing_operators(code, manifest)
     known = None if operators is None else [_known(uid, one) for uid, one in operators.items()]
     plans = plan_commits(pending(savepoint.committables, manifest.restores_as), known)
     commits: list[SinkCommit] = []
     if dry_run:
-        commits += (
-            _told(step, step.due, Outcome.PENDING) for plan in plans for step in plan.steps if step.due
-        )
+        steps = (step for plan in plans for step in plan if step.due)
+        commits += (_sink_commit(step, step.due, Outcome.PENDING) for step in steps)
     else:
         targets = savepoint.targets
         work = [(plan, _committers(plan, operators or {}, targets)) for plan in plans]
@@ -134,8 +134,8 @@ def finalize(
     return msgspec.structs.replace(found, advice="; ".join(text for text in advice if text))
 
 
-def committing_operators(code: JobCode, manifest: Manifest) -> dict[OperatorUid, CommittingOperator]:
-    """Of a pipeline, those that commit; in the order of the savepoint's job, new ones last."""
+def _committing_operators(code: JobCode, manifest: Manifest) -> dict[OperatorUid, CommittingOperator]:
+    """In the order of the savepoint's job, new ones last."""
     found = {
         node.uid: node.operator
         for chain in code.chains.values()
@@ -157,11 +157,10 @@ def _committers(
 ) -> dict[OperatorUid, Committer]:
     """All of them before anything is committed. Raises ConfigError, CorruptSnapshot."""
     made: dict[OperatorUid, Committer] = {}
-    for step in plan.steps:
+    for step in plan:
         if step.connector:
-            committer = committer_of(
-                step.connector, [payload for one in step.due for payload in one.payloads]
-            )
+            payloads = [payload for one in step.due for payload in one.payloads]
+            committer = committer_of(step.connector, payloads)
         else:
             committer = operators[step.uid].create()
         if isinstance(committer, StatefulCommitter):
@@ -170,44 +169,41 @@ def _committers(
     return made
 
 
+@dataclass(frozen=True, slots=True)
 class _Finalizing:
     """One sink."""
 
-    def __init__(self, manifest: Manifest, plan: SinkPlan, retries: int) -> None:
-        self._manifest = manifest
-        self._plan = plan
-        self._retries = retries
-        self._permit = CommitPermit(
-            lineage=manifest.lineage, checkpoint_id=manifest.restores_as, epoch=_NO_MASTER
-        )
+    manifest: Manifest
+    plan: SinkPlan
+    retries: int
 
     def run(self, committers: Mapping[OperatorUid, Committer]) -> list[SinkCommit]:
-        """Step by step; what is behind one that did not succeed is left as it is."""
+        """Step by step; skips those after one that failed."""
         done: list[SinkCommit] = []
         passed: list[Due] = []
-        for step in self._plan.steps:
+        for step in self.plan:
             due = merged(step.due, passed)
             if not due:
                 continue
             try:
                 found, passed = self._commit(step, committers[step.uid], due)
-            except Exception as error:  # of whatever system; told, and the other sinks are tried
+            except Exception as error:  # of whatever system; reported, and the other sinks are tried
                 _log.warning("event=finalize_failed sink=%s", step.sink_uid, exc_info=error)
-                unknown = isinstance(error, OutcomeUnknown)
-                outcome = Outcome.UNKNOWN if unknown else Outcome.ERROR
-                reason = str(error) or type(error).__name__
-                return [*done, _told(step, due, outcome, reason=reason)]
+                outcome = Outcome.UNKNOWN if isinstance(error, OutcomeUnknown) else Outcome.ERROR
+                return [*done, _sink_commit(step, due, outcome, str(error) or type(error).__name__)]
             done.append(_summed(step, due, found))
         return done
 
     def _commit(
         self, step: Step, committer: Committer, due: Sequence[Due]
     ) -> tuple[list[Committed], list[Due]]:
-        """How it went, and what the next step gets."""
-        rounds = CommitRounds(committer, step.sink_uid, self._retries)
+        """The results, and the input of the next step."""
+        rounds = CommitRounds(committer, step.sink_uid, self.retries)
+        lineage, checkpoint_id = self.manifest.lineage, self.manifest.restores_as
         with closing(rounds):
             rounds.open(self._context(step.sink_uid))
-            found = rounds.run(self._permit, due)
+            permit = CommitPermit(lineage=lineage, checkpoint_id=checkpoint_id, epoch=_NO_MASTER)
+            found = rounds.run(permit, due)
         if isinstance(committer, StageCommitter):
             made = [(one.checkpoint_id, tuple(committer.made.get(one.checkpoint_id, ()))) for one in due]
         else:
@@ -216,25 +212,25 @@ class _Finalizing:
         return found, [Due(checkpoint_id, payloads) for checkpoint_id, payloads in made if payloads]
 
     def _context(self, sink_uid: OperatorUid) -> SinkContext:
-        job = self._manifest.job
+        job = self.manifest.job
         return SinkContext(
             job=job,
-            lineage=self._manifest.lineage,
+            lineage=self.manifest.lineage,
             sink_uid=sink_uid,
             attempt=AttemptId(job, VertexId("0" * 32), 0, 0),
             index=0,
             parallelism=1,
-            restored=self._manifest.restores_as,
+            restored=self.manifest.restores_as,
             metrics=_Uncounted(),
             finalizing=True,
         )
 
 
 class _Uncounted:
-    """There is no job to show numbers with."""
+    """`Metrics` without a job that shows them."""
 
     def add(self, name: str, amount: int) -> None:
-        """Nobody looks."""
+        pass
 
 
 def _summed(step: Step, due: Sequence[Due], found: Sequence[Committed]) -> SinkCommit:
@@ -246,16 +242,16 @@ def _summed(step: Step, due: Sequence[Due], found: Sequence[Committed]) -> SinkC
         outcome = Outcome.ALREADY_COMMITTED
     else:
         outcome = Outcome.COMMITTED
-    told = _told(step, due, outcome, reason="; ".join({c.reason: None for c in found if c.reason}))
+    reasons = dict.fromkeys(committed.reason for committed in found if committed.reason)
     return msgspec.structs.replace(
-        told,
+        _sink_commit(step, due, outcome, "; ".join(reasons)),
         rows=sum(committed.result.rows for committed in found),
         table_version=found[-1].result.table_version,
         failed=failed,
     )
 
 
-def _told(step: Step, due: Sequence[Due], outcome: Outcome, reason: str = "") -> SinkCommit:
+def _sink_commit(step: Step, due: Sequence[Due], outcome: Outcome, reason: str = "") -> SinkCommit:
     return SinkCommit(
         sink=step.sink_uid,
         operator=step.uid,
@@ -272,19 +268,19 @@ def _advice(found: Finalized, manifest: Manifest) -> str:
     if manifest.resumes_after is None or not found.commits:
         return ""
     if found.had_nothing_to_do:
-        return f"the drain that it was taken by (checkpoint {manifest.resumes_after}) has committed it"
+        return f"the drain that took this savepoint (checkpoint {manifest.resumes_after}) has committed it"
     return (
-        f"the terminal savepoint of the same drain (checkpoint {manifest.resumes_after}) lists this and what "
-        "the drain itself has caused"
+        f"the terminal savepoint of the same drain (checkpoint {manifest.resumes_after}) lists these commits "
+        "and those of the drain itself"
     )
 
 
 def _advice_in_flight(savepoint: Savepoint) -> str:
-    """About an unaligned checkpoint: its sources stand behind rows that no sink has had."""
+    """About an unaligned checkpoint: its sources have passed rows that no sink has received."""
     size = sum(rows.size for rows in savepoint.in_flight)
     if not size:
         return ""
     return (
-        f"{describe_bytes(size)} of rows were on their way when it was taken and are not in any output; only "
-        "a job that starts from it processes them"
+        f"{describe_bytes(size)} of rows were in flight when it was taken and are not in any output; only a "
+        "job that starts from it processes them"
     )

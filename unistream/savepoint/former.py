@@ -1,4 +1,4 @@
-"""What the savepoint that is changed says of an operator, and what may not be done to it."""
+"""Operators of the savepoint that is changed, and checks of the changes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from unistream.model.state_types import Refused, key_migration
 from unistream.savepoint.inspection import resumable_path
 from unistream.savepoint.reading import Savepoint
 from unistream.savepoint.state_rows import Former
-from unistream.savepoint.states import NATIVE_KIND, OperatorContent
+from unistream.savepoint.states import NATIVE_KIND, StateContent
+from unistream.state.common import described
 
 _KEYED: Final = frozenset(kind.value for kind in StateKind)
 _BY_KEY: Final = _KEYED - {StateKind.TABLE.value}  # whose key is the operator's
 
 NamedKey = tuple[str, pa.Schema]
-"""State, and the columns of its key."""
+"""State, and its key columns."""
 
 
 def check_changeable(old: Savepoint) -> None:
-    """Raises ConfigError: nothing can go on from it, or it is in files that only a backend reads."""
+    """Raises ConfigError: no job can resume from it, or it is in files that only a backend reads."""
     if not old.can_resume:
-        earlier = resumable_path(old) or "a savepoint that was taken before"
+        earlier = resumable_path(old) or "an earlier savepoint"
         raise ConfigError(
-            f"{old.path} was taken behind the end of a drained job, nothing can go on from it; "
+            f"{old.path} was taken after the end of a drained job, no job can resume from it; "
             f"change {earlier}"
         )
     native = [op for op in old.operators if any(state.kind == NATIVE_KIND for state in op.states)]
@@ -41,49 +42,40 @@ def check_changeable(old: Savepoint) -> None:
         )
 
 
-def operator_of(old: Savepoint | None, uid: str) -> OperatorContent | None:
-    """None: there is none, or no old savepoint."""
-    operators = () if old is None else old.operators
-    return next((operator for operator in operators if operator.uid == uid), None)
-
-
 def check_runs(old: Savepoint | None, uid: str) -> None:
-    """Raises ConfigError: nobody would read state of this operator."""
-    operator = operator_of(old, uid)
-    if old is not None and operator is not None and operator.is_finished:
-        raise ConfigError(
-            f"operator uid {uid!r} had finished when {old.path} was taken: it is not run again, so nobody "
-            "would read its state"
-        )
+    """Raises ConfigError for an operator that had finished."""
+    for operator in old.operators if old is not None else ():
+        if old is not None and operator.uid == uid and operator.is_finished:
+            raise ConfigError(
+                f"operator uid {uid!r} had finished when {old.path} was taken: it does not run again, so its "
+                "state would never be read"
+            )
 
 
 def former_of(old: Savepoint | None, uid: str, name: str) -> Former | None:
-    """How it keeps a state by key; None: it has none of that name.
-
-    Raises:
-        CorruptSnapshot: the state's file is damaged.
-    """
-    operator = operator_of(old, uid)
-    if old is None or operator is None:
-        return None
-    found = next((state for state in operator.states if state.name == name), None)
-    if found is None or found.kind not in _KEYED:
+    """Its keyed state of that name. Raises CorruptSnapshot."""
+    found = next((state for state in states_in(old, uid) if state.name == name), None)
+    if old is None or found is None or found.kind not in _KEYED:
         return None
     schema, _ = old.batches(uid, name)
     return Former(StateKind(found.kind), found.pickled, EXPIRES_COLUMN in schema.names)
 
 
 def list_mode_of(old: Savepoint | None, uid: str, name: str) -> ListMode | None:
-    """How it deals out a list; None: it has none of that name."""
-    operator = operator_of(old, uid)
-    kinds = [state.kind for state in operator.states if state.name == name] if operator is not None else []
+    """The mode of its list of that name."""
+    kinds = [state.kind for state in states_in(old, uid) if state.name == name]
     return next((mode for mode in ListMode if kinds and kinds[0] == f"list-{mode.value}"), None)
+
+
+def states_in(old: Savepoint | None, uid: str) -> tuple[StateContent, ...]:
+    """The states of an operator of `old`, if there is one."""
+    operators = () if old is None else old.operators
+    return next((operator.states for operator in operators if operator.uid == uid), ())
 
 
 def keys_of(old: Savepoint | None, uid: str, is_replaced: Callable[[str], bool]) -> Iterator[NamedKey]:
     """Keys of an operator's states that are kept. Raises CorruptSnapshot."""
-    operator = operator_of(old, uid)
-    for state in operator.states if operator is not None else ():
+    for state in states_in(old, uid):
         if old is not None and state.kind in _BY_KEY and not is_replaced(state.name):
             yield state.name, key_columns(old.batches(uid, state.name)[0])
 
@@ -94,8 +86,8 @@ def check_one_key(uid: str, keyed: Sequence[NamedKey]) -> None:
         first, wanted = keyed[0]
         if not _is_same(keys, wanted):
             raise ConfigError(
-                f"operator uid {uid!r}: the key of state {first!r} is ({_described(wanted)}), that of state "
-                f"{name!r} is ({_described(keys)}); all states of an operator have one key"
+                f"operator uid {uid!r}: the key of state {first!r} is ({described(wanted)}), that of state "
+                f"{name!r} is ({described(keys)}); all states of an operator have one key"
             )
 
 
@@ -103,7 +95,3 @@ def _is_same(one: pa.Schema, other: pa.Schema) -> bool:
     return one.names == other.names and not any(
         isinstance(key_migration(a.type, b.type), Refused) for a, b in zip(one, other, strict=True)
     )
-
-
-def _described(schema: pa.Schema) -> str:
-    return ", ".join(f"{column.name} {column.type}" for column in schema)

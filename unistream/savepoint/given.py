@@ -1,4 +1,4 @@
-"""What a user gives to be written: rows as tables of Arrow columns; what cannot be any is refused."""
+"""Checks of what a user gives to be written; rows become Arrow tables."""
 
 from __future__ import annotations
 
@@ -13,20 +13,13 @@ from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import ListMode
 from unistream.model.state import StateDescriptor
 
-_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # what pyarrow calls it of a pandas frame
+_UNNAMED_INDEX: Final = re.compile(r"__index_level_\d+__")  # pyarrow's name for that of a pandas DataFrame
 
 
 def table_of(rows: object, what: str) -> pa.Table:
-    """A pyarrow Table as it is; a RecordBatch, a pandas DataFrame and all else as `pa.table` makes one of it.
+    """A pyarrow Table as it is; anything else by `pa.table`. `what`: whose rows they are, for the message.
 
-    An unnamed index of a DataFrame is no column (a named one is); its NaN are nulls.
-
-    Args:
-        rows: As a user gave them.
-        what: Whose rows they are, for the message.
-
-    Raises:
-        ConfigError: it is no table, or two of its columns have one name.
+    The unnamed index of a DataFrame is not a column (a named one is); its NaN are nulls.
 
     >>> table_of({"user": [1], "value": [2]}, "state 'seen'").num_rows
     1
@@ -35,7 +28,7 @@ def table_of(rows: object, what: str) -> pa.Table:
     names = table.schema.names
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
-        raise ConfigError(f"{what}: column {twice!r} comes twice; rename or drop one")
+        raise ConfigError(f"{what}: column {twice!r} appears twice; rename or drop one")
     return table
 
 
@@ -43,9 +36,9 @@ def _made(rows: object, what: str) -> pa.Table:
     try:
         table = pa.table(rows)
     except Exception as error:  # of whatever library made them
-        told = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise ConfigError(
-            f"{what}: its rows are a {type(rows).__name__}, of which pa.table() makes no table ({told}); "
+            f"{what}: its rows are a {type(rows).__name__}, which pa.table() cannot convert ({reason}); "
             "give a pyarrow Table or RecordBatch, or a pandas DataFrame"
         ) from error
     columns = [name for name in table.schema.names if not _UNNAMED_INDEX.fullmatch(name)]
@@ -53,10 +46,10 @@ def _made(rows: object, what: str) -> pa.Table:
 
 
 def check_keyed(state: object, kind: object) -> None:
-    """Raises ConfigError unless it can be state by key, of a kind that there is."""
+    """Raises ConfigError unless these are a keyed state and a kind of it."""
     if not isinstance(state, str | StateDescriptor):
         raise ConfigError(
-            f"state by key is named, or described by one such as ValueStateDescriptor, not by {state!r}"
+            f"keyed state is given by name, or by a descriptor such as ValueStateDescriptor, not by {state!r}"
         )
     if kind is not None and not isinstance(kind, StateKind):
         known = ", ".join(f"StateKind.{one.name}" for one in StateKind)
@@ -64,11 +57,7 @@ def check_keyed(state: object, kind: object) -> None:
 
 
 def checked_items(name: object, items: Iterable[bytes], mode: object) -> tuple[bytes, ...]:
-    """Items of a list, once.
-
-    Raises:
-        ConfigError: they are no pieces of bytes, or there is no such mode.
-    """
+    """Items of a list. Raises ConfigError if one is not bytes, or there is no such mode."""
     if not isinstance(mode, ListMode):
         known = ", ".join(f"ListMode.{one.name}" for one in ListMode)
         raise ConfigError(f"list {name!r}: mode is {mode!r}; it must be one of {known}")
@@ -83,9 +72,9 @@ def checked_items(name: object, items: Iterable[bytes], mode: object) -> tuple[b
 
 
 def check_names(uid: str, tables: Iterable[str], lists: Iterable[str]) -> None:
-    """Raises ConfigError if a name stands for two states of an operator."""
+    """Raises ConfigError if two states of an operator have one name."""
     both = sorted(set(tables) & set(lists))
     if both:
         raise ConfigError(
-            f"operator uid {uid!r}: {both[0]!r} is written as state by key and as a list; rename one"
+            f"operator uid {uid!r}: {both[0]!r} is written as keyed state and as a list; rename one"
         )

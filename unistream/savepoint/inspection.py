@@ -1,4 +1,4 @@
-"""All that `unistream savepoint inspect` tells, as one value."""
+"""The content of `unistream savepoint inspect`, as one value."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from unistream.savepoint.reading import Savepoint
 from unistream.savepoint.states import OperatorContent
 
 _MEANING: Final = {
-    SnapshotKind.CHECKPOINT: "checkpoint: taken for the job, and removed with it",
-    SnapshotKind.SAVEPOINT: "savepoint: the job went on",
+    SnapshotKind.CHECKPOINT: "checkpoint: owned by the job, and removed with it",
+    SnapshotKind.SAVEPOINT: "savepoint: the job continued",
     SnapshotKind.SUSPEND: "savepoint with which the job was stopped",
     SnapshotKind.TERMINATE: "savepoint with which the job was drained",
 }
@@ -28,15 +28,15 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
         kind: Of the snapshot: "checkpoint", "savepoint", "suspend" (stopped) or "terminate" (drained).
         meaning: The same, for people.
         savepoint_format: "canonical" (tables) or "native" (files of its backend); None: it is a checkpoint.
-        age_ms: Since it was taken, by the clock of whoever asks.
-        size: Of all that its states hold.
+        age_ms: Since it was taken, by the clock of the caller.
+        size: Of all its states.
         verified: Every byte of its files matches its checksum; False: only presence and sizes were checked.
-        can_resume: A job can go on from it.
-        resumes_after: Of the resumable savepoint of a drain: checkpoint id of the terminal one, beside it.
-        resumable: Of the terminal savepoint of a drain: path of the resumable one, beside it.
-        advice: What to know before that; empty: nothing.
-        in_flight: Of an unaligned checkpoint: rows that its barriers had overtaken. A job that starts from it
-            processes them before any new one; its states do not count them yet.
+        can_resume: A job can resume from it.
+        resumes_after: If it is the resumable savepoint of a drain: checkpoint id of the terminal one.
+        resumable: If it is the terminal savepoint of a drain: path of the resumable one, next to it.
+        advice: What to know before resuming; may be empty.
+        in_flight: Of an unaligned checkpoint: rows that its barriers overtook. A job that starts from it
+            processes them first; its states do not include them yet.
     """
 
     path: str
@@ -62,11 +62,7 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def inspection(savepoint: Savepoint, now_ms: int, *, verify: bool = False) -> Inspection:
-    """Reads the manifest and long lists; with `verify` all files.
-
-    Raises:
-        CorruptSnapshot: a list is damaged; with `verify`, any file is.
-    """
+    """Reads the manifest and long lists; with `verify` all files. Raises CorruptSnapshot."""
     if verify:
         savepoint.verify()
     operators = savepoint.operators
@@ -99,15 +95,15 @@ def _meaning(savepoint: Savepoint) -> str:
     if terminal is not None:
         return (
             f"resumable savepoint of a drain, whose terminal one is checkpoint {terminal}: "
-            "taken before the end of data, to go on from"
+            "taken before the end of data, to resume from"
         )
     if savepoint.manifest.resumable is not None:
-        return f"terminal {_MEANING[savepoint.kind]}; the resumable one is beside it"
+        return f"terminal {_MEANING[savepoint.kind]}; the resumable one is next to it"
     return _MEANING[savepoint.kind]
 
 
 def resumable_path(savepoint: Savepoint) -> str | None:
-    """Of the terminal savepoint of a drain: where the resumable one lies; None: it is none, or has none."""
+    """Path of the resumable savepoint, if this is the terminal one of a drain; otherwise None."""
     name = savepoint.manifest.resumable
     return None if name is None else posixpath.join(posixpath.dirname(savepoint.path.rstrip("/")), name)
 
@@ -121,5 +117,5 @@ def _advice(savepoint: Savepoint) -> str:
             if state.pickled
         )
         return f"holds pickled values, which a job must allow: {', '.join(pickled)}" if pickled else ""
-    earlier = resumable_path(savepoint) or "a savepoint that was taken before"
-    return f"all windows of a drained job have fired; go on from {earlier}"
+    earlier = resumable_path(savepoint) or "an earlier savepoint"
+    return f"all windows of a drained job have fired; resume from {earlier}"

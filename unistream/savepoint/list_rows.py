@@ -3,7 +3,7 @@
     stored items ── Arrow IPC streams ──► read_list: subtask, and the columns of the items
     rows of a user ── columns, types, no key twice ──► list_items: what an operator would have stored
 
-Lists of another make (positions of sources, commits that wait, the writers' own) are not these.
+Lists of operators of the library (positions of sources, pending commits, states of writers) have other forms.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.model.arrow_layouts import filtered, taken
-from unistream.model.snapshot import ListMode
+from unistream.model.snapshot import ListMode, ListState
 from unistream.model.state import (
     MAP_KEY_COLUMN,
     VALUE_COLUMN,
@@ -33,7 +33,6 @@ from unistream.operator.process import (
     map_schema,
     read_item,
 )
-from unistream.savepoint.pieces import ListItems
 from unistream.savepoint.state_rows import check_unique, fitted, in_one_form
 from unistream.state.common import plain_type
 
@@ -42,18 +41,14 @@ ListDescriptor = OperatorListDescriptor | MapStateDescriptor
 
 
 def list_columns(items: Sequence[bytes]) -> pa.Schema | None:
-    """Columns of the elements; None: they are in a form of their own, or in several."""
+    """Columns of the elements; None: not all are Arrow streams with common columns."""
     found = [item_schema(item) for item in {item_head(item): item for item in items}.values()]
     known = [schema for schema in found if schema is not None and SUBTASK_COLUMN not in schema.names]
     return common_table(known) if known and len(known) == len(found) else None
 
 
 def read_list(items: Sequence[tuple[int, bytes]], name: str, schema: pa.Schema) -> pa.Table:
-    """Elements with the subtask that stored them; `schema` is that of `list_columns`.
-
-    Raises:
-        CorruptSnapshot: an item cannot be read.
-    """
+    """Elements with the subtask that stored them; `schema`: from `list_columns`. Raises CorruptSnapshot."""
     wanted = pa.schema([pa.field(SUBTASK_COLUMN, pa.int32()), *schema])
     try:
         batches = list(_batches(items, name, schema, wanted))
@@ -73,13 +68,9 @@ def _batches(
 
 def list_items(
     state: ListDescriptor | str, rows: pa.Table, mode: ListMode | None, former: ListMode | None
-) -> tuple[str, ListItems]:
-    """Name and items of a list or a broadcast map, as `SavepointWriter.with_rows` was given it. `former`: how
-    the list of that name was dealt out.
-
-    Raises:
-        ConfigError: see there.
-    """
+) -> tuple[str, ListState]:
+    """Name and items of a list or a broadcast map, for `SavepointWriter.with_rows`, which see. `former`: mode
+    of the list of that name."""
     found = _declared(state, rows, mode or former or ListMode.SPLIT)
     name = found.name
     if isinstance(found, MapStateDescriptor):
@@ -99,14 +90,14 @@ def list_items(
                 raise ConfigError(f"state {name!r}: the {column} of an entry is null; drop the entry")
         check_unique(name, table, [MAP_KEY_COLUMN])
     batches = table.combine_chunks().to_batches(item_rows_max(how))
-    return name, ListItems(how, tuple(item_of(_alone(batch)) for batch in batches if batch.num_rows))
+    return name, ListState(how, tuple(item_of(_alone(batch)) for batch in batches if batch.num_rows))
 
 
 def _declared(state: ListDescriptor | str, rows: pa.Table, mode: ListMode) -> ListDescriptor:
     if not isinstance(state, str):
         if not isinstance(state, ListDescriptor):
             raise ConfigError(
-                f"with_rows writes a list or a broadcast map, and {state!r} is neither; state by key is "
+                f"with_rows writes a list or a broadcast map, and {state!r} is neither; keyed state is "
                 "written by with_state"
             )
         return state
@@ -120,11 +111,11 @@ def _declared(state: ListDescriptor | str, rows: pa.Table, mode: ListMode) -> Li
 
 
 def _alone(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Its rows without those that they were cut from, which views of texts would take along."""
+    """A copy of its rows: views of texts would keep the table that they are sliced from."""
     return taken(batch, np.arange(batch.num_rows))
 
 
 def _of_one(rows: pa.Table) -> pa.Table:
-    """All subtasks have the same: the rows of the first."""
+    """The rows of the first subtask: all have the same."""
     subtasks = rows.column(SUBTASK_COLUMN).to_numpy()
     return filtered(rows, subtasks == subtasks.min()) if len(subtasks) else rows

@@ -1,10 +1,10 @@
-"""What a savepoint still lists as pending, and in which order it is to be committed. Decides; does nothing.
+"""The pending commits of a savepoint, and their order. Decides; does nothing.
 
     list of each committer ─► Pending ─┐
-    operators of the pipeline ─────────┴─► SinkPlan: committer first, then what acts on what it committed
+    operators of the pipeline ─────────┴─► SinkPlan: the committer first, then the stages after it
 
-A committer can be made by the pipeline, or from the committables where the snapshot names their connector.
-Where neither is possible nothing is decided: half of a savepoint is never committed for want of a name.
+A committer is made by the pipeline, or from the committables if the snapshot names their connector. If
+neither is possible for one of them, nothing is committed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TypeAlias
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, OperatorUid
@@ -20,11 +21,11 @@ from unistream.operator.sink import Committables, Due
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
-    """What one operator lists.
+    """The pending commits of one operator.
 
     Attributes:
-        sink_uid: Identity of its commits; None: a former version wrote it, and did not say.
-        connector: By which it is committed; empty: only the pipeline can tell.
+        sink_uid: Identity of its commits; None: not stored by an earlier version.
+        connector: By which it is committed; empty: only the pipeline can make the committer.
         due: By checkpoint, ascending, none empty.
     """
 
@@ -40,7 +41,7 @@ class Known:
 
     Attributes:
         sink_uid: Identity of its commits.
-        belongs_to: Whose operators act one after the other.
+        belongs_to: Its sink, whose operators act one after the other.
     """
 
     uid: OperatorUid
@@ -58,23 +59,20 @@ class Step:
     due: tuple[Due, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SinkPlan:
-    """One sink. What a step has committed is given to the next, together with what that lists itself."""
-
-    steps: tuple[Step, ...]
+SinkPlan: TypeAlias = tuple[Step, ...]
+"""One sink. What a step has committed is passed to the next, together with what that one lists itself."""
 
 
 def pending(stored: Sequence[tuple[OperatorUid, Sequence[bytes]]], up_to: CheckpointId) -> list[Pending]:
-    """Of the lists of all committers, as a restored job would take them; operators without any are left out.
+    """Of the lists of all committers, as a restored job takes them; without operators that have none.
 
     Args:
         stored: Elements of each committer's list.
-        up_to: The id that a job which starts from the savepoint has behind it (`Manifest.restores_as`).
+        up_to: The checkpoint id that a restored job continues from (`Manifest.restores_as`).
 
     Raises:
         CorruptSnapshot: a list cannot be read.
-        ProtocolError: a checkpoint's committables are not all there.
+        ProtocolError: committables of a checkpoint are missing.
     """
     found = []
     for uid, items in stored:
@@ -92,11 +90,11 @@ def plan_commits(found: Sequence[Pending], pipeline: Sequence[Known] | None = No
     """Sinks with something pending, in the order of the job.
 
     Args:
-        found: As `pending` gives it.
-        pipeline: In order; preferred to what the savepoint says. None: none was given.
+        found: From `pending`.
+        pipeline: In order; preferred to the savepoint's connectors. None: none was given.
 
     Raises:
-        ConfigError: nobody can tell how to commit some of it; names the operators.
+        ConfigError: some committer cannot be made; names the operators.
     """
     known = {one.uid: one for one in pipeline or ()}
     _check(found, known, is_given=pipeline is not None)
@@ -104,21 +102,14 @@ def plan_commits(found: Sequence[Pending], pipeline: Sequence[Known] | None = No
     sinks: dict[OperatorUid, SinkPlan] = {}
     for one in found:
         if one.uid not in known:
-            assert one.sink_uid is not None, "looked at above"
-            alone = Step(uid=one.uid, sink_uid=one.sink_uid, connector=one.connector, due=one.due)
-            sinks[one.uid] = SinkPlan(steps=(alone,))
+            assert one.sink_uid is not None, "_check refuses it"
+            sinks[one.uid] = (Step(uid=one.uid, sink_uid=one.sink_uid, connector=one.connector, due=one.due),)
             continue
         sink = known[one.uid].belongs_to
-        beside = (other for other in known.values() if other.belongs_to == sink)
-        sinks[sink] = SinkPlan(
-            steps=tuple(
-                Step(
-                    uid=other.uid,
-                    sink_uid=other.sink_uid,
-                    due=stored[other.uid].due if other.uid in stored else (),
-                )
-                for other in beside
-            )
+        sinks[sink] = tuple(
+            Step(uid=k.uid, sink_uid=k.sink_uid, due=stored[k.uid].due if k.uid in stored else ())
+            for k in known.values()
+            if k.belongs_to == sink
         )
     return list(sinks.values())
 
@@ -130,8 +121,8 @@ def _check(found: Sequence[Pending], known: Mapping[OperatorUid, Known], *, is_g
     names = ", ".join(repr(str(uid)) for uid in unknown)
     if not is_given:
         raise ConfigError(
-            f"how to commit what {names} lists is not in the savepoint: the sink is a user's own, or a "
-            "former version wrote it; name the pipeline that has it (--pipeline MODULE:FUNCTION)"
+            f"the savepoint does not say how to commit the output of {names}: the sink is a user's own, or "
+            "an earlier version wrote the savepoint; name its pipeline (--pipeline MODULE:FUNCTION)"
         )
     there = ", ".join(repr(str(uid)) for uid in known) or "none"
     raise ConfigError(

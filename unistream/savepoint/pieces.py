@@ -5,24 +5,21 @@ A part holds a range of key groups, as a subtask of a job would have stored it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-import msgspec
-import pyarrow as pa
 from msgspec import structs
 
 from unistream.base.ids import OperatorUid
-from unistream.base.limits import MIB, STATE_INLINE_BYTES_MAX
+from unistream.base.limits import MIB
 from unistream.model.file_ref import FileRef
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.key_groups import key_group_range
 from unistream.model.keyed_snapshot import StateTable
-from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, ListHandle, ListMode, OperatorStateHandle
+from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, ListMode, ListState, OperatorStateHandle
 from unistream.port.storage import StateReader, StateWriter
 from unistream.savepoint.state_rows import StateRows
-from unistream.state.common import FolderWriter, batches_of, write_keyed_table
+from unistream.state.common import FolderWriter, batches_of, list_handle, write_keyed_table
 from unistream.storage.location import Location
 from unistream.storage.removal import MANIFEST_NAME
 
@@ -30,82 +27,60 @@ PART_BYTES_MAX: Final = 64 * MIB  # of a state in one file; a subtask reads whol
 _IN_FLIGHT: Final = "in-flight"  # hint of the file's name, as workers give it
 
 
-@dataclass(frozen=True, slots=True)
-class ListItems:
-    """A list of operator state."""
-
-    mode: ListMode
-    items: tuple[bytes, ...]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class NewStates:
-    """Of one operator."""
+    """Of one operator, by name."""
 
-    uid: OperatorUid
-    tables: tuple[StateRows, ...]
-    lists: Mapping[str, ListItems]
+    tables: dict[str, StateRows] = field(default_factory=dict)
+    lists: dict[str, ListState] = field(default_factory=dict)
 
 
 def parts_of(new: NewStates, max_parallelism: int) -> int:
-    """As many as the largest of its states needs; at least one."""
-    sizes = (int(rows.table.nbytes) for rows in new.tables)
+    """As many as its largest state needs; at least one."""
+    sizes = (int(rows.table.nbytes) for rows in new.tables.values())
     return min(max_parallelism, 1 + max(sizes, default=0) // PART_BYTES_MAX)
 
 
 def written(
-    new: NewStates, parts: int, max_parallelism: int, writer: StateWriter
+    uid: OperatorUid, new: NewStates, parts: int, max_parallelism: int, writer: StateWriter
 ) -> list[OperatorStateHandle]:
-    """What each of `parts` subtasks would have stored. Lists are the first one's (broadcast: all ones').
+    """What each of `parts` subtasks would have stored: lists by the first one, broadcast lists by all.
 
     Raises:
         ConfigError: a key column has a type that cannot be a key.
         Transient: it could not be stored.
     """
-    folder = FolderWriter(writer, new.uid)
+    folder = FolderWriter(writer, uid)
     keyed: list[list[KeyedHandle]] = [[] for _ in range(parts)]
-    for rows in new.tables:
+    for rows in new.tables.values():
         table = rows.with_key_groups(max_parallelism)
         groups = table.column(KEY_GROUP_COLUMN).to_numpy()
         for part in range(parts):
             first, last = key_group_range(max_parallelism, parts, part)
             low, high = groups.searchsorted(first), groups.searchsorted(last, "right")
-            handle = write_keyed_table(_state_table(rows, table.slice(low, high - low)), folder)
+            stored = StateTable(
+                name=rows.name,
+                kind=rows.kind,
+                pickled=rows.pickled,
+                schema=table.schema,
+                batches=batches_of(table.slice(low, high - low)),
+            )
+            handle = write_keyed_table(stored, folder)
             if handle is not None:
                 keyed[part].append(handle)
-    stored = {name: _list_handle(name, items, folder) for name, items in new.lists.items()}
+    lists = [list_handle(name, items.mode, items.items, folder) for name, items in new.lists.items()]
+    of_all = tuple(handle for handle in lists if handle.mode is ListMode.BROADCAST)
     return [
-        OperatorStateHandle(
-            keyed=tuple(keyed[part]),
-            lists=tuple(h for h in stored.values() if part == 0 or h.mode is ListMode.BROADCAST),
-        )
-        for part in range(parts)
+        OperatorStateHandle(keyed=tuple(handles), lists=of_all if part else tuple(lists))
+        for part, handles in enumerate(keyed)
     ]
-
-
-def _state_table(rows: StateRows, table: pa.Table) -> StateTable:
-    batches = batches_of(table)
-    return StateTable(
-        name=rows.name, kind=rows.kind, pickled=rows.pickled, schema=table.schema, batches=batches
-    )
-
-
-def _list_handle(name: str, stored: ListItems, writer: StateWriter) -> ListHandle:
-    if sum(map(len, stored.items)) <= STATE_INLINE_BYTES_MAX:
-        return ListHandle(name=name, mode=stored.mode, count=len(stored.items), inline=stored.items)
-    file = writer.write(name, msgspec.msgpack.encode(stored.items))
-    return ListHandle(name=name, mode=stored.mode, count=len(stored.items), file=file)
 
 
 # --- what is taken over ---------------------------------------------------------------------------
 
 
 def copied(handle: OperatorStateHandle, reader: StateReader, writer: StateWriter) -> OperatorStateHandle:
-    """The same state, in files of the new savepoint.
-
-    Raises:
-        CorruptSnapshot: a file is damaged.
-    """
+    """The same state, in files of the new savepoint. Raises CorruptSnapshot."""
     return OperatorStateHandle(
         keyed=tuple(structs.replace(k, file=_copy(k.name, k.file, reader, writer)) for k in handle.keyed),
         lists=tuple(
@@ -118,7 +93,7 @@ def copied(handle: OperatorStateHandle, reader: StateReader, writer: StateWriter
 def copied_in_flight(
     handle: InFlightHandle | None, reader: StateReader, writer: StateWriter
 ) -> InFlightHandle | None:
-    """The same rows on their way, in a file of the new savepoint. Raises CorruptSnapshot, as above."""
+    """The same in-flight rows, in a file of the new savepoint. Raises CorruptSnapshot."""
     if handle is None:
         return None
     return structs.replace(handle, file=_copy(_IN_FLIGHT, handle.file, reader, writer))
@@ -139,7 +114,7 @@ def _copy_list(name: str, ref: FileRef | None, reader: StateReader, writer: Stat
 
 
 def clear(location: Location, *, keep: bool) -> None:
-    """After a failure: what was written is no savepoint. The manifest, if it is there, is somebody's."""
+    """Removes what was written before a failure, unless there is a manifest: then another writer made it."""
     if location.below(MANIFEST_NAME).size() is not None:
         return
     for name in location.names() if location.is_directory() else ():

@@ -1,4 +1,4 @@
-"""What operators declare, and what a savepoint stores, brought together for `core.state_plan`."""
+"""Compares the state that operators declare with the state in a savepoint (`core.restore.state_plan`)."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ _SETTINGS: Final = {WINDOWS: stored_window_setting, KEYS_STATE: join.stored_sett
 
 @runtime_checkable
 class DeclaresStates(Protocol):
-    """An operator with keyed state that says so before it runs; it may ask for more when it does."""
+    """An operator that declares keyed state before it runs; it may request more when it does."""
 
     def declared_states(self) -> tuple[StateDescriptor, ...]: ...
 
     def declared_keys(self) -> pa.Schema | None:
-        """Names and types of the key's columns; None: not known yet."""
+        """Names and types of the key columns; None: not known yet."""
 
 
 def plan(
@@ -61,11 +61,7 @@ def plan(
     *,
     allow_non_restored: bool = False,
 ) -> RestorePlan:
-    """What becomes of the state of `savepoint` in a job of `graph`.
-
-    Raises:
-        CorruptSnapshot: a state file is damaged.
-    """
+    """The state of `savepoint` in a job of `graph`. Raises CorruptSnapshot."""
     declared = declared_states(code)
     return plan_restore(
         savepoint.manifest,
@@ -81,36 +77,25 @@ def plan(
 def stored_states(
     savepoint: Savepoint, declared: Mapping[OperatorUid, DeclaredState]
 ) -> Mapping[OperatorUid, tuple[StoredState, ...]]:
-    """By operator. Of a table only its columns are read; of lists those that are declared with a type, or say
-    how the operator was set up.
-
-    Raises:
-        CorruptSnapshot: a state file is damaged.
-    """
+    """By operator. Reads only the columns of tables, and of lists the first item, if they are declared with a
+    type or hold settings of the operator. Raises CorruptSnapshot."""
     nothing = DeclaredState()
     return {
-        operator.uid: tuple(
-            _stored(savepoint, operator.uid, state, declared.get(operator.uid, nothing))
-            for state in operator.states
-        )
-        for operator in savepoint.operators
-        if operator.states
+        op.uid: tuple(_stored(savepoint, op.uid, s, declared.get(op.uid, nothing)) for s in op.states)
+        for op in savepoint.operators
+        if op.states
     }
 
 
 def declared_states(code: JobCode) -> Mapping[OperatorUid, DeclaredState]:
-    """Operators that say what state they have."""
-    found = {}
-    for chain in code.chains.values():
-        for node in chain.nodes:
-            declared = declared_by(node.operator)
-            if declared is not None:
-                found[node.uid] = declared
-    return found
+    """Of all operators that declare it."""
+    nodes = (node for chain in code.chains.values() for node in chain.nodes)
+    found = ((node.uid, declared_by(node.operator)) for node in nodes)
+    return {uid: declared for uid, declared in found if declared is not None}
 
 
 def declared_by(operator: object) -> DeclaredState | None:
-    """None: it does not say."""
+    """None: it declares nothing."""
     match operator:
         case SourceOperatorSpec():
             return DeclaredState(lists=frozenset((SPLITS_STATE,)))
@@ -164,13 +149,8 @@ def _stored(
     if state.kind.startswith("list-"):
         return _stored_list(savepoint, uid, state, declared)
     schema, _ = savepoint.batches(uid, state.name)
-    return StoredState(
-        name=state.name,
-        kind=StateKind(state.kind),
-        schema=schema,
-        pickled=state.pickled,
-        rows=state.rows,
-    )
+    kind = StateKind(state.kind)
+    return StoredState(name=state.name, kind=kind, schema=schema, pickled=state.pickled, rows=state.rows)
 
 
 def _stored_list(

@@ -1,11 +1,10 @@
 """SQL over a savepoint, by DuckDB.
 
-Every state is a table by two names: ``"operator uid/state name"``, to be quoted, and the same with ``_`` for
-all but letters and digits, such as ``counts_seen``. Only tables that the text names are opened.
+Every state is a table with two names: ``"operator uid/state name"``, quoted, and the same with ``_`` for all
+but letters and digits, such as ``counts_seen``. Only tables that occur in the text are opened.
 
-SQL does not tell the letters a-z from A-Z in names. Of states (and of columns of one) that differ in nothing
-else none has its own name: they are ``"row/value#1"``, ``"row/Value#2"``, in the order of the savepoint, so
-that no name ever stands for the rows of another.
+SQL ignores the case of a-z in names. States (and columns of one) that differ in nothing else are numbered, in
+the order of the savepoint: ``"row/value#1"``, ``"row/Value#2"``.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def query(savepoint: Savepoint, sql: str) -> pa.Table:
-    """The rows of one SQL statement. Of two columns of one name the second is called ``name_1``.
+    """The rows of one SQL statement. Of two columns with one name the second is called ``name_1``.
 
     Raises:
-        ConfigError: DuckDB is not installed, or the statement is wrong (the text says which tables there
-            are), or it names a state of a type that DuckDB does not read.
+        ConfigError: DuckDB is not installed, the statement is wrong (the text names the tables), or DuckDB
+            does not read the type of a state.
         CorruptSnapshot: a state file is damaged.
     """
     text = sql.lower()
@@ -46,7 +45,7 @@ def query(savepoint: Savepoint, sql: str) -> pa.Table:
 
 
 def table_names(savepoint: Savepoint) -> dict[str, tuple[str, str]]:
-    """Name in SQL -> (operator uid, state name): the quoted form of each, and its alias if that is unique.
+    """Name in SQL -> (operator uid, state name): the quoted name of each, and its alias if that is unique.
 
     >>> alias("orders-2/last seen")
     'orders_2_last_seen'
@@ -58,7 +57,6 @@ def table_names(savepoint: Savepoint) -> dict[str, tuple[str, str]]:
 
 
 def alias(name: str) -> str:
-    """A name that SQL does not need quoted."""
     plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").lower()
     return plain if plain and not plain[0].isdigit() else f"t_{plain}"
 
@@ -73,7 +71,7 @@ def _quoted_names(savepoint: Savepoint) -> dict[str, tuple[str, str]]:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The same names, with a number where SQL would take one for another.
+    """The same names, numbered where SQL would confuse them.
 
     >>> _distinct(["a", "B", "b", "b#2"])
     ['a', 'B#1', 'b#3', 'b#2']
@@ -91,37 +89,32 @@ def _distinct(names: Sequence[str]) -> list[str]:
 
 
 def _folded(name: str) -> str:
-    """What DuckDB compares."""
     return re.sub("[A-Z]+", lambda letters: letters[0].lower(), name)
 
 
 def _quoted(name: str) -> str:
-    """As it stands in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _known(savepoint: Savepoint) -> str:
-    """Which tables there are, and why some are not, or not by their own names."""
+    """For messages: the tables, and why some are missing or numbered."""
     names = _quoted_names(savepoint)
-    quoted = [_quoted(name) for name in names]
+    quoted = ", ".join(map(_quoted, names))
     alike: dict[str, list[str]] = {}
     for uid, state in names.values():
         alike.setdefault(_folded(f"{uid}/{state}"), []).append(_quoted(f"{uid}/{state}"))
-    same = "".join(
-        f"; {' and '.join(one)} are one name to SQL, so they have numbers"
-        for one in alike.values()
-        if len(one) > 1
-    )
+    groups = (" and ".join(one) for one in alike.values() if len(one) > 1)
+    same = "".join(f"; {group} are one name in SQL, so they are numbered" for group in groups)
     native = [
         repr(str(operator.uid))
         for operator in savepoint.operators
         if any(state.kind == NATIVE_KIND for state in operator.states)
     ]
     if not native:
-        return f"the tables are {', '.join(quoted) or 'none: it has no state'}{same}"
+        return f"the tables are {quoted or 'none: it has no state'}{same}"
     return (
-        f"the tables are {', '.join(quoted) or 'none'}{same}; the state of operator uid {', '.join(native)} "
-        "is in files that only its backend reads: take a savepoint in the canonical format, which is tables"
+        f"the tables are {quoted or 'none'}{same}; the state of operator uid {', '.join(native)} is in files "
+        "that only its backend reads: take a savepoint in the canonical format, which consists of tables"
     )
 
 
@@ -136,7 +129,7 @@ def _connect() -> Any:
 
 
 def _register(connection: Any, name: str, table: pa.Table) -> str | None:
-    """Why it cannot be queried; None: it can."""
+    """None, or why it cannot be queried."""
     import duckdb
 
     table = table.rename_columns(_distinct(table.schema.names))
@@ -169,15 +162,15 @@ def _result(connection: Any, sql: str, known: str, unreadable: Mapping[str, str]
         result = connection.sql(sql)
         found = pa.table({}) if result is None else result.to_arrow_table()
     except duckdb.Error as error:
-        told = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        is_name = isinstance(error, duckdb.CatalogException)  # one that is not there, by its whole name
-        missing = [why for name, why in unreadable.items() if is_name and f" {name} " in _folded(told)]
-        raise ConfigError(missing[0] if missing else f"{told}; {known}") from error
+        text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        is_name = isinstance(error, duckdb.CatalogException)  # of a missing table
+        missing = [why for name, why in unreadable.items() if is_name and f" {name} " in _folded(text)]
+        raise ConfigError(missing[0] if missing else f"{text}; {known}") from error
     return found.rename_columns(_numbered(found.schema.names))
 
 
 def _numbered(names: Iterable[str]) -> list[str]:
-    """Each name once, as DuckDB itself would call columns of a table.
+    """Each name once, as DuckDB itself names columns of a table.
 
     >>> _numbered(["a", "a", "a_1"])
     ['a', 'a_2', 'a_1']

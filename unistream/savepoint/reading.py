@@ -1,13 +1,13 @@
 """A savepoint (or checkpoint) as facts and Arrow tables.
 
-    open      manifest read, its checksum and the presence of every file checked; no state is read
-    table     the files of one state, each part checked as it is read
-    verify    every byte of every file read and checked
+    open      reads the manifest, checks its checksum and that all files exist; reads no state
+    table     reads the files of one state, and checks each part
+    verify    reads and checks every byte of every file
 
-Every state is a table. A keyed state has the columns that `unistream.model.state` describes (`__key_group`,
-the key's columns, `value` …); an operator's own table has its own columns. A list of a user's function has
-`subtask` and `value`, a broadcast map `subtask`, `map_key` and `value` (once for each copy); the splits of a
-source have `subtask`, `split` and `position` (JSON), all other lists `subtask` and `item` (opaque bytes).
+Every state is a table. A keyed state has the columns of `unistream.model.state` (`__key_group`, the key
+columns, `value` …), an operator's own table its own columns, a list of a user's function `subtask` and
+`value`, a broadcast map `subtask`, `map_key` and `value` (once per copy), the splits of a source `subtask`,
+`split` and `position` (JSON), all other lists `subtask` and `item` (opaque bytes).
 """
 
 from __future__ import annotations
@@ -27,11 +27,7 @@ from unistream.base.ids import CheckpointId, JobId, OperatorUid
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.file_ref import FileRef
 from unistream.model.manifest_files import referenced_files
-from unistream.model.snapshot import (
-    KeyedShare,
-    ListHandle,
-    Manifest,
-)
+from unistream.model.snapshot import KeyedShare, Manifest
 from unistream.model.state_types import common_table, converted
 from unistream.savepoint.contents import (
     COMMITTER_STATE,
@@ -46,48 +42,42 @@ from unistream.savepoint.contents import (
     unassigned_positions,
 )
 from unistream.savepoint.list_rows import list_columns, read_list
-from unistream.savepoint.states import (
-    NATIVE_KIND,
-    OperatorContent,
-    Stored,
-    content_of,
-    states_of,
-)
+from unistream.savepoint.states import NATIVE_KIND, OperatorContent, Stored, content_of, states_of
 from unistream.savepoint.watermarks import span_of
-from unistream.state.common import read_keyed_share
+from unistream.state.common import plain_type, read_keyed_share, read_list_items
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateReader
 
-VERIFY_THREADS: Final = 4  # a file each, 8 MiB of it in memory; more do not make a disk or a store faster
+VERIFY_THREADS: Final = 4  # a file each, 8 MiB of it in memory; more do not speed up a disk or a store
 LIST_COLUMNS: Final = pa.schema([("subtask", pa.int32()), ("item", pa.binary())])
 SPLIT_COLUMNS: Final = pa.schema([("subtask", pa.int32()), ("split", pa.string()), ("position", pa.string())])
 
 
 def read_savepoint(path: str | os.PathLike[str]) -> Savepoint:
-    """Opens a savepoint, or a checkpoint, wherever it lies now.
+    """Opens a savepoint, or a checkpoint, which may have been moved.
 
     Args:
         path: Its directory (the one with `_metadata` in it): a local path, or a URL such as s3://….
 
     Raises:
         ConfigError: there is no snapshot.
-        CorruptSnapshot: its manifest is damaged or of a version that cannot be read, or a state file is
-            missing or truncated; the text names the file.
+        CorruptSnapshot: its manifest is damaged or of an unknown version, or a state file is missing or
+            truncated; the text names the file.
     """
     return Savepoint(path)
 
 
 class Savepoint:
-    """A snapshot that was opened by `read_savepoint`. Read-only; what is read of it is not kept.
+    """A snapshot that was opened by `read_savepoint`. Read-only; state is not cached.
 
     Attributes:
         path: URL or absolute path of its directory.
-        manifest: All that it says of itself.
+        manifest: Its whole description.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         if not isinstance(path, str | os.PathLike):
-            raise ConfigError(f"the path of a savepoint is text or a Path, not {path!r}")
+            raise ConfigError(f"the path of a savepoint must be text or a Path, not {path!r}")
         text = os.fspath(path).removeprefix("file://")
         self.path = text if "://" in text or text.startswith("file:") else os.path.abspath(text)
         self.manifest: Manifest = FsCheckpointStorage(self.path).read_manifest(self.path)
@@ -98,12 +88,12 @@ class Savepoint:
 
     @property
     def kind(self) -> SnapshotKind:
-        """Checkpoint, savepoint, or the one a job was stopped (SUSPEND) or drained (TERMINATE) with."""
+        """CHECKPOINT, SAVEPOINT, or the savepoint of a stop (SUSPEND) or a drain (TERMINATE)."""
         return self.manifest.kind
 
     @property
     def format(self) -> SavepointFormat:
-        """Of a savepoint: tables (CANONICAL), or NATIVE: files of its backend, if that has any of its own."""
+        """CANONICAL: tables; NATIVE: a backend's own files, where it has any."""
         return self.manifest.savepoint_format
 
     @property
@@ -125,7 +115,7 @@ class Savepoint:
 
     @property
     def can_resume(self) -> bool:
-        """A job can go on from here. False: the job was drained, all its windows have fired."""
+        """A job can resume from here. False: the job was drained, all its windows have fired."""
         return self.kind is not SnapshotKind.TERMINATE
 
     @cached_property
@@ -154,12 +144,12 @@ class Savepoint:
         raise NotFound(f"{self.path} has no operator with uid {uid!r}; it has {known or 'none'}")
 
     def batches(self, uid: str, state: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Columns and rows of one state's table, read as one goes through them.
+        """Columns and rows of one state's table, read lazily.
 
         Raises:
             NotFound: there is no such operator or state.
-            ConfigError: the operator's state lies in a backend's own files.
-            CorruptSnapshot: a file is damaged; also while one goes through the rows.
+            ConfigError: the operator's state is in a backend's own files.
+            CorruptSnapshot: a file is damaged; also while the rows are read.
         """
         with self._named():
             schema, batches = self._open(uid, state)
@@ -192,7 +182,7 @@ class Savepoint:
         return pa.Table.from_batches(batches, schema)
 
     def tables(self) -> dict[tuple[str, str], pa.Table]:
-        """All tables by (operator uid, state name), but for those in a backend's own files."""
+        """All tables by (operator uid, state name), except those in a backend's own files."""
         return {name: self.table(*name) for name in self.table_names}
 
     @property
@@ -214,12 +204,12 @@ class Savepoint:
         """
         stored = self._stored(uid, state)
         if not stored.lists:
-            raise NotFound(f"state {state!r} of operator uid {uid!r} in {self.path} is no list")
-        return [(subtask, item) for subtask, handle in stored.lists for item in self._list(handle)]
+            raise NotFound(f"state {state!r} of operator uid {uid!r} in {self.path} is not a list")
+        return self._items(stored)
 
     @property
     def positions(self) -> list[SplitPosition]:
-        """Where every source stands: splits that readers had, and those that nobody had yet."""
+        """Positions of every source: splits of its readers, and those that are not assigned yet."""
         found = []
         for uid, state in self.table_names:
             if state == SPLITS_STATE and self._stored(uid, state).lists:
@@ -232,7 +222,7 @@ class Savepoint:
 
     @property
     def pending_commits(self) -> list[PendingCommit]:
-        """What committers of sinks have to make visible before anything else."""
+        """What a restored job commits first."""
         return [one for uid, items in self.committables for one in pending_commits(uid, items)]
 
     @property
@@ -242,7 +232,7 @@ class Savepoint:
 
     @property
     def targets(self) -> dict[OperatorUid, list[bytes]]:
-        """What committers remember of where they have committed to."""
+        """The targets that committers remember."""
         return dict(self._lists(TARGET_STATE))
 
     def _lists(self, name: str) -> list[tuple[OperatorUid, list[bytes]]]:
@@ -254,17 +244,13 @@ class Savepoint:
 
     @property
     def in_flight(self) -> list[RowsInFlight]:
-        """Rows of an unaligned checkpoint that no state counts yet; a job that starts from it begins with
-        them. A savepoint that a job took has none."""
+        """In-flight rows of an unaligned checkpoint, which no state includes; a restored job processes them
+        first. A savepoint that a job took has none."""
         return rows_in_flight(self.manifest.vertices)
 
     def verify(self) -> None:
-        """Reads all state files and compares each with its checksum. Their presence and sizes were checked
-        when the savepoint was opened.
-
-        Raises:
-            CorruptSnapshot: some are damaged; the text names all of them.
-        """
+        """Reads all state files and compares their checksums. Raises CorruptSnapshot, which names all damaged
+        files."""
         files = list(dict.fromkeys(referenced_files(self.manifest)))
         with ThreadPoolExecutor(VERIFY_THREADS, "verify") as pool:
             found = [error for error in pool.map(self._damage, files) if error is not None]
@@ -278,10 +264,9 @@ class Savepoint:
             return error
         return None
 
-    # --- errors that say which snapshot it is ---------------------------------------------------------
-
     @contextmanager
     def _named(self) -> Iterator[None]:
+        """Errors name the snapshot."""
         try:
             yield
         except CorruptSnapshot as error:
@@ -292,8 +277,6 @@ class Savepoint:
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with self._named():
             yield from batches
-
-    # --- stored pieces -----------------------------------------------------------------------------
 
     def _stored(self, uid: str, state: str) -> Stored:
         for vertex in self.manifest.vertices:
@@ -312,60 +295,46 @@ class Savepoint:
     def _why_native(self, uid: str, form: str) -> str:
         return (
             f"the state of operator uid {uid!r} in {self.path} is in files of {form!r}, which only that "
-            "backend reads; take a savepoint in the canonical format, which is tables"
+            "backend reads; take a savepoint in the canonical format, which consists of tables"
         )
 
-    def _list(self, handle: ListHandle) -> list[bytes]:
-        if handle.inline is not None:
-            return list(handle.inline)
-        if handle.file is None:
-            raise CorruptSnapshot(
-                f"{self.path}: list {handle.name!r} is neither in the manifest nor in a file"
-            )
-        try:
-            return msgspec.msgpack.decode(self._reader.read(handle.file), type=list[bytes])
-        except msgspec.MsgspecError as error:
-            raise CorruptSnapshot(
-                f"{self.path}/{handle.file.path}: list {handle.name!r} cannot be read: {error}"
-            ) from error
+    def _items(self, stored: Stored) -> list[tuple[int, bytes]]:
+        with self._named():
+            lists = ((subtask, read_list_items(handle, self._reader)) for subtask, handle in stored.lists)
+            return [(subtask, item) for subtask, items in lists for item in items]
 
     def _list_table(
         self, uid: OperatorUid, state: str, stored: Stored
     ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        items = [(subtask, item) for subtask, handle in stored.lists for item in self._list(handle)]
+        items = self._items(stored)
         subtasks = pa.array([subtask for subtask, _ in items], pa.int32())
-        columns = list_columns([item for _, item in items]) if state != SPLITS_STATE else None
+        content = [item for _, item in items]
+        if state == SPLITS_STATE:
+            splits = split_positions(uid, None, content)
+            names = pa.array([split.split for split in splits], pa.string())
+            positions = pa.array([msgspec.json.encode(s.position).decode() for s in splits], pa.string())
+            return SPLIT_COLUMNS, iter([pa.record_batch([subtasks, names, positions], schema=SPLIT_COLUMNS)])
+        columns = list_columns(content)
         if columns is not None:
             table = read_list(items, state, columns)
             return table.schema, iter(table.to_batches())
-        if state != SPLITS_STATE:
-            content = pa.array([item for _, item in items], pa.binary())
-            return LIST_COLUMNS, iter([pa.record_batch([subtasks, content], schema=LIST_COLUMNS)])
-        splits = split_positions(uid, None, [item for _, item in items])
-        names = pa.array([split.split for split in splits], pa.string())
-        positions = pa.array([msgspec.json.encode(s.position).decode() for s in splits], pa.string())
-        return SPLIT_COLUMNS, iter([pa.record_batch([subtasks, names, positions], schema=SPLIT_COLUMNS)])
+        found = pa.record_batch([subtasks, pa.array(content, pa.binary())], schema=LIST_COLUMNS)
+        return LIST_COLUMNS, iter([found])
 
 
 def _common(schemas: list[pa.Schema], uid: str, state: str) -> pa.Schema:
-    """Subtasks may differ in what they know of a type (only nulls came), in dictionaries, and in whether they
-    had asked for the state since its declaration has changed."""
-    plain = [_plain(schema) for schema in schemas]
+    """Subtasks may differ in types (if they had only nulls), in dictionaries, and in whether they had
+    requested the state since its declaration changed."""
+    plain = [pa.schema([f.with_type(plain_type(f.type)) for f in schema]) for schema in schemas]
     try:
         return pa.unify_schemas(plain, promote_options="default")
     except pa.ArrowException as error:
         common = common_table(plain)
         if common is None:
             raise CorruptSnapshot(
-                f"state {state!r} of operator uid {uid!r} has other columns in other subtasks: {error}"
+                f"state {state!r} of operator uid {uid!r} has different columns in its subtasks: {error}"
             ) from error
         return common
-
-
-def _plain(schema: pa.Schema) -> pa.Schema:
-    return pa.schema(
-        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
-    )
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -1,10 +1,10 @@
-"""Rows that a user has for a state, made into the table that a job reads.
+"""A user's rows of a state, made into the table that a job reads.
 
     rows ── columns and types fit ── keys in their one form ── no nulls, no key twice ──► StateRows
 
-Checked here, once, is all that a job could not be restored from, or would be restored from with other values
-than these. A state knows no nulls: what has no value has no row. Equal keys have one form before they are
-compared, so 0.0 and -0.0 are one key, as they are in a job; so have the keys of a map.
+Everything is refused that a job could not be restored from, or only with other values. A state has no nulls:
+a key without a value has no row. Keys, also of maps, are compared in their one form, so 0.0 and -0.0 are one
+key, as they are in a job.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from unistream.model.state import (
 )
 from unistream.model.state_types import Refused, converted, migration
 from unistream.operator.process import TIMESTAMP_COLUMN
+from unistream.state.common import OWN_COLUMNS, plain_type
 
-_OWN_COLUMNS: Final = (KEY_GROUP_COLUMN, MAP_KEY_COLUMN, VALUE_COLUMN, EXPIRES_COLUMN)
 _PLAIN_KINDS: Final = (StateKind.VALUE, StateKind.REDUCING, StateKind.AGGREGATING)
-_ANY_TTL: Final = StateTtl(1)  # only that there is one counts
+_ANY_TTL: Final = StateTtl(1)  # its length does not matter
 
 
 @dataclass(frozen=True, slots=True)
 class StateRows:
-    """A state's table without key groups; `keys` are its key's columns."""
+    """A state's table without key groups; `keys`: its key columns."""
 
     name: str
     kind: StateKind
@@ -56,18 +56,15 @@ class StateRows:
         return pa.schema([self.table.schema.field(key) for key in self.keys])
 
     def with_key_groups(self, max_parallelism: int) -> pa.Table:
-        """The table with its key groups first, in their order.
+        """The table in the order of its key groups, which are the first column.
 
         Raises:
             ConfigError: a key column has a type that cannot be a key.
         """
         parts = _canonical(self.table.combine_chunks(), self.keys)
         table = pa.Table.from_batches(parts, self.table.schema)
-        groups = (
-            np.concatenate([key_groups(part, list(self.keys), max_parallelism) for part in parts])
-            if parts
-            else np.empty(0, np.uint16)
-        )
+        found = [key_groups(part, list(self.keys), max_parallelism) for part in parts]
+        groups = np.concatenate(found) if found else np.empty(0, np.uint16)
         order = np.argsort(groups, kind="stable")
         table = taken(table, order) if len(order) else table
         return table.add_column(0, KEY_GROUP_COLUMN, pa.array(groups[order].astype(np.uint16)))
@@ -75,7 +72,7 @@ class StateRows:
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """How the savepoint that is changed keeps a state. `expires`: its rows say when they expire."""
+    """A state of the savepoint that is changed. `expires`: its rows have a time of expiry."""
 
     kind: StateKind
     pickled: bool
@@ -91,14 +88,9 @@ def keyed_rows(
     *,
     now_ms: int,
 ) -> StateRows:
-    """Rows of a state that a job declares, as `SavepointWriter.with_state` was given them. Values of a state
-    that is declared with a time to live, and that have no `__expires_at`, live from `now_ms` on. A mere name
-    stands for what `former` was: the state of that name that they replace.
-
-    Raises:
-        ConfigError: see there.
-    """
-    key_schema = _key_schema(rows, keys, _name(state))
+    """Rows for `SavepointWriter.with_state`, which see. The time to live of values without `__expires_at`
+    begins at `now_ms`. `former`: the state of that name that they replace, whose kind a mere name takes."""
+    key_schema = _key_schema(rows, keys, state if isinstance(state, str) else state.name)
     has_times = EXPIRES_COLUMN in rows.schema.names
     if isinstance(state, str):
         kind = kind or (StateKind.VALUE if former is None else former.kind)
@@ -125,11 +117,7 @@ def keyed_rows(
 
 
 def own_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> StateRows:
-    """Rows of a table with an operator's own columns.
-
-    Raises:
-        ConfigError: a key column is missing or does not fit.
-    """
+    """Rows of a table with an operator's own columns."""
     key_schema = _key_schema(rows, keys, name)
     names = [column for column in rows.schema.names if column != KEY_GROUP_COLUMN]
     types = {column.name: column for column in (*rows.schema, *key_schema)}
@@ -138,19 +126,14 @@ def own_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> Stat
 
 
 def timer_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> StateRows:
-    """Rows of the timers of one clock: the key's columns and `__timestamp`.
-
-    Raises:
-        ConfigError: a column is missing, does not fit or is neither; a time is null; a timer comes twice.
-    """
+    """Rows of the timers of one clock: the key columns and `__timestamp`."""
     key_schema = _key_schema(rows, keys, name)
     if TIMESTAMP_COLUMN in key_schema.names:
-        raise ConfigError(f"timers {name!r}: {TIMESTAMP_COLUMN!r} is their time and no column of the key")
+        raise ConfigError(f"timers {name!r}: {TIMESTAMP_COLUMN!r} is their time, not a key column")
     wanted = pa.schema([*key_schema, pa.field(TIMESTAMP_COLUMN, pa.int64())])
     table = in_one_form(fitted(name, rows, wanted), key_schema.names)
-    _refuse_first(
-        name, table, table.column(TIMESTAMP_COLUMN).is_null(), key_schema.names, "its time is null; drop it"
-    )
+    nulls = table.column(TIMESTAMP_COLUMN).is_null()
+    _refuse_first(name, table, nulls, key_schema.names, "the time is null; drop the row")
     check_unique(name, table, wanted.names)
     return StateRows(name, StateKind.TIMERS, tuple(key_schema.names), table)
 
@@ -158,31 +141,23 @@ def timer_rows(name: str, rows: pa.Table, keys: Sequence[str] | pa.Schema) -> St
 # --- columns and types ----------------------------------------------------------------------------
 
 
-def _name(state: StateDescriptor | str) -> str:
-    return state if isinstance(state, str) else state.name
-
-
 def _key_schema(rows: pa.Table, keys: Sequence[str] | pa.Schema, state: str) -> pa.Schema:
     if isinstance(keys, str):
         keys = [keys]
     names = keys.names if isinstance(keys, pa.Schema) else list(keys)
     if not names:
-        raise ConfigError(f"state {state!r}: name the columns that make the key")
+        raise ConfigError(f"state {state!r}: name the key columns")
     for name in names:
         if name not in rows.schema.names:
             raise ConfigError(
                 f"state {state!r}: there is no key column {name!r} among {', '.join(rows.schema.names)}"
             )
-        if name in _OWN_COLUMNS:
+        if name in OWN_COLUMNS:
             raise ConfigError(f"state {state!r}: a key column cannot be called {name!r}; rename it")
         if names.count(name) > 1:
             raise ConfigError(f"state {state!r}: key column {name!r} is named twice")
     given = keys if isinstance(keys, pa.Schema) else rows.select(names).schema
-    return pa.schema([(column.name, _plain(column.type)) for column in given])
-
-
-def _plain(of: pa.DataType) -> pa.DataType:
-    return of.value_type if pa.types.is_dictionary(of) else of
+    return pa.schema([(column.name, plain_type(column.type)) for column in given])
 
 
 def _check_times(name: str, former: Former | None, has_times: bool) -> None:
@@ -195,7 +170,7 @@ def _check_times(name: str, former: Former | None, has_times: bool) -> None:
 
 
 def _inferred(name: str, rows: pa.Table, kind: StateKind, *, has_times: bool) -> StateDescriptor:
-    """A descriptor with the types of the rows. Only its table counts."""
+    """A descriptor with the types of the rows, used for its table only."""
     names = rows.schema.names
     if kind is StateKind.TIMERS:
         raise ConfigError(f"state {name!r}: timers are written by with_timers")
@@ -203,15 +178,15 @@ def _inferred(name: str, rows: pa.Table, kind: StateKind, *, has_times: bool) ->
         raise ConfigError(f"state {name!r}: a table of kind {kind.value!r} is written by with_table")
     if VALUE_COLUMN not in names:
         raise ConfigError(f"state {name!r}: there is no column {VALUE_COLUMN!r} among {', '.join(names)}")
-    value = _plain(rows.schema.field(VALUE_COLUMN).type)
+    value = plain_type(rows.schema.field(VALUE_COLUMN).type)
     options = StateOptions(ttl=_ANY_TTL if has_times else None)
     if kind is StateKind.MAP:
         if MAP_KEY_COLUMN not in names:
             raise ConfigError(
                 f"map state {name!r}: there is no column {MAP_KEY_COLUMN!r} among {', '.join(names)}"
             )
-        of = _plain(rows.schema.field(MAP_KEY_COLUMN).type)
-        return MapStateDescriptor(name, value, key_type=of, options=options)
+        key_type = plain_type(rows.schema.field(MAP_KEY_COLUMN).type)
+        return MapStateDescriptor(name, value, key_type=key_type, options=options)
     if kind is StateKind.LIST:
         if not (pa.types.is_list(value) or pa.types.is_large_list(value)):
             raise ConfigError(f"list state {name!r}: its column {VALUE_COLUMN!r} is {value}, not a list")
@@ -221,7 +196,7 @@ def _inferred(name: str, rows: pa.Table, kind: StateKind, *, has_times: bool) ->
 
 
 def fitted(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
-    """The wanted columns with the wanted types; others are refused, so that none is lost unseen."""
+    """The wanted columns with the wanted types; refuses others, so that none is lost silently."""
     missing = [column for column in wanted.names if column not in rows.schema.names]
     if missing:
         raise ConfigError(
@@ -230,7 +205,7 @@ def fitted(name: str, rows: pa.Table, wanted: pa.Schema) -> pa.Table:
     extra = sorted(set(rows.schema.names) - set(wanted.names) - {KEY_GROUP_COLUMN})
     if extra:
         raise ConfigError(
-            f"state {name!r}: column {extra[0]!r} is neither of the key nor of the state; drop it"
+            f"state {name!r}: column {extra[0]!r} belongs neither to the key nor to the state; drop it"
         )
     columns = []
     for column in wanted:
@@ -269,7 +244,7 @@ def _check_values(name: str, kind: StateKind, table: pa.Table, keys: Sequence[st
     values = table.column(VALUE_COLUMN)
     is_list, is_map = kind is StateKind.LIST, kind is StateKind.MAP
     entry = [*keys, MAP_KEY_COLUMN] if is_map else keys
-    why = "the list is null; give an empty one, or drop the row" if is_list else "the value is null; drop it"
+    why = "the list is null; make it empty, or drop the row" if is_list else "the value is null; drop the row"
     if is_map:
         nameless = table.column(MAP_KEY_COLUMN).is_null()
         _refuse_first(name, table, nameless, keys, "the key of an entry is null; drop the entry")
@@ -284,11 +259,11 @@ def _check_values(name: str, kind: StateKind, table: pa.Table, keys: Sequence[st
     if is_list:
         uneven = pc.not_equal(pc.list_value_length(values), pc.list_value_length(times))
         bad = pc.or_(uneven, _with_nulls(times))
-        _refuse_first(name, table, bad, keys, f"{EXPIRES_COLUMN} has not one time for each value of the list")
+        _refuse_first(name, table, bad, keys, f"{EXPIRES_COLUMN} must have a time for each value of the list")
 
 
 def _with_nulls(lists: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which of these lists, none of them null, hold a null."""
+    """Whether each of these lists, none of them null, holds a null."""
     parts = []
     for chunk in lists.chunks:
         rows = pc.list_parent_indices(chunk).filter(pc.list_flatten(chunk).is_null())
@@ -302,7 +277,7 @@ def _refuse_first(name: str, table: pa.Table, bad: pa.ChunkedArray, columns: Seq
     row = pc.index(bad, value=True).as_py()
     if row >= 0:
         [key] = table.select(columns).slice(row, 1).to_pylist()
-        raise ConfigError(f"state {name!r}: of the key {_told(key)} {why}")
+        raise ConfigError(f"state {name!r}: key {_shown(key)}: {why}")
 
 
 def check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
@@ -311,7 +286,7 @@ def check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
         return
     compared = table.select(columns)
     if any(pa.types.is_nested(column.type) for column in compared.schema):
-        # there is no grouping by them in Arrow
+        # Arrow cannot group by them
         texts = [[repr(value) for value in column.to_pylist()] for column in compared.columns]
         compared = pa.table(texts, names=list(columns))
     counted = compared.group_by(list(columns), use_threads=False).aggregate([([], "count_all")])
@@ -319,8 +294,8 @@ def check_unique(name: str, table: pa.Table, columns: Sequence[str]) -> None:
         return
     first = pc.index(pc.greater(counted.column("count_all"), 1), value=True).as_py()
     [repeated] = counted.slice(first, 1).select(columns).to_pylist()
-    raise ConfigError(f"state {name!r}: the key {_told(repeated)} comes more than once")
+    raise ConfigError(f"state {name!r}: the key {_shown(repeated)} appears more than once")
 
 
-def _told(key: dict[str, object]) -> str:
+def _shown(key: dict[str, object]) -> str:
     return ", ".join(f"{column}={value!r}" for column, value in key.items())

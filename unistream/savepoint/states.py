@@ -1,8 +1,9 @@
-"""What a manifest stores of each operator, gathered over its subtasks."""
+"""The state of each operator in a manifest, over all its subtasks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -25,15 +26,15 @@ class StateContent(msgspec.Struct, frozen=True, kw_only=True):
     """One state of one operator, over all subtasks.
 
     Attributes:
-        name: As the operator calls it; of a backend's own files: their format.
-        kind: "value", "list", "map", "reducing", "aggregating", "timers"; "table": columns of the operator's
-            own; "list-split", "list-union", "list-broadcast": operator state; "native": a backend's files.
-        rows: Rows of its table; of a list its stored items, each of one or several elements (how many, its
-            table tells); of native files it is not known.
-        size: Bytes of its files, or of the elements that lie in the manifest.
-        files: How many; 0: it lies in the manifest.
-        key_groups: How many have rows; None: it is not keyed, or not known.
-        pickled: Its values are Python objects in a form that only the program can read that wrote them.
+        name: Of the state; for native files their format.
+        kind: "value", "list", "map", "reducing", "aggregating", "timers"; "table": columns of the operator;
+            "list-split", "list-union", "list-broadcast": operator state; "native": a backend's files.
+        rows: Rows of its table; of a list its stored items, each with one or more elements; None for native
+            files.
+        size: Bytes of its files, or of the elements in the manifest.
+        files: Number of files; 0: it is in the manifest.
+        key_groups: Number of those with rows; None: it is not keyed, or not known.
+        pickled: Its values are Python objects that only the program that wrote them can read.
     """
 
     name: str
@@ -46,13 +47,13 @@ class StateContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What is stored of one operator.
+    """The state of one operator.
 
     Attributes:
-        vertex: Name of the chain that it was in.
+        vertex: Name of its chain.
         max_parallelism: Number of key groups; a job that starts from here has as many.
-        finished_subtasks: Of its vertex; they are not run again.
-        watermark: How far event time was; None: the snapshot does not say.
+        finished_subtasks: Of its vertex; they do not run again.
+        watermark: Progress of event time; None: not stored.
     """
 
     uid: OperatorUid
@@ -70,32 +71,29 @@ class OperatorContent(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What an operator's subtasks hold of one state."""
+    """The handles of one state, of all subtasks of an operator."""
 
-    keyed: tuple[KeyedHandle, ...] = ()
-    lists: tuple[tuple[int, ListHandle], ...] = ()
-    native: tuple[NativeHandle, ...] = ()
+    keyed: list[KeyedHandle] = field(default_factory=list)
+    lists: list[tuple[int, ListHandle]] = field(default_factory=list)
+    native: list[NativeHandle] = field(default_factory=list)
 
 
 def states_of(uid: OperatorUid, vertex: VertexSnapshot) -> dict[str, Stored]:
-    """By name, in the order in which they are met."""
-    found: dict[str, Stored] = {}
+    """By name."""
+    found: defaultdict[str, Stored] = defaultdict(Stored)
     for subtask, task in enumerate(vertex.subtasks):
         handle = OperatorStateHandle() if task is None else task.operators.get(uid, OperatorStateHandle())
         for keyed in handle.keyed:
-            one = found.get(keyed.name, Stored())
-            found[keyed.name] = Stored(keyed=(*one.keyed, keyed))
+            found[keyed.name].keyed.append(keyed)
         for stored in handle.lists:
-            one = found.get(stored.name, Stored())
-            found[stored.name] = Stored(lists=(*one.lists, (subtask, stored)))
+            found[stored.name].lists.append((subtask, stored))
         for native in handle.native:
-            one = found.get(native.format, Stored())
-            found[native.format] = Stored(native=(*one.native, native))
-    return found
+            found[native.format].native.append(native)
+    return dict(found)
 
 
 def content_of(name: str, stored: Stored) -> StateContent:
-    """What a savepoint says of one state, without reading its files."""
+    """One state, without reading its files."""
     if stored.native:
         files = [file for handle in stored.native for file in handle.files]
         return StateContent(

@@ -1,4 +1,4 @@
-"""How far event time was when a snapshot was taken, for people: a job that starts from it begins anew."""
+"""Progress of event time when a snapshot was taken, for people: a restored job begins without watermarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class WatermarkSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one operator, over its subtasks: rows up to the least are complete in all of them.
+    """The watermarks of one operator's subtasks: rows up to the least are complete in all of them.
 
     Attributes:
         least, greatest: ISO 8601, UTC; "none yet" before the first watermark, "end of input" after the last.
@@ -32,13 +32,12 @@ class WatermarkSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def span_of(uid: OperatorUid, vertex: VertexSnapshot) -> WatermarkSpan | None:
-    """None: the snapshot does not say. A subtask that had finished was at the end of its input."""
+    """None: not stored. A finished subtask was at the end of its input."""
     found = [task.watermarks[uid] for task in vertex.subtasks if task is not None and uid in task.watermarks]
     found += [MAX_WATERMARK for _ in vertex.finished_subtasks]
-    return _span(min(found), max(found)) if found else None
-
-
-def _span(least: int, greatest: int) -> WatermarkSpan:
+    if not found:
+        return None
+    least, greatest = min(found), max(found)
     return WatermarkSpan(
         least=watermark_text(least),
         least_ms=_known(least),
@@ -52,7 +51,7 @@ def _known(watermark: int) -> int | None:
 
 
 def watermark_text(watermark: int) -> str:
-    """A watermark as a time; what no calendar has stays a number.
+    """A watermark as a time; as a number if it is out of the range of dates.
 
     >>> watermark_text(1_700_000_000_123), watermark_text(MIN_WATERMARK), watermark_text(MAX_WATERMARK)
     ('2023-11-14T22:13:20.123Z', 'none yet', 'end of input')

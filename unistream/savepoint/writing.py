@@ -1,12 +1,12 @@
 """Savepoints made of tables: to start a job with state that it has not computed, or with changed state.
 
-    SavepointWriter(...)            from nothing; the job begins a lineage of its own
-    SavepointWriter.change(old)     all of `old`, but for what is replaced or left out
+    SavepointWriter(...)            from scratch; the job begins a new lineage
+    SavepointWriter.change(old)     all of `old`, except for what is replaced or left out
 
     every state ── rows by key group ── cut into parts ──► files ──► the manifest, last
 
-The directory is a savepoint exactly when its manifest is there; what was written before a failure is removed.
-It names no file of `old`: state, lists and rows in flight are copied.
+The directory is a savepoint exactly if its manifest exists; what was written before a failure is removed. It
+refers to no file of `old`: state, lists and in-flight rows are copied.
 
 Prior art: Flink's State Processor API (`SavepointWriter.newSavepoint`, `.fromExistingSavepoint`).
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -31,6 +31,7 @@ from unistream.model.key_groups import KEY_GROUPS_DEFAULT_MIN, check_max_paralle
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import (
     ListMode,
+    ListState,
     Manifest,
     OperatorStateHandle,
     TaskSnapshot,
@@ -39,27 +40,12 @@ from unistream.model.snapshot import (
 from unistream.model.state import MapStateDescriptor, OperatorListDescriptor, StateDescriptor
 from unistream.operator.process import EVENT_TIMERS, PROCESSING_TIMERS
 from unistream.port.storage import StateWriter
-from unistream.savepoint.former import (
-    check_changeable,
-    check_one_key,
-    check_runs,
-    former_of,
-    keys_of,
-    list_mode_of,
-)
+from unistream.savepoint import former as before
 from unistream.savepoint.given import check_keyed, check_names, checked_items, table_of
 from unistream.savepoint.list_rows import list_items
-from unistream.savepoint.pieces import (
-    ListItems,
-    NewStates,
-    clear,
-    copied,
-    copied_in_flight,
-    parts_of,
-    written,
-)
+from unistream.savepoint.pieces import NewStates, clear, copied, copied_in_flight, parts_of, written
 from unistream.savepoint.reading import Savepoint, read_savepoint
-from unistream.savepoint.state_rows import StateRows, keyed_rows, own_rows, timer_rows
+from unistream.savepoint.state_rows import keyed_rows, own_rows, timer_rows
 from unistream.state.common import FolderWriter
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.location import open_location
@@ -70,19 +56,13 @@ _TIMERS: Final = {"event": EVENT_TIMERS, "processing": PROCESSING_TIMERS}
 
 
 @dataclass(slots=True)
-class _Changes:
-    """Of one operator. `dropped`: names of states of the old savepoint that are left out; None: all."""
+class _Changes(NewStates):
+    """`dropped`: names of states of the old savepoint that are left out; None: all."""
 
-    tables: dict[str, StateRows] = field(default_factory=dict)
-    lists: dict[str, ListItems] = field(default_factory=dict)
     dropped: set[str] | None = field(default_factory=set)
 
-    def of(self, uid: OperatorUid) -> NewStates:
-        """What is new of it."""
-        return NewStates(uid, tuple(self.tables.values()), self.lists)
-
     def replaces(self, name: str) -> bool:
-        """Nothing of the old savepoint's state of that name is kept."""
+        """The old savepoint's state of that name is not kept."""
         return self.dropped is None or name in self.dropped or name in self.tables or name in self.lists
 
 
@@ -91,9 +71,9 @@ class SavepointWriter:
 
     Args:
         max_parallelism: Number of key groups of operators that the old savepoint does not have. The job must
-            have as many; one that sets none takes it from here.
+            have as many; if it sets none, it takes this one.
         job_name: For people.
-        clock: When it is made, and when values with a time to live begin to live.
+        clock: For the time of the savepoint, and for times to live.
 
     >>> import tempfile, pyarrow as pa, unistream as us
     >>> users = pa.table({"user": ["ann", "bob"], "value": [3, 5]})
@@ -125,9 +105,9 @@ class SavepointWriter:
         max_parallelism: int | None = None,
         clock: Clock | None = None,
     ) -> SavepointWriter:
-        """Begins with all that `old` has. What is written is a whole of its own: the old one may be removed.
+        """Begins with the content of `old`. The new savepoint is self-contained: the old one may be removed.
 
-        It keeps job, lineage and checkpoint id, so sinks know whether they have gone on since.
+        It keeps job, lineage and checkpoint id, so that sinks detect commits after it.
 
         Args:
             old: The savepoint, or its directory.
@@ -136,11 +116,11 @@ class SavepointWriter:
             clock: As in `SavepointWriter`.
 
         Raises:
-            ConfigError: it is in files of a backend's own, or the terminal savepoint of a drain.
+            ConfigError: it is in a backend's own files, or the terminal savepoint of a drain.
             CorruptSnapshot: it cannot be read.
         """
         savepoint = old if isinstance(old, Savepoint) else read_savepoint(old)
-        check_changeable(savepoint)
+        before.check_changeable(savepoint)
         if max_parallelism is None:
             keyed = (op for op in savepoint.operators if any(s.key_groups is not None for s in op.states))
             max_parallelism = next((op.max_parallelism for op in keyed), KEY_GROUPS_DEFAULT_MIN)
@@ -157,29 +137,28 @@ class SavepointWriter:
         keys: Sequence[str] | pa.Schema,
         kind: StateKind | None = None,
     ) -> Self:
-        """Keyed state, in place of what there was of that name.
+        """Keyed state; replaces the state of that name.
 
         Args:
             uid: Of the operator.
-            state: What the job declares; a name alone takes the types of `rows`, and in `change` kind and
+            state: As the job declares it; a name alone takes the types of `rows`, and in `change` kind and
                 time to live of the state of that name.
-            rows: A pyarrow Table or RecordBatch, a pandas DataFrame, or what else `pa.table` takes, with the
-                key's columns and `value`; for map state `map_key` too (one row per entry); for list state
-                `value` is a list (one row per key). `__key_group` is computed anew; `__expires_at` is when a
-                value with a time to live expires, ms since the epoch. Nulls are for keys alone.
-            keys: The columns that make the key, in the order of `key_by`. Their types decide the place of a
-                key, so they must be those of the job's stream; a schema converts the columns to them.
-            kind: Where `state` is only a name: another one than that of the old savepoint, or, where that
-                has no such state, than VALUE.
+            rows: A pyarrow Table or RecordBatch, a pandas DataFrame, or anything that `pa.table` takes, with
+                the key columns and `value`; for map state `map_key` too (one row per entry); for list state
+                `value` is a list (one row per key). `__key_group` is computed; `__expires_at` is when a value
+                with a time to live expires, ms since the epoch. Only keys may be null.
+            keys: The key columns, in the order of `key_by`. Their types decide the key group of a key, so
+                they must be those of the job's stream; a schema converts the columns to them.
+            kind: If `state` is only a name; None: that of the old savepoint's state, or VALUE.
 
         Raises:
-            ConfigError: a column is missing, comes twice, would be lost or is of a type that does not fit, a
-                value is null, a key comes twice, or the operator had finished in the old savepoint.
+            ConfigError: a column is missing, appears twice, would be lost or has a type that does not fit, a
+                value is null, a key appears twice, or the operator had finished in the old savepoint.
         """
         check_keyed(state, kind)
         name = state if isinstance(state, str) else state.name
         table = table_of(rows, f"state {name!r}")
-        former = former_of(self._old, uid, name)
+        former = before.former_of(self._old, uid, name)
         now_ms = self._clock.wall_ms()
         self._new_in(uid).tables[name] = keyed_rows(state, table, keys, kind, former, now_ms=now_ms)
         return self
@@ -188,11 +167,11 @@ class SavepointWriter:
         """The same for a table with an operator's own columns, such as the contents of windows.
 
         Raises:
-            ConfigError: as `with_state`; or there is a state of users by that name.
+            ConfigError: as `with_state`; or a function declares the state of that name.
         """
         if name in TIMER_STATES:
             return self._with_timers(uid, name, rows, keys)
-        former = former_of(self._old, uid, name)
+        former = before.former_of(self._old, uid, name)
         if former is not None and former.kind is not StateKind.TABLE:
             raise ConfigError(
                 f"state {name!r} of operator uid {uid!r} is {former.kind.value} state: it is written by "
@@ -204,17 +183,17 @@ class SavepointWriter:
     def with_timers(
         self, uid: str, rows: Any, *, keys: Sequence[str] | pa.Schema, time_domain: str = "event"
     ) -> Self:
-        """Timers of a keyed function, in place of all that it had by that clock.
+        """Timers of a keyed function; replaces all its timers of that time domain.
 
         Args:
             uid: Of the operator.
-            rows: As of `with_state`: the key's columns and `__timestamp`, int64: when, ms since the epoch.
-                One whose time has passed is due at once: by event time with the first row's watermark.
-            keys: As of `with_state`.
+            rows: As in `with_state`: the key columns and `__timestamp`, int64, ms since the epoch. Past
+                timers fire at once, those of event time with the first watermark.
+            keys: As in `with_state`.
             time_domain: "event" or "processing", as in `on_timer`.
 
         Raises:
-            ConfigError: there is no such clock; or as `with_state`.
+            ConfigError: there is no such time domain; or as `with_state`.
         """
         if time_domain not in _TIMERS:
             raise ConfigError(f"time_domain {time_domain!r} is neither 'event' nor 'processing'")
@@ -223,13 +202,13 @@ class SavepointWriter:
     def with_list(
         self, uid: str, name: str, items: Iterable[bytes], *, mode: ListMode = ListMode.SPLIT
     ) -> Self:
-        """Operator state as it is stored: items that are dealt out, or given to everyone (`mode`). Lists of
-        functions are written by `with_rows`.
+        """Operator state as it is stored: items that are split among the subtasks, or given to all (`mode`).
+        Lists of functions are written by `with_rows`.
 
         Raises:
-            ConfigError: an item is no bytes, or the operator had finished in the old savepoint.
+            ConfigError: an item is not bytes, or the operator had finished in the old savepoint.
         """
-        self._new_in(uid).lists[name] = ListItems(mode, checked_items(name, items, mode))
+        self._new_in(uid).lists[name] = ListState(mode, checked_items(name, items, mode))
         return self
 
     def with_rows(
@@ -240,26 +219,26 @@ class SavepointWriter:
         *,
         mode: ListMode | None = None,
     ) -> Self:
-        """A list of a function without keys, or a broadcast map, in place of what there was of that name.
+        """A list of a function without keys, or a broadcast map; replaces the list of that name.
 
         Args:
             uid: Of the operator.
-            state: What the job declares; a name alone takes the types of `rows`.
-            rows: As of `with_state`: a column `value`, and of a map `map_key`. A column `subtask`, which
-                `Savepoint.table` has, may be there: of what all subtasks have alike one copy is taken.
-            mode: Of a mere name: how the list is dealt out; None: as in the old savepoint, or SPLIT.
+            state: As the job declares it; a name alone takes the types of `rows`.
+            rows: As in `with_state`, with a column `value`, and for a map `map_key`. With a column `subtask`,
+                as in `Savepoint.table`, one copy of broadcast state is taken.
+            mode: If `state` is only a name; None: as in the old savepoint, or SPLIT.
 
         Raises:
             ConfigError: as `with_state`; or `state` is neither, or declares another mode.
         """
         name = state if isinstance(state, str) else getattr(state, "name", state)
-        former = list_mode_of(self._old, uid, str(name))
+        former = before.list_mode_of(self._old, uid, str(name))
         name, items = list_items(state, table_of(rows, f"state {name!r}"), mode, former)
         self._new_in(uid).lists[name] = items
         return self
 
     def without(self, uid: str, state: str | None = None) -> Self:
-        """Leaves out one state of an operator, or all of it.
+        """Leaves out one state of an operator, or all its state.
 
         Raises:
             ConfigError: the old savepoint does not have it.
@@ -283,12 +262,12 @@ class SavepointWriter:
             path: A directory that does not exist yet, or is empty.
 
         Raises:
-            ConfigError: there is something already, or states of one operator have different keys.
-            CorruptSnapshot: what is taken over of the old savepoint is damaged.
+            ConfigError: the directory is not empty, or states of one operator have different keys.
+            CorruptSnapshot: a state of the old savepoint is damaged.
             Transient: it could not be written; nothing is left of it.
         """
         if not isinstance(path, str | os.PathLike):
-            raise ConfigError(f"the path of a savepoint is text or a Path, not {path!r}")
+            raise ConfigError(f"the path of a savepoint must be text or a Path, not {path!r}")
         text = os.fspath(path)
         location = open_location(text if "://" in text else os.path.abspath(text))
         if location.size() is not None or location.names():
@@ -308,12 +287,12 @@ class SavepointWriter:
 
     def _of(self, uid: str) -> _Changes:
         if not uid or not isinstance(uid, str):
-            raise ConfigError(f"an operator's state needs its uid, which is a text and not {uid!r}")
+            raise ConfigError(f"the uid of an operator must be non-empty text, not {uid!r}")
         return self._changes.setdefault(OperatorUid(uid), _Changes())
 
     def _new_in(self, uid: str) -> _Changes:
-        """Of an operator that a job which starts from here will run."""
-        check_runs(self._old, uid)
+        """Of an operator that has not finished."""
+        before.check_runs(self._old, uid)
         return self._of(uid)
 
     def _with_timers(self, uid: str, name: str, rows: Any, keys: Sequence[str] | pa.Schema) -> Self:
@@ -325,8 +304,8 @@ class SavepointWriter:
             check_names(uid, changes.tables, changes.lists)
             made = [rows for rows in changes.tables.values() if rows.kind is not StateKind.TABLE]
             if made:
-                kept = keys_of(self._old, uid, changes.replaces)
-                check_one_key(uid, [*((rows.name, rows.key_schema) for rows in made), *kept])
+                kept = before.keys_of(self._old, uid, changes.replaces)
+                before.check_one_key(uid, [*((rows.name, rows.key_schema) for rows in made), *kept])
 
     def _manifest(self, writer: StateWriter) -> Manifest:
         old = self._old
@@ -351,8 +330,8 @@ class SavepointWriter:
 
     def _new(self, uid: OperatorUid, made: _Changes, writer: StateWriter) -> VertexSnapshot:
         """A vertex of one operator, with as many subtasks as its largest state has parts."""
-        parts = parts_of(made.of(uid), self._max_parallelism)
-        handles = written(made.of(uid), parts, self._max_parallelism, writer)
+        parts = parts_of(made, self._max_parallelism)
+        handles = written(uid, made, parts, self._max_parallelism, writer)
         return VertexSnapshot(
             vertex=VertexId(hashlib.md5(uid.encode(), usedforsecurity=False).hexdigest()),
             name=uid,
@@ -367,7 +346,7 @@ class SavepointWriter:
         reader = FsStateReader(self._old.path)
         tasks: list[TaskSnapshot | None] = []
         added = {
-            uid: written(self._changes[uid].of(uid), vertex.parallelism, vertex.max_parallelism, writer)
+            uid: written(uid, self._changes[uid], vertex.parallelism, vertex.max_parallelism, writer)
             for uid in vertex.operators
             if uid in self._changes
         }
@@ -395,3 +374,24 @@ class SavepointWriter:
             keyed=tuple(keyed for keyed in handle.keyed if not changes.replaces(keyed.name)),
             lists=tuple(stored for stored in handle.lists if not changes.replaces(stored.name)),
         )
+
+
+def write_savepoint(
+    path: str | os.PathLike[str],
+    states: Mapping[tuple[str, StateDescriptor | str], Any],
+    *,
+    keys: Sequence[str] | pa.Schema,
+    max_parallelism: int = KEY_GROUPS_DEFAULT_MIN,
+) -> str:
+    """The short form of `SavepointWriter`, for states with the same key: (operator uid, state) -> rows.
+
+    >>> import tempfile, pyarrow as pa, unistream as us
+    >>> users = pa.table({"user": [1, 2], "value": ["a", "b"]})
+    >>> made = us.write_savepoint(tempfile.mkdtemp() + "/sp", {("names", "name"): users}, keys=["user"])
+    >>> us.read_savepoint(made).table_names
+    [('names', 'name')]
+    """
+    writer = SavepointWriter(max_parallelism=max_parallelism)
+    for (uid, state), rows in states.items():
+        writer.with_state(uid, state, rows, keys=keys)
+    return writer.write(path)

@@ -129,13 +129,13 @@ def with_rules(function: us.BroadcastProcessFunction, *states: us.MapStateDescri
             id="a savepoint that is a number",
         ),
         pytest.param(
-            lambda: us.read_savepoint(ANY), "path of a savepoint is text or a Path, not None", id="read None"
+            lambda: us.read_savepoint(ANY), "a savepoint must be text or a Path, not None", id="read None"
         ),
         pytest.param(
-            lambda: us.SavepointWriter().write(FIVE), "is text or a Path, not 5", id="write to a number"
+            lambda: us.SavepointWriter().write(FIVE), "must be text or a Path, not 5", id="write to a number"
         ),
         pytest.param(
-            lambda: us.finalize_savepoint(ANY), "is text or a Path, not None", id="finalize None"
+            lambda: us.finalize_savepoint(ANY), "must be text or a Path, not None", id="finalize None"
         ),
     ],
 )  # fmt: skip

@@ -116,14 +116,14 @@ class TestInspect:
     def test_for_people(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
         assert main(["savepoint", "inspect", users]) == 0
         out = capsys.readouterr().out
-        for text in ("the job went on", "counts", "count", "100", "topic-0", "offset 42", "out-committer"):
+        for text in ("the job continued", "counts", "count", "100", "topic-0", "offset 42", "out-committer"):
             assert text in out
 
     @pytest.mark.parametrize(
         ("changes", "for_programs", "for_people"),
         [
             pytest.param(
-                {}, (None, None), "kind         savepoint: the job went on\n", id="a savepoint is no half"
+                {}, (None, None), "kind         savepoint: the job continued\n", id="a savepoint is no half"
             ),
             pytest.param(
                 {"resumes_after": 8},
@@ -263,7 +263,7 @@ class TestWrite:
             pytest.param("good", ("--kind", "tree"), "--kind 'tree' is not one of value,", id="no such kind"),
             pytest.param("good", ("--kind", "map"), "there is no column 'map_key'", id="a map without keys"),
             pytest.param("good", ("--kind", "list"), "is int64, not a list", id="a list of numbers"),
-            pytest.param("twice", (), "the key user=7 comes more than once", id="a key twice"),
+            pytest.param("twice", (), "the key user=7 appears more than once", id="a key twice"),
             pytest.param("good", ("--out", "sp"), "exists already", id="a directory that exists"),
             pytest.param("good", ("--max-parallelism", "0"), "between 1 and", id="no key groups"),
         ],

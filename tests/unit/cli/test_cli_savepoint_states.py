@@ -66,7 +66,7 @@ class TestRowsOnTheirWay:
                 ["query", "SELECT count(*) AS n FROM counts_count"],
                 "in flight: 5000 b of unprocessed rows at",
             ),
-            (["finalize"], "5000 b of rows were on their way when it was taken and are not in any output"),
+            (["finalize"], "5000 b of rows were in flight when it was taken and are not in any output"),
         ],
         ids=lambda value: value[0] if isinstance(value, list) else "",
     )
@@ -148,7 +148,7 @@ class TestKinds:
                 TIMERS,
                 "rings",
                 ("--kind", "timers"),
-                "--kind timers: the state is one of __event_timers, __processing_timers, not 'rings'",
+                "--kind timers: the state must be one of __event_timers, __processing_timers, not 'rings'",
                 id="timers of no clock",
             ),
             pytest.param(

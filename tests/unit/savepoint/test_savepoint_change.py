@@ -245,13 +245,13 @@ def snapshot(folder: Path, *vertices: VertexSnapshot, **more: Any) -> us.Savepoi
 
 @pytest.mark.parametrize(
     ("resumable", "text"),
-    [("go-on", "; change {here}/go-on$"), (None, "; change a savepoint that was taken before$")],
+    [("go-on", "; change {here}/go-on$"), (None, "; change an earlier savepoint$")],
 )
 def test_the_terminal_savepoint_of_a_drain_is_refused(
     tmp_path: Path, resumable: str | None, text: str
 ) -> None:
     old = snapshot(tmp_path / "end", vertex(RUNS, [None]), kind=SnapshotKind.TERMINATE, resumable=resumable)
-    told = f"{old.path} was taken behind the end of a drained job, nothing can go on from it"
+    told = f"{old.path} was taken after the end of a drained job, no job can resume from it"
     with pytest.raises(ConfigError, match=re.escape(told) + text.format(here=re.escape(str(tmp_path)))):
         us.SavepointWriter.change(old)
 
@@ -354,7 +354,7 @@ def test_damaged_ones_are_noticed_and_nothing_is_written(tmp_path: Path) -> None
 
 def test_what_is_made_of_a_checkpoint_is_a_savepoint(tmp_path: Path) -> None:
     made = us.read_savepoint(us.SavepointWriter.change(unaligned(tmp_path / "chk-3")).write(tmp_path / "new"))
-    assert inspection(made, 5).meaning == "savepoint: the job went on"
+    assert inspection(made, 5).meaning == "savepoint: the job continued"
     stopped = snapshot(tmp_path / "stopped", vertex(RUNS, [None]), kind=SnapshotKind.SUSPEND)
     again = us.read_savepoint(us.SavepointWriter.change(stopped).write(tmp_path / "again"))
     assert again.kind is SnapshotKind.SUSPEND

@@ -141,11 +141,11 @@ REFUSED: list[Any] = [
     ),
     pytest.param(lambda w: w.with_rows("op", "l", {"v": [1]}), "there is no column 'value'", id="no value"),
     pytest.param(
-        lambda w: w.with_rows("op", LIST, {"value": POINTS, "user": [1] * 3}), "'user' is neither", id="lost"
+        lambda w: w.with_rows("op", LIST, {"value": POINTS, "user": [1] * 3}), "'user' belongs", id="lost"
     ),
     pytest.param(
         lambda w: w.with_rows("op", RATES, {"map_key": ["a", "a"], "value": [1.0, 2.0]}),
-        "map_key='a' comes more than once",
+        "map_key='a' appears more than once",
         id="a key twice",
     ),
     pytest.param(
@@ -160,7 +160,7 @@ REFUSED: list[Any] = [
     ),
     pytest.param(
         lambda w: w.with_rows("op", us.ValueStateDescriptor("s", pa.int64()), {"value": [1]}),
-        "is neither; state by key is written by with_state",
+        "is neither; keyed state is written by with_state",
         id="keyed",
     ),
     pytest.param(lambda w: w.with_rows("op", None, {"value": [1]}), "None is neither", id="nothing"),
@@ -169,7 +169,7 @@ REFUSED: list[Any] = [
     pytest.param(lambda w: w.with_list("op", "l", [b"x"], mode="all"), "mode is 'all'", id="no such mode"),
     pytest.param(
         lambda w: w.with_state("op", None, {"user": ["a"], "value": [1]}, keys=["user"]),
-        "described by one such as ValueStateDescriptor, not by None",
+        "or by a descriptor such as ValueStateDescriptor, not by None",
         id="no state",
     ),
     pytest.param(
@@ -177,7 +177,7 @@ REFUSED: list[Any] = [
         "kind is 'value'; it must be one of StateKind.VALUE",
         id="a kind as text",
     ),
-    pytest.param(lambda w: w.with_list(5, "l", [b"x"]), "a text and not 5", id="no uid"),
+    pytest.param(lambda w: w.with_list(5, "l", [b"x"]), "non-empty text, not 5", id="no uid"),
 ]
 
 
@@ -190,7 +190,7 @@ def test_what_cannot_be_is_refused(write: Callable[[us.SavepointWriter], Any], t
 def test_a_name_stands_for_one_state(tmp_path: Path) -> None:
     writer = us.SavepointWriter().with_list("op", "s", [b"x"])
     writer.with_state("op", "s", {"user": ["a"], "value": [1]}, keys=["user"])
-    with pytest.raises(ConfigError, match="'s' is written as state by key and as a list"):
+    with pytest.raises(ConfigError, match="'s' is written as keyed state and as a list"):
         writer.write(tmp_path / "sp")
 
 
@@ -205,9 +205,9 @@ def test_from_the_shell(
         return main(["savepoint", "write", *words, *more])
 
     assert write("--kind", "list-union", "--keys", "value") != 0
-    assert "a list of an operator has no key; leave out --keys" in capsys.readouterr().err
+    assert "operator state has no key; leave out --keys" in capsys.readouterr().err
     assert write() != 0
-    assert "--keys: name the columns that make the key" in capsys.readouterr().err
+    assert "--keys: name the key columns" in capsys.readouterr().err
     assert write("--kind", "list-union") == 0
     made = us.read_savepoint("made")
     assert made.operator("op").states[0].kind == "list-union"

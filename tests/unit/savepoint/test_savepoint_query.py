@@ -54,7 +54,7 @@ def test_each_name_is_one_state(alike: us.Savepoint, name: str, value: int) -> N
 def test_a_name_that_could_be_several_is_refused_with_all_of_them(alike: us.Savepoint, name: str) -> None:
     with pytest.raises(ConfigError, match=r'"row/value#1", "row/Value#2", .*"Row/value#3"') as refusal:
         query(alike, f'SELECT * FROM "{name}"')
-    same = '"row/value" and "row/Value" and "Row/value" are one name to SQL, so they have numbers'
+    same = '"row/value" and "row/Value" and "Row/value" are one name in SQL, so they are numbered'
     assert same in str(refusal.value)
 
 

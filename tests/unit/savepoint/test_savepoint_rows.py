@@ -75,7 +75,7 @@ def test_what_is_none_is_refused(rows: Any, write: str) -> None:
 
 def test_a_name_of_two_columns_is_refused() -> None:
     rows = pa.table([["a"], [1], [2]], names=["k", "value", "value"])
-    with pytest.raises(ConfigError, match="state 's': column 'value' comes twice; rename or drop one"):
+    with pytest.raises(ConfigError, match="state 's': column 'value' appears twice; rename or drop one"):
         us.SavepointWriter().with_state("op", VALUE, rows, keys=["k"])
 
 
@@ -105,60 +105,58 @@ def with_times(state: type[StateDescriptor], times: list[Any], values: list[Any]
     ("state", "columns", "text"),
     [
         *(
-            pytest.param(
-                state, {"k": ["a", "b"], "value": [1, None]}, "of the key k='b' the value is null", id=id
-            )
+            pytest.param(state, {"k": ["a", "b"], "value": [1, None]}, "key k='b': the value is null", id=id)
             for state, id in ((VALUE, "value"), (REDUCING, "reduced"), (AGGREGATING, "accumulator"))
         ),
         pytest.param(
             LIST,
             {"k": ["a", "b"], "value": pa.array([[], None], LISTS)},
-            "of the key k='b' the list is null; give an empty one, or drop the row",
+            "key k='b': the list is null; make it empty, or drop the row",
             id="list",
         ),
         pytest.param(
             LIST,
             {"k": ["a", "b", "c"], "value": pa.array([[], [1], [2, None]], LISTS)},
-            "of the key k='c' a value of the list is null; leave it out",
+            "key k='c': a value of the list is null; leave it out",
             id="element of a list",
         ),
         pytest.param(
             LIST,
             {"k": ["x", "a", "b"], "value": pa.array([[None], [1], [2, None]], LISTS).slice(0)},
-            "of the key k='x' a value of the list is null",
+            "key k='x': a value of the list is null",
             id="element of the first list",
         ),
         pytest.param(
             MAP,
             {"k": ["a", "b"], "map_key": [1.0, None], "value": [1, 2]},
-            "of the key k='b' the key of an entry is null; drop the entry",
+            "key k='b': the key of an entry is null; drop the entry",
             id="key of a map",
         ),
         pytest.param(
             MAP,
             {"k": ["a", "b"], "map_key": [1.0, 2.0], "value": [1, None]},
-            "of the key k='b', map_key=2.0 the value is null; drop it",
+            "key k='b', map_key=2.0: the value is null; drop the row",
             id="value of a map",
         ),
-        pytest.param(VALUE, {"k": [0.0, -0.0], "value": [1, 2]}, "key k=0.0 comes more", id="both zeros"),
-        pytest.param(VALUE, {"k": [NAN, -NAN], "value": [1, 2]}, "key k=nan comes more", id="two NaN"),
-        pytest.param(VALUE, {"k": [None, None], "value": [1, 2]}, "key k=None comes more", id="two nulls"),
+        pytest.param(VALUE, {"k": [0.0, -0.0], "value": [1, 2]}, "key k=0.0 appears more", id="both zeros"),
+        pytest.param(VALUE, {"k": [NAN, -NAN], "value": [1, 2]}, "key k=nan appears more", id="two NaN"),
+        pytest.param(VALUE, {"k": [None, None], "value": [1, 2]}, "key k=None appears more", id="two nulls"),
         pytest.param(
             MAP,
             {"k": ["a", "a"], "map_key": [0.0, -0.0], "value": [1, 2]},
-            "the key k='a', map_key=0.0 comes more than once",
+            "the key k='a', map_key=0.0 appears more than once",
             id="both zeros in a map",
         ),
         pytest.param(
             MAP,
             {"k": ["a", "a"], "map_key": [NAN, -NAN], "value": [1, 2]},
-            "the key k='a', map_key=nan comes more than once",
+            "the key k='a', map_key=nan appears more than once",
             id="two NaN in a map",
         ),
         pytest.param(
             VALUE,
             {"k": [[1], [1]], "value": [1, 2]},
-            r"the key k='\[1\]' comes more than once",
+            r"the key k='\[1\]' appears more than once",
             id="a list twice",
         ),
     ],
@@ -180,16 +178,16 @@ def test_what_no_job_could_restore_is_refused_by_name(
     ("given", "text"),
     [
         pytest.param(
-            with_times(ValueStateDescriptor, [5, None], [1, 2]), "k='b' __expires_at is null", id="a value"
+            with_times(ValueStateDescriptor, [5, None], [1, 2]), "k='b': __expires_at is null", id="a value"
         ),
         pytest.param(
             with_times(ListStateDescriptor, [[5], [5]], [[1], [1, 2]]),
-            "k='b' __expires_at has not one",
+            "k='b': __expires_at must have",
             id="few",
         ),
         pytest.param(
             with_times(ListStateDescriptor, [[5], [None]], [[1], [2]]),
-            "k='b' __expires_at has not one",
+            "k='b': __expires_at must have",
             id="null",
         ),
     ],
@@ -247,7 +245,7 @@ def test_views_of_texts_are_texts(tmp_path: Path, state: Any, columns: dict[str,
 def test_a_view_that_comes_twice_is_told() -> None:
     twice = pa.table({"k": ["x"] * 2, "map_key": pa.array(["a", "a"], pa.string_view()), "value": [1, 2]})
     descriptor = MapStateDescriptor("s", pa.int64(), key_type=pa.string_view())
-    with pytest.raises(ConfigError, match="map_key='a' comes more than once"):
+    with pytest.raises(ConfigError, match="map_key='a' appears more than once"):
         us.SavepointWriter().with_state("op", descriptor, twice, keys=["k"])
 
 
@@ -268,7 +266,7 @@ def test_a_key_of_nested_values_is_refused_when_it_is_written(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("keys", "text"), [([], "name the columns"), (["k", "k"], "key column 'k' is named twice")]
+    ("keys", "text"), [([], "name the key columns"), (["k", "k"], "key column 'k' is named twice")]
 )
 def test_bad_keys(keys: list[str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
@@ -357,11 +355,11 @@ def test_timers_are_stored_as_a_job_stores_them(tmp_path: Path, write: Second, n
     ("rows", "keys", "text"),
     [
         ({"k": ["a"]}, ["k"], "there is no column '__timestamp' among k"),
-        ({**TIMES, "value": [1, 2, 3]}, ["k"], "column 'value' is neither of the key nor of the state"),
+        ({**TIMES, "value": [1, 2, 3]}, ["k"], "column 'value' belongs neither to the key nor to the state"),
         ({"k": ["a"], "__timestamp": ["noon"]}, ["k"], "column '__timestamp': string cannot become int64"),
-        ({"k": ["a", "b"], "__timestamp": [1, None]}, ["k"], "of the key k='b' its time is null"),
-        ({"k": ["a", "a"], "__timestamp": [1, 1]}, ["k"], "key k='a', __timestamp=1 comes more than once"),
-        (TIMES, ["__timestamp"], "'__timestamp' is their time and no column of the key"),
+        ({"k": ["a", "b"], "__timestamp": [1, None]}, ["k"], "key k='b': the time is null"),
+        ({"k": ["a", "a"], "__timestamp": [1, 1]}, ["k"], "key k='a', __timestamp=1 appears more than once"),
+        (TIMES, ["__timestamp"], "'__timestamp' is their time, not a key column"),
     ],
 )
 def test_bad_timers(rows: dict[str, Any], keys: list[str], text: str) -> None:

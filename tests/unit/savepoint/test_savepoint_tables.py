@@ -188,7 +188,7 @@ def test_nothing_is_left_of_one_that_could_not_be_written(tmp_path: Path) -> Non
 
 
 def test_an_unknown_column_is_refused_not_lost(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="column 'extra' is neither of the key nor of the state; drop it"):
+    with pytest.raises(ConfigError, match="'extra' belongs neither to the key nor to the state; drop it"):
         written(tmp_path, rows=users(extra=[1, 2, 3]))
 
 

@@ -70,5 +70,5 @@ def test_rows_without_a_time_to_live_have_no_time(tmp_path: Path, *, turned: boo
 
 def test_forms_that_have_nothing_in_common_are_told(tmp_path: Path) -> None:
     parts = [rows("a", pa.int64(), [1]), rows("b", pa.string(), ["x"])]
-    with pytest.raises(CorruptSnapshot, match="state 's' of operator uid 'op' has other columns in other"):
+    with pytest.raises(CorruptSnapshot, match="state 's' of operator uid 'op' has different columns in"):
         us.read_savepoint(of_two_subtasks(tmp_path, *parts)).table("op", "s")
