@@ -17,11 +17,7 @@ _SHA256: Final = re.compile(r"^[0-9a-f]{64}$")
 
 
 class FsArtifactStore:
-    """Content-addressed: the same bytes are stored once, and a name can only mean one content.
-
-    Raises:
-        ConfigError: the URL cannot be used.
-    """
+    """Content-addressed: the same bytes are stored once. Raises ConfigError if the URL cannot be used."""
 
     def __init__(self, root_url: str, *, fs: AbstractFileSystem | None = None) -> None:
         self._root = open_location(root_url, fs)
@@ -32,7 +28,7 @@ class FsArtifactStore:
         Raises:
             ConfigError: larger than the limit.
             Transient: it could not be written.
-            CorruptSnapshot: other bytes lie under its name.
+            CorruptSnapshot: there are other bytes with its name.
         """
         if len(content) > ARTIFACT_BYTES_MAX:
             raise ConfigError(

@@ -1,7 +1,7 @@
-"""The local file system with the two guarantees that snapshots need: durable, and never half there.
+"""The local file system with two guarantees that snapshots need: durable and atomic writes.
 
-fsspec's own local file system neither syncs nor creates exclusively: its `pipe_file(mode="create")` asks
-and then writes, and a power cut leaves an empty file. How it is done is in `unistream.base.durable_files`.
+fsspec's own local file system neither syncs nor creates exclusively: its `pipe_file(mode="create")` checks
+and then writes, and a power cut leaves an empty file. See `unistream.base.durable_files`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,11 @@ from unistream.base.durable_files import WRITE_BYTES_MAX, temporary_of
 
 
 class NotWritten(OSError):
-    """Nothing was created, for certain; safe to try again or to clean up."""
+    """Nothing was created; safe to try again or to clean up."""
 
 
 class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """`LocalFileSystem` whose `pipe_file` and `makedirs` have happened for good when they return.
-
-    Args:
-        fsync: Syncs an open file or directory; a test that cuts the power takes its place.
-    """
+    """`LocalFileSystem` whose `pipe_file` and `makedirs` are durable when they return. `fsync`: for tests."""
 
     cachable = False  # instances differ in `fsync`
 
@@ -39,8 +35,8 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
 
         Raises:
             FileExistsError: mode "create" and there is one, which is durable by now.
-            NotWritten: it failed before the name was given.
-            OSError: it failed later; the file may or may not be there after a power cut.
+            NotWritten: it failed before the file got its name.
+            OSError: it failed later; the file may or may not exist after a power cut.
         """
         target = Path(self._strip_protocol(path))
         temporary = temporary_of(target)
@@ -52,16 +48,16 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
         self._sync_path(target.parent)
 
     def temporary_for(self, path: str) -> IO[bytes]:
-        """A new hidden file beside `path`, for `name_temporary`; the caller closes and removes it."""
+        """A new hidden file next to `path`, for `name_temporary`; the caller closes and removes it."""
         target = Path(self._strip_protocol(path))
         return temporary_of(target).open("xb", buffering=WRITE_BYTES_MAX // 8)
 
     def name_temporary(self, file: IO[bytes], path: str) -> None:
-        """Gives the content of a `temporary_for` its name. It keeps its temporary one too.
+        """Links a `temporary_for` to its name; it keeps its temporary name too.
 
         Raises:
             FileExistsError: there is such a file.
-            OSError: it is not there, or (when the directory could not be synced) may not stay there.
+            OSError: it has no name, or (if the directory could not be synced) may lose it in a power cut.
         """
         target = Path(self._strip_protocol(path))
         self._fsync(file.fileno())
@@ -81,7 +77,7 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
             else:
                 os.link(temporary, target)
         except FileExistsError:
-            self._sync_path(target.parent)  # whoever gave the name may have died before it was durable
+            self._sync_path(target.parent)  # the writer may have died before the name was durable
             raise
         except OSError as error:
             raise NotWritten(error.errno, error.strerror or str(error), str(target)) from error
@@ -106,14 +102,14 @@ class DurableLocalFileSystem(LocalFileSystem):  # type: ignore[misc]  # fsspec h
             self._sync_path(path.parent)
 
     def set_aside(self, path: str) -> str:
-        """Gives a directory a hidden name beside its own, which it returns: nobody adds to it any more."""
+        """Renames a directory to a hidden name, and returns it: writers cannot add to it any more."""
         target = Path(self._strip_protocol(path))
         aside = temporary_of(target)
         target.rename(aside)
         return str(aside)
 
     def rm_file(self, path: str) -> None:
-        """Removes one file, durably: what was said to be gone does not come back."""
+        """Removes one file, durably."""
         target = Path(self._strip_protocol(path))
         target.unlink()
         self._sync_path(target.parent)

@@ -5,9 +5,9 @@
         _metadata                       the manifest: written last, by create-if-absent
     <target>/savepoint-<job>-<random>/  savepoints, owned by the user
 
-A snapshot exists exactly if its manifest does. Everything it refers to lies in its own directory, so that the
-directory can be moved or copied. The exclusive creation that fences two leaders is as strong as the store's:
-atomic on local disks, in memory (one process) and on s3, gs and other stores whose fsspec client implements
+A snapshot exists exactly if its manifest does. All files of a savepoint are in its own directory, which can
+be moved or copied. The exclusive creation that fences two leaders is as strong as the store's: atomic on
+local disks, in memory (one process) and on s3, gs and other stores whose fsspec client implements
 `pipe_file(mode="create")` as a conditional put; on the rest it is check-then-write.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Final
 
@@ -32,7 +32,7 @@ from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
 from unistream.storage.durable_local import NotWritten
-from unistream.storage.location import Location, Pause, open_location
+from unistream.storage.location import Location, Pause, open_location, transient
 from unistream.storage.probe import check_writable
 from unistream.storage.removal import MANIFEST_NAME, remove_directory, remove_named
 from unistream.storage.state_files import (
@@ -47,7 +47,7 @@ from unistream.storage.state_files import (
 MANIFEST_BYTES_MAX: Final = 256 * MIB  # 10,000 subtasks with 20 KiB of inline state each, and room
 
 _CHECKPOINT: Final = re.compile(r"^chk-([1-9][0-9]{0,18}|0)$")
-_memory_create = threading.Lock()  # the memory store asks and then writes
+_memory_create = threading.Lock()  # the memory store checks and then writes
 
 
 class FsCheckpointStorage:
@@ -55,9 +55,9 @@ class FsCheckpointStorage:
 
     Args:
         root_url: Local path or URL; created when it is first needed.
-        fs: The store itself, instead of the one that the URL names.
+        fs: The store, instead of the one that the URL names.
         unique: Makes the random part of savepoint names.
-        pause: Waits some seconds before a read is tried again.
+        pause: Waits some seconds before a read is repeated.
 
     Raises:
         ConfigError: the URL cannot be used.
@@ -79,20 +79,17 @@ class FsCheckpointStorage:
         self._claimed: dict[str, list[str]] = {}  # directory -> its own files
 
     def check_writable(self) -> None:
-        """See the port."""
         check_writable(self._root)
 
     def directory(
         self, job: JobId, checkpoint_id: CheckpointId, kind: SnapshotKind, target: str | None
     ) -> str:
-        """Makes the directory of a new snapshot and returns its URL.
-
-        Without a `target`, savepoints lie in ``<root>/savepoints``. A checkpoint's directory may exist
-        (left by an attempt that failed) as long as it has no manifest.
+        """See the port. Without a `target`, savepoints are in ``<root>/savepoints``. A checkpoint's directory
+        may exist (left by a failed attempt) if it has no manifest.
 
         Raises:
             ConfigError: the target cannot be used.
-            Fenced: this checkpoint has been completed already, by another leader.
+            Fenced: this checkpoint has already been completed by another leader.
             Transient: the store refused.
         """
         if kind.is_savepoint:
@@ -101,21 +98,17 @@ class FsCheckpointStorage:
         else:
             location = self._of_job(job).below(f"chk-{checkpoint_id}")
             if location.below(MANIFEST_NAME).size() is not None:
-                raise Fenced(f"checkpoint {checkpoint_id} of job {job} was completed before: {location.url}")
-        try:
+                raise Fenced(f"checkpoint {checkpoint_id} of job {job} is already complete: {location.url}")
+        with transient(f"cannot make the snapshot directory {location.url}"):
             location.fs.makedirs(location.path, exist_ok=not kind.is_savepoint)
-        except OSError as error:
-            raise Transient(f"cannot make the snapshot directory {location.url}: {error}") from error
         self._given_out.add(location.url)
         return location.url
 
     def write_manifest(self, directory: str, manifest: Manifest) -> Created:
-        """See the port. A create that failed is tried once more, which is also how it is asked about.
+        """See the port. A failed create is repeated once, which also shows whether it succeeded.
 
         Raises:
-            Fenced: there is one with other bytes.
-            OutcomeUnknown: the store did not say; delete nothing.
-            Transient: it certainly was not written (disk full, directory gone).
+            Transient: it was not written (disk full, no such directory).
         """
         target = self._open(directory).below(MANIFEST_NAME)
         content = encode_manifest(manifest)
@@ -129,13 +122,7 @@ class FsCheckpointStorage:
             return _ask_again(target, content)
 
     def read_manifest(self, directory: str) -> Manifest:
-        """See the port. `directory` may come straight from a user.
-
-        Raises:
-            ConfigError: no such directory, or no snapshot in it.
-            CorruptSnapshot: truncated, or a state file is missing, of another size or outside.
-            Unreachable: the store does not answer.
-        """
+        """See the port. `directory` may come from a user."""
         location = self._open(directory)
         size = location.below(MANIFEST_NAME).size()
         if size is None:
@@ -147,47 +134,41 @@ class FsCheckpointStorage:
         return manifest
 
     def completed(self, job: JobId) -> Sequence[StoredSnapshot]:
-        """See the port. A checkpoint that cannot be read is an error, never skipped: falling back to an
-        older one would repeat output that was committed since (FLINK-22502).
+        """See the port. An unreadable checkpoint is an error, never skipped: falling back to an older one
+        would repeat output that was committed since (FLINK-22502).
 
         Raises:
-            CorruptSnapshot: one of them is unreadable or is not what its directory says.
+            CorruptSnapshot: one of them is unreadable or in the wrong directory.
         """
         folder = self._of_job(job)
-        snapshots = [
-            snapshot for name in folder.names() for snapshot in self._completed_in(folder, job, name)
-        ]
+        snapshots = []
+        for location in _completed_in(folder):
+            manifest = self.read_manifest(location.url)
+            if (manifest.job, manifest.checkpoint_id) != (job, _number(location.path)):
+                raise CorruptSnapshot(
+                    f"{location.url} holds checkpoint {manifest.checkpoint_id} of job {manifest.job}; "
+                    "move it back"
+                )
+            snapshots.append(StoredSnapshot(location.url, manifest))
         return sorted(snapshots, key=lambda snapshot: snapshot.manifest.checkpoint_id)
 
-    def _completed_in(self, folder: Location, job: JobId, name: str) -> Iterator[StoredSnapshot]:
-        number = _CHECKPOINT.fullmatch(name)
-        if number is None or folder.below(name, MANIFEST_NAME).size() is None:
-            return
-        directory = folder.below(name).url
-        manifest = self.read_manifest(directory)
-        if (manifest.job, manifest.checkpoint_id) != (job, int(number[1])):
-            raise CorruptSnapshot(
-                f"{directory} holds checkpoint {manifest.checkpoint_id} of job {manifest.job}; put it back"
-            )
-        yield StoredSnapshot(directory, manifest)
-
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
-        """See the port. Only directories that this storage lays out are ever removed with all that is in
-        them; of those that were claimed, what their manifest names.
+        """See the port. Only directories that this storage made are removed recursively; of claimed ones only
+        the files that their manifest names.
 
-        Shared files that an older checkpoint names which is still there (its own removal failed, or nobody
-        could tell that it had been written) stay. `clean_shared` finds them later.
+        Shared files stay if an older checkpoint that still exists names them (its own removal failed, or its
+        outcome was unknown). `clean_shared` finds them later.
 
         Raises:
             CorruptSnapshot: an older checkpoint cannot be read; shared files stay.
             ConfigError: it is neither a checkpoint below the root nor made by this object nor claimed.
-            Transient: not all of it could be removed; the manifest is gone, so it is no snapshot any more.
+            Transient: not all of it could be removed; the manifest is removed, so it is no longer a snapshot.
         """
         location = self._open(directory)
         own, claimed = self._given_out, self._claimed.get(location.url)
         if claimed is None and location.url not in own and not self._is_checkpoint(location):
             raise ConfigError(f"refusing to remove {directory!r}: not a checkpoint below {self._root.url}")
-        try:
+        with transient(f"cannot remove {location.url}"):
             if claimed is None:
                 remove_directory(location)
             else:
@@ -195,42 +176,23 @@ class FsCheckpointStorage:
             if shared:
                 needed = _named_by_older(location)
                 remove_shared(shared_folder(location), [name for name in shared if name not in needed])
-        except OSError as error:
-            raise Transient(f"cannot remove {location.url}: {error}") from error
         self._given_out.discard(location.url)
         self._claimed.pop(location.url, None)
 
     def claim(self, directory: str) -> None:
-        """See the port.
-
-        Raises:
-            ConfigError, CorruptSnapshot, Unreachable: as `read_manifest`; what it names will be removed.
-        """
         named = referenced_files(self.read_manifest(directory))
         own = sorted({ref.path for ref in named if not ref.shared})
         self._claimed[self._open(directory).url] = own
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
-        """See the port.
-
-        Raises:
-            CorruptSnapshot: a checkpoint cannot be read; nothing was removed.
-            Transient: not all of them could be removed.
-        """
         of_job = self._of_job(job)
         folder = of_job.below(SHARED_FOLDER)
-        try:
+        with transient(f"cannot remove files in {folder.url}"):
             needed = _named_by(_completed_in(of_job))
             remove_shared(folder, [name for name in files if name not in needed])
-        except OSError as error:
-            raise Transient(f"cannot remove files in {folder.url}: {error}") from error
 
     def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
-        """See the port.
-
-        Raises:
-            Transient: not all of them could be removed.
-        """
+        """See the port. Raises Transient if not all of them could be removed."""
         location = self._open(directory)
         folder = shared_folder(location)
         parent = Location(location.fs, folder.path.rpartition("/")[0], self._pause)
@@ -240,17 +202,15 @@ class FsCheckpointStorage:
         checkpoints = _completed_in(parent)
         needed = _named_by(checkpoints)
         if {one.path for one in _completed_in(parent)} != {one.path for one in checkpoints}:
-            return 0  # they change: what is named meanwhile is not known
+            return 0  # checkpoints were added or removed meanwhile
         orphans = sorted(name for name in found - needed if _is_before(name, before))
-        try:
+        with transient(f"cannot remove files in {folder.url}"):
             remove_shared(folder, orphans)
-        except OSError as error:
-            raise Transient(f"cannot remove files in {folder.url}: {error}") from error
         return len(orphans)
 
     def forget(self, job: JobId) -> None:
-        """See the port. Where there are no folders but in names there is nothing to do. Of a checkpoint that
-        was to begin when the job ended there may be an empty directory.
+        """See the port. Object stores have no folders. A checkpoint that was starting when the job ended may
+        have left an empty directory.
 
         Raises:
             Transient: an empty folder could not be removed.
@@ -258,12 +218,10 @@ class FsCheckpointStorage:
         folder = self._of_job(job)
         if not folder.is_local or not folder.is_directory():
             return
-        try:
+        with transient(f"cannot remove {folder.url}"):
             for one in (*map(folder.below, folder.names()), folder):
                 if one.is_directory() and not one.names():
                     one.fs.rmdir(one.path)
-        except OSError as error:
-            raise Transient(f"cannot remove {folder.url}: {error}") from error
 
     def _of_job(self, job: JobId) -> Location:
         if "/" in job:
@@ -281,37 +239,36 @@ class FsCheckpointStorage:
 
 
 def _completed_in(folder: Location) -> list[Location]:
-    """Directories of the checkpoints in a job's folder that have their manifest."""
+    """Directories of completed checkpoints in a job's folder."""
     directories = (folder.below(name) for name in folder.names() if _CHECKPOINT.fullmatch(name))
     return [one for one in directories if one.below(MANIFEST_NAME).size() is not None]
 
 
 def _is_before(name: str, checkpoint_id: CheckpointId | None) -> bool:
-    """A file of a folder `shared`, perhaps a hidden one, was stored for an older checkpoint."""
+    """A file of a folder `shared`, possibly a hidden one, was stored for an older checkpoint."""
     number = stored_for(name.removeprefix("."))
     return checkpoint_id is None or (number is not None and number < checkpoint_id)
 
 
 def _named_by_older(location: Location) -> set[str]:
-    """Shared files of the checkpoints beside it that have a lower number and their manifest."""
+    """Shared files of completed checkpoints with a lower number."""
     parent, _, own = location.path.rpartition("/")
-    beside = Location(location.fs, parent, location.pause)
-    return _named_by(one for one in _completed_in(beside) if _number(one.path) < _number(own))
+    folder = Location(location.fs, parent, location.pause)
+    return _named_by(one for one in _completed_in(folder) if _number(one.path) < _number(own))
 
 
 def _named_by(checkpoints: Iterable[Location]) -> set[str]:
-    """Shared files that these need."""
     return {ref.path for one in checkpoints for ref in referenced_files(_read_manifest(one)) if ref.shared}
 
 
 def _number(path: str) -> int:
-    """Of a checkpoint's directory; of any other -1."""
+    """Id of the checkpoint in this directory; -1 for any other directory."""
     found = _CHECKPOINT.fullmatch(path.rpartition("/")[2])
     return -1 if found is None else int(found[1])
 
 
 def _create(target: Location, content: bytes) -> Created:
-    """Creates one object, or finds out what is there. NotWritten: nothing; any other OSError: unknown."""
+    """Creates one object, or compares the existing one. Any OSError but NotWritten: unknown outcome."""
     memory_only = _memory_create if target.is_memory else nullcontext()
     try:
         with memory_only:
@@ -324,7 +281,7 @@ def _create(target: Location, content: bytes) -> Created:
 
 
 def _ask_again(target: Location, content: bytes) -> Created:
-    """After a create whose outcome is unknown: creating again tells, for a name is given only once."""
+    """After a create with unknown outcome: creating again shows it, as a name is given only once."""
     try:
         return _create(target, content)
     except Fenced:

@@ -1,14 +1,14 @@
-"""A state file in the making, and how it gets its name: whole, or not at all.
+"""A state file that is being written, and gets its name as a whole.
 
-    a local store   a hidden file beside its later name ── synced, then named ──► the hidden name goes
-    others          memory, or a file of this machine that has no name ── sent as a whole ──► visible
+    a local store   a hidden file next to its later name ── synced, then named ──► the hidden name is removed
+    others          memory, or a local file without a name ── sent as a whole ──► visible
 
-What is small stays in memory until all of it is there; what grows past `SPOOL_BYTES_MAX` goes to the disk
-meanwhile. Sending is a multipart upload, which becomes visible at its end.
+Small files stay in memory until they are complete; those that grow past `SPOOL_BYTES_MAX` are spooled to the
+disk. Sending is a multipart upload, which becomes visible at its end.
 
-Who is killed meanwhile leaves nothing that can be taken for a state file. A file without a name ends with its
-process. A hidden one belongs to the directory that it lies in: it goes with its snapshot's when the master
-gives that up, and from the folder that checkpoints share when the job has ended (`clean_shared`).
+A killed process leaves nothing that looks like a state file. A file without a name ends with its process. A
+hidden file belongs to its directory: it is removed with that of an aborted snapshot, and from the folder that
+checkpoints share when the job has ended (`clean_shared`).
 """
 
 from __future__ import annotations
@@ -16,30 +16,25 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import Transient
 from unistream.base.limits import MIB
 from unistream.model.file_ref import FileRef
 from unistream.storage.durable_local import DurableLocalFileSystem
-from unistream.storage.location import Location
+from unistream.storage.location import Location, transient
 
-HASH_ASIDE_BYTES_MIN: Final = 4 * MIB  # below it a second thread costs more than it hides
-SPOOL_BYTES_MAX: Final = 8 * MIB  # of a file in the making that stay in memory
+HASH_ASIDE_BYTES_MIN: Final = 4 * MIB  # below it a second thread costs more than it saves
+SPOOL_BYTES_MAX: Final = 8 * MIB  # of an unfinished file that stay in memory
 
 
 def create_file(target: Location, content: memoryview) -> str:
-    """Makes the file with these bytes; their SHA-256 in hex.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Makes the file with these bytes; their SHA-256 in hex. Raises OSError."""
     fs = target.fs
     if isinstance(fs, DurableLocalFileSystem):
         return _hash_while(content, lambda: _create_local(fs, target, content))
@@ -47,9 +42,9 @@ def create_file(target: Location, content: memoryview) -> str:
     return _hash_while(content, lambda: fs.pipe_file(target.path, stored, mode="create"))
 
 
-def not_written(target: Location, error: OSError) -> Transient:
-    """What the user is told of a file that could not be written."""
-    return Transient(f"cannot write the state file {target.url}: {error}")
+def writing(target: Location) -> AbstractContextManager[None]:
+    """An OSError inside of the context becomes Transient."""
+    return transient(f"cannot write the state file {target.url}")
 
 
 class Counter:
@@ -72,9 +67,9 @@ class GrowingFile:
     """`unistream.port.storage.StateFile`. Made by `FsStateWriter.open`.
 
     Args:
-        store: Stores what has stayed small.
+        store: Stores a small file.
         name: A location as a manifest names it.
-        written: Bytes of files that were stored.
+        written: Bytes of stored files.
     """
 
     def __init__(
@@ -96,7 +91,6 @@ class GrowingFile:
 
     @property
     def ref(self) -> FileRef:
-        """See the port."""
         assert self._ref is not None, "the file is not finished"
         return self._ref
 
@@ -104,17 +98,14 @@ class GrowingFile:
         return self
 
     def write(self, content: bytes | memoryview) -> None:
-        """See the port."""
         self._size += len(content)
         if self._spool is None and self._size <= SPOOL_BYTES_MAX:
             self._pieces.append(bytes(content))
             return
-        try:
+        with writing(self._target):
             if self._spool is None:
-                self._begin_spool()
-            self._append(content)
-        except OSError as error:
-            raise not_written(self._target, error) from error
+                self._spool = self._begin_spool()
+            self._append(self._spool, content)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -127,35 +118,31 @@ class GrowingFile:
             if self._spool is not None:
                 _drop(self._spool)
 
-    def _begin_spool(self) -> None:
+    def _begin_spool(self) -> IO[bytes]:
         self._spool = self._new_spool()
-        self._append(b"".join(self._pieces))
+        self._append(self._spool, b"".join(self._pieces))
         self._pieces.clear()
         _reach_half(self._spool)
+        return self._spool
 
     def _new_spool(self) -> IO[bytes]:
-        target = self._target
-        if isinstance(target.fs, DurableLocalFileSystem):
-            return target.fs.temporary_for(target.path)
-        return tempfile.TemporaryFile()
+        fs, path = self._target.fs, self._target.path
+        return fs.temporary_for(path) if isinstance(fs, DurableLocalFileSystem) else tempfile.TemporaryFile()
 
-    def _append(self, content: bytes | memoryview) -> None:
-        assert self._spool is not None, "there is a spool by now"
-        self._spool.write(content)
+    def _append(self, spool: IO[bytes], content: bytes | memoryview) -> None:
+        spool.write(content)
         self._digest.update(content)
 
     def _finish(self) -> FileRef:
         if self._spool is None:
             return self._store(self._target, memoryview(b"".join(self._pieces)))
         target = self._target
-        try:
+        with writing(target):
             if isinstance(target.fs, DurableLocalFileSystem):
                 _give_name(target.fs, self._spool, target)
             else:
-                self._spool.seek(0)  # also flushes; the position is shared with what is opened by number
+                self._spool.seek(0)  # also flushes; the position is shared with the file opened by number
                 target.fs.put_file(f"/dev/fd/{self._spool.fileno()}", target.path, mode="create")
-        except OSError as error:
-            raise not_written(target, error) from error
         self._written.add(self._size)
         return FileRef(path=self._name(target), size=self._size, sha256=self._digest.hexdigest())
 
@@ -165,11 +152,14 @@ class GrowingFile:
 
 def _create_local(fs: DurableLocalFileSystem, target: Location, content: memoryview) -> None:
     half = len(content) // 2
-    with _dropped(fs.temporary_for(target.path)) as file:
+    file = fs.temporary_for(target.path)
+    try:
         file.write(content[:half])
         _reach_half(file)
         file.write(content[half:])
         _give_name(fs, file, target)
+    finally:
+        _drop(file)
 
 
 def _reach_half(file: IO[bytes]) -> None:
@@ -183,24 +173,16 @@ def _give_name(fs: DurableLocalFileSystem, file: IO[bytes], target: Location) ->
     fs.name_temporary(file, target.path)
 
 
-@contextmanager
-def _dropped(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    try:
-        yield file
-    finally:
-        _drop(file)
-
-
 def _drop(file: IO[bytes]) -> None:
-    """Closes it; a hidden name that it has goes."""
+    """Closes it, and removes its hidden name."""
     if isinstance(file.name, str):
         Path(file.name).unlink(missing_ok=True)
-    with suppress(OSError):  # of bytes that could not be written, and that nobody wants any more
+    with suppress(OSError):  # of bytes that could not be written
         file.close()
 
 
 def _hash_while(content: memoryview, write: Callable[[], object]) -> str:
-    """SHA-256 in hex of what `write` writes, at the same time when that pays."""
+    """SHA-256 in hex of `content`, computed in parallel with `write` if it is large."""
     if len(content) < HASH_ASIDE_BYTES_MIN:
         write()
         return hashlib.sha256(content).hexdigest()

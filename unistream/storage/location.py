@@ -1,7 +1,7 @@
-"""Where snapshots lie: parsed URLs and parsed relative paths, so that no caller can leave its directory.
+"""Locations of snapshots: parsed URLs and relative paths, so that no path leads out of its directory.
 
-A URL comes from a user (`-s PATH`) or from the configuration; a relative path comes from a manifest, which
-may have been written by anybody. Both are parsed here, once, into types that cannot point elsewhere.
+A URL comes from a user (`-s PATH`) or from the configuration; a relative path comes from a manifest, which is
+not trusted. Both are parsed here, once, into types that cannot point elsewhere.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import fsspec
 from fsspec import AbstractFileSystem
 
-from unistream.base.errors import ConfigError, CorruptSnapshot, Unreachable
+from unistream.base.errors import ConfigError, CorruptSnapshot, Transient, Unreachable
 from unistream.storage.durable_local import DurableLocalFileSystem
 
 T = TypeVar("T")
@@ -27,9 +28,9 @@ SCHEMES: Final = frozenset(
 )
 """Stores that can be written; anything else (http, ftp, chained URLs) is refused before it is contacted."""
 
-PATH_CHARACTERS_MAX: Final = 1024  # object stores end at 1024 bytes for a key
-READ_ATTEMPTS: Final = 3  # of a read that an external store refused; the store's own client retries too
-READ_PAUSE_S: Final = 0.1  # before the second attempt; each further one waits four times as long
+PATH_CHARACTERS_MAX: Final = 1024  # the limit of object stores for a key, in bytes
+READ_ATTEMPTS: Final = 3  # of a read that a store refused; the store's own client retries too
+READ_PAUSE_S: Final = 0.1  # before the second attempt; four times as long before each further one
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*)://")
 _COMPONENT: Final = re.compile(r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,254}$")
 
@@ -39,10 +40,7 @@ class StoragePath:
     """A relative path of plain components: letters, digits, ``_``, ``-`` and inner dots.
 
     Nothing in it can be decoded, resolved or normalised into another path: no empty part, no ``.`` or
-    ``..``, no backslash, NUL, percent sign or drive.
-
-    Raises:
-        ConfigError: it is anything else.
+    ``..``, no backslash, NUL, percent sign or drive. Raises ConfigError for anything else.
     """
 
     text: str
@@ -58,10 +56,7 @@ def _is_component(part: str) -> bool:
 
 
 class Location:
-    """A directory of one store, with the few operations that storage needs.
-
-    Reads are repeated a bounded number of times when the store does not answer. Thread-safe.
-    """
+    """A directory or object of one store. Reads are repeated `READ_ATTEMPTS` times. Thread-safe."""
 
     def __init__(self, fs: AbstractFileSystem, path: str, pause: Pause = time.sleep) -> None:
         self.fs = fs
@@ -70,17 +65,15 @@ class Location:
 
     @property
     def url(self) -> str:
-        """What `open_location` turns into this location again."""
+        """`open_location` of it is this location."""
         return str(self.fs.unstrip_protocol(self.path))
 
     @property
     def is_local(self) -> bool:
-        """A directory of this machine, where symbolic links exist."""
         return "file" in _protocols(self.fs)
 
     @property
     def is_memory(self) -> bool:
-        """In this process only."""
         return "memory" in _protocols(self.fs)
 
     def below(self, *names: str) -> Location:
@@ -89,7 +82,7 @@ class Location:
         return Location(self.fs, "/".join([self.path.rstrip("/"), *parts]), self.pause)
 
     def contains(self, inner: Location) -> bool:
-        """`inner` is really in here, also after symbolic links are followed."""
+        """`inner` is in this directory, also after symbolic links are followed."""
         if not self.is_local:
             return inner.path.startswith(self.path.rstrip("/") + "/")
         outer = os.path.realpath(self.path)
@@ -100,24 +93,24 @@ class Location:
 
         Raises:
             FileNotFoundError: there is none.
-            Unreachable: the store did not answer, after bounded repetition.
+            Unreachable: the store did not answer.
         """
         return self._repeat("read", lambda: bytes(self.fs.cat_file(self.path, start=start, end=stop)))
 
     def size(self) -> int | None:
-        """Bytes of this object, or None when there is none."""
+        """Bytes of this object, or None if there is none."""
         try:
-            info = self._repeat("look at", lambda: self._fresh().info(self.path))
+            info = self._repeat("check", lambda: self._fresh().info(self.path))
         except (FileNotFoundError, NotADirectoryError):
             return None
         return int(info["size"]) if info["type"] == "file" else None
 
     def is_directory(self) -> bool:
-        """There is such a directory; on object stores: something is below it."""
-        return bool(self._repeat("look at", lambda: self._fresh().isdir(self.path)))
+        """The directory exists; on object stores: something is below it."""
+        return bool(self._repeat("check", lambda: self._fresh().isdir(self.path)))
 
     def names(self) -> list[str]:
-        """Names directly below, sorted; none when the directory is absent."""
+        """Names directly below, sorted; none if the directory is absent."""
         try:
             paths = self._repeat("list", lambda: self._fresh().ls(self.path, detail=False))
         except (FileNotFoundError, NotADirectoryError):
@@ -147,6 +140,15 @@ class Location:
         raise AssertionError("the last attempt returns or raises")
 
 
+@contextmanager
+def transient(failure: str) -> Iterator[None]:
+    """An OSError inside of the context becomes Transient."""
+    try:
+        yield
+    except OSError as error:
+        raise Transient(f"{failure}: {error}") from error
+
+
 def _protocols(fs: AbstractFileSystem) -> tuple[str, ...]:
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
 
@@ -155,7 +157,7 @@ def open_location(url: str, fs: AbstractFileSystem | None = None, pause: Pause =
     """Parses a plain local path, or a URL of one of `SCHEMES`; contacts nothing.
 
     Args:
-        url: From the user or the configuration; a relative path starts at the working directory.
+        url: A relative path starts at the working directory.
         fs: The store to use instead of the one that the scheme names (tests inject faults with it).
         pause: Sleeps for a number of seconds.
 
@@ -190,15 +192,11 @@ def _file_system(name: str, url: str) -> AbstractFileSystem:
 
 
 def confined(directory: Location, relative: str) -> Location:
-    """The file that a manifest names, below the manifest's own directory.
-
-    Raises:
-        CorruptSnapshot: the name leads, or a symbolic link leads, out of it.
-    """
+    """The file that a manifest names. Raises CorruptSnapshot if it is outside of the manifest's directory."""
     try:
         inner = directory.below(relative)
     except ConfigError as error:
-        raise CorruptSnapshot(f"{directory.url}: a state file lies outside of it: {error}") from None
+        raise CorruptSnapshot(f"{directory.url}: a state file is outside of it: {error}") from None
     if not directory.contains(inner):
         raise CorruptSnapshot(f"{directory.url}: {relative!r} is a link that leads out of it")
     return inner

@@ -1,7 +1,7 @@
-"""Whether snapshots can be stored somewhere: asked once, before a job exists.
+"""Checks once, before a job exists, whether snapshots can be stored somewhere.
 
-What never can be (a file where a directory should be, no permission, no such bucket) is told from a store
-that does not answer just now. Nothing is left behind, save the directory itself where all is well.
+Permanent errors (a file where a directory should be, no permission, no such bucket) are distinguished from a
+store that does not answer now. Leaves nothing but the directory itself, and that only after success.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from unistream.base.errors import ConfigError, Unreachable
 from unistream.storage.location import READ_PAUSE_S, Location
 from unistream.storage.state_files import random_name
 
-ATTEMPTS: Final = 3  # of a store that does not answer; its own client retries, too
+ATTEMPTS: Final = 3  # if a store does not answer; its own client retries too
 
 _NEVER: Final = (
     FileExistsError,
@@ -25,17 +25,17 @@ _NEVER: Final = (
     NotADirectoryError,
     PermissionError,
     NotImplementedError,
-    ValueError,  # a name that is none for the store
+    ValueError,  # a name that the store does not accept
 )
 _NEVER_EITHER: Final = frozenset({errno.ENAMETOOLONG, errno.EROFS, errno.ELOOP, errno.EINVAL})
-"""These have no class of their own."""
+"""Errors without a class of their own."""
 
 
 def check_writable(location: Location) -> None:
     """Makes the directory, writes an object in it, and removes that.
 
     Raises:
-        ConfigError: it cannot be written, whenever one tries; names it and says why.
+        ConfigError: it can never be written; says why.
         Unreachable: the store refused `ATTEMPTS` times for another reason, or did not answer.
     """
     made = _missing(location)
@@ -68,12 +68,12 @@ def _write(location: Location) -> None:
     try:
         location.fs.pipe_file(probe.path, b"probe", mode="overwrite")
     finally:
-        with contextlib.suppress(Exception):  # what counts is whether it was written
+        with contextlib.suppress(Exception):  # only writing it counts
             location.fs.rm_file(probe.path)
 
 
 def _missing(location: Location) -> list[Path]:
-    """Directories of this machine that are not there yet, the innermost first."""
+    """Local directories that do not exist yet, the innermost first."""
     if not location.is_local:
         return []
     path = Path(location.path)
@@ -82,7 +82,7 @@ def _missing(location: Location) -> list[Path]:
 
 def _remove(made: list[Path]) -> None:
     for path in made:
-        with contextlib.suppress(OSError):  # it was never made, or somebody else uses it by now
+        with contextlib.suppress(OSError):  # it was never made, or is used by others
             path.rmdir()
 
 
@@ -92,6 +92,6 @@ def _shown(location: Location) -> str:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, FileExistsError | NotADirectoryError):
-        return "it is, or lies below, a file"
+        return "it is a file, or below one"
     text = getattr(error, "strerror", None) or str(error).partition("\n")[0]
     return text or type(error).__name__

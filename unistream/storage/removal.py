@@ -1,4 +1,4 @@
-"""How a snapshot goes: its manifest first, since a directory that is half removed is no snapshot."""
+"""Removes snapshots: the manifest first, since a directory that is half removed is not a snapshot."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ MANIFEST_NAME: Final = "_metadata"
 
 
 def remove_directory(location: Location) -> None:
-    """Removes a directory that this storage has laid out, with all that is in it. Absent is fine.
+    """Removes a directory that this storage made, recursively. Absent is fine.
 
-    A task that was not told yet may still be writing into a local one, which could not be removed then: so it
-    loses its name first.
+    A local one is renamed first: a task that was not notified yet may still be writing into it.
 
     Raises:
-        OSError: not all of it could be removed; the manifest is gone unless that was it.
+        OSError: not all of it could be removed; the manifest is removed first.
     """
     _remove_manifest(location)
     if location.is_directory():
@@ -29,16 +28,15 @@ def remove_directory(location: Location) -> None:
 
 
 def remove_named(location: Location, files: Sequence[str]) -> None:
-    """Removes a snapshot from a directory that somebody else has laid out, and may have put other things
-    into: its manifest, the files that it names, and what is empty then (Flink: the directory of a claimed
-    savepoint is not removed recursively). Absent is fine.
+    """Removes a snapshot from a directory that may have other contents: its manifest, its files, and then
+    empty folders (as in Flink, a claimed savepoint is not removed recursively). Absent is fine.
 
     Args:
         location: The directory.
-        files: Relative paths; the caller has checked that they lead nowhere else.
+        files: Relative paths, checked by the caller.
 
     Raises:
-        OSError: not all of it could be removed; the manifest is gone unless that was it.
+        OSError: not all of it could be removed; the manifest is removed first.
     """
     _remove_manifest(location)
     folders = {""}
@@ -52,7 +50,7 @@ def remove_named(location: Location, files: Sequence[str]) -> None:
             folder = folder.rpartition("/")[0]
     for folder in sorted(folders, key=lambda path: (path.count("/"), len(path)), reverse=True):
         one = location.below(folder) if folder else location
-        if one.is_directory() and not one.names():  # on object stores there is none, once nothing is in it
+        if one.is_directory() and not one.names():  # an object store has no empty directory
             one.fs.rmdir(one.path)
 
 

@@ -1,11 +1,11 @@
 """State files of one snapshot: written by workers under new names, read back whole or in parts.
 
-    <root>/<job id>/chk-<n>/<uid>/<state>/part-<random>.arrow   of this one (`model.state_files`)
-    <root>/<job id>/chk-<n>/state-<hint>-<random>               the same, for what has no state to itself
-    <root>/<job id>/shared/chk-<n>-<hint>-<random>              stored for one, of all that name it
+    <root>/<job id>/chk-<n>/<uid>/<state>/part-<random>.arrow   of this snapshot (`model.state_files`)
+    <root>/<job id>/chk-<n>/state-<hint>-<random>               the same, for files of no single state
+    <root>/<job id>/shared/chk-<n>-<hint>-<random>              stored for one checkpoint, and shared
                                                                 (`FileRef.shared`)
 
-A file has its name only when all of it is there; see `unistream.storage.growing_file`.
+A file gets its name when it is complete; see `unistream.storage.growing_file`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +26,10 @@ from unistream.base.ids import CheckpointId
 from unistream.base.limits import MIB
 from unistream.model.file_ref import FileRef, shared_name
 from unistream.storage.durable_local import DurableLocalFileSystem
-from unistream.storage.growing_file import SPOOL_BYTES_MAX, Counter, GrowingFile, create_file, not_written
-from unistream.storage.location import Location, confined, open_location
+from unistream.storage.growing_file import SPOOL_BYTES_MAX, Counter, GrowingFile, create_file, writing
+from unistream.storage.location import Location, confined, open_location, transient
 
-COPY_BYTES: Final = MIB  # at a time, from and to a local disk
+COPY_BYTES: Final = MIB  # at a time, from a local disk
 SHARED_FOLDER: Final = "shared"
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_-]+")
@@ -42,23 +43,19 @@ def random_name() -> str:
 
 
 def shared_folder(directory: Location) -> Location:
-    """The folder that the checkpoints of one job have in common, as seen from one of them.
+    """The folder that the checkpoints of one job share, from the directory of one of them.
 
     Raises:
         ConfigError: it is not the directory of a checkpoint.
     """
     parent, _, name = directory.path.rstrip("/").rpartition("/")
     if not parent or _CHECKPOINT_FOLDER.fullmatch(name) is None:
-        raise ConfigError(f"{directory.url} is not a checkpoint's directory: it shares no files with others")
+        raise ConfigError(f"{directory.url} is not a checkpoint's directory: it has no shared files")
     return Location(directory.fs, parent, directory.pause).below(SHARED_FOLDER)
 
 
 def state_file(directory: Location, ref: FileRef) -> Location:
-    """Where a file that a manifest names lies.
-
-    Raises:
-        CorruptSnapshot: outside of where it may lie.
-    """
+    """The file that a manifest names. Raises CorruptSnapshot if it is outside of the allowed directories."""
     if not ref.shared:
         return confined(directory, ref.path)
     try:
@@ -75,12 +72,9 @@ def remove_shared(folder: Location, files: Sequence[str]) -> None:
         OSError: not all of them could be removed.
     """
     for name in files:
-        plain = name.removeprefix(".")
-        folder.below(plain)  # refuses what leads elsewhere
-        try:
+        folder.below(name.removeprefix("."))  # refuses a path that leads out of it
+        with suppress(FileNotFoundError):
             folder.fs.rm_file(f"{folder.path}/{name}")
-        except FileNotFoundError:
-            continue
 
 
 def _plain(name_hint: str) -> str:
@@ -92,7 +86,7 @@ class FsStateWriter:
     """`unistream.port.storage.StateWriter` below one snapshot's directory. Thread-safe.
 
     The directory must exist (`FsCheckpointStorage.directory` made it): a late writer of an aborted
-    checkpoint then fails instead of leaving files that nobody removes.
+    checkpoint then fails instead of leaving files that are never removed.
     """
 
     def __init__(
@@ -108,20 +102,13 @@ class FsStateWriter:
 
     @property
     def bytes_written(self) -> int:
-        """See the port."""
         return self._bytes.total
 
     def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
-        """See the port.
-
-        Raises:
-            Transient: it could not be written; the checkpoint must be declined.
-        """
-        view = memoryview(content).cast("B")
-        return self._store(self._target(name_hint), view)
+        """See the port. Raises Transient if it could not be written; the checkpoint must be declined."""
+        return self._store(self._target(name_hint), memoryview(content).cast("B"))
 
     def open(self, name_hint: str) -> GrowingFile:
-        """See the port."""
         return GrowingFile(self._target(name_hint), self._store, self._name, self._bytes)
 
     def copy(self, name_hint: str, path: Path, *, shared: bool = False) -> FileRef:
@@ -132,25 +119,12 @@ class FsStateWriter:
             Transient: it could not be read or written.
         """
         target = self._shared_target(name_hint) if shared else self._target(name_hint)
-        try:
-            growing = GrowingFile(target, self._store, self._name, self._bytes)
-            with path.open("rb") as source, growing as file:
-                while content := source.read(COPY_BYTES):
-                    file.write(content)
-        except OSError as error:
-            raise Transient(f"cannot read the state file {path}: {error}") from error
+        growing = GrowingFile(target, self._store, self._name, self._bytes)
+        with transient(f"cannot read the state file {path}"), path.open("rb") as source, growing as file:
+            while content := source.read(COPY_BYTES):
+                file.write(content)
         ref = file.ref
         return FileRef(path=ref.path, size=ref.size, sha256=ref.sha256, shared=shared)
-
-    def _shared(self) -> Location:
-        folder = shared_folder(self._location)
-        if self._location.is_local and not self._location.is_directory():
-            raise _given_up(self._location)
-        try:
-            folder.fs.makedirs(folder.path, exist_ok=True)
-        except OSError as error:
-            raise Transient(f"cannot make {folder.url}: {error}") from error
-        return folder
 
     def _target(self, name_hint: str) -> Location:
         if _IN_FOLDERS.fullmatch(name_hint) and ".." not in name_hint:
@@ -158,12 +132,16 @@ class FsStateWriter:
         return self._location.below(f"state-{_plain(name_hint)}-{self._unique()}{self._unique()}")
 
     def _shared_target(self, name_hint: str) -> Location:
-        folder = self._shared()
+        folder = shared_folder(self._location)
+        if self._location.is_local and not self._location.is_directory():
+            raise _aborted(self._location)
+        with transient(f"cannot make {folder.url}"):
+            folder.fs.makedirs(folder.path, exist_ok=True)
         number = CheckpointId(int(self._location.path.rstrip("/").rpartition("-")[2]))
         return folder.below(f"{shared_name(number, _plain(name_hint))}-{self._unique()}{self._unique()}")
 
     def _in_folders(self, name_hint: str) -> Location:
-        """`a/b/part.arrow`: a file `part-<random>.arrow` in folders that are made."""
+        """`a/b/part.arrow`: a file `part-<random>.arrow` in these folders, which it makes."""
         folders, _, name = name_hint.rpartition("/")
         stem, dot, suffix = name.partition(".")
         folder = self._location.below(folders)
@@ -174,42 +152,40 @@ class FsStateWriter:
     def _make_folders(self, folder: Location, folders: str) -> None:
         root = self._location
         if not root.is_directory():
-            raise _given_up(root)
+            raise _aborted(root)
         try:
             if isinstance(root.fs, DurableLocalFileSystem):
                 root.fs.make_folders(root.path, folders)
             else:
                 folder.fs.makedirs(folder.path, exist_ok=True)
         except FileNotFoundError:
-            raise _given_up(root) from None
+            raise _aborted(root) from None
         except OSError as error:
             raise Transient(f"cannot make {folder.url}: {error}") from error
 
     def _store(self, target: Location, content: memoryview) -> FileRef:
-        try:
+        with writing(target):
             digest = create_file(target, content)
-        except OSError as error:
-            raise not_written(target, error) from error
         self._bytes.add(len(content))
         return FileRef(path=self._name(target), size=len(content), sha256=digest)
 
     def _name(self, target: Location) -> str:
-        """As a manifest names it: below the snapshot's directory, or below the folder of shared files."""
+        """The path in the manifest: below the snapshot's directory, or below the folder of shared files."""
         inside = f"{self._location.path.rstrip('/')}/"
         if target.path.startswith(inside):
             return target.path.removeprefix(inside)
         return target.path.rpartition("/")[2]
 
 
-def _given_up(directory: Location) -> Transient:
-    return Transient(f"{directory.url} is gone: its checkpoint was given up")
+def _aborted(directory: Location) -> Transient:
+    return Transient(f"{directory.url} no longer exists: its checkpoint was aborted")
 
 
 class FsStateReader:
     """`unistream.port.storage.StateReader` below one snapshot's directory. Thread-safe.
 
-    What returns a whole file checks its size and checksum before it returns anything: state that is silently
-    wrong is worse than a slower restore.
+    Methods that return a whole file check its size and checksum first: silently wrong state is worse than a
+    slower restore.
     """
 
     def __init__(self, directory_url: str, *, fs: AbstractFileSystem | None = None) -> None:
@@ -218,11 +194,9 @@ class FsStateReader:
 
     @property
     def bytes_read(self) -> int:
-        """See the port."""
         return self._bytes.total
 
     def place(self, ref: FileRef) -> str:
-        """See the port."""
         return state_file(self._location, ref).url
 
     def read(self, ref: FileRef) -> bytes:
@@ -237,7 +211,6 @@ class FsStateReader:
         return content
 
     def read_range(self, ref: FileRef, start: int, stop: int) -> bytes:
-        """See the port."""
         target = state_file(self._location, ref)
         if not 0 <= start <= stop <= ref.size:
             raise CorruptSnapshot(f"{target.url} has {ref.size} B: there are no bytes {start} to {stop}")
@@ -253,11 +226,8 @@ class FsStateReader:
         return content
 
     def open_range(self, ref: FileRef) -> pa.NativeFile:
-        """See the port; the caller closes it.
-
-        A local file is mapped, so that several subtasks share its pages and batches are not copied; from
-        other stores it is read whole (it has to be, for the checksum).
-        """
+        """See the port; the caller closes it. A local file is mapped, so that subtasks share its pages and
+        batches are not copied; from other stores it is read whole, as the checksum requires."""
         target = state_file(self._location, ref)
         if not isinstance(self._location.fs, DurableLocalFileSystem) or ref.size == 0:
             return pa.BufferReader(self.read(ref))
@@ -275,7 +245,7 @@ class FsStateReader:
         return mapped
 
     def fetch(self, ref: FileRef, path: Path) -> None:
-        """See the port. A part of a file that failed stays at `path`: its folder is the caller's."""
+        """See the port. After a failure a part of the file stays at `path`; the caller removes it."""
         with path.open("xb") as copy:
             for content in self._pieces(ref):
                 copy.write(content)
@@ -286,7 +256,7 @@ class FsStateReader:
             pass
 
     def _pieces(self, ref: FileRef) -> Iterator[bytes]:
-        """All of it. Raises CorruptSnapshot behind the last piece if the checksum of the whole differs."""
+        """The whole file. Raises CorruptSnapshot after the last piece if its checksum differs."""
         target = state_file(self._location, ref)
         digest = hashlib.sha256()
         for start in range(0, ref.size, SPOOL_BYTES_MAX):
@@ -298,7 +268,6 @@ class FsStateReader:
 
 
 def missing(target: Location) -> CorruptSnapshot:
-    """A file that a manifest names is not there."""
     return CorruptSnapshot(f"{target.url} is missing: the snapshot cannot be restored")
 
 

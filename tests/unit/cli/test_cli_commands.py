@@ -63,7 +63,7 @@ REFUSED = [
     pytest.param(["pipelines:empty"], "the pipeline is empty", id="nothing to run"),
     pytest.param(
         [*STORED, "execution.checkpointing.dir=/proc/version"],
-        "cannot store snapshots in /proc/version: it is, or lies below, a file; change "
+        "cannot store snapshots in /proc/version: it is a file, or below one; change "
         "execution.checkpointing.dir",
         id="a file for checkpoints",
     ),

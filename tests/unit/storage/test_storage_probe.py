@@ -22,10 +22,10 @@ def everything_below(folder: Path) -> set[Path]:
 @pytest.mark.parametrize(
     ("below", "says"),
     [
-        pytest.param("file", "it is, or lies below, a file", id="a file"),
-        pytest.param("file/of/it", "it is, or lies below, a file", id="a directory below a file"),
-        pytest.param("link", "it is, or lies below, a file", id="a link to a file"),
-        pytest.param("nowhere", "it is, or lies below, a file", id="a link that leads nowhere"),
+        pytest.param("file", "it is a file, or below one", id="a file"),
+        pytest.param("file/of/it", "it is a file, or below one", id="a directory below a file"),
+        pytest.param("link", "it is a file, or below one", id="a link to a file"),
+        pytest.param("nowhere", "it is a file, or below one", id="a link that leads nowhere"),
         pytest.param("new/" + "x" * 300, "File name too long", id="a name that is too long"),
         pytest.param("/proc/nope", "No such file or directory", id="where nothing can be made"),
     ],
