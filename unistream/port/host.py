@@ -11,16 +11,16 @@ from unistream.model.resources import ANY_PROFILE, ResourceProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerSpec:
-    """What a new TaskManager process is told; JSON values only (it crosses into Spark).
+    """Start parameters of a TaskManager process; JSON values only (it crosses into Spark).
 
     Attributes:
         master: Flight location of the JobManager.
         slots: Number of task slots.
         config: Configuration of the cluster as text.
         log_dir: Local folder for its log file ("" = stderr).
-        avoid: Hosts that it must not run on: it ends at once if it finds itself there.
-        standalone: It came by itself: it outlives its parent and its master, and registers anew.
-        host: Name of the machine (or container) that it runs on; "" = what the machine calls itself.
+        avoid: Hosts that it must not run on: it exits at once on one of them.
+        standalone: Started by a user: it outlives its parent and its master, and registers again.
+        host: Name of its machine (or container); "" = the machine's own host name.
     """
 
     id: TaskManagerId
@@ -38,9 +38,9 @@ class HostTraits:
     """What a host can do.
 
     Attributes:
-        active: It starts workers when it is asked to; else they come by themselves.
-        largest: The most that one slot of a worker of it can have; a part that is not told: no limit.
-        many_machines: Workers may come up on several machines, so that one can be avoided.
+        active: It starts workers on request; otherwise users start them.
+        largest: The largest slot of its workers; an unset resource: no limit.
+        many_machines: Workers may run on several machines, so that one can be avoided.
     """
 
     active: bool = True
@@ -51,8 +51,8 @@ class HostTraits:
 class LostListener(Protocol):
     """Called once, from any thread, when a worker has ended for any reason.
 
-    `host`: where it ran, if the host's driver knows; it tells of workers that never registered. `hopeless`:
-    it could not begin for a reason that stays, such as an interpreter without unistream.
+    `host`: where it ran, if known, also for workers that never registered. `hopeless`: it could not start
+    for a permanent reason, such as an interpreter without unistream.
     """
 
     def __call__(

@@ -1,4 +1,4 @@
-"""History and catalogue of jobs; the truth that recovery needs is elsewhere (manifests)."""
+"""History and catalogue of jobs; recovery does not use it, but manifests."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A step in the life of an attempt. `task_manager` None: as it was."""
+    """A change of an attempt's state. `task_manager` None: unchanged."""
 
     attempt: AttemptId
     vertex_name: str
@@ -79,7 +79,7 @@ class MetadataStore(Protocol):
         """Newest first."""
 
     def record_attempts(self, changes: Sequence[AttemptChange]) -> None:
-        """Upserts by attempt id, all together; later changes of an attempt are behind earlier ones."""
+        """Upserts by attempt id, in one transaction; changes of an attempt are in their order."""
 
     def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
         """Upsert by (job, checkpoint id); `vertices` and `format` are not stored."""

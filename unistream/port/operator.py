@@ -1,4 +1,4 @@
-"""What a task asks of an operator, and what an operator may ask of its task.
+"""The interface between a task and its operators.
 
 Calls come from the task's one thread, in Flink's order (tail -> head: initialize_state + open per
 operator; head -> tail: prepare_snapshot_pre_barrier, end_input + finish; tail -> head:
@@ -13,14 +13,7 @@ from typing import Protocol
 
 from unistream.base.clock import Clock
 from unistream.base.errors import ProtocolError
-from unistream.base.ids import (
-    AttemptId,
-    CheckpointId,
-    JobId,
-    LeaderEpoch,
-    LineageId,
-    OperatorUid,
-)
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid
 from unistream.base.limits import MIB
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
@@ -28,16 +21,6 @@ from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.metrics import Metrics
 from unistream.port.source import Source
 from unistream.port.state import KeyedStateBackend
-
-__all__ = [
-    "CommitPermit",
-    "Metrics",
-    "Operator",
-    "OperatorContext",
-    "Output",
-    "ProcessingTimers",
-    "SourceOperatorSpec",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,16 +45,16 @@ class CommitPermit:
 
 
 class Output(Protocol):
-    """Where an operator's rows go. Never blocks; may be called any number of times in one call."""
+    """An operator's outputs. Never blocks; may be called any number of times in one call."""
 
     def emit(self, batch: Batch) -> None:
         """Rows on the main output. Empty batches are dropped."""
 
     def emit_side(self, tag: str, batch: Batch) -> None:
-        """Rows on the side output `tag`; dropped when nobody reads it."""
+        """Rows on the side output `tag`; dropped if it has no consumer."""
 
     def emit_watermark(self, timestamp: int) -> None:
-        """For operators that set watermarks of their own. Must not go back."""
+        """For operators that make their own watermarks, which must not decrease."""
 
     def emit_watermark_status(self, idle: bool) -> None: ...
 
@@ -89,17 +72,17 @@ class ProcessingTimers(Protocol):
 
 
 def _no_wait() -> None:
-    """Nobody could make room meanwhile: one thread drives all tasks."""
+    """With one thread for all tasks, waiting would make no room."""
 
 
 def _run_here(action: Callable[[], None], then: Callable[[], None]) -> None:
-    """Nothing runs beside: one thread does it all."""
+    """On the only thread."""
     action()
     then()
 
 
 class ReportCommit(Protocol):
-    """Tells the master what of a sink is visible."""
+    """Reports committed rows of a sink to the master."""
 
     def __call__(
         self,
@@ -111,7 +94,7 @@ class ReportCommit(Protocol):
         *,
         already: bool,
     ) -> None:
-        """`rows` of one checkpoint; `already`: an earlier call had made them visible."""
+        """`rows` of one checkpoint; `already`: an earlier call had committed them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,19 +102,18 @@ class OperatorContext:
     """Where an operator runs.
 
     Attributes:
-        key_groups: (first, last), inclusive: what this subtask owns of max_parallelism groups.
+        key_groups: (first, last), inclusive: the key groups of this subtask.
         restored: Any operator of this task has restored state.
-        checkpointing: False: what is prepared is committed at the end of input.
+        checkpointing: False: committables are committed at the end of input.
         make_state: The operator's keyed state backend, made at the first call; see `state`.
-        managed_memory_bytes: What the operator may hold of rows or state before it spills, or merges.
+        managed_memory_bytes: The limit for rows or state before the operator spills, or merges.
         tmp_dir: Local folder for spilled data; None: the system's.
         await_room: Blocks while the task's outputs are full; for an operator that emits much in one call,
-            between its pieces. Nothing else of the task happens meanwhile, so rows and watermarks keep
-            their order. An exception that it raises (the task is cancelled) must not be caught.
-        run_in_background: (action, then): calls `action` on another thread, holding up neither rows nor
-            barriers, and `then` on the task's thread when it has returned. What either raises fails the
-            task. The task does not end before; after a failure or a cancellation `then` is not called.
-        report_commit: Tells the master what became visible.
+            between its pieces. The task does nothing else meanwhile, so rows and watermarks keep their order.
+            Its exception (the task is cancelled) must not be caught.
+        run_in_background: (action, then): calls `action` on another thread, without blocking rows or
+            barriers, and then `then` on the task's thread. An exception of either fails the task. The task
+            does not end before; after a failure or a cancellation `then` is not called.
     """
 
     job: JobId
@@ -160,7 +142,7 @@ class OperatorContext:
 
     @property
     def state(self) -> KeyedStateBackend:
-        """The operator's keyed state, always the same backend. An operator that asks for it restores it in
+        """The operator's keyed state, always the same backend. An operator that uses it restores it in
         `initialize_state` and closes it in `close`."""
         return self.make_state()
 
@@ -174,13 +156,13 @@ class Operator(Protocol):
 
     Attributes:
         forwards_watermarks: False: the task does not forward watermarks and their status; the operator emits
-            them itself, when what has to precede them has come.
+            them itself, after the rows that must precede them.
     """
 
     forwards_watermarks: bool
 
     def setup(self, context: OperatorContext, output: Output) -> None:
-        """First call. Keep the arguments; touch nothing outside."""
+        """First call. Only keeps the arguments."""
 
     def initialize_state(self, state: OperatorState) -> None:
         """Take over restored state (or none). A committer commits what was pending here."""
@@ -196,7 +178,7 @@ class Operator(Protocol):
 
     def process_watermark_status(self, idle: bool) -> None:
         """All inputs are idle now, or one is active again; forwarded after the call. While they are idle
-        consumers go on without this task's watermark, so rows that are held back must leave here."""
+        consumers ignore this task's watermark, so buffered rows must be emitted here."""
 
     def end_input(self, input_index: int) -> None:
         """No more rows on this input; MAX_WATERMARK of that input came before. May come again after

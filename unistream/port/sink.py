@@ -4,8 +4,8 @@
 
 A committable is opaque, versioned bytes that name staged output. It is committed only with a
 `CommitPermit`; every commit is idempotent by (lineage, sink uid, checkpoint id). Writer and committer are
-enough for most sinks; the parts in brackets are given by a sink that also has the method of
-`WithPreCommitStages`, `WithPostCommitStages` or `WithGlobalCommitter`.
+enough for most sinks; the parts in brackets come from `WithPreCommitStages`, `WithPostCommitStages` or
+`WithGlobalCommitter`, if a sink implements them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SinkContext:
 
     Attributes:
         restored: The checkpoint it was restored from, or None.
-        checkpointing: False: everything is committed at the end of input, under the id behind `restored`.
-        finalizing: What a savepoint lists is committed outside of a job, and nothing follows it.
+        checkpointing: False: everything is committed at the end of input, under the id after `restored`.
+        finalizing: A savepoint's pending commits are made outside of a job, and nothing follows.
     """
 
     job: JobId
@@ -48,12 +48,12 @@ class SinkContext:
 
     @property
     def committed_max(self) -> int:
-        """Newest checkpoint that earlier attempts of this job can have committed; 0: none. What is committed
-        behind it shows a rewind.
+        """Newest checkpoint that earlier attempts of this job can have committed; 0: none. A later committed
+        one shows a rewind.
 
-        Without checkpoints an attempt starts from where the one before did, though that may have committed
-        and died before anyone heard of it. The first attempt of a job that was restored has no such excuse.
-        Where nothing follows, nothing can be written twice: any checkpoint may have been committed.
+        Without checkpoints an attempt starts where the previous one did, which may have committed and died
+        before it reported that; this cannot be so in the first attempt of a restored job. When finalizing,
+        nothing can be written twice: any checkpoint may have been committed.
         """
         if self.finalizing:
             return _ANY_CHECKPOINT
@@ -63,7 +63,7 @@ class SinkContext:
 
 
 class SinkWriter(Protocol):
-    """Stages output that nobody sees until it is committed."""
+    """Stages output that is invisible until it is committed."""
 
     def open(self, context: SinkContext, restored: Sequence[bytes]) -> None:
         """`restored`: states of one or several former writers."""
@@ -74,18 +74,18 @@ class SinkWriter(Protocol):
         """Everything written so far becomes durable (still invisible)."""
 
     def prepare_commit(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
-        """Committables of all that was flushed since the last call; maybe none."""
+        """Committables of the output flushed since the last call; may be empty."""
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> Sequence[bytes]:
         """State of the writer itself, after prepare_commit."""
 
     def close(self) -> None:
-        """Drops what was not prepared; never what was."""
+        """Drops output that is not in a committable, and no other."""
 
 
 class CommitOutcome(Enum):
-    """How a commit went. What is neither of these is raised: the task fails, and the restored one asks
-    again with the same committables, so nothing of them may be deleted."""
+    """Of a commit. Anything else is an exception: the task fails, and the restored one commits the same
+    committables again, so their output must not be deleted."""
 
     COMMITTED = "committed"
     ALREADY_COMMITTED = "already committed"
@@ -104,16 +104,16 @@ class VisibleRows:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What a commit did.
+    """The result of a commit.
 
     Attributes:
         rows: Made visible by this call.
         visible: Rows of each checkpoint of the call, also those that an earlier attempt had committed: it may
-            have died before anyone heard of it. Empty: `rows`, of the newest checkpoint.
-        table_version: After it, where the sink has one.
-        again: With RETRY: the committables that are still to be committed, maybe changed; None: all.
+            have died before it reported them. Empty: `rows`, of the newest checkpoint.
+        table_version: After it, if the sink has one.
+        again: With RETRY: the committables that are still to be committed, possibly changed; None: all.
         failed: Committables that can never be committed, whatever the outcome of the others.
-        reason: Why `failed` ones failed (or all of them, with FAILED); for the log.
+        reason: Why the `failed` ones failed (or all of them, with FAILED); for the log.
     """
 
     outcome: CommitOutcome
@@ -136,18 +136,18 @@ class CommitRequest:
 class Committer(Protocol):
     """Makes staged output visible.
 
-    `commit` is called on a thread of its own, one call at a time, so that it holds up neither rows nor
-    barriers; `open` on the task's thread; `close` on either, never during a commit.
+    `commit` is called on its own thread, one call at a time, so that it blocks neither rows nor barriers;
+    `open` on the task's thread; `close` on either, never during a commit.
     """
 
     def open(self, context: SinkContext) -> None: ...
 
     def commit(self, permit: CommitPermit, request: CommitRequest) -> CommitResult:
-        """All of the request or what the result says; safe to call again with the same request.
+        """Commits all of the request, or what the result says; safe to repeat with the same request.
 
         Raises:
-            Fenced: someone else owns this sink's output by now.
-            OutcomeUnknown: it may have happened; the task fails and the restored one asks again.
+            Fenced: another job owns this sink's output now.
+            OutcomeUnknown: it may have happened; the task fails and the restored one commits again.
         """
 
     def close(self) -> None: ...
@@ -155,29 +155,28 @@ class Committer(Protocol):
 
 @runtime_checkable
 class JointCommitter(Protocol):
-    """A committer that takes all checkpoints of one notice in one call.
+    """A committer that takes all checkpoints of one notification in one call.
 
-    A notice covers several when a checkpoint was aborted that some writers had prepared, or when
-    one of them was subsumed. One by one, a reader could see the part of the first without the rest; one
-    transaction over all leaves no such moment.
+    A notification covers several if some writers had prepared an aborted checkpoint, or if one was subsumed.
+    In one transaction no reader can see a part of the first without the rest.
     """
 
     def commit_all(self, permit: CommitPermit, requests: Sequence[CommitRequest]) -> CommitResult:
-        """`requests`: by checkpoint, ascending, none empty. As `Committer.commit`; `again` and `failed` are
-        looked up in all of them."""
+        """As `Committer.commit`; `requests`: by checkpoint, ascending, none empty. `again` and `failed` refer
+        to all of them."""
 
 
 @runtime_checkable
 class StatefulCommitter(Protocol):
-    """A committer that remembers across restarts what it has committed, and where. So it notices that this
-    was removed, or put back to an earlier state, instead of beginning again in an empty place."""
+    """A committer that remembers across restarts what it has committed, and where, so that it detects a
+    target that was removed or reset to an earlier state."""
 
     def restore_state(self, items: Sequence[bytes]) -> None:
         """Before `open`. States of one or several former committers; none: a fresh start, or a snapshot of a
-        version that kept none."""
+        version without them."""
 
     def snapshot_state(self) -> Sequence[bytes]:
-        """On the task's thread, maybe during a commit: what is certain to be committed by now."""
+        """On the task's thread, possibly during a commit: what is certainly committed by now."""
 
 
 @runtime_checkable
@@ -187,19 +186,19 @@ class RecoverableCommitter(Protocol):
 
     @property
     def connector(self) -> str:
-        """The name under which that is declared; kept in snapshots beside the committables."""
+        """The name under which that is declared; stored in snapshots with the committables."""
 
 
 class CommittableFunction(Protocol):
-    """What a stage before or behind the committer does, once for each checkpoint."""
+    """The function of a stage before or after the committer, called once for each checkpoint."""
 
     def open(self, context: SinkContext) -> None: ...
 
     def process(self, checkpoint_id: CheckpointId, committables: Sequence[bytes]) -> Sequence[bytes]:
         """Committables in, committables out.
 
-        Before the committer: part of preparing the checkpoint, so the barrier waits for it. Behind the
-        committer: off the barrier path, with what was committed; after a failure maybe once more.
+        Before the committer: part of preparing the checkpoint, so the barrier waits for it. After the
+        committer: off the barrier path, with what was committed; may be repeated after a failure.
         """
 
     def close(self) -> None: ...
@@ -207,13 +206,13 @@ class CommittableFunction(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittableStage:
-    """A step between writer and committer, or behind the committer.
+    """A step between writer and committer, or after the committer.
 
     Attributes:
         name: Unique in the sink; part of the operator's uid.
         create: Makes its function, in the worker.
-        parallel: True: one beside each writer (or committer), with its committables only. False: one for
-            all, so that the committables of all come together (compaction).
+        parallel: True: one for each writer (or committer), with its committables only. False: one for the
+            committables of all (compaction).
     """
 
     name: str
@@ -229,10 +228,10 @@ class Sink(Protocol):
 
     @property
     def global_committer(self) -> bool:
-        """True: one committer for all writers (tables). False: one beside each writer."""
+        """True: one committer for all writers (tables). False: one for each writer."""
 
     def check(self, schema: pa.Schema | None) -> None:
-        """On the client, before anything starts: does this stream fit? Raises ConfigError."""
+        """On the client, before anything starts. Raises ConfigError if this stream does not fit."""
 
     def create_writer(self) -> SinkWriter: ...
 
@@ -249,15 +248,15 @@ class WithPreCommitStages(Protocol):
 
 @runtime_checkable
 class WithPostCommitStages(Protocol):
-    """A sink that does something with what was committed."""
+    """A sink that processes what was committed."""
 
     def post_commit_stages(self) -> Sequence[CommittableStage]: ...
 
 
 @runtime_checkable
 class WithGlobalCommitter(Protocol):
-    """A sink with one committer behind all committers: it gets what they have committed, the whole
-    checkpoint at once. Where `create_committer` gives None it is the only one."""
+    """A sink with one committer after all committers: it gets the committed committables of a whole
+    checkpoint at once. If `create_committer` returns None, it is the only one."""
 
     def create_global_committer(self) -> Committer: ...
 

@@ -1,4 +1,4 @@
-"""Sources after FLIP-27: splits are discovered and given out by the JobMaster, read by subtasks.
+"""Sources after FLIP-27: splits are discovered and assigned by the JobMaster, read by subtasks.
 
     SplitDiscovery (master, I/O)  ->  core.split_assignment (pure)  ->  SourceReader (worker)
 
@@ -20,7 +20,7 @@ from unistream.model.splits import FoundSplits, KnownSplits
 from unistream.port.metrics import Metrics
 
 DEAD_LETTERS_TAG: Final = "dead-letters"
-"""Side output of a source for what it could not decode."""
+"""Side output of a source for records that it could not decode."""
 
 
 class SplitDiscovery(Protocol):
@@ -30,7 +30,7 @@ class SplitDiscovery(Protocol):
         """All splits that exist now, each at its start position. The same id = the same split.
 
         Raises:
-            ConfigError: the topic, path, … does not exist, named.
+            ConfigError: the topic, path, … does not exist; names it.
             Unreachable: the system did not answer within its timeout.
         """
 
@@ -39,31 +39,30 @@ class SplitDiscovery(Protocol):
 
 @runtime_checkable
 class GrowingDiscovery(Protocol):
-    """A `SplitDiscovery` of a system that grows while it is read, as a topic gets partitions: it knows what
-    was found before. Without it `discover` is called each time, and new splits have the positions that it
-    gives them."""
+    """A `SplitDiscovery` of a system that grows while it is read, as a topic gets partitions: it gets the
+    splits found before. Without it `discover` is called each time, and sets the positions of new splits."""
 
     def find(self, known: KnownSplits | None) -> FoundSplits:
         """The splits that exist now.
 
         Args:
-            known: What was found before. A split that is not in it has come since the job began, so it is
-                read from its beginning, whatever the others started from. None: this is a first start.
+            known: The splits found before. Others are new since the job began, so they are read from their
+                beginning, whatever the start positions of the first ones. None: a first start.
 
         Raises:
-            ConfigError: as `discover`, or what was read is not there any more (`KnownSplits.origin`): its
-                positions mean nothing in what has the same name now.
+            ConfigError: as `discover`, or the source was replaced by another one of the same name
+                (`KnownSplits.origin`), in which the positions mean nothing.
             Unreachable: the system did not answer within its timeout.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderContext:
-    """What a reader may ask.
+    """What a reader may use.
 
     Attributes:
-        wake: Thread-safe; call it when `poll` may now have something (after it returned `Idle`).
-        request_split: Ask the master for one more split (pulling sources only).
+        wake: Thread-safe; call it when `poll` may have rows (after it returned `Idle`).
+        request_split: Requests one more split from the master (pulling sources only).
     """
 
     index: int
@@ -75,7 +74,7 @@ class ReaderContext:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one split, n > 0. `dead_letters`: what could not be decoded, for the side output
+    """Rows of one split, n > 0. `dead_letters`: records that could not be decoded, for the side output
     `DEAD_LETTERS_TAG`, in the columns of `SendsDeadLetters.dead_letter_schema`; then n may be 0."""
 
     split_id: str
@@ -86,7 +85,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing now. Ask again after `wake`, or in `retry_ms` at the latest (None = only after wake)."""
+    """Nothing now. Poll again after `wake`, or in `retry_ms` at the latest (None = only after wake)."""
 
     retry_ms: int | None = None
 
@@ -134,8 +133,7 @@ class Source(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows that a reader returns. May touch the outside (a file's header) when asked for
-        the first time, on the client."""
+        """Of the rows of a reader. The first access, on the client, may do I/O (a file's header)."""
 
     def info(self) -> SourceInfo:
         """How the master discovers the splits."""
@@ -149,5 +147,5 @@ class SendsDeadLetters(Protocol):
 
     @property
     def dead_letter_schema(self) -> pa.Schema | None:
-        """Columns of the side output: the raw bytes, where they came from, and why they are bad. None: this
-        source has been told to do something else with them."""
+        """Columns of the side output: the raw bytes, their origin, and why they are bad. None: this source is
+        configured to handle them otherwise."""

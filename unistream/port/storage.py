@@ -36,72 +36,75 @@ class CheckpointStorage(Protocol):
     """
 
     def check_writable(self) -> None:
-        """Whether checkpoints can be stored here; asked before a job starts. Leaves no object behind.
+        """Checks, before a job starts, that checkpoints can be stored here. Leaves no object behind.
 
         Raises:
             ConfigError: they never can; says where and why.
-            Unreachable: the store does not answer now, after bounded repetition.
+            Unreachable: the store does not answer now.
         """
 
     def directory(
         self, job: JobId, checkpoint_id: CheckpointId, kind: SnapshotKind, target: str | None
     ) -> str:
-        """URL of the (new) directory; `target`: where the user wants savepoints."""
+        """URL of the (new) directory; `target`: the user's directory for savepoints."""
 
     def write_manifest(self, directory: str, manifest: Manifest) -> Created:
         """Durable when it returns. EXISTS: there is one already, with the same bytes.
 
         Raises:
             Fenced: there is one with other bytes.
-            OutcomeUnknown: the store did not say; delete nothing.
+            OutcomeUnknown: the store did not confirm; delete nothing.
         """
 
     def read_manifest(self, directory: str) -> Manifest:
         """Checks that every referenced file exists with its size.
 
         Raises:
-            ConfigError: no such directory, or no manifest in it (named).
-            CorruptSnapshot: truncated, or a file is missing.
+            ConfigError: no such directory, or no manifest in it.
+            CorruptSnapshot: truncated, or a file is missing, of another size or outside.
+            Unreachable: the store does not answer.
         """
 
     def completed(self, job: JobId) -> Sequence[StoredSnapshot]:
         """Checkpoints of a job with a manifest, oldest first."""
 
     def discard(self, directory: str, shared: Sequence[str] = ()) -> None:
-        """Removes the manifest first, then all the rest (of a claimed one: what is its own), then these
-        files of the folder that the job's checkpoints share, but for those that an older one names which is
-        still there. Absent is fine; so is another call after a failure.
-        """
+        """Removes the manifest first, then the other files (of a claimed one only its own), then these files
+        of the folder that the job's checkpoints share, except those that an existing older one names. Absent
+        is fine; may be repeated after a failure."""
 
     def claim(self, directory: str) -> None:
-        """The snapshot that lies there is the job's own from now on: `discard` removes it, and leaves what
-        else its user has put there."""
+        """The job owns the snapshot from now on: `discard` removes it, and leaves other files of the user.
+
+        Raises:
+            ConfigError, CorruptSnapshot, Unreachable: as `read_manifest`.
+        """
 
     def discard_shared(self, job: JobId, files: Sequence[str]) -> None:
-        """Removes those of these files of the folder `shared` that no checkpoint names: also none that the
-        job has let go of, and that is still there. Absent is fine.
+        """Removes those of these files of the folder `shared` that no existing checkpoint names, also none
+        that the job has already dropped. Absent is fine.
 
         Raises:
             CorruptSnapshot: a checkpoint cannot be read; nothing was removed.
+            Transient: not all of them could be removed.
         """
 
     def clean_shared(self, directory: str, before: CheckpointId | None = None) -> int:
-        """Removes from the folder `shared` what no checkpoint beside (or in) `directory` names; how many
-        files. `before`: only what was stored for older checkpoints than that, none of which is under way;
-        None: all, as nobody is writing there.
+        """Removes files of the folder `shared` that no checkpoint next to (or in) `directory` names; their
+        number. `before`: only those that were stored for older checkpoints, none of which is in progress;
+        None: all, as nothing is being written.
 
         Raises:
             CorruptSnapshot: one of them cannot be read; nothing was removed.
         """
 
     def forget(self, job: JobId) -> None:
-        """The job has ended: removes its folders if no checkpoint, and no file, is left in them."""
+        """The job has ended: removes its folders if they have no checkpoint and no file."""
 
 
 class StateFile(Protocol):
     """A state file that grows. Use it as a context: when that ends without an error the file is durable and
-    has its name; otherwise, and after a kill, no part of it is visible. One thread.
-    """
+    has its name; otherwise, and after a kill, no part of it is visible. One thread."""
 
     def __enter__(self) -> StateFile: ...
 
@@ -114,7 +117,7 @@ class StateFile(Protocol):
 
     @property
     def ref(self) -> FileRef:
-        """What it was stored as, once the context has ended."""
+        """The stored file, once the context has ended."""
 
 
 class StateWriter(Protocol):
@@ -122,18 +125,17 @@ class StateWriter(Protocol):
 
     @property
     def bytes_written(self) -> int:
-        """Of all files that were stored so far."""
+        """Of all files stored so far."""
 
     def write(self, name_hint: str, content: bytes | memoryview) -> FileRef:
         """Durable when it returns; a new, unique file."""
 
     def open(self, name_hint: str) -> StateFile:
-        """A new, unique file for content that is made bit by bit."""
+        """A new, unique file for content that is written in pieces."""
 
     def copy(self, name_hint: str, path: Path, *, shared: bool = False) -> FileRef:
-        """Stores a local file that does not change. `shared`: below the folder that the job's checkpoints
-        have in common (see `FileRef`), for files that later ones will refer to; not for savepoints.
-        """
+        """Stores a local file that does not change. `shared`: in the folder that the job's checkpoints share
+        (see `FileRef`), for files that later ones will refer to; not for savepoints."""
 
 
 class StateReader(Protocol):
@@ -141,22 +143,19 @@ class StateReader(Protocol):
 
     @property
     def bytes_read(self) -> int:
-        """Taken from the store so far."""
+        """Read from the store so far."""
 
     def place(self, ref: FileRef) -> str:
-        """Where the file lies, as a user finds it: for errors."""
+        """URL of the file, for messages."""
 
     def read(self, ref: FileRef) -> bytes:
         """Raises CorruptSnapshot if size or checksum differ."""
 
     def read_range(self, ref: FileRef, start: int, stop: int) -> bytes:
-        """Bytes [start, stop), unchecked but for their number; the caller has a checksum of its own.
-
-        Raises CorruptSnapshot if they are not there.
-        """
+        """Bytes [start, stop); the caller checks their checksum. Raises CorruptSnapshot if one is missing."""
 
     def open_range(self, ref: FileRef) -> object:
-        """A seekable binary file (for `pyarrow.ipc.open_file`) whose checksum is right."""
+        """A seekable binary file (for `pyarrow.ipc.open_file`) with a verified checksum."""
 
     def fetch(self, ref: FileRef, path: Path) -> None:
         """Copies it to a new local file. Raises CorruptSnapshot if size or checksum differ."""

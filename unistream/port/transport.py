@@ -1,8 +1,8 @@
 """Data and control between processes. `unistream.net` implements it with Arrow Flight.
 
 Data: a consumer opens a channel for each subpartition it reads and grants it credits, in bytes: a batch is
-sent when there is credit for all of it. Events cost no credit but keep their place. Channels are independent
-of each other, also where they share a stream: none holds back another, and each ends or breaks by itself.
+sent when there is credit for all of it. Events cost no credit but keep their place. Channels are independent,
+also if they share a stream: none blocks another, and each ends or breaks by itself.
 Control: one request, one answer.
 """
 
@@ -19,7 +19,7 @@ class SubpartitionView(Protocol):
     """The producer's end of one channel, as the server that sends it sees it. Thread-safe."""
 
     def peek(self) -> Element | None:
-        """What `poll` would return now; a barrier that comes before `poll` may overtake it."""
+        """The result of `poll` now; a barrier may overtake it before `poll`."""
 
     def poll(self) -> Element | None:
         """Next element in order, or None: then `listener` is called when there is one."""
@@ -28,7 +28,7 @@ class SubpartitionView(Protocol):
         """Next barrier that has overtaken, or None; `listener` was called when it did."""
 
     def release(self, error: BaseException | None) -> None:
-        """The consumer is gone (None: it has read EndOfPartition)."""
+        """The consumer has disconnected (None: it has read EndOfPartition)."""
 
 
 class PartitionSource(Protocol):
@@ -37,18 +37,18 @@ class PartitionSource(Protocol):
     def open_subpartition(
         self, channel: ChannelDescriptor, listener: Callable[[], None]
     ) -> SubpartitionView | None:
-        """None: not (yet) there; the consumer asks again with backoff."""
+        """None: it does not exist (yet); the consumer retries with backoff."""
 
 
 class InputSink(Protocol):
     """The consumer's end of one remote channel. Implemented by the worker; called by net's thread."""
 
     def on_element(self, element: Element, size: int) -> None:
-        """`size`: bytes of credit that it took; 0 for an event."""
+        """`size`: bytes of credit that it used; 0 for an event."""
 
     def on_need(self, size: int) -> None:
-        """The producer has a batch of `size` bytes, and all credit that it was given is less. A grant
-        that is enough must follow, at the latest when all batches so far are consumed."""
+        """The producer has a batch of `size` bytes and less credit. A sufficient grant must follow, at the
+        latest when all batches so far are consumed."""
 
     def on_error(self, error: BaseException) -> None:
         """The channel broke before EndOfPartition: the task fails."""
@@ -61,7 +61,7 @@ class RemoteInput(Protocol):
         """The receiver has room for this many more bytes."""
 
     def close(self) -> None:
-        """Nothing more of it is wanted. Does not wait."""
+        """Cancels the channel. Does not wait."""
 
 
 class GateInput(Protocol):
@@ -72,14 +72,14 @@ class GateInput(Protocol):
         `taskmanager.network.partition-request-timeout`, then `sink.on_error` with PartitionLost."""
 
     def close(self) -> None:
-        """Nothing more of any channel is wanted: what closing each of them does, at once. Does not wait."""
+        """Closes all channels. Does not wait."""
 
 
 class DataClient(Protocol):
     """Opens channels to partitions of other processes."""
 
     def gate(self) -> GateInput:
-        """For one gate of one task; nothing is connected yet."""
+        """For one gate of one task; not connected yet."""
 
     def close(self) -> None:
         """Closes all channels; no sink is called any more."""
@@ -89,7 +89,7 @@ class ControlClient(Protocol):
     """Requests to one peer. Answers come within RPC_TIMEOUT_S."""
 
     def call(self, message: Request) -> Answer:
-        """Raises Unreachable (sent or not: unknown) or ProtocolError."""
+        """Raises Unreachable (unknown whether it was sent) or ProtocolError."""
 
     def close(self) -> None: ...
 
