@@ -1,4 +1,4 @@
-"""Which allocator Arrow takes in a worker; see docs/decision/memory-model.md. Imports no Arrow."""
+"""The allocator of Arrow in a worker; see docs/decision/memory-model.md. Does not import Arrow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VARIABLE: Final = "ARROW_DEFAULT_MEMORY_POOL"
 
 
 def choose_allocator() -> None:
-    """Makes Arrow take jemalloc on Linux, unless the environment names another. Arrow looks once, when it is
-    loaded: afterwards this does nothing in this process, but its children inherit it."""
+    """Selects jemalloc on Linux, unless the environment names another allocator. Arrow reads the variable
+    when it is loaded; later calls only affect child processes."""
     if sys.platform == "linux":
         os.environ.setdefault(VARIABLE, "jemalloc")

@@ -1,4 +1,4 @@
-"""Time as an argument: nothing that decides reads a clock of its own."""
+"""Time as an argument: code that decides does not read a clock of its own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: monotonic decides, wall is for display and for event-time sources."""
+    """Two clocks: monotonic for decisions, wall for display and event-time sources."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back; only differences mean something."""
+        """Milliseconds that never decrease; only differences are meaningful."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970-01-01 UTC."""

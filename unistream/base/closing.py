@@ -1,4 +1,4 @@
-"""What is closed at the end of a `with` block."""
+"""Objects that are closed at the end of a `with` block."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """Entering gives the object itself, leaving calls its `close`."""
+    """A context manager that calls `close`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Gives up what it holds."""
+        """Releases all resources."""
 
     def __enter__(self) -> Self:
         return self

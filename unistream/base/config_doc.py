@@ -2,7 +2,7 @@
 
     python -m unistream.base.config_doc > docs/reference/configuration.md
 
-A test compares the file with `render`, so that the two cannot drift apart.
+A test compares the file with `render`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from unistream.base.config import (
     parse_bool,
     parse_bytes,
     parse_duration_ms,
-    parse_int,
 )
 
 _KINDS: Final[dict[Callable[..., object], str]] = {
     parse_duration_ms: "duration",
     parse_bytes: "size",
     parse_bool: "boolean",
-    parse_int: "integer",
     str: "text",
 }
 

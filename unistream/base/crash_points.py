@@ -6,32 +6,31 @@ A crash point is a no-op unless the environment names it:
                              point is reached for the n-th time (default 1) in this process
     UNISTREAM_CRASH_DIR      a folder: each point fires once for all processes that share the folder
                              (it leaves a file with the point's name there before it dies)
-    UNISTREAM_CRASH_AFTER    a file: points count nothing before it exists, so that a test can say when
-                             what it waits for has come
+    UNISTREAM_CRASH_AFTER    a file: points are not counted before it exists
     UNISTREAM_TESTING        must be 1, or masters and workers refuse to start with crash points
 
-The points of a master, in the order of a checkpoint's life and then of a job's end:
+The points of a master, in the order of a checkpoint and then of the end of a job:
 
-    trigger.sent             a task has been told to take its snapshot
-    ack.received             a task's acknowledgement has come, nothing is decided
+    trigger.sent             a task was triggered
+    ack.received             an acknowledgement has arrived and is not processed
     manifest.before_create, manifest.created        around the write that makes the checkpoint exist
-    notify.sent              a task has been told that it is complete
-    commit.recorded          the catalogue knows of a commit
-    retention.before_delete, retention.deleted      around the removal of a snapshot that nothing needs
-    result.before_record, result.recorded           around the note of how the job ended
+    notify.sent              a task was notified of a completed checkpoint
+    commit.recorded          a commit is in the catalogue
+    retention.before_delete, retention.deleted      around the removal of an unused snapshot
+    result.before_record, result.recorded           around the record of the job's result
 
 of a worker, in the order of the path from a row to a commit:
 
     task.batch           a task has processed one batch
-    snapshot.sync_done   an operator chain's state is captured, the barrier is out, nothing is written
-    snapshot.half_written    a state file has a part of its bytes, and no name that anybody knows
-    snapshot.unnamed     it has all of them, and still no name
-    snapshot.uploaded    the state files are written, the master does not know
-    ack.sent             the acknowledgement is on its way
-    sink.before_commit   a task has heard that a checkpoint completed and is about to tell its operators
-    sink.committed       its operators have been told; their commits may still be under way
+    snapshot.sync_done   the state of a chain is captured, the barrier is sent, nothing is written
+    snapshot.half_written    a state file is partly written, under a temporary name
+    snapshot.unnamed     it is complete, still under that name
+    snapshot.uploaded    the state files are written, the master is not notified
+    ack.sent             the acknowledgement is sent
+    sink.before_commit   a task is about to notify its operators of a completed checkpoint
+    sink.committed       its operators are notified; their commits may still be under way
     committer.before_commit, committer.committed    around one commit, on its own thread
-    restore.before_commit, restore.committed    around what a restored snapshot lists, before anything new
+    restore.before_commit, restore.committed    around the commits of a restored snapshot, before new ones
 
 and of the connectors:
 
@@ -63,7 +62,7 @@ _reached: Counter[str] = Counter()
 
 
 def crash_point(name: str) -> None:
-    """Dies here if the environment says so; returns at once otherwise."""
+    """Kills the process if the environment names this point."""
     wanted = os.environ.get(POINTS_VARIABLE)
     if not wanted:
         return
@@ -78,15 +77,14 @@ def crash_point(name: str) -> None:
 
 
 def no_crash(name: str) -> None:
-    """Outside of tests every crash point of a worker is this."""
+    """The crash point of a worker outside of tests."""
 
 
 def crash_points(environment: Mapping[str, str]) -> Callable[[str], None]:
-    """What a process calls at its crash points.
+    """The function that a process calls at its crash points.
 
     Raises:
-        ConfigError: crash points are set although this is no test: a process that may kill itself must not
-            start by accident.
+        ConfigError: crash points are set outside of a test.
     """
     if not environment.get(POINTS_VARIABLE):
         return no_crash
@@ -96,7 +94,7 @@ def crash_points(environment: Mapping[str, str]) -> Callable[[str], None]:
 
 
 def refuse_outside_tests() -> None:
-    """Raises ConfigError: crash points are set although this is no test."""
+    """Raises ConfigError if crash points are set outside of a test."""
     crash_points(os.environ)
 
 

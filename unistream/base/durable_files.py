@@ -1,11 +1,10 @@
-"""Local files that survive a power cut, their bytes and their names, and that nobody sees half.
+"""Local files that are atomic and survive a power cut, content and name.
 
-A new file is written under a hidden name beside its own, synced, and given its name by `link`, which fails
-when the name is taken; then the folder is synced. (`rename` would replace what is there, and `O_EXCL` on the
-final name would show readers half of it.) A name is durable when its folder is synced; that of a new folder,
-when the one that it is in is.
+A new file is written under a hidden name next to its own, synced, and named by `link`, which fails if the
+name exists; then the folder is synced. (`rename` would replace a file, and with `O_EXCL` on the final name
+readers would see a partial file.) A name is durable once its folder is synced, also that of a folder.
 
-`fsync` syncs an open file or folder; a test that cuts the power gives its own.
+`fsync` syncs an open file or folder; tests of power cuts pass their own.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-WRITE_BYTES_MAX: Final = 8 * 1024 * 1024  # one system call; Linux ends at 2 GiB anyway
+WRITE_BYTES_MAX: Final = 8 * 1024 * 1024  # per system call; the limit of Linux is 2 GiB
 
 Fsync = Callable[[int], None]
 
@@ -26,12 +25,12 @@ def _fsync(handle: int) -> None:
 
 
 def create(path: str, content: bytes, root: str | None = None, fsync: Fsync = _fsync) -> bool:
-    """Durable, whole and only if absent. False: it is there already, and durable by now.
+    """Creates a durable file if it is absent. False: it exists, and is durable now.
 
     Args:
-        path: In a folder that exists.
+        path: In an existing folder.
         content: All of it.
-        root: Folders up to this one may be new: their names are made durable too. None: none is.
+        root: Folders up to this one may be new, and are synced too. None: none is new.
         fsync: See above.
     """
     target = Path(path)
@@ -40,9 +39,9 @@ def create(path: str, content: bytes, root: str | None = None, fsync: Fsync = _f
         write(temporary, content, fsync)
         os.link(temporary, target)
     except FileExistsError:
-        sync(target.parent, fsync)  # who gave the name may have died before it was durable
+        sync(target.parent, fsync)  # the process that created it may have died before
         return False
-    finally:  # also of one that a full disk has cut off: it would stay, and be joined by that of each restart
+    finally:  # also after an error: each restart would leave one more
         temporary.unlink(missing_ok=True)
     folder = str(target.parent)
     sync_folders(folder, folder if root is None else root, fsync)
@@ -50,12 +49,12 @@ def create(path: str, content: bytes, root: str | None = None, fsync: Fsync = _f
 
 
 def temporary_of(target: Path) -> Path:
-    """A hidden name beside its own, unlike all others."""
+    """A hidden, unique name next to its own."""
     return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
 
 
 def write(path: Path, content: bytes | memoryview, fsync: Fsync = _fsync) -> None:
-    """A new file whose bytes are durable; its name is not yet. Raises FileExistsError."""
+    """Writes a new file with durable content; its name is not durable yet. Raises FileExistsError."""
     handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
     try:
         rest = memoryview(content).cast("B")
@@ -67,7 +66,7 @@ def write(path: Path, content: bytes | memoryview, fsync: Fsync = _fsync) -> Non
 
 
 def make_folders(folder: str | Path, fsync: Fsync = _fsync, *, exist_ok: bool = True) -> None:
-    """A folder and those that it is in, each of them durable."""
+    """Creates a folder and its parents, all durable."""
     target = Path(folder)
     missing = [path for path in (target, *target.parents) if not path.exists()]
     os.makedirs(target, exist_ok=exist_ok)
@@ -76,14 +75,14 @@ def make_folders(folder: str | Path, fsync: Fsync = _fsync, *, exist_ok: bool = 
 
 
 def sync_folders(folder: str, root: str, fsync: Fsync = _fsync) -> None:
-    """The names in `folder`, and those in the folders between it and `root`, which others may have made."""
+    """Makes the names in `folder` and in its parents up to `root` durable."""
     while folder.startswith(root):
         sync(folder, fsync)
         folder = os.path.dirname(folder)
 
 
 def sync(path: str | Path, fsync: Fsync = _fsync) -> None:
-    """A file or a folder as it is now."""
+    """Syncs a file or folder."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fsync(handle)

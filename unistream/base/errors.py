@@ -5,17 +5,17 @@ UnistreamError
 │   ├── NotFound           there is no such job, worker or request
 │   └── AlreadyEnded       the job has ended, so this can no longer be done
 ├── UserCodeError          from the user's own function or data; carries where, original as __cause__
-│   ├── MissingCode        a worker has not what the user's code imports; no restart can help
+│   ├── MissingCode        a worker lacks a module that the user's code imports; no restart can help
 │   └── SuppressRestarts   the same, and the user's function says that no restart can help
 ├── ProtocolError          a peer broke the rules; drop the connection
 │   └── CorruptSnapshot    a stored object is unreadable or does not match its checksum; never skipped
-├── JobCancelled           somebody ended the job before it had finished; what it committed stays
+├── JobCancelled           the job was cancelled before it had finished; its commits stay
 ├── Fenced                 a newer epoch exists; stop at once, never retry
-├── OutcomeUnknown         neither done nor not done; delete nothing, ask again
+├── OutcomeUnknown         it may or may not have been done; delete nothing, check again
 └── Transient              safe to repeat with the same arguments
     ├── Unreachable        an external system did not answer in time
-    │   └── NobodyThere    nothing listens at its address: its process has ended, or never was there
-    └── PartitionLost      what a task reads is gone or damaged: its producer has to run again
+    │   └── NobodyThere    nothing listens at its address: its process has ended, or never started
+    └── PartitionLost      an input of a task is missing or damaged: its producer has to run again
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class UnistreamError(Exception):
 
 
 class ConfigError(UnistreamError):
-    """What the user gave cannot work; the text says what, where and what to do."""
+    """The user's input cannot work; the message says what, where and what to do."""
 
 
 class NotFound(ConfigError):
-    """What was named does not exist here."""
+    """The named object does not exist here."""
 
 
 class AlreadyEnded(ConfigError):
-    """The job has ended; what was asked for needs a running one."""
+    """The job has ended; the request needs a running one."""
 
 
 class UserCodeError(UnistreamError):
@@ -48,14 +48,14 @@ class UserCodeError(UnistreamError):
 
 
 class MissingCode(UserCodeError):
-    """A worker has not what the user's code imports: no restart brings it there."""
+    """A worker lacks a module that the user's code imports, which no restart installs."""
 
 
 class SuppressRestarts(UserCodeError):
     """A user's function says that starting again cannot help: the job fails at once, whatever the restart
     strategy allows (Flink's SuppressRestartsException).
 
-    It counts wherever it is in the chain of causes. Raise it from what happened, so that this is told too.
+    It counts anywhere in the chain of causes. Raise it from the original error, so that both are reported.
 
     >>> raise SuppressRestarts("the feed has a column that this version cannot read") from KeyError("fare")
     Traceback (most recent call last):
@@ -80,7 +80,7 @@ class Fenced(UnistreamError):
 
 
 class OutcomeUnknown(UnistreamError):
-    """The outside system may or may not have done it; delete nothing, ask again."""
+    """The external system may or may not have done it; delete nothing, check again."""
 
 
 class Transient(UnistreamError):
@@ -92,14 +92,14 @@ class Unreachable(Transient):
 
 
 class NobodyThere(Unreachable):
-    """Nothing listens at its address; unlike a silent peer this one will hardly answer later."""
+    """Nothing listens at its address; unlike a silent peer it is unlikely to answer later."""
 
 
 class PartitionLost(Transient):
-    """A result partition is not there (any more) or cannot be read (Flink's PartitionException).
+    """A result partition is missing or cannot be read (Flink's PartitionException).
 
     Attributes:
-        partition: Whose producer has to run again before a consumer can.
+        partition: The lost one, whose producer has to run again.
     """
 
     def __init__(self, message: str, partition: PartitionId) -> None:

@@ -1,7 +1,7 @@
-"""Libraries that not every installation has, by the extra that brings them: `pip install "unistream[delta]"`.
+"""Optional libraries, by the extra that installs them: `pip install "unistream[delta]"`.
 
-Whatever needs one asks for it here, where the user first names it: at construction of a source or sink, when
-a job is submitted or a cluster started. So nobody finds out by a traceback, or later in a worker.
+They are required where the user first names a feature: when a source or sink is constructed, a job submitted
+or a cluster started. So a missing one is not found by a traceback, or later in a worker.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
 """Extra -> library, as `pyproject.toml` has it -> the module by which it is found."""
 
 NOT_NEEDED: Final = frozenset({"dagster-webserver"})
-"""Come with an extra, for people; our code imports none of them."""
+"""Installed by an extra for users; our code does not import them."""
 
 
 def is_installed(extra: str) -> bool:
-    """All that `extra` brings can be found; nothing is imported."""
+    """All libraries of `extra` can be found; nothing is imported."""
     return not _missing(extra)
 
 
@@ -37,7 +37,7 @@ def require(extra: str, what: str) -> None:
     """Refuses `what`, such as "DeltaSink", where the libraries of `extra` are missing.
 
     Raises:
-        ConfigError: one of them is; the text names the extra.
+        ConfigError: one of them is; the message names the extra.
     """
     missing = _missing(extra)
     if missing:

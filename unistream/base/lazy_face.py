@@ -1,4 +1,4 @@
-"""A package's face, read from its stub: each name is imported from its home when it is first used.
+"""Lazy imports of a package's public names, as its stub lists them.
 
 `__init__.pyi` is the only list of names: type checkers and editors read its imports, and so does the package
 when it runs (as Scientific Python's SPEC 1 has it, with `lazy_loader`).
@@ -18,11 +18,11 @@ STUB: Final = "__init__.pyi"
 
 
 class Face(NamedTuple):
-    """What a stub says.
+    """The content of a stub.
 
     Attributes:
         homes: Name -> (module, its name there).
-        exported: What ``from package import *`` gives.
+        exported: Names of ``from package import *``.
     """
 
     homes: dict[str, tuple[str, str]]
@@ -32,7 +32,7 @@ class Face(NamedTuple):
 @cache
 def face_of(package: str) -> Face:
     """The stub of `package`, parsed once."""
-    import ast  # here, as the next one: importing the package must cost nothing
+    import ast  # here, as the next one: importing the package must stay cheap
     from pkgutil import get_data
 
     content = get_data(package, STUB)

@@ -1,6 +1,6 @@
-"""What is found by name, as data: in a table of ours, or declared by an installed package.
+"""Functions that are found by name: in a table of ours, or declared by an installed package.
 
-A name stands for "module:function"; the module is imported when it is first asked for.
+A name stands for "module:function"; the module is imported on first use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def known(group: str, built_in: Mapping[str, str]) -> dict[str, str]:
 
 
 def load(name: str, target: str) -> object:
-    """What `target` names.
+    """The object that `target` names.
 
     Raises:
         ConfigError: it cannot be imported.

@@ -1,8 +1,7 @@
-"""Values that must not be seen: in logs, errors, REST, metadata and whatever else a person reads.
+"""Values that must not be shown in logs, errors, REST, metadata or any other output.
 
-By type first: a `Secret` never shows what it holds, wherever it is printed. By name second: text under a key
-that sounds like a secret, and passwords in URLs. A reference such as ``${env:NAME}`` says where a
-secret is, not what it is, so it may be seen.
+First by type: a `Secret` never shows its value. Second by name: text under a key that sounds like a secret,
+and passwords in URLs. A reference such as ``${env:NAME}`` names the location of a secret, so it may be shown.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _USER_INFO: Final = re.compile(r"(?<=://)([^/@:\s]*):[^/@\s]+(?=@)")
 
 
 class Secret(msgspec.Struct, frozen=True, tag_field="type", tag="secret"):
-    """Text that is shown as ``****``; `reveal` where it is used, and nowhere else.
+    """Text that is shown as ``****``; call `reveal` only where it is used.
 
     >>> Secret("hunter2"), str(Secret("hunter2")), f"{Secret('hunter2')}"
     (****, '****', '****')
@@ -39,7 +38,6 @@ class Secret(msgspec.Struct, frozen=True, tag_field="type", tag="secret"):
     value: str
 
     def reveal(self) -> str:
-        """What is hidden."""
         return self.value
 
     def __repr__(self) -> str:
@@ -66,10 +64,10 @@ def is_reference(text: str) -> bool:
 
 
 def resolved(what: str, value: str | Secret) -> str:
-    """Plain text for the library that needs it: of a secret, of what a reference points to, or `value`.
+    """Plain text for a library: of a secret, of the target of a reference, or `value`.
 
-    Call it where the connection is made, in the master's discovery or in a worker: so a reference is all
-    that the pipeline, the job graph and a savepoint hold.
+    Call it where the connection is made, in the master's discovery or in a worker, so that the pipeline, the
+    job graph and savepoints only contain the reference.
 
     Args:
         what: For an error, such as "Kafka property 'ssl.password'".
@@ -114,7 +112,7 @@ def redacted(value: Any, name: str = "") -> Any:
     """A copy of plain data (mappings, lists, text, numbers) in which no secret can be read.
 
     Args:
-        value: Whatever is to be shown.
+        value: To be shown.
         name: The key that it is under.
 
     >>> redacted({"sasl.plain.password": "x", "ssl.password": "${env:P}", "url": "db://u:p@host/d"})

@@ -7,7 +7,7 @@ key is refused with the nearest known one.
     from unistream.base.config import CHECKPOINT_INTERVAL, Configuration
 """
 
-# ruff: noqa: F403  (a reader of an option need not know its topic, and nobody repeats eighty names here)
+# ruff: noqa: F403  (an option is imported without its topic, and eighty names are not repeated here)
 
 from unistream.base.config.checkpoints import *
 from unistream.base.config.cluster import *

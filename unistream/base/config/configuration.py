@@ -51,15 +51,14 @@ OPTIONS: Final = {option.key: option for topic in TOPICS for option in options_o
 _OTHER_KEYS: Final = {other: option.key for option in OPTIONS.values() for other in option.other_keys}
 
 FOREIGN: Final = "spark."
-"""What begins so is Spark's own, and goes there unread: Spark knows more keys than any list of ours."""
+"""Keys with this prefix are Spark's, and are passed on unchecked."""
 
-PARSED_MAX: Final = 4_096  # texts of options; a worker sees those of its jobs, again with each task
+PARSED_MAX: Final = 4_096  # texts of options; each task of a worker's jobs parses the same ones
 
 
 @functools.lru_cache(maxsize=PARSED_MAX)
 def _parsed(parse: Callable[[str], object], text: str) -> object:
-    """Every task of a job reads the same few texts. Values are numbers, words and the like, which nobody can
-    change; a text that is wrong is parsed again each time."""
+    """Cached: every task of a job reads the same few texts, and values are immutable."""
     return parse(text)
 
 
@@ -68,7 +67,7 @@ ConfigValue = str | int | float | bool
 
 
 def _text(key: object, value: object) -> str:
-    """As it would be written on a command line."""
+    """As on a command line."""
     if not isinstance(key, str):
         raise ConfigError(f"configuration key {key!r} is not a string")
     if isinstance(value, bool):
@@ -89,10 +88,10 @@ def _with_our_keys(values: dict[str, str]) -> dict[str, str]:
 
 
 class Configuration:
-    """Text by key; every key is a known one, or Spark's. Numbers and booleans stand for their text.
+    """Text by key; every key is known, or Spark's. Numbers and booleans are converted to text.
 
     Raises:
-        ConfigError: an unknown key, with the nearest known one; a value that is nothing of that.
+        ConfigError: an unknown key, with the nearest known one, or an invalid value.
 
     >>> Configuration({"parallelism.default": "4"}).get(pipeline.PARALLELISM)
     4
@@ -135,11 +134,11 @@ class Configuration:
         return value
 
     def merged(self, other: Mapping[str, ConfigValue]) -> Configuration:
-        """This one with the values of `other` on top."""
+        """A copy, overridden by `other`."""
         return Configuration({**self._values, **{_OTHER_KEYS.get(key, key): other[key] for key in other}})
 
     def to_dict(self) -> dict[str, str]:
-        """What was set, without defaults."""
+        """The values that were set, without defaults."""
         return dict(self._values)
 
 

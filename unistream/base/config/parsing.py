@@ -1,4 +1,4 @@
-"""How the text of an option becomes a value: parsers with units, ranges and words, and the option itself."""
+"""Options, and the parsers of their text: units, ranges and words."""
 
 from __future__ import annotations
 
@@ -68,12 +68,11 @@ def parse_int(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Parses one of these words; in any case, as Flink does, and gives it as it is written here."""
+    """Parses one of these words in any case, as Flink does; returns it as it is written here."""
 
     allowed: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
-        """The word. Raises ConfigError for any other."""
         wanted = text.strip().casefold()
         for word in self.allowed:
             if word.casefold() == wanted:
@@ -83,14 +82,13 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class WholeNumber:
-    """Parses an integer from `least` to `most`; `unset`: one more value that stands for "derived"."""
+    """Parses an integer from `least` to `most`; `unset`: one more value, which means "derived"."""
 
     least: int
     most: int
     unset: int | None = None
 
     def __call__(self, text: str) -> int:
-        """The number. Raises ConfigError if it is not one or out of range."""
         value = parse_int(text)
         if not self.least <= value <= self.most and value != self.unset:
             raise ConfigError(f"{value} is not between {self.least} and {self.most}")
@@ -107,13 +105,11 @@ class RealNumber:
 
     @property
     def allowed(self) -> str:
-        """The range in words."""
         if self.most == float("inf"):
             return f"at least {self.least}" if self.inclusive else f"above {self.least}"
         return f"between {self.least} and {self.most}"
 
     def __call__(self, text: str) -> float:
-        """The number. Raises ConfigError if it is not one or out of range."""
         value = float(text) if len(text) <= 64 and _REAL_NUMBER.match(text) else float("nan")
         fits = self.least <= value <= self.most and (self.inclusive or value != self.least)
         if not fits or value == float("inf"):
@@ -129,7 +125,6 @@ class Bytes:
     most: int
 
     def __call__(self, text: str) -> int:
-        """Bytes. Raises ConfigError if it is not a size or out of range."""
         value = parse_bytes(text)
         if not self.least <= value <= self.most:
             raise ConfigError(f"{text[:80]!r} is not a size between {self.least} and {self.most} bytes")
@@ -143,7 +138,6 @@ class Duration:
     least_ms: int
 
     def __call__(self, text: str) -> int:
-        """Milliseconds. Raises ConfigError if it is not a duration, or too short."""
         value = parse_duration_ms(text)
         if value < self.least_ms:
             raise ConfigError(f"{text[:80]!r} is not a duration of at least {self.least_ms} ms")
@@ -151,15 +145,14 @@ class Duration:
 
 
 def one_of(*allowed: str) -> OneOf:
-    """A parser of these words."""
     return OneOf(allowed)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigOption(Generic[_T]):
-    """One key. `default` is text too (None = unset), so that it is parsed and printed like a value.
+    """One key. `default` is text too (None: unset), so that it is parsed and printed like a value.
 
-    `other_keys`: names that Flink has in other versions for the same option; they are taken as `key`.
+    `other_keys`: names of the same option in other versions of Flink, which are accepted for `key`.
     """
 
     key: str
