@@ -1,7 +1,7 @@
 """Where a server listens: a unix socket in a private folder on one host, TCP between hosts.
 
 File permissions guard a unix socket (its folder is private), and it needs no port. A folder that a killed
-process has left behind is removed by the next server on the machine.
+process has left is removed by the next server on the machine.
 """
 
 from __future__ import annotations
@@ -39,23 +39,22 @@ def is_loopback(host: str) -> bool:
 
 
 def advertised_host(bind_host: str) -> str:
-    """What peers are told to connect to; the wildcard address names no host."""
+    """The host that peers connect to; the wildcard address names none."""
     return socket.getfqdn() if bind_host in ("0.0.0.0", "::") else bind_host  # noqa: S104 - compared, not bound
 
 
-class SocketFolder:
+class SocketFolder(PrivateFolder):
     """A private folder for one server's unix socket, removed by `close`.
 
     Args:
-        parent: Where to make it; None: the system's folder for temporary files.
+        parent: Where to create it; None: the system's folder for temporary files.
 
     Raises:
         ConfigError: `parent` cannot be written, or its path is too long for a socket.
     """
 
     def __init__(self, parent: str | None) -> None:
-        root = Path(parent or _short_enough(tempfile.gettempdir()))
-        self._folder = PrivateFolder(root, FOLDER_PREFIX)
+        super().__init__(Path(parent or _short_enough(tempfile.gettempdir())), FOLDER_PREFIX)
         path = self.socket_path
         if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
             self.close()
@@ -66,27 +65,19 @@ class SocketFolder:
 
     @property
     def socket_path(self) -> str:
-        return str(self._folder.path / _SOCKET_NAME)
+        return str(self.path / _SOCKET_NAME)
 
     @property
     def has_socket(self) -> bool:
-        """Nobody has removed the socket: cleaners of temporary files do, however much it is used."""
+        """False: the socket was removed, as cleaners of temporary files do even if it is in use."""
         return os.path.exists(self.socket_path)
-
-    def restore(self) -> None:
-        """Makes the folder again if somebody has removed it. Raises ConfigError: it cannot be made."""
-        self._folder.restore()
-
-    def close(self) -> None:
-        """May be called again."""
-        self._folder.close()
 
 
 def break_connections(address: str) -> None:
     """Shuts down every connection that was accepted on `address` by this process.
 
-    gRPC's blocking server ends a call only when its peer takes part; a peer that has stopped reading
-    would keep `close` waiting for ever. Without its connection, every read and write of a call fails.
+    gRPC's blocking server ends a call only together with its peer; one that has stopped reading would block
+    `close` for ever. Without its connection, every read and write of a call fails.
     """
     for connection in _own_sockets():
         with connection, contextlib.suppress(OSError):  # OSError: closed meanwhile
@@ -111,6 +102,6 @@ def _accepted_on(connection: socket.socket, address: str) -> bool:
 
 
 def _short_enough(folder: str) -> str:
-    """`folder`, or /tmp where its path would leave no room for the socket's name."""
+    """`folder`, or /tmp if its path leaves no room for the socket's name."""
     name_bytes = 2 + len(FOLDER_PREFIX) + 8 + len(_SOCKET_NAME)
     return folder if len(os.fsencode(folder)) + name_bytes <= SOCKET_PATH_BYTES_MAX else "/tmp"  # noqa: S108

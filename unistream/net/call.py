@@ -1,4 +1,4 @@
-"""What a consumer has of one call to a producer: its two ends, and what waits to be said."""
+"""The consumer's side of one call to a producer: its two ends, and commands that wait to be sent."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from pyarrow import flight
 from unistream.net import frames, wire
 from unistream.net.peers import Alarms
 
-FINISH_MS: Final = 2_000  # for the producer's end of a stream that was read to its end
+FINISH_MS: Final = 2_000  # for the producer to end a stream that was read completely
 
 
 class Call:
-    """For one stream, under its lock, but for `finish`. It may be used for one call after another."""
+    """Used by one stream, under its lock, for one call after another."""
 
     def __init__(self) -> None:
-        self._reader: flight.FlightStreamReader | None = None  # of a call that was made
-        self._writer: flight.FlightStreamWriter | None = None  # of a call that was answered
-        self._unsaid: list[frames.Command] = []  # for the producer, when it has answered
+        self._reader: flight.FlightStreamReader | None = None  # once the call was made
+        self._writer: flight.FlightStreamWriter | None = None  # once it was answered
+        self._unsent: list[frames.Command] = []  # until the producer has answered
 
     @property
     def is_silent(self) -> bool:
-        """It was made, and the producer has not answered."""
+        """The producer has not answered."""
         return self._reader is not None and self._writer is None
 
     @property
@@ -34,36 +34,36 @@ class Call:
         self._reader = reader
 
     def answered(self, writer: flight.FlightStreamWriter) -> None:
-        """For the first time: the producer is there, so that writing takes no time."""
+        """The first answer: from now on writing does not block."""
         self._writer = writer
-        unsaid, self._unsaid = self._unsaid, []
-        self.say(unsaid)
+        unsent, self._unsent = self._unsent, []
+        self.send(unsent)
 
-    def say(self, commands: Sequence[frames.Command]) -> None:
-        """Now, or when the producer has answered."""
+    def send(self, commands: Sequence[frames.Command]) -> None:
+        """Sends them now, or once the producer has answered."""
         if self._writer is None:
             if self._reader is not None:
-                self._unsaid += commands
+                self._unsent += commands
             return
         try:
             for message in frames.encode_commands(commands):
                 self._writer.write_metadata(message)
         except wire.WIRE_ERRORS:
-            self._writer = None  # broken: the reading side says so, with the reason
+            self._writer = None  # broken: the reading side reports the reason
 
     def break_off(self) -> None:
-        """Whoever reads is woken by an error."""
+        """Fails the reader."""
         if self._reader is not None:
             self._reader.cancel()
 
     def ended(self) -> None:
-        """Nothing is said any more."""
+        """Nothing is sent any more."""
         self._reader = self._writer = None
-        self._unsaid.clear()
+        self._unsent.clear()
 
 
 def finish(writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader, alarms: Alarms) -> None:
-    """Tells the producer that everything was read, and waits for its end of the call."""
+    """Closes the consumer's side after everything was read, and waits until the producer ends the call."""
     alarm = alarms.set(FINISH_MS, reader.cancel)
     try:
         writer.done_writing()
@@ -72,13 +72,13 @@ def finish(writer: flight.FlightStreamWriter, reader: flight.FlightStreamReader,
     except StopIteration:
         return
     except wire.WIRE_ERRORS:
-        return  # everything was read; the producer learns the rest from its side
+        return  # everything was read
     finally:
         alarms.forget(alarm)
 
 
 def close_quietly(writer: flight.FlightStreamWriter) -> None:
-    """Explicitly, since a writer that is merely dropped complains on stderr."""
+    """A writer that is not closed logs to stderr."""
     try:
         writer.close()
     except wire.WIRE_ERRORS:

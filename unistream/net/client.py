@@ -21,7 +21,7 @@ from unistream.port.transport import InputSink
 
 
 class FlightControlClient:
-    """Requests to one peer, from any thread. Reconnects by itself.
+    """Requests to one peer, from any thread. Reconnects automatically.
 
     Args:
         address: `FlightServer.address` of the peer.
@@ -40,8 +40,8 @@ class FlightControlClient:
         """The peer's answer.
 
         Raises:
-            Unreachable: no answer in time; whether it was acted on is unknown.
-            ProtocolError: the peer refused to understand it, or its answer is not one.
+            Unreachable: no answer in time; the outcome is unknown.
+            ProtocolError: the peer did not understand it, or its answer is invalid.
         """
         client = self._client
         if client is None:
@@ -58,16 +58,16 @@ class FlightControlClient:
         return decode_answer(results[0].body.to_pybytes())
 
     def close(self) -> None:
-        """Calls in progress end by their timeout; later ones are Unreachable."""
+        """Calls in progress end by their timeout; later ones raise Unreachable."""
         self._client = None  # the connection ends with its last user: Flight's own close does nothing
 
 
 class FlightDataClient:
-    """Channels from other processes. Those of one gate and one edge that come from one process share a
-    stream, which has one thread; it calls their sinks.
+    """Channels from other processes. Those of one gate and one edge from one process share a stream, whose
+    thread calls their sinks.
 
     Args:
-        partition_request_timeout_ms: How long a channel asks for its partition, with growing pauses.
+        partition_request_timeout_ms: How long a channel requests its partition, with growing pauses.
     """
 
     def __init__(self, partition_request_timeout_ms: int = 10_000, clock: Clock | None = None) -> None:
@@ -84,7 +84,7 @@ class FlightDataClient:
         return FlightGate(self.open_stream)
 
     def open_stream(self, edge: EdgeId, address: str) -> IncomingStream:
-        """One that is not started.
+        """A stream that is not started.
 
         Raises:
             Unreachable: this client is closed.
@@ -106,12 +106,11 @@ class FlightDataClient:
 
     @property
     def streams(self) -> int:
-        """That are open."""
         with self._lock:
             return len(self._streams)
 
     def close(self) -> None:
-        """Closes every channel and waits (bounded) until no sink is called any more."""
+        """Closes every channel and waits, for a limited time, until no sink is called any more."""
         with self._lock:
             self._closed = True
             streams = list(self._streams)

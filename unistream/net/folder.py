@@ -1,7 +1,7 @@
-"""A private folder for temporary files that does not outlive its process for long, even a killed one.
+"""A private folder for temporary files, removed after its process has ended, even if that was killed.
 
-It holds a lock that lives as long as its process, so that a later process can tell a folder that was left
-behind from one in use, whatever happened to the process ids (containers may share a file system).
+Its lock lives as long as its process, so that a later process recognises a folder that is no longer in use,
+whatever the process ids (containers may share a file system).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Final
 
 from unistream.base.errors import ConfigError
 
-_NEW: Final = "."  # a name that begins with it is not locked yet: a cleaner must not look at it
+_NEW: Final = "."  # prefix of names that are not locked yet; cleaners ignore them
 _LOCK_NAME: Final = "lock"
 
 
 class PrivateFolder:
-    """A new folder `<root>/<prefix>…`, mode 0700, removed by `close`, or later by the next of its kind.
+    """A new folder `<root>/<prefix>…`, mode 0700, removed by `close`, or later by another process.
 
     Raises:
         ConfigError: `root` cannot be written.
@@ -37,11 +37,10 @@ class PrivateFolder:
             raise ConfigError(f"no private folder can be created in {root}: {error.strerror}") from error
 
     def restore(self) -> None:
-        """Makes the folder again under its name, locked, when somebody has removed it or its lock. What is in
-        it stays.
+        """Creates the folder again under its name, locked, if it or its lock was removed. Its content stays.
 
         Raises:
-            ConfigError: it cannot be made, or somebody else has put something in its place.
+            ConfigError: it cannot be created, or something else is in its place.
         """
         if self._lock < 0 or self._is_locked():
             return
@@ -61,7 +60,7 @@ class PrivateFolder:
         self._lock = lock
 
     def _is_locked(self) -> bool:
-        """The lock that this process holds is the one that others find."""
+        """The lock file is the one that this process holds."""
         try:
             found = (self.path / _LOCK_NAME).lstat()
         except OSError:
@@ -70,7 +69,7 @@ class PrivateFolder:
 
     @property
     def is_there(self) -> bool:
-        """Nobody has removed it: cleaners of temporary files do, after days without use."""
+        """False: it was removed, as cleaners of temporary files do after days without use."""
         return self.path.is_dir()
 
     def close(self) -> None:
@@ -82,7 +81,7 @@ class PrivateFolder:
 
 
 def _locked_folder(root: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder that cleaners do not look at yet, and the descriptor of its lock."""
+    """A new folder that cleaners still ignore, and the descriptor of its lock."""
     new = Path(tempfile.mkdtemp(prefix=_NEW + prefix, dir=root))
     lock = os.open(new / _LOCK_NAME, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -90,7 +89,7 @@ def _locked_folder(root: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _put_in_place(new: Path, path: Path) -> None:
-    """`new` becomes `path`; of a `path` that is there with something in it, only the lock is replaced.
+    """Renames `new` to `path`; if `path` exists with content, only its lock is replaced.
 
     Raises:
         ConfigError: `path` is not a folder of this user.
@@ -110,7 +109,7 @@ def _put_in_place(new: Path, path: Path) -> None:
 
 
 def remove_stale_folders(root: Path, prefix: str) -> None:
-    """Removes those whose process is gone; those of others are left alone."""
+    """Removes folders whose process has ended."""
     for folder in root.glob(prefix + "*"):
         try:
             lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

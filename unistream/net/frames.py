@@ -1,4 +1,4 @@
-"""What the two ends of a shared stream say to each other beside the rows, as msgpack in metadata.
+"""The messages of the two ends of a shared stream, other than rows: msgpack in metadata.
 
 Consumer to producer: the command of the descriptor is a `StreamHead`; then messages of one or more commands,
 each about one channel: open it, more credit for it, close it. A channel has a small number that the consumer
@@ -7,23 +7,23 @@ chooses, for as long as the stream lives.
 Producer to consumer: messages of one or more answers. To each `Open` there is one; then, for a channel that
 was accepted, its elements follow in order: events as `Sent`, batches as Flight's own messages with
 `encode_label` as their app_metadata. A producer that has less credit than the next batch of a channel costs
-says `Need` once. Arrow's schema message precedes the first batch of all channels, so a stream has one schema;
-event times are its last column.
+sends `Need` once. Arrow's schema message precedes the first batch of all channels, so a stream has one
+schema; event times are its last column.
 
            ┌─ Absent ── (Open again, later)
     Open ──┼─ Failed
            └─ Accepted ── Sent | batch | Need … ──┬─ Sent(EndOfPartition) ── Close
                                                   ├─ Failed
-                                                  └─ Close (the consumer wants no more)
+                                                  └─ Close (the consumer stops reading)
 
-`Ended` is about the whole stream: the producer's side stops.
+`Ended` ends the whole stream from the producer's side.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -35,12 +35,13 @@ from unistream.model.messages import ChannelDescriptor
 from unistream.net.wire import BATCH_COST_MIN, CREDITS_MAX, shortened
 
 HEAD_BYTES_MAX: Final = 4096  # an id
-CHANNELS_MAX: Final = PARALLELISM_MAX  # of one stream at a time: a gate reads no more subtasks
+CHANNELS_MAX: Final = PARALLELISM_MAX  # open in one stream: a gate reads no more subtasks
 COMMANDS_MAX: Final = 256  # in one message: some 60 KB where all of them open channels
 ANSWERS_MAX: Final = 256  # in one message, likewise
 LABEL_ALIGNMENT: Final = 8  # bytes; of the widest number in a column
 NUMBER_MAX: Final = 2**32  # channels that one stream may have had in its life
 
+_T = TypeVar("_T")
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]
 _Credit = Annotated[int, msgspec.Meta(ge=1, le=CREDITS_MAX)]
 _Cost = Annotated[int, msgspec.Meta(ge=1, le=FRAME_BYTES_MAX + BATCH_COST_MIN)]
@@ -67,7 +68,7 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Close(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Nothing more is wanted; after EndOfPartition: everything was read."""
+    """The consumer stops reading; after EndOfPartition: it has read everything."""
 
     number: _Number
 
@@ -79,7 +80,7 @@ Command = Open | Grant | Close
 
 
 class FailureKind(IntEnum):
-    """What the consumer is to make of it; the classes of `unistream.base.errors`."""
+    """The class of the error at the consumer, of `unistream.base.errors`."""
 
     PROTOCOL = 0
     UNREACHABLE = 1
@@ -87,7 +88,7 @@ class FailureKind(IntEnum):
 
 
 class Failure(msgspec.Struct, frozen=True, array_like=True):
-    """An error on its way to the other process. `partition`: what is lost."""
+    """An error for the consumer. `partition`: the lost one."""
 
     kind: FailureKind
     text: str
@@ -105,7 +106,7 @@ class Absent(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Need(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The next batch costs so much, and there is not enough credit for it."""
+    """The next batch costs more than the credit."""
 
     number: _Number
     cost: _Cost
@@ -119,14 +120,14 @@ class Sent(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 class Failed(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """Nothing more comes of this channel."""
+    """The channel has failed."""
 
     number: _Number
     failure: Failure
 
 
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Nothing more comes of any channel; the consumer closes."""
+    """All channels have ended; the consumer closes."""
 
     failure: Failure
 
@@ -154,10 +155,7 @@ def decode_head(data: bytes | None) -> EdgeId:
     """Raises ProtocolError for anything that is not the head of a stream."""
     if data is None or len(data) > HEAD_BYTES_MAX:
         raise ProtocolError(f"an exchange must name the edge of its channels, in at most {HEAD_BYTES_MAX} B")
-    try:
-        return _HEAD.decode(data).edge
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"not the edge of channels: {error}") from error
+    return _decoded(_HEAD, data, "not the edge of channels").edge
 
 
 def encode_commands(commands: Sequence[Command]) -> Iterator[bytes]:
@@ -170,10 +168,7 @@ def decode_commands(data: pa.Buffer | None) -> list[Command]:
     """Raises ProtocolError for anything else."""
     if data is None:
         raise ProtocolError("a consumer may open and close channels and grant credits only")
-    try:
-        return _COMMANDS.decode(data)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a consumer sent an invalid command: {error}") from error
+    return _decoded(_COMMANDS, data, "a consumer sent an invalid command")
 
 
 def encode_answers(answers: Sequence[Answer]) -> bytes:
@@ -185,20 +180,17 @@ def decode_answers(data: pa.Buffer | None) -> list[Answer]:
     """Raises ProtocolError for anything else."""
     if data is None:
         raise ProtocolError("a producer sent an empty message")
-    try:
-        return _ANSWERS.decode(data)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"a producer sent an invalid answer: {error}") from error
+    return _decoded(_ANSWERS, data, "a producer sent an invalid answer")
 
 
 def encode_label(number: int, cost: int, body_bytes: int) -> bytes:
-    """Of a batch with so many bytes of rows: its channel and what it costs.
+    """The channel and the cost of a batch with `body_bytes` of rows.
 
-    It is filled up so that the rows begin at an address that is a multiple of 8: then the receiver takes
-    them as they lie, instead of copying each column to an aligned place. In a message the label stands
-    between Arrow's header (3 bytes and a multiple of 8) and the rows, and its field and theirs begin with
-    2, and with 2 and the varint of their size. Where that is off (rows a little larger than `body_bytes`, a
-    header below 128 B) they are copied, as they would be without it.
+    It is padded so that the rows begin at an address that is a multiple of 8: the receiver then uses them in
+    place, instead of copying each column. In a message the label is between Arrow's header (3 bytes and a
+    multiple of 8) and the rows, and its field and theirs begin with 2 bytes, and with 2 bytes and the varint
+    of their size. If the estimate is wrong (rows a little larger than `body_bytes`, a header below 128 B)
+    they are copied.
     """
     varint_bytes = max(1, -(-body_bytes.bit_length() // 7))
     unfilled = len(_ENCODER.encode((number, cost, b"")))
@@ -210,18 +202,22 @@ def decode_label(data: pa.Buffer | None) -> tuple[int, int]:
     """(channel, cost). Raises ProtocolError for anything else."""
     if data is None:
         raise ProtocolError("a batch arrived without its channel and cost")
-    try:
-        number, cost, _ = _LABEL.decode(data)
-    except msgspec.MsgspecError as error:
-        raise ProtocolError(f"not the channel and cost of a batch: {error}") from error
+    number, cost, _ = _decoded(_LABEL, data, "not the channel and cost of a batch")
     return number, cost
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_T], data: bytes | pa.Buffer, wrong: str) -> _T:
+    try:
+        return decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ProtocolError(f"{wrong}: {error}") from error
 
 
 # --- errors ---------------------------------------------------------------------------------------
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What `error_of` makes the same class of on the other side."""
+    """`error_of` creates an error of the same class from it."""
     text = shortened(str(error) if isinstance(error, UnistreamError) else f"{type(error).__name__}: {error}")
     if isinstance(error, PartitionLost):
         return Failure(FailureKind.LOST, text, error.partition)

@@ -1,15 +1,15 @@
 """The consumer's end of a shared stream: channels of one gate and one edge, from one process, on one thread.
 
-The thread connects, opens the channels, reads, and delivers to their sinks. Each channel is asked
-for, ends and fails by itself (`net.in_channel`).
+The thread connects, opens the channels, reads, and delivers to their sinks. Each channel is requested, ends
+and fails on its own (`net.in_channel`).
 
-A channel that is gone needs nothing more: what still arrives for it is passed over. With the last one the
-stream is over: where the last was complete the consumer closes its side and waits for the producer's end,
-else it breaks off. A channel that comes later gets a new stream (`is_over`).
+Messages that still arrive for a removed channel are ignored. The stream ends with its last channel: if that
+was complete the consumer closes its side and waits for the producer, otherwise it cancels the call. A later
+channel gets a new stream.
 
-The stream's thread alone reads; whoever grants or closes writes, under the lock. Such a write is short: the
-producer always reads, and one that has stopped sends nothing that grants could answer. Before the producer's
-first answer only the stream's thread writes, since connecting may take its time.
+Only the stream's thread reads; a thread that grants or closes writes, under the lock. Such a write is short,
+since the producer always reads. Before the producer's first answer only the stream's thread writes, because
+connecting may take long.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class IncomingStream:
     """See the module.
 
     Args:
-        timeout_ms: How long a channel is asked for.
+        timeout_ms: How long a channel is requested.
         ended: Called at the end of its thread.
     """
 
@@ -63,16 +63,16 @@ class IncomingStream:
         self._changed = threading.Condition(threading.Lock())  # guards all below and the channels' state
         self._channels: dict[int, InChannel] = {}
         self._numbers = itertools.count()
-        self._known = 0  # numbers that were given
+        self._known = 0  # numbers in use so far
         self._is_over = False
-        self._now = Call()
-        self._alarm = Alarm(alarms, clock, self._look)
+        self._current = Call()
+        self._alarm = Alarm(alarms, clock, self._on_alarm)
         self._thread = threading.Thread(target=self._run, name=f"flight-in-{edge}", daemon=True)
 
     # --- by the owners of channels ----------------------------------------------------------------
 
     def join(self, descriptor: ChannelDescriptor, sink: InputSink, credit: int) -> InChannel | None:
-        """One channel more. None: the stream is over."""
+        """Adds a channel. None: the stream has ended."""
         now_ms = self._clock.monotonic_ms()
         with self._changed:
             if self._is_over:
@@ -88,8 +88,8 @@ class IncomingStream:
             )
             self._known = channel.number + 1
             self._channels[channel.number] = channel
-            if self._now.is_answered:
-                self._now.say([channel.asked(now_ms)])
+            if self._current.is_answered:
+                self._current.send([channel.request(now_ms)])
                 self._alarm.set(channel.answer_by_ms)
             self._changed.notify()
             return channel
@@ -104,14 +104,13 @@ class IncomingStream:
             self._send_credit(channel)
 
     def leave(self, channel: InChannel) -> None:
-        """Nothing more of it is wanted."""
         with self._changed:
             if self._is_here(channel) and channel.state is not State.DONE:
                 self._remove(channel)
                 self._break_off_if_over()
 
     def close(self) -> None:
-        """Nothing more of any channel is wanted. Does not wait."""
+        """Closes all channels. Does not wait."""
         with self._changed:
             given_up = [c for c in self._channels.values() if c.state is not State.DONE]
             self._forget(given_up)
@@ -125,7 +124,7 @@ class IncomingStream:
         self._thread.join(patience_s)
         if self._thread.is_alive():  # complete, but the producer does not end its side
             with self._changed:
-                self._now.break_off()
+                self._current.break_off()
             self._thread.join(patience_s)
 
     # --- under the lock ---------------------------------------------------------------------------
@@ -134,14 +133,14 @@ class IncomingStream:
         return self._channels.get(channel.number) is channel
 
     def _remove(self, channel: InChannel) -> None:
-        """It is gone; the producer is told."""
+        """Removes it, and closes it at the producer."""
         del self._channels[channel.number]
         self._is_over = not self._channels
-        if channel.state is not State.WAITS:
-            self._now.say([frames.Close(channel.number)])
+        if channel.state is not State.WAITING:
+            self._current.send([frames.Close(channel.number)])
 
     def _forget(self, channels: Iterable[InChannel]) -> None:
-        """They are gone with their stream; the producer is told nothing."""
+        """Removes them, without closing them at the producer."""
         for channel in channels:
             del self._channels[channel.number]
         self._is_over = not self._channels
@@ -149,18 +148,18 @@ class IncomingStream:
     def _break_off_if_over(self) -> None:
         if self._is_over:
             self._changed.notify()
-            self._now.break_off()
+            self._current.break_off()
 
     def _take_due(self, now_ms: int) -> list[frames.Command]:
-        """The channels that are to be asked for now; they are ASKED from now on."""
-        waiting = [c for c in self._channels.values() if c.state is State.WAITS and c.ask_at_ms <= now_ms]
-        commands: list[frames.Command] = [channel.asked(now_ms) for channel in waiting]
+        """Requests of the channels that are due; they are REQUESTED from now on."""
+        waiting = [c for c in self._channels.values() if c.state is State.WAITING]
+        commands: list[frames.Command] = [c.request(now_ms) for c in waiting if c.request_at_ms <= now_ms]
         self._set_alarm()
         return commands
 
-    def _ask_due(self, now_ms: int) -> None:
-        if self._now.is_answered:
-            self._now.say(self._take_due(now_ms))
+    def _request_due(self, now_ms: int) -> None:
+        if self._current.is_answered:
+            self._current.send(self._take_due(now_ms))
         else:
             self._set_alarm()
 
@@ -168,27 +167,27 @@ class IncomingStream:
         if channel.state is State.OPEN and self._is_here(channel):
             due = channel.credit.take_due()
             if due:
-                self._now.say([frames.Grant(channel.number, due)])
+                self._current.send([frames.Grant(channel.number, due)])
 
     def _set_alarm(self) -> None:
-        """For the first channel that is to be asked for, or that was not answered."""
-        times = [c.answer_by_ms for c in self._channels.values() if c.state is State.ASKED]
-        if self._now.is_answered:
-            times += [c.ask_at_ms for c in self._channels.values() if c.state is State.WAITS]
+        """For the first request that is due, or unanswered."""
+        times = [c.answer_by_ms for c in self._channels.values() if c.state is State.REQUESTED]
+        if self._current.is_answered:
+            times += [c.request_at_ms for c in self._channels.values() if c.state is State.WAITING]
         self._alarm.set(min(times, default=None))
 
-    def _look(self) -> None:
-        """By the alarms' thread."""
+    def _on_alarm(self) -> None:
+        """On the alarms' thread."""
         now_ms = self._clock.monotonic_ms()
         with self._changed:
-            asked = [c for c in self._channels.values() if c.state is State.ASKED]
-            late = [c for c in asked if c.answer_by_ms <= now_ms]
+            requested = [c for c in self._channels.values() if c.state is State.REQUESTED]
+            late = [c for c in requested if c.answer_by_ms <= now_ms]
             for channel in late:
                 self._remove(channel)
             self._break_off_if_over()
-            if late and self._now.is_silent:
-                self._now.break_off()  # there was no answer at all: those that came later ask anew
-            self._ask_due(now_ms)
+            if late and self._current.is_silent:
+                self._current.break_off()  # no answer at all: later channels are requested in a new call
+            self._request_due(now_ms)
         for channel in late:
             channel.sink.on_error(channel.lost(f"did not answer within {self._timeout_ms} ms"))
 
@@ -207,18 +206,18 @@ class IncomingStream:
             self._ended(self)
 
     def _await_due(self) -> bool:
-        """Until a channel is to be asked for. False: the stream is over."""
+        """Waits until a request is due. False: the stream has ended."""
         with self._changed:
             while not self._is_over:
                 now_ms = self._clock.monotonic_ms()
-                at_ms = min(channel.ask_at_ms for channel in self._channels.values())
+                at_ms = min(channel.request_at_ms for channel in self._channels.values())
                 if at_ms <= now_ms:
                     return True
                 self._changed.wait((at_ms - now_ms) / 1000)
             return False
 
     def _call(self) -> None:
-        """One call to the producer; returns when the stream is over."""
+        """One call to the producer; returns when the stream has ended."""
         descriptor = flight.FlightDescriptor.for_command(frames.encode_head(self._edge))
         options = flight.FlightCallOptions(read_options=wire.READ_OPTIONS)
         client = self._connections.take(self._address)
@@ -229,7 +228,7 @@ class IncomingStream:
             with self._changed:
                 if self._is_over:
                     return
-                self._now.made(reader)
+                self._current.made(reader)
                 commands = self._take_due(self._clock.monotonic_ms())
             for message in frames.encode_commands(commands):
                 writer.write_metadata(message)
@@ -239,7 +238,7 @@ class IncomingStream:
             raise
         finally:
             with self._changed:
-                self._now.ended()
+                self._current.ended()
             if reader is not None:
                 reader.cancel()
             if writer is not None:
@@ -261,19 +260,19 @@ class IncomingStream:
             else:
                 for answer in frames.decode_answers(chunk.app_metadata):
                     self._on_answer(answer)
-            del chunk  # its memory is free for the next one
+            del chunk  # frees its memory before the next one
         with self._changed:
-            self._now.ended()
+            self._current.ended()
         finish(writer, reader, self._alarms)
 
     def _on_first_answer(self, writer: flight.FlightStreamWriter) -> None:
         with self._changed:
-            self._now.answered(writer)
-            self._ask_due(self._clock.monotonic_ms())
+            self._current.answered(writer)
+            self._request_due(self._clock.monotonic_ms())
 
     def _on_answer(self, answer: frames.Answer) -> None:
         if isinstance(answer, frames.Ended):
-            raise _EndedThere(frames.error_of(answer.failure, self._where))
+            raise _ProducerEnded(frames.error_of(answer.failure, self._where))
         with self._changed:
             channel = self._find(answer.number, EXPECTED[type(answer)])
         if channel is None:
@@ -293,7 +292,7 @@ class IncomingStream:
                 self._fail(channel, frames.error_of(failure, f"{channel}"))
 
     def _find(self, number: int, states: frozenset[State]) -> InChannel | None:
-        """Under the lock. None: it is gone, and what comes is passed over."""
+        """Under the lock. None: it was removed, and the message is ignored."""
         if number >= self._known:
             raise ProtocolError(
                 f"{self._where} received a message for channel {number}, which was never opened"
@@ -305,7 +304,7 @@ class IncomingStream:
 
     def _on_batch(self, chunk: flight.FlightStreamChunk) -> None:
         number, cost = frames.decode_label(chunk.app_metadata)
-        if chunk.data.nbytes > 2 * cost:  # twice: the two sides may count padding and bitmaps unlike
+        if chunk.data.nbytes > 2 * cost:  # twice: the two sides may count padding and bitmaps differently
             raise ProtocolError(f"{self._where} sent {chunk.data.nbytes} B but declared {cost} B")
         with self._changed:
             channel = self._find(number, READING)
@@ -325,7 +324,7 @@ class IncomingStream:
         with self._changed:
             if not self._is_here(channel):
                 return
-            channel.state = State.DONE  # what its owner closes now is complete
+            channel.state = State.DONE  # complete, even if its owner closes it now
         self._deliver(channel, event, 0)
         with self._changed:
             if self._is_here(channel):  # its sink has not failed
@@ -334,11 +333,11 @@ class IncomingStream:
     def _deliver(self, channel: InChannel, element: Element, cost: int) -> None:
         try:
             channel.sink.on_element(element, cost)
-        except Exception as error:  # a sink's own errors are its channel's too
+        except Exception as error:  # errors of a sink fail its channel
             self._fail(channel, error)
 
     def _on_need(self, channel: InChannel, size: int) -> None:
-        """The producer waits: for what is held back, or for what only the sink can grant."""
+        """The producer waits: for a grant that is held back, or for one by the sink."""
         with self._changed:
             is_granted = channel.credit.need(size)
             self._send_credit(channel)
@@ -348,12 +347,12 @@ class IncomingStream:
     def _on_absent(self, channel: InChannel) -> None:
         with self._changed:
             if channel.postpone(self._clock.monotonic_ms()):
-                self._alarm.set(channel.ask_at_ms)
+                self._alarm.set(channel.request_at_ms)
                 return
         self._fail(channel, channel.lost(f"did not appear within {self._timeout_ms} ms"))
 
     def _fail(self, channel: InChannel, error: Exception) -> None:
-        """It is gone; the other channels go on."""
+        """Fails one channel; the others continue."""
         with self._changed:
             if not self._is_here(channel):
                 return
@@ -361,32 +360,32 @@ class IncomingStream:
         channel.sink.on_error(error)
 
     def _on_broken(self, error: Exception) -> None:
-        """The call broke. Channels that were not there yet ask again in a while, the others fail."""
+        """The call broke. Channels that were not open are requested again later, the others fail."""
         may_pass = isinstance(error, flight.FlightUnavailableError | flight.FlightCancelledError) or (
-            isinstance(error, _EndedThere) and isinstance(error.reason, Unreachable)
+            isinstance(error, _ProducerEnded) and isinstance(error.reason, Unreachable)
         )
-        words = self._in_words(error)
+        reason = self._reason(error)
         failed: list[tuple[InChannel, Exception]] = []
         with self._changed:
             now_ms = self._clock.monotonic_ms()
             for channel in self._channels.values():
                 if channel.state is State.OPEN or not may_pass:
-                    failed.append((channel, words))
+                    failed.append((channel, reason))
                 elif not channel.postpone(now_ms):
-                    why = f"did not appear within {self._timeout_ms} ms: {words}"
+                    why = f"did not appear within {self._timeout_ms} ms: {reason}"
                     failed.append((channel, channel.lost(why)))
             self._forget(channel for channel, _ in failed)
-        for channel, reason in failed:
-            channel.sink.on_error(reason)
+        for channel, channel_error in failed:
+            channel.sink.on_error(channel_error)
 
-    def _in_words(self, error: Exception) -> UnistreamError | Exception:
-        if isinstance(error, _EndedThere):
+    def _reason(self, error: Exception) -> UnistreamError | Exception:
+        if isinstance(error, _ProducerEnded):
             return error.reason
         return wire.from_peer(error, self._where) if isinstance(error, wire.WIRE_ERRORS) else error
 
 
-class _EndedThere(Exception):
-    """The producer's side has stopped."""
+class _ProducerEnded(Exception):
+    """The producer has sent `Ended`."""
 
     def __init__(self, reason: UnistreamError) -> None:
         super().__init__(str(reason))

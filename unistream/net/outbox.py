@@ -1,12 +1,11 @@
-"""What the writing thread of a stream is to do next, and the channels that it does it for.
+"""The work queue of the writing thread of a stream, and its channels.
 
-    a channel is   ready    when its view may have something, or its credit has become enough
+    a channel is   ready    when its view may have an element, or its credit has become sufficient
                    parked   while its view is empty (the listener wakes it), while its batch costs more than
                             its credit (a grant or the listener wakes it), and after EndOfPartition (until the
-                            consumer says `Close`)
+                            consumer sends `Close`)
 
-Ready channels are served in turn. Whoever takes a channel out of the outbox releases its view, and nobody
-else does.
+Ready channels are served in turn. The caller that takes a channel out of the outbox releases its view.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class OutChannel:
         "lacks",
         "number",
         "pieces",
-        "told_need",
+        "reported_need",
         "view",
     )
 
@@ -42,19 +41,19 @@ class OutChannel:
         self.number = number
         self.credit = credit
         self.descriptor = descriptor
-        self.view: SubpartitionView | None = None  # None: its partition is being looked for
+        self.view: SubpartitionView | None = None  # None: its partition is being opened
         self.lacks = 0  # cost of what waits for credit; 0: nothing does
         self.is_queued = False
         self.is_complete = False  # EndOfPartition was sent
-        self.told_need = 0  # what the consumer was told last that is needed
-        self.pieces: deque[pa.RecordBatch] = deque()  # of a batch that was taken and is larger than a message
+        self.reported_need = 0  # cost in the last `Need`
+        self.pieces: deque[pa.RecordBatch] = deque()  # of a batch that is larger than a message
 
     def __str__(self) -> str:
         return wire.describe(self.descriptor)
 
 
 class Outbox:
-    """What the writing thread is to do next. Thread-safe; nothing is called under its lock."""
+    """Work of the writing thread. Thread-safe; nothing is called under its lock."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -64,10 +63,10 @@ class Outbox:
         self._ready: deque[OutChannel] = deque()
         self._stopped = False
         self.reason: UnistreamError | None = None
-        """Why it stopped, for the consumer; None: that has left."""
+        """Why it stopped, for the consumer; None: the consumer has left."""
 
     def take(self) -> list[frames.Answer] | OutChannel | None:
-        """Waits for the next thing to do. None: stop."""
+        """Waits for work. None: stop."""
         with self._changed:
             while not self._stopped:
                 if self._answers:
@@ -76,13 +75,12 @@ class Outbox:
                     return gathered
                 if self._ready:
                     channel = self._ready.popleft()
-                    channel.is_queued = False  # before it is looked at: what comes then queues it again
+                    channel.is_queued = False  # before it is served: later elements queue it again
                     return channel
                 self._changed.wait()
             return None
 
     def stop(self, reason: UnistreamError | None) -> None:
-        """Nothing is to be done any more."""
         with self._changed:
             if not self._stopped:
                 self._stopped, self.reason = True, reason
@@ -100,20 +98,20 @@ class Outbox:
             self._numbers = max(self._numbers, number)
 
     def answer(self, answer: frames.Answer) -> None:
-        """To the consumer, before all elements."""
+        """Sends it before all elements."""
         with self._changed:
             self._answers.append(answer)
             self._changed.notify()
 
     def add(self, channel: OutChannel) -> None:
-        """It is accepted; its view may have something."""
+        """Accepts it; its view may have an element."""
         with self._changed:
             self._channels[channel.number] = channel
             self._answers.append(frames.Accepted(channel.number))
             self._enqueue(channel)
 
     def drop(self, number: int) -> OutChannel | None:
-        """Takes a channel out; None: it is (already) gone. The caller releases its view."""
+        """Takes a channel out; None: it was removed before. The caller releases its view."""
         with self._changed:
             self._check_known(number)
             return self._channels.pop(number, None)
@@ -126,23 +124,23 @@ class Outbox:
 
     @property
     def was_used(self) -> bool:
-        """A channel was asked for."""
+        """A channel was requested."""
         return self._numbers >= 0
 
     def has(self, channel: OutChannel) -> bool:
         """It was not dropped."""
         return self._channels.get(channel.number) is channel
 
-    # --- what wakes them --------------------------------------------------------------------------
+    # --- wake-ups ---------------------------------------------------------------------------------
 
     def wake(self, channel: OutChannel) -> None:
-        """Its view may have something; from any thread."""
+        """Its view may have an element; from any thread."""
         with self._changed:
             if channel.view is not None:  # while it is being opened `add` follows
                 self._enqueue(channel)
 
     def grant(self, number: int, size: int) -> None:
-        """More credit; for a channel that is gone, none."""
+        """More credit; ignored for a removed channel."""
         with self._changed:
             self._check_known(number)
             channel = self._channels.get(number)
@@ -153,7 +151,7 @@ class Outbox:
                 self._enqueue(channel)
 
     def has_credit(self, channel: OutChannel, cost: int) -> bool:
-        """False: the grant that makes it enough will wake it."""
+        """False: the grant that suffices will wake it."""
         with self._changed:
             channel.lacks = 0 if channel.credit >= cost else cost
             return channel.lacks == 0

@@ -1,20 +1,21 @@
 """The producer's end of a shared stream: many subpartitions to one consumer, on two threads.
 
-The thread that gRPC gives to the call reads what the consumer says (it learns at once that it is gone). A
-thread of the stream's own writes: it waits until a channel has something that may be sent and serves such
-channels in turn, one element each, as Flink's PartitionRequestQueue does. So a channel without credit holds
-back no other, and a barrier that overtakes leaves while its channel waits for credit.
+gRPC's thread of the call reads the consumer's commands (and detects at once that it has disconnected). The
+stream's own thread writes: it serves channels that have an element and credit in turn, one element each, as
+Flink's PartitionRequestQueue does. So a channel without credit delays no other, and a barrier that overtakes
+is sent while its channel waits for credit.
 
-A batch stays with the view until there is credit for it, so that a barrier may still overtake it. What was
-taken and is larger than a message goes out before anything that overtakes: it is in nobody's snapshot.
+A batch stays with the view until there is credit for it, so that a barrier may still overtake it. A batch in
+several messages is sent completely before a barrier that overtakes: no snapshot contains it.
 
-The stream ends when the consumer closes its side or is gone: the reading thread tells the other to stop,
-waits for it (its writes fail when the peer is gone), and returns. When the server closes, or the writing
-thread cannot go on, the consumer is told `Ended`, and it is the consumer that closes.
+The stream ends when the consumer closes its side or disconnects: the reading thread stops the other, waits
+for it (its writes fail without a peer), and returns. When the server closes, or the writing thread cannot
+continue, it sends `Ended`, and the consumer closes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -56,10 +57,10 @@ class OutgoingStream:
         self._outbox = Outbox()
         self._sender = _Sender(edge, writer, self._outbox)
         self.writing = threading.Thread(target=self._sender.run, name=f"flight-out-{edge}", daemon=True)
-        """Lives a last instant longer than `run`: who closes the server joins it."""
+        """May end shortly after `run`: the server joins it."""
 
     def close(self, reason: UnistreamError) -> None:
-        """The consumer is told; the call ends when it has closed its side. Does not wait."""
+        """Sends `Ended`; the call ends when the consumer has closed its side. Does not wait."""
         self._outbox.stop(reason)
 
     def run(self) -> None:
@@ -75,9 +76,9 @@ class OutgoingStream:
             self._read()
         finally:
             self._outbox.stop(None)
-            # Without a limit: what it writes with is freed when this call returns. It ends, since its writes
-            # fail without a consumer; for one that keeps the connection and reads nothing, when the server
-            # closes (`address.break_connections`).
+            # Without a limit: its writer is freed when this call returns. Its writes fail without a consumer;
+            # one that stays connected and reads nothing is disconnected when the server closes
+            # (`address.break_connections`).
             self._sender.done.wait()
             is_orderly = self._release_all()
         if not is_orderly:
@@ -92,9 +93,9 @@ class OutgoingStream:
                 return
             data = None if chunk.data is not None else chunk.app_metadata
             for command in frames.decode_commands(data):
-                self._obey(command)
+                self._handle(command)
 
-    def _obey(self, command: frames.Command) -> None:
+    def _handle(self, command: frames.Command) -> None:
         match command:
             case frames.Grant(number, credit):
                 self._outbox.grant(number, credit)
@@ -110,7 +111,7 @@ class OutgoingStream:
             raise ProtocolError(f"{channel} was requested in a stream of edge {self._edge}")
         try:
             view = self._partitions.open_subpartition(channel.descriptor, partial(self._outbox.wake, channel))
-        except Exception as error:  # the partition's own, so the channel's alone
+        except Exception as error:  # of the partition: fails only this channel
             _log_unexpected(error, channel)
             self._outbox.answer(frames.Failed(number, frames.failure_of(error)))
             return
@@ -143,7 +144,7 @@ class _Sender:
         self._schema: pa.Schema | None = None
         self._schema_of = ""
         self.done = threading.Event()
-        """Nothing is written any more. (Joining its thread would make a lasting `Thread` of gRPC's own.)"""
+        """Nothing is written any more. (A join would register gRPC's thread with Python for good.)"""
 
     def run(self) -> None:
         try:
@@ -157,23 +158,18 @@ class _Sender:
                 if isinstance(work, OutChannel):
                     self._serve(work)
                 else:
-                    self._tell(*work)
+                    self._send(*work)
             reason = self._outbox.reason
-        except Exception as error:  # the other thread reads, and the consumer waits: it must be told
+        except Exception as error:  # the consumer waits: it must be notified
             cause = error.__cause__ if isinstance(error, _CannotWrite) and error.__cause__ else error
             reason = wire.from_peer(cause, f"the stream of edge {self._edge}")
             self._outbox.stop(reason)
         if reason is not None:
-            self._say_farewell(reason)
-
-    def _say_farewell(self, reason: UnistreamError) -> None:
-        try:
-            self._tell(frames.Ended(frames.failure_of(reason)))
-        except _CannotWrite:
-            return  # there is nobody: the reading thread has learned it, or will
+            with contextlib.suppress(_CannotWrite):  # the reading thread detects that as well
+                self._send(frames.Ended(frames.failure_of(reason)))
 
     def _serve(self, channel: OutChannel) -> None:
-        """One element of `channel`; or it is parked."""
+        """Sends one element of `channel`, or parks it."""
         if not self._outbox.has(channel) or channel.is_complete:
             return
         try:
@@ -181,17 +177,17 @@ class _Sender:
                 self._outbox.wake(channel)
         except _CannotWrite:
             raise
-        except Exception as error:  # the view's own, so the channel's alone
+        except Exception as error:  # of the view: fails only this channel
             if self._outbox.drop(channel.number) is not None:
                 _log_unexpected(error, channel)
-                self._tell(frames.Failed(channel.number, frames.failure_of(error)))
+                self._send(frames.Failed(channel.number, frames.failure_of(error)))
                 _release(channel, error)
 
     def _send_next(self, channel: OutChannel) -> bool:
-        """True: there may be more."""
+        """Sends one element. True: there may be more."""
         view = channel.view
         assert view is not None
-        if channel.pieces:  # of what is no longer the view's: what overtakes comes behind them
+        if channel.pieces:  # no longer in the view: barriers that overtake come after them
             return self._send_piece(channel)
         while (event := view.poll_urgent()) is not None:
             self._send_event(channel, event)
@@ -200,7 +196,7 @@ class _Sender:
             return False
         if isinstance(head, Batch) and not self._may_begin(channel, head):
             return False
-        element = view.poll()  # another one if a barrier has come meanwhile
+        element = view.poll()  # another one if a barrier has arrived meanwhile
         if isinstance(element, Batch):
             if element.num_rows == 0:
                 return True
@@ -211,19 +207,19 @@ class _Sender:
         return not channel.is_complete
 
     def _may_begin(self, channel: OutChannel, batch: Batch) -> bool:
-        """There is credit for all of `batch`, or for as much as one message may hold."""
+        """There is credit for all of `batch`, or for one full message of it."""
         if batch.num_rows == 0:
             return True
         return self._has_credit(channel, min(wire.cost_of(wire.to_wire(batch)), FRAME_BYTES_MAX))
 
     def _has_credit(self, channel: OutChannel, cost: int) -> bool:
-        """False: the consumer knows what is needed, and its grant will wake the channel."""
+        """False: the consumer knows the cost, and its grant wakes the channel."""
         if self._outbox.has_credit(channel, cost):
-            channel.told_need = 0
+            channel.reported_need = 0
             return True
-        if channel.told_need != cost:
-            channel.told_need = cost
-            self._tell(frames.Need(channel.number, cost))
+        if channel.reported_need != cost:
+            channel.reported_need = cost
+            self._send(frames.Need(channel.number, cost))
         return False
 
     def _send_piece(self, channel: OutChannel) -> bool:
@@ -238,21 +234,21 @@ class _Sender:
 
     def _send_event(self, channel: OutChannel, event: Event) -> None:
         channel.is_complete = isinstance(event, EndOfPartition)
-        self._tell(frames.Sent(channel.number, encode_event(event)))
+        self._send(frames.Sent(channel.number, encode_event(event)))
 
     def _checked(self, channel: OutChannel, records: pa.RecordBatch) -> pa.RecordBatch:
-        """`records`, which have the schema of the stream."""
+        """`records`, after a check of their schema."""
         if self._schema is None:
             self._schema, self._schema_of = records.schema, str(channel)
             self._write(self._writer.begin, records.schema, options=wire.WRITE_OPTIONS)
         elif not records.schema.equals(self._schema):
             raise ProtocolError(
-                f"the stream of {self._schema_of} began with the schema [{_in_words(self._schema)}],"
-                f" but a later batch of {channel} has [{_in_words(records.schema)}]"
+                f"the stream of {self._schema_of} began with the schema [{_described(self._schema)}],"
+                f" but a later batch of {channel} has [{_described(records.schema)}]"
             )
         return records
 
-    def _tell(self, *answers: frames.Answer) -> None:
+    def _send(self, *answers: frames.Answer) -> None:
         self._write(self._writer.write_metadata, frames.encode_answers(answers))
 
     def _write(self, call: Callable[..., None], *args: object, **options: object) -> None:
@@ -263,7 +259,7 @@ class _Sender:
 
 
 class _CannotWrite(Exception):
-    """The stream takes nothing more; the cause says why."""
+    """The connection broke; see the cause."""
 
 
 def _left(channel: OutChannel) -> Unreachable:
@@ -280,5 +276,5 @@ def _log_unexpected(error: Exception, channel: OutChannel) -> None:
         _LOG.error("event=exchange_failed channel=%s", channel, exc_info=error)
 
 
-def _in_words(schema: pa.Schema) -> str:
+def _described(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)

@@ -1,4 +1,4 @@
-"""What the streams of one process share: connections to other processes, and a thread that keeps time.
+"""Shared by the streams of one process: connections to other processes, and a timer thread.
 
 A worker whose tasks read those of many others has hundreds of streams. A connection and a timer for each
 would cost more than the streams themselves, in file descriptors first.
@@ -53,7 +53,7 @@ class Connections:
             return chosen.client
 
     def give_back(self, address: str, client: flight.FlightClient, *, is_broken: bool = False) -> None:
-        """`is_broken`: nobody answered; the next one connects anew, rather than wait for gRPC's backoff."""
+        """`is_broken`: no answer; the next stream reconnects at once, without gRPC's backoff."""
         with self._lock:
             there = self._open.get(address, [])
             for connection in there:
@@ -67,13 +67,13 @@ class Connections:
 
     @property
     def count(self) -> int:
-        """Connections that are held, to all peers."""
+        """Open connections, to all peers."""
         with self._lock:
             return sum(map(len, self._open.values()))
 
 
 def connect(address: str) -> flight.FlightClient:
-    """A connection of one's own.
+    """A new connection.
 
     Raises:
         ConfigError: not a Flight location.
@@ -85,10 +85,10 @@ def connect(address: str) -> flight.FlightClient:
 
 
 class Alarm:
-    """One alarm of `Alarms` that is moved. For one caller at a time.
+    """One alarm of `Alarms` whose time changes. For one caller at a time.
 
     Args:
-        call: Looks what is due; it may be called too early.
+        call: Handles what is due; may be called early.
     """
 
     def __init__(self, alarms: Alarms, clock: Clock, call: Callable[[], None]) -> None:
@@ -98,7 +98,7 @@ class Alarm:
         self._set: tuple[int, int] | None = None  # its time and number
 
     def set(self, at_ms: int | None) -> None:
-        """Not later than `at_ms` (monotonic) there is a call; None: no call is needed."""
+        """Calls not later than `at_ms` (monotonic); None: not at all."""
         now_ms = self._clock.monotonic_ms()
         if self._set is not None:
             if at_ms is not None and now_ms < self._set[0] <= at_ms:
@@ -110,10 +110,7 @@ class Alarm:
 
 
 class Alarms:
-    """Calls what was not forgotten in time, on one thread for all. Thread-safe.
-
-    The thread begins with the first alarm.
-    """
+    """Calls alarms that are not canceled in time, on one thread, which starts with the first. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -138,7 +135,7 @@ class Alarms:
             return self._next
 
     def forget(self, number: int) -> None:
-        """One that was called already is fine."""
+        """Cancels an alarm; ignored if it was called already."""
         with self._changed:
             self._set.pop(number, None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from pyarrow import flight
@@ -21,14 +22,14 @@ from unistream.net.address import (
     is_loopback,
 )
 from unistream.net.outgoing import OutgoingStream
-from unistream.net.watch import Watch
 from unistream.port.transport import ControlHandler, PartitionSource
 
 CLOSE_GRACE_S: Final = 1.0  # for calls in progress to end by themselves
 CLOSE_BREAK_S: Final = 2.0  # for calls whose connection was cut
-SOCKET_WATCH_S: Final = 1.0  # a worker that comes meanwhile tries to register for longer
-LISTENERS_MAX: Final = 100  # each removal leaves one service with its threads; cleaners come once a day
-CLOSE_JOIN_S: Final = 1.0  # for threads whose call is over: they have nothing left to do
+SOCKET_WATCH_S: Final = 1.0  # a new worker tries to register for longer
+LISTENERS_MAX: Final = 100  # each removal leaves a service with its threads; cleaners run daily
+CLOSE_JOIN_S: Final = 1.0  # for threads whose call has ended
+WATCH_JOIN_S: Final = 5.0  # creating a folder and a socket takes milliseconds
 
 _LOG: Final = logging.getLogger("unistream.net")
 
@@ -37,12 +38,12 @@ class FlightServer:
     """Listens from construction until `close`.
 
     Args:
-        bind_host: A loopback address: a unix socket (unless `unix` is False), made again when somebody
-            removes it or its folder. Any other: TCP, which carries neither TLS nor authentication yet and
-            runs code for whoever can connect; therefore it needs `allow_plaintext`.
+        bind_host: A loopback address: a unix socket (unless `unix` is False), created again when it or its
+            folder is removed. Any other: TCP, which has neither TLS nor authentication yet and runs code for
+            every peer that connects; therefore it needs `allow_plaintext`.
         control: Called on a server thread for each control message; its errors go to the caller.
-        partitions: What this process produces; None: it produces nothing.
-        unix_dir: Where the private folder of the unix socket is made; None: the system's choice.
+        partitions: Those of this process; None: it produces nothing.
+        unix_dir: Where the private folder of the unix socket is created; None: the system's choice.
         port: TCP port to listen on instead of a unix socket; 0: a unix socket, or a free port.
 
     Raises:
@@ -71,36 +72,32 @@ class FlightServer:
         tcp = f"{TCP_SCHEME}{bind_host}:{port}"
         listen = UNIX_SCHEME + self._folder.socket_path if self._folder else tcp
         self._streams = _Streams()
-
-        def service() -> _Service:
-            return _Service(listen, control, partitions, self._streams)
-
-        self._listen: Callable[[], _Service] = service
+        self._listen: Callable[[], _Service] = partial(_Service, listen, control, partitions, self._streams)
         try:
             self._services = [self._listen()]
         except wire.WIRE_ERRORS as error:
             if self._folder:
                 self._folder.close()
             raise ConfigError(f"cannot listen on {listen}: {wire.from_peer(error, 'gRPC')}") from error
-        self._address = (
+        self.address = (
             listen if self._folder else f"{TCP_SCHEME}{advertised_host(bind_host)}:{self._services[0].port}"
         )
         self._closing = threading.Lock()
         self._closed = False
-        self._watch = Watch("socket-watch", SOCKET_WATCH_S, self._listen_again) if self._folder else None
-
-    @property
-    def address(self) -> str:
-        return self._address
+        self._stopping = threading.Event()
+        self._watch = threading.Thread(target=self._watch_socket, name="socket-watch", daemon=True)
+        if self._folder:
+            self._watch.start()
 
     def close(self) -> None:
-        """Ends all calls and streams (consumers see Unreachable) within CLOSE_GRACE_S + CLOSE_BREAK_S, and
-        waits until their threads are gone, CLOSE_JOIN_S at most.
+        """Ends all calls and streams (consumers get Unreachable) within CLOSE_GRACE_S + CLOSE_BREAK_S, and
+        waits until their threads have ended, CLOSE_JOIN_S at most.
 
         May be called again, but not from a control handler: that call would wait for itself.
         """
-        if self._watch:
-            self._watch.close()
+        self._stopping.set()
+        if self._folder:
+            self._watch.join(WATCH_JOIN_S)
         with self._closing:
             if self._closed:
                 return
@@ -111,10 +108,10 @@ class FlightServer:
             ending.start()
             ending.join(CLOSE_GRACE_S)
             if ending.is_alive():
-                break_connections(self._address)
+                break_connections(self.address)
                 ending.join(CLOSE_BREAK_S)
             if ending.is_alive() or not self._streams.join(CLOSE_JOIN_S):
-                _LOG.error("event=server_close_timeout address=%s", self._address)
+                _LOG.error("event=server_close_timeout address=%s", self.address)
             if self._folder:
                 self._folder.close()
 
@@ -122,29 +119,39 @@ class FlightServer:
         for service in self._services:
             service.shutdown()
 
+    def _watch_socket(self) -> None:
+        failure = ""
+        while not self._stopping.wait(SOCKET_WATCH_S):
+            try:
+                self._listen_again()
+                failure = ""
+            except Exception as error:  # logged once as long as it is the same, and tried again
+                if str(error) != failure:
+                    _LOG.exception("event=watch_failed watch=socket-watch")
+                failure = str(error)
+
     def _listen_again(self) -> None:
-        """Who comes now finds the socket again that somebody has removed; whoever is connected stays with the
-        former service, which nobody else can reach."""
+        """Creates a removed socket again, with a new service. Connected peers keep the former one."""
         assert self._folder is not None, "only unix sockets are watched"
         with self._closing:
             if self._closed or self._folder.has_socket:
                 return
             if len(self._services) == LISTENERS_MAX:
                 raise ConfigError(
-                    f"{self._address} was removed {LISTENERS_MAX} times; it is not created again"
+                    f"{self.address} was removed {LISTENERS_MAX} times; it is not created again"
                 )
             self._folder.restore()
             self._services.append(self._listen())
-        _LOG.warning("event=socket_made_again address=%s reason='it had been removed'", self._address)
+        _LOG.warning("event=socket_made_again address=%s reason='it had been removed'", self.address)
 
 
 class _Streams:
-    """The open streams, so that close reaches them, and threads that are about to end."""
+    """The open streams, for `close`, and threads that are about to end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: set[OutgoingStream] = set()
-        self._ending: list[threading.Thread] = []  # not their streams, which must not outlive their calls
+        self._ending: list[threading.Thread] = []  # no streams: these must not outlive their calls
         self._closing = False
 
     def add(self, stream: OutgoingStream) -> None:
@@ -167,7 +174,7 @@ class _Streams:
             stream.close(_closes())
 
     def join(self, patience_s: float) -> bool:
-        """After all calls: waits until their threads are gone. False: one is not, after `patience_s`."""
+        """After all calls: waits until their threads have ended. False: one has not, after `patience_s`."""
         with self._lock:
             ending = self._ending
         for thread in ending:

@@ -1,4 +1,4 @@
-"""How rows, requests and errors cross from process to process. (What is said about channels: `net.frames`.)
+"""Encoding of rows, requests and errors between processes. (Messages about channels: `net.frames`.)
 
 A batch is Flight's own message; event times are its last column, marked in the field's metadata, so that no
 column of a user can be mistaken for it.
@@ -18,7 +18,7 @@ from unistream.model.elements import Batch
 from unistream.model.messages import ChannelDescriptor
 
 CONTROL_ACTION: Final = "control"
-CREDITS_MAX: Final = 1 << 40  # far above any sensible grant; a larger number is a broken or hostile peer
+CREDITS_MAX: Final = 1 << 40  # far above any sensible grant; more means a broken or hostile peer
 BATCH_COST_MIN: Final = 4 * KIB  # a batch costs its bytes and this, for the objects around it
 OWN_ERROR: Final = b"unistream"  # extra_info of an error that our code raised, not gRPC
 ERROR_TEXT_MAX: Final = 1500  # travels three times in HTTP/2 headers, of which gRPC takes 8 KiB
@@ -29,7 +29,7 @@ READ_OPTIONS: Final = ipc.IpcReadOptions(use_threads=False, ensure_alignment=ipc
 WRITE_OPTIONS: Final = ipc.IpcWriteOptions(compression=None, use_threads=False)
 
 WIRE_ERRORS: Final = (flight.FlightError, pa.ArrowException, OSError)
-"""Whatever pyarrow raises when a stream or a call ends badly."""
+"""Errors of pyarrow when a stream or a call fails."""
 
 _TIMESTAMP_FIELD: Final = pa.field(
     TIMESTAMP_COLUMN, pa.int64(), nullable=False, metadata={b"unistream": b"event time"}
@@ -42,7 +42,7 @@ def cost_of(records: pa.RecordBatch) -> int:
 
 
 def describe(channel: ChannelDescriptor) -> str:
-    """For errors: which stream."""
+    """For error messages."""
     return f"subpartition {channel.subpartition} of edge {channel.edge} from task {channel.producer}"
 
 
@@ -98,9 +98,9 @@ def split(records: pa.RecordBatch, bytes_max: int = FRAME_BYTES_MAX) -> Iterator
 
 
 def to_peer(error: Exception) -> Exception:
-    """What a server method raises, so that `from_peer` on the other side finds the same class.
+    """The error for a server method to raise, of which `from_peer` restores the class.
 
-    Always one of Flight's own errors: to any other pyarrow adds this process's traceback.
+    Always one of Flight's: to any other pyarrow adds the traceback of this process.
     """
     text = str(error) if isinstance(error, UnistreamError) else f"{type(error).__name__}: {error}"
     kind = flight.FlightUnavailableError if isinstance(error, Unreachable) else flight.FlightServerError
@@ -114,14 +114,14 @@ def shortened(text: str) -> str:
 
 
 def from_peer(error: BaseException, where: str) -> UnistreamError:
-    """The error of ours for whatever pyarrow raised. `where` begins the sentence."""
+    """Our error for one of pyarrow. `where` begins the sentence."""
     if isinstance(error, UnistreamError):
         return error
     text = str(error)
     for added in (". gRPC client debug context", ". Client context", ". Detail: "):
         text = text.partition(added)[0]  # by C++ and gRPC, for their developers
     refused = isinstance(error, flight.FlightServerError) and error.extra_info == OWN_ERROR
-    if refused or isinstance(error, pa.ArrowInvalid):  # Invalid: our side could not read what came
+    if refused or isinstance(error, pa.ArrowInvalid):  # Invalid: our side could not read the data
         return ProtocolError(f"{where}: {text}")
     if isinstance(error, flight.FlightUnavailableError) and error.extra_info != OWN_ERROR:
         return NobodyThere(f"{where}: {text}")

@@ -110,12 +110,12 @@ def consumer(lines: list[Line], timeout_ms: int = 10_000) -> Iterator[tuple[Scri
     [
         pytest.param([b"accepted"], ProtocolError, "sent an invalid answer", id="foreign bytes"),
         pytest.param([frames.Accepted(1)], ProtocolError, "channel 1, which was never opened", id="unknown"),
-        pytest.param([frames.Sent(0, EVENT)], ProtocolError, "while it was ASKED", id="before accepting"),
+        pytest.param([frames.Sent(0, EVENT)], ProtocolError, "while it was REQUESTED", id="before accepting"),
         pytest.param([frames.Accepted(0)] * 2, ProtocolError, "while it was OPEN", id="accepts twice"),
         pytest.param([frames.Accepted(0), frames.Absent(0)], ProtocolError, "while it was OPEN", id="gone"),
         pytest.param([frames.Accepted(0), frames.Sent(0, b"x")], ProtocolError, "not a", id="no event"),
         pytest.param([frames.Accepted(0), (ROWS, b"x")], ProtocolError, "channel and cost", id="no label"),
-        pytest.param([(ROWS, LABEL)], ProtocolError, "while it was ASKED", id="rows before accepting"),
+        pytest.param([(ROWS, LABEL)], ProtocolError, "while it was REQUESTED", id="rows before accepting"),
         pytest.param(
             [frames.Accepted(0), (ROWS, frames.encode_label(0, 1, 1))],
             ProtocolError,

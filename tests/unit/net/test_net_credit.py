@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unistream.base.errors import ConfigError, ProtocolError
-from unistream.net.credit import Credit
+from unistream.net.in_channel import Credit
 from unistream.net.wire import CREDITS_MAX
 
 
