@@ -34,6 +34,7 @@ from unistream.base.ids import (
     VertexId,
 )
 from unistream.core.graph import ExecutionPlan
+from unistream.core.memory import memory_plan
 from unistream.core.restore import assign_state, with_in_flight
 from unistream.core.task import CombinedWatermark
 from unistream.model.chain import Chain
@@ -56,7 +57,7 @@ from unistream.model.plan import Place
 from unistream.model.snapshot import Manifest, TaskRestore, TaskSnapshot, VertexSnapshot
 from unistream.testing.harness.operators import ManualClock
 from unistream.testing.harness.services import InlineExecutor, MemoryStateStore, NoRemote
-from unistream.worker.exchange import BlockingPartitions, NetworkMemory, PartitionRegistry
+from unistream.worker.exchange import BlockingPartitions, NetworkMemory, PartitionRegistry, Shares
 from unistream.worker.task import (
     Done,
     Mail,
@@ -185,7 +186,7 @@ class TaskJob:
             registry=PartitionRegistry(blocking),
             blocking=blocking,
             data_client=NoRemote(),
-            memory=NetworkMemory.of(Configuration(), 1),
+            memory=NetworkMemory(memory_plan(Configuration(), 1).network, Shares.of(Configuration())),
             combine=combine,
         )
         self.tasks: dict[SubtaskId, StreamTask] = {}

@@ -8,8 +8,13 @@ then `gates`.
 
 from __future__ import annotations
 
-from unistream.worker.exchange.aligned import AlignedBarrier, GivenUp, HandedOn, InputsGathered
-from unistream.worker.exchange.alignment_meter import AlignmentFigures
+from unistream.worker.exchange.aligned import (
+    AlignedBarrier,
+    AlignmentFigures,
+    GivenUp,
+    HandedOn,
+    InputsGathered,
+)
 from unistream.worker.exchange.blocking_partition import BlockingPartition
 from unistream.worker.exchange.blocking_store import (
     SPILL_FOLDER_PREFIX,
@@ -29,38 +34,3 @@ from unistream.worker.exchange.partition_registry import PartitionRegistry
 from unistream.worker.exchange.remote_channel import RemoteInputChannel
 from unistream.worker.exchange.remote_queue import Announcement
 from unistream.worker.exchange.stored_inputs import EndedPartitions, StoredInputs
-
-__all__ = [
-    "SPILL_FOLDER_PREFIX",
-    "STATE_FOLDER_PREFIX",
-    "AlignedBarrier",
-    "AlignmentFigures",
-    "Announcement",
-    "BlockingPartition",
-    "BlockingPartitions",
-    "BlockingView",
-    "EndedPartitions",
-    "Gate",
-    "Gathered",
-    "GivenUp",
-    "HandedOn",
-    "InputChannel",
-    "InputGates",
-    "InputsGathered",
-    "LocalFolder",
-    "LocalInputChannel",
-    "NetworkMemory",
-    "OutputPartition",
-    "Outputs",
-    "PartitionKey",
-    "PartitionRegistry",
-    "RemoteInputChannel",
-    "RestoredRows",
-    "ResultPartition",
-    "Run",
-    "Shares",
-    "StoredInputs",
-    "batch_cost",
-    "spill_roots",
-    "write_in_flight",
-]

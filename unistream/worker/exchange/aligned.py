@@ -1,9 +1,9 @@
-"""Barriers of all input channels of a task, aligned as its job says; rows in flight that they overtake.
+"""Alignment of the barriers of all input channels of a task, and the rows in flight that they overtake.
 
-`unistream.core.task.barriers` decides. What it decides about channels is done here: some wait, in some a
-barrier overtakes, and while an unaligned snapshot persists its inputs, what is read of a channel before its
-barrier, and what the barrier overtakes there, is gathered for it. What it decides about the task is handed
-on, in order, as `HandedOn`.
+`unistream.core.task.barriers` decides. Its actions on channels are performed here: some channels are blocked,
+in some a barrier overtakes, and while an unaligned snapshot persists its inputs, the rows that are read from
+a channel before its barrier, and those that the barrier overtakes there, are gathered for it. Its actions on
+the task are returned, in order, as `HandedOn`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from unistream.base.clock import Clock
 from unistream.base.ids import CheckpointId
 from unistream.core.task import (
+    PENDING_MAX,
     Abort,
     AbortReason,
     Action,
@@ -24,24 +25,71 @@ from unistream.core.task import (
     StopPersisting,
     Trigger,
 )
-from unistream.model.elements import CancelCheckpointMarker, CheckpointBarrier, Element
+from unistream.model.elements import Batch, CancelCheckpointMarker, CheckpointBarrier, Element
 from unistream.model.in_flight import InFlightShare
-from unistream.worker.exchange.alignment_meter import AlignmentFigures, AlignmentMeter
 from unistream.worker.exchange.channels import InputChannel
 from unistream.worker.exchange.in_flight import RestoredRows, Run
 from unistream.worker.exchange.remote_queue import Announcement, is_in_flight
 
-_UNKNOWN: Final = AlignmentFigures()  # until all barriers are there
+MEASURED_MAX: Final = PENDING_MAX  # a task never has more under way, including aborted ones
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentFigures:
+    """Of one checkpoint at one task.
+
+    Attributes:
+        alignment_ms: From the first barrier to the last.
+        start_delay_ms: From the barrier's creation to its first arrival; clocks of two hosts may differ.
+        processed_bytes: Rows that were read between the first barrier and the last.
+    """
+
+    alignment_ms: int = 0
+    start_delay_ms: int = 0
+    processed_bytes: int = 0
+
+
+class AlignmentMeter:
+    """Measures checkpoints from their first barrier on; several may be under way. Used by one task."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._first: dict[CheckpointId, tuple[int, int, int]] = {}  # monotonic ms, delay, bytes; ascending
+        self._newest: CheckpointId | None = None
+        self._bytes = 0  # of all rows so far
+
+    def on_barrier(self, barrier: CheckpointBarrier) -> None:
+        """The first barrier of a newer checkpoint starts its measurement."""
+        if self._newest is not None and barrier.checkpoint_id <= self._newest:
+            return
+        self._newest = barrier.checkpoint_id
+        delay_ms = max(0, self._clock.wall_ms() - barrier.timestamp_ms)
+        self._first[barrier.checkpoint_id] = (self._clock.monotonic_ms(), delay_ms, self._bytes)
+        if len(self._first) > MEASURED_MAX:
+            del self._first[next(iter(self._first))]
+
+    def on_element(self, element: Element) -> None:
+        if self._first and isinstance(element, Batch):
+            self._bytes += element.nbytes
+
+    def stop(self, checkpoint_id: CheckpointId) -> AlignmentFigures:
+        """All its barriers have arrived, or it was aborted; older ones cannot complete any more."""
+        first = self._first.get(checkpoint_id)
+        self._first = {n: found for n, found in self._first.items() if n > checkpoint_id}
+        if first is None:
+            return AlignmentFigures()
+        at_ms, delay_ms, bytes_before = first
+        return AlignmentFigures(self._clock.monotonic_ms() - at_ms, delay_ms, self._bytes - bytes_before)
 
 
 @dataclass(frozen=True, slots=True)
 class AlignedBarrier:
-    """The snapshot is to be taken now.
+    """The snapshot must be taken now.
 
     Attributes:
-        barrier: As it goes on downstream.
-        overtakes: Rows in flight belong to the snapshot; `InputsGathered` follows, or `GivenUp`.
-        figures: Of the alignment, if it is over.
+        barrier: As it is forwarded.
+        overtakes: Rows in flight belong to the snapshot; `InputsGathered` or `GivenUp` follows.
+        figures: Of the alignment, if all barriers have arrived.
     """
 
     barrier: CheckpointBarrier
@@ -51,8 +99,7 @@ class AlignedBarrier:
 
 @dataclass(frozen=True, slots=True)
 class InputsGathered:
-    """All rows in flight of a snapshot that was begun: of what the task was restored with, and of its
-    channels."""
+    """All rows in flight of a snapshot: restored ones that were not read yet, and those of the channels."""
 
     checkpoint_id: CheckpointId
     restored: list[Run]
@@ -62,7 +109,7 @@ class InputsGathered:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """The snapshot will not be taken here, or will not be whole."""
+    """The snapshot is not taken here, or cannot be completed."""
 
     checkpoint_id: CheckpointId
     reason: AbortReason
@@ -98,16 +145,16 @@ class AlignedInputs:
         self._overtaken: dict[int, Sequence[Element]] = {}
         self._overtaken_by: CheckpointId | None = None
         self.is_blocked: Callable[[int], bool] = handler.is_blocked
-        """A channel waits at its barrier."""
+        """Whether a channel waits at its barrier."""
 
     # --- rows -------------------------------------------------------------------------------------
 
     def restore(self, rows: RestoredRows) -> None:
-        """`rows` come before anything new."""
+        """`rows` are read before anything new."""
         self._restored = rows
 
     def next_restored(self) -> tuple[InFlightShare, Element] | None:
-        """(where it comes from, element); None: there are no more."""
+        """(its origin, element); None: there are no more."""
         if self._restored is None:
             return None
         found = self._restored.next()
@@ -118,7 +165,7 @@ class AlignedInputs:
         return found
 
     def on_read(self, channel: int, element: Element) -> None:
-        """`element` was read of `channel`, in its place."""
+        """`element` was read from `channel`, in order."""
         self._meter.on_element(element)
         if self._handler.persists(channel) and is_in_flight(element):
             self._read_in_flight.setdefault(channel, []).append(element)
@@ -126,7 +173,6 @@ class AlignedInputs:
     # --- barriers ---------------------------------------------------------------------------------
 
     def on_barrier(self, channel: int, event: CheckpointBarrier | CancelCheckpointMarker) -> list[HandedOn]:
-        """One was read of `channel`."""
         if isinstance(event, CancelCheckpointMarker):
             return self._perform(self._handler.on_cancel(channel, event.checkpoint_id))
         passed = self._channels[channel].overtaken()
@@ -137,15 +183,15 @@ class AlignedInputs:
         return self._perform(actions)
 
     def on_announcement(self, channel: int, event: Announcement) -> list[HandedOn]:
-        """A barrier waits behind rows."""
+        """A barrier has arrived and waits behind rows."""
         return self._perform(self._handler.on_announcement(channel, event.barrier))
 
     def on_end_of_partition(self, channel: int) -> list[HandedOn]:
-        """Nothing follows there: it counts as every barrier."""
+        """No more barriers arrive there: the channel counts as aligned."""
         return self._perform(self._handler.on_end_of_partition(channel, self._clock.wall_ms()))
 
     def on_time(self) -> list[HandedOn] | None:
-        """An alignment may have timed out. None: nothing was done."""
+        """Times out an alignment that is due. None: nothing was done."""
         deadline_ms = self._handler.deadline_ms
         if deadline_ms is None or self._clock.wall_ms() < deadline_ms:
             return None
@@ -153,8 +199,7 @@ class AlignedInputs:
         return self._perform(actions) if actions else None
 
     def give_up(self, checkpoint_id: CheckpointId) -> bool:
-        """A checkpoint is aborted from outside: its alignment ends, its late barriers are ignored. False: it
-        is over already."""
+        """Aborts a checkpoint for the master: late barriers are ignored. False: it has ended already."""
         actions = self._handler.cancel(checkpoint_id)
         if any(isinstance(action, StopPersisting) for action in actions):
             self._gather()
@@ -162,19 +207,17 @@ class AlignedInputs:
 
     @property
     def open_channels(self) -> int:
-        """Channels that have not ended."""
         return self._handler.open_channels
 
     @property
     def deadline_monotonic_ms(self) -> int | None:
-        """When `on_time` has something to do."""
+        """When `on_time` is due."""
         deadline_ms = self._handler.deadline_ms
         if deadline_ms is None:
             return None
         return self._clock.monotonic_ms() + max(0, deadline_ms - self._clock.wall_ms())
 
     def _perform(self, actions: Sequence[Action]) -> list[HandedOn]:
-        """What was decided, in its order."""
         if not actions:
             return []
         overtakes = any(isinstance(action, StartPersisting) for action in actions)
@@ -189,12 +232,12 @@ class AlignedInputs:
                     self._leftover = [] if self._restored is None else self._restored.rest(self._consumer)
                     self._read_in_flight.clear()
                 case Trigger(barrier=barrier):
-                    figures = _UNKNOWN if overtakes else self._meter.stop(barrier.checkpoint_id)
+                    figures = AlignmentFigures() if overtakes else self._meter.stop(barrier.checkpoint_id)
                     out.append(AlignedBarrier(barrier.resumed(), overtakes, figures))
                 case StopPersisting(checkpoint_id=checkpoint_id):
                     restored, inputs = self._gather()
                     figures = self._meter.stop(checkpoint_id)
-                    if checkpoint_id not in given_up:  # else they are not all
+                    if checkpoint_id not in given_up:  # else some are missing
                         out.append(InputsGathered(checkpoint_id, restored, inputs, figures))
                 case Abort(checkpoint_id=checkpoint_id, reason=reason):
                     out.append(GivenUp(checkpoint_id, reason))
@@ -203,7 +246,7 @@ class AlignedInputs:
     # --- rows in flight ---------------------------------------------------------------------------
 
     def _keep(self, channel: int, checkpoint_id: CheckpointId, passed: Sequence[Element]) -> None:
-        """What the barrier of `checkpoint_id` has overtaken on `channel`."""
+        """Keeps the rows that the barrier of `checkpoint_id` has overtaken on `channel`."""
         if self._overtaken_by != checkpoint_id:
             self._overtaken_by = checkpoint_id
             self._overtaken.clear()

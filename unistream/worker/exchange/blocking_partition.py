@@ -1,9 +1,8 @@
-"""The output of one edge that is read only when it is complete: it goes to files, one per consumer.
+"""The output of one edge that is read only when it is complete: files, one per consumer.
 
-Rows wait in memory until they are worth a write (`SPILL_BYTES`), are then divided among the consumers all at
-once, and are appended to the files, so that however many consumers there are a write to each is as large as
-it can be. While it is written the partition is a folder that nobody looks for; when the last element is in,
-the folder gets its final name, and from then on the partition exists.
+Rows are gathered in memory (`SPILL_BYTES`), divided among the consumers all at once, and appended to the
+files, so that each write is as large as possible for any number of consumers. The partition is written to a
+temporary folder, which is renamed after the last element: from then on the partition exists.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameEncoder, append
 
 SPILL_BYTES: Final = 8 * MIB  # 32 KiB, a buffer of Flink's, for each of 256 consumers; a spill takes 30 MB
-EVENT_BYTES: Final = 64  # what an event that waits is counted as
+EVENT_BYTES: Final = 64  # size that an event counts as
 PARTIAL: Final = ".partial"
 
 _log = logging.getLogger(__name__)
@@ -35,11 +34,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SealedPartition:
-    """A whole partition on disk.
+    """A complete partition on disk.
 
     Attributes:
         sizes: Bytes of each file; file n is named ``n``.
-        files: Which of them each subpartition reads.
+        files: The file of each subpartition.
         persistent: It outlives its job.
     """
 
@@ -51,20 +50,23 @@ class SealedPartition:
     persistent: bool = False
 
     def delete(self) -> None:
-        """Readers of it fail from now on. Repeating it is fine."""
+        """Its readers fail from now on. May be repeated."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class BlockingPartition:
-    """Implements `worker.output.OutputPartition`. EndOfPartition seals it.
+    """An `OutputPartition`. EndOfPartition seals it.
 
     Args:
-        folder: Where it will be; its parent exists.
-        on_sealed: Called with the whole partition, before `broadcast(EndOfPartition())` returns.
+        folder: Its final name; the parent exists.
+        on_sealed: Called with the complete partition, before `broadcast(EndOfPartition())` returns.
 
     Raises (`emit` and `broadcast`):
-        Transient: it cannot be written; nothing of it is left then.
+        Transient: it cannot be written; all of it has been deleted.
     """
+
+    has_room = True  # disks are written to without waiting
+    flush_at_ms = None
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class BlockingPartition:
         on_sealed: Callable[[SealedPartition], None],
     ) -> None:
         self._attempt = attempt
-        self._edge = descriptor.edge
+        self.edge = descriptor.edge
         self._persistent = descriptor.type.is_persistent
         self._folder = folder
         self._partial = folder.with_name(folder.name + PARTIAL)
@@ -88,50 +90,31 @@ class BlockingPartition:
         self._ended = False
         self.rows_out = 0
 
-    @property
-    def edge(self) -> EdgeId:
-        return self._edge
-
-    @property
-    def has_room(self) -> bool:
-        """Always: a disk is not waited for, it is written to."""
-        return True
-
-    @property
-    def flush_at_ms(self) -> int | None:
-        """Never: nobody waits for the rows."""
-        return None
-
     def flush(self) -> None:
-        """Nothing leaves before it is worth a write."""
+        """No consumer waits for the rows."""
 
     def emit(self, batch: Batch) -> None:
-        """Rows for the files; now and then writes what has gathered."""
         self.rows_out += batch.num_rows
         self._add(batch, batch.nbytes)
 
     def broadcast(self, event: Event) -> None:
-        """An event to all consumers; after EndOfPartition the partition is whole."""
         if isinstance(event, CheckpointBarrier | CancelCheckpointMarker):
-            return  # a checkpoint is never taken across it: producer and consumer do not run together
+            return  # a checkpoint never spans it: producer and consumer do not run together
         self._add(event, EVENT_BYTES)
         if isinstance(event, EndOfPartition):
             self._seal()
 
     def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
-        """Nowhere; see `broadcast`."""
         return []
 
     def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
-        """No barrier is ever here."""
         return False
 
     def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
-        """No barrier is ever here."""
         return []
 
     def abandon(self) -> None:
-        """Deletes what was written, sealed or not."""
+        """Deletes all files, sealed or not."""
         self._ended = True
         self._pending.clear()
         shutil.rmtree(self._partial, ignore_errors=True)
@@ -158,7 +141,7 @@ class BlockingPartition:
             raise self._failed(error) from error
 
     def _divide(self) -> list[list[Batch | Event]]:
-        """For each target what it gets of all that waits: slices of memory that they share."""
+        """The gathered elements of each target; batches are slices of shared memory."""
         divided: list[list[Batch | Event]] = [[] for _ in self._encoders]
         while self._pending:
             rows: deque[Batch] = deque()
@@ -174,7 +157,7 @@ class BlockingPartition:
         return divided
 
     def _append(self, target: int, elements: Sequence[Batch | Event]) -> None:
-        """One open file at a time, so that any number of targets will do; one write for small batches."""
+        """One file is open at a time, for any number of targets; small batches share a write."""
         if not elements:
             return
         encode = self._encoders[target].encode
@@ -191,12 +174,12 @@ class BlockingPartition:
             raise self._failed(error) from error
         files = tuple(self._router.target_of(n) for n in range(self._consumers))
         sealed = SealedPartition(
-            self._attempt, self._edge, self._folder, tuple(self._sizes), files, self._persistent
+            self._attempt, self.edge, self._folder, tuple(self._sizes), files, self._persistent
         )
         _log.info(
             "event=partition_sealed attempt=%s edge=%s bytes=%d files=%d",
             self._attempt,
-            self._edge,
+            self.edge,
             sum(self._sizes),
             len(self._sizes),
         )
@@ -204,6 +187,6 @@ class BlockingPartition:
 
     def _failed(self, error: OSError) -> Transient:
         return Transient(
-            f"the blocking partition of edge {self._edge} cannot be written to {self._folder.parent}:"
+            f"the blocking partition of edge {self.edge} cannot be written to {self._folder.parent}:"
             f" {error.strerror or error}; make room there, or name another folder with io.tmp.dirs"
         )

@@ -1,8 +1,8 @@
 """The blocking partitions of one TaskManager: files of tasks that have ended, for consumers that come later.
 
-A partition is here from the moment it is sealed until the master releases it, its attempt is cancelled, its
-job is over, or this process ends. All lie in a private folder that holds a lock: what a killed process left
-behind is removed by the next worker that is given the same temporary folder.
+A partition is kept until the master releases it, its attempt is cancelled, its job ends, or this process
+ends. All are stored in a private, locked folder: the next worker with the same temporary folder removes those
+of killed processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
 from unistream.net.folder import PrivateFolder, remove_stale_folders
 from unistream.worker.exchange.blocking_partition import BlockingPartition, SealedPartition
 from unistream.worker.exchange.local_folder import renewed_folder
-from unistream.worker.exchange.spill_file import SpillReader
+from unistream.worker.exchange.spill_file import FrameReader, spill_reader
 
 SPILL_FOLDER_PREFIX: Final = "unistream-spill-"
 
@@ -50,18 +50,18 @@ class BlockingPartitions:
         self.on_sealed: Callable[[PartitionKey], None] | None = None
 
     def remove_leftovers(self) -> None:
-        """Of processes that were killed. What cannot be removed is left to its owner."""
+        """Removes folders of killed processes. Another user's are left to their owner."""
         for root in self._roots:
             remove_stale_folders(root, SPILL_FOLDER_PREFIX)
 
     # --- producer ---------------------------------------------------------------------------------
 
     def create(self, attempt: AttemptId, descriptor: PartitionDescriptor) -> BlockingPartition:
-        """An empty one to write to.
+        """A new, empty partition.
 
         Raises:
-            ConfigError: nothing can be written to the temporary folder, or this TaskManager ends.
-            Transient: nothing can be written there now.
+            ConfigError: the temporary folder cannot be written, or this TaskManager is shutting down.
+            Transient: it cannot be written now.
         """
         number = next(self._numbers)
         folder = self._private(self._roots[number % len(self._roots)])
@@ -88,7 +88,7 @@ class BlockingPartitions:
     def open_subpartition(
         self, channel: ChannelDescriptor, listener: Callable[[], None]
     ) -> BlockingView | None:
-        """A new reader from the beginning; any number of them at a time. None: it is not here."""
+        """A new reader, from the beginning; there may be several. None: unknown partition."""
         with self._lock:
             sealed = self._sealed.get((channel.producer, channel.edge))
         if sealed is None or not 0 <= channel.subpartition < len(sealed.files):
@@ -103,13 +103,13 @@ class BlockingPartitions:
 
     @property
     def held(self) -> tuple[PartitionKey, ...]:
-        """What can be read here."""
+        """All sealed partitions."""
         with self._lock:
             return tuple(self._sealed)
 
     @property
     def jobs(self) -> tuple[JobId, ...]:
-        """Those that something lies here for, in order; without what outlives its job."""
+        """Sorted; the jobs of all partitions that end with their job."""
         with self._lock:
             return tuple(
                 sorted({key[0].job for key, sealed in self._sealed.items() if not sealed.persistent})
@@ -118,18 +118,17 @@ class BlockingPartitions:
     # --- ends -------------------------------------------------------------------------------------
 
     def detach(self, partitions: Iterable[PartitionKey]) -> list[SealedPartition]:
-        """Takes them out, so that no new reader finds them; unknown ones are fine. Their files are for the
-        caller to delete, on a thread that may take its time."""
+        """Removes them from the table; unknown ones are ignored. The caller deletes the files, which may take
+        long."""
         with self._lock:
             found = [self._sealed.pop(key, None) for key in partitions]
         return [sealed for sealed in found if sealed is not None]
 
     def detach_attempt(self, attempt: AttemptId) -> list[SealedPartition]:
-        """All of one attempt; see `detach`."""
         return self.detach([key for key in self.held if key[0] == attempt])
 
     def detach_job(self, job: JobId) -> list[SealedPartition]:
-        """All of one job, but what outlives it; see `detach`."""
+        """All of one job, except persistent ones; see `detach`."""
         with self._lock:
             keys = [
                 key for key, sealed in self._sealed.items() if key[0].job == job and not sealed.persistent
@@ -154,11 +153,11 @@ class BlockingView:
         file = sealed.files[subpartition]
         self._path = sealed.folder / str(file)
         self._partition = PartitionId(sealed.attempt.subtask, sealed.edge)
-        self._reader: SpillReader | None = SpillReader(self._path, sealed.sizes[file])
+        self._reader: FrameReader | None = spill_reader(self._path, sealed.sizes[file])
         self._head: Element | None = None
 
     def peek(self) -> Element | None:
-        """What `poll` would return now. Raises like it."""
+        """The element that `poll` returns next. Raises like `poll`."""
         if self._head is None:
             self._head = self._read()
         return self._head
@@ -170,7 +169,7 @@ class BlockingView:
         """The next element; None only after EndOfPartition.
 
         Raises:
-            PartitionLost: the file is damaged or gone.
+            PartitionLost: the file is damaged or missing.
         """
         head, self._head = self._head, None
         return self._read() if head is None else head
@@ -193,7 +192,7 @@ class BlockingView:
         return element
 
     def release(self, error: BaseException | None) -> None:
-        """The consumer is gone; the partition stays."""
+        """The consumer has closed it; the partition stays."""
         self._reader = None
 
 

@@ -3,14 +3,14 @@
 producer task ─ `Subpartition` ─┬─ `LocalInputChannel` ─ consumer task      (same process: by reference)
                                 └─ net ══ net ─ `RemoteInputChannel` ─ consumer task  (remote_channel.py)
 
-A subpartition is a queue that accepts everything it is given (an operator's output never blocks) but
-says `has_room` only while it holds fewer than LOCAL_QUEUE_BATCHES batches and fewer bytes than one channel
-may; its task takes no input while one of its subpartitions, or the network memory of all of them, has no
-room. Between processes credits bound what is in flight, in bytes; events are free. What waits at either end
-is counted in the process's network memory (`unistream.worker.exchange.network_memory`).
+A subpartition is a queue that accepts every element (an operator's output never blocks) but has room only
+while it holds fewer than LOCAL_QUEUE_BATCHES batches and fewer bytes than one channel may; its task takes no
+input while one of its subpartitions, or the network memory of all of them, has no room. Between processes
+credits limit the bytes in flight; events are free. Batches that wait at either end count in the process's
+network memory (`unistream.worker.exchange.network_memory`).
 
-A barrier that overtakes is *urgent*: it goes before all that waits at either end. What it passes by is asked
-for by whoever owns that end, at the producer when the barrier goes out, at the consumer when it is read.
+A barrier that overtakes is *urgent*: it precedes all elements that wait at either end. The owner of that end
+collects the rows that it overtakes: the producer when it sends the barrier, the consumer when it reads it.
 """
 
 from __future__ import annotations
@@ -34,20 +34,18 @@ Listener = Callable[[], None]
 
 
 class Subpartition:
-    """What one consumer subtask will read of one result partition, in order. Thread-safe.
+    """The elements of one result partition for one consumer subtask, in order. Thread-safe.
 
-    The producer's task adds; one consumer (a local channel or a server thread) polls. When one side
-    ends early the other is not failed for it, so that the first failure is the one that the master
-    hears of, and cancels the rest: a consumer that is gone turns this into a sink that drops everything,
-    one that its producer has abandoned just has no end. (A process that is gone breaks its streams, and
-    that does fail the consumers.)
+    The producer's task adds; one consumer (a local channel or a server thread) polls. When one side ends
+    early the other does not fail, so that the master receives the first failure and cancels the rest:
+    after its consumer has ended, a subpartition drops everything; after its producer has ended, it has no
+    end. (A process that ends breaks its streams, which does fail the consumers.)
 
-    A batch counts until the next `poll`: so long it is in the hands of its reader, be it that a task works
-    on it or that a server waits for the credit to send it.
+    A batch counts until the next `poll`: until then a task processes it, or a server waits for credit.
 
     Args:
         memory: Where its batches are counted.
-        on_polled: Called after a poll that let go of something: there may be room again.
+        on_polled: Called after a poll that freed memory: there may be room again.
         on_consumed: Called once, when it is released.
         on_barrier_left: Called when `holds_barrier` becomes false.
     """
@@ -71,7 +69,7 @@ class Subpartition:
         self._listener: Listener | None = None
         self._on_polled = on_polled
         self._on_consumed = on_consumed
-        self._released = False
+        self.is_released = False  # the consumer has read everything, or has ended
         self._abandoned = False
 
     @property
@@ -85,16 +83,11 @@ class Subpartition:
         """Batches that wait."""
         return self._batches
 
-    @property
-    def is_released(self) -> bool:
-        """The consumer has read everything, or is gone."""
-        return self._released
-
     def add(self, element: Element) -> None:
         """By the producer. Never blocks."""
         cost = batch_cost(element) if isinstance(element, Batch) else 0
         with self._lock:
-            if self._released or self._abandoned:
+            if self.is_released or self._abandoned:
                 return
             self._elements.append((element, cost))
             if isinstance(element, CheckpointBarrier) and element.may_time_out:
@@ -108,12 +101,12 @@ class Subpartition:
             listener()
 
     def abandon(self) -> None:
-        """By the producer's end without EndOfPartition: nothing is added any more."""
+        """By a producer that ends without EndOfPartition: later elements are dropped."""
         with self._lock:
             self._abandoned = True
 
     def attach(self, listener: Listener) -> None:
-        """By the consumer: `listener` is called when `poll` has something after it had nothing."""
+        """By the consumer: `listener` is called when there is an element after there was none."""
         with self._lock:
             self._listener = listener
             ready = bool(self._elements) or bool(self._urgent)
@@ -127,8 +120,8 @@ class Subpartition:
         return self._held == checkpoint_id
 
     def overtake(self, checkpoint_id: CheckpointId) -> list[Element]:
-        """By the producer: the barrier of `checkpoint_id` goes before all that waits. What it passes by, in
-        order; nothing if it has left."""
+        """By the producer: the barrier of `checkpoint_id`, if it is still here, overtakes all elements.
+        Returns the rows among them, in order."""
         with self._lock:
             place = self._place_of(checkpoint_id)
             if place is None:
@@ -158,12 +151,12 @@ class Subpartition:
         return bool(self._urgent)
 
     def poll_urgent(self) -> Event | None:
-        """By the consumer: the next barrier that has overtaken, or None. What it has in hand stays so."""
+        """By the consumer: the next barrier that overtakes, or None. The batch polled last still counts."""
         with self._lock:
             return self._urgent.popleft() if self._urgent else None
 
     def peek(self) -> Element | None:
-        """By the consumer: what `poll` would return now. It has nothing in hand any more."""
+        """By the consumer: the element that `poll` returns next. The batch polled last is freed."""
         with self._lock:
             freed, self._in_hand = self._in_hand, 0
             self._memory.discharge(freed)
@@ -203,11 +196,11 @@ class Subpartition:
         return element
 
     def release(self, error: BaseException | None) -> None:
-        """By the consumer's end; `error` None: it has read EndOfPartition. Repeating it is fine."""
+        """By the consumer when it ends; `error` None: it has read EndOfPartition. May be repeated."""
         with self._lock:
-            if self._released:
+            if self.is_released:
                 return
-            self._released = True
+            self.is_released = True
             self._elements.clear()
             self._urgent.clear()
             left, self._held = self._held is not None, None
@@ -221,45 +214,44 @@ class Subpartition:
 
 
 class LocalPartitions(PartitionSource, Protocol):
-    """What this process produces, for its own tasks."""
+    """The partitions of this process, for its own tasks."""
 
     def when_registered(self, channel: ChannelDescriptor, listener: Listener) -> None:
         """Calls `listener` once the partition is there; at once if it is."""
 
 
 class InputChannel(Protocol):
-    """The consumer's end, as its gate sees it. Called by the task's thread only."""
+    """The consumer's end, as its gate sees it. Used by the task's thread only."""
 
     @property
     def descriptor(self) -> ChannelDescriptor:
-        """What it reads."""
+        """Its producer and subpartition."""
 
     def open(self, notify: Listener) -> None:
-        """Start reading; `notify` (from any thread): `poll` or `poll_urgent` may have something."""
+        """Starts reading; `notify` (from any thread): an element may have arrived."""
 
     def poll(self) -> Element | Announcement | None:
-        """Next element or None; what is urgent first. Raises Transient when the channel broke."""
+        """The next element or None; urgent ones first. Raises Transient if the channel broke."""
 
     @property
     def has_urgent(self) -> bool:
-        """`poll_urgent` has something; from any thread."""
+        """`poll_urgent` would return an element; from any thread."""
 
     def poll_urgent(self) -> Element | Announcement | None:
-        """Next barrier that has overtaken, or announcement, or None."""
+        """The next barrier that overtakes, or announcement, or None."""
 
     def overtaken(self) -> Sequence[Element]:
-        """What waited here when the barrier that was polled last passed by, in order; it is still to be
-        polled."""
+        """The rows that the barrier polled last has overtaken here, in order; they are still to be polled."""
 
     def prioritize(self, checkpoint_id: CheckpointId) -> None:
-        """The announced barrier of `checkpoint_id` goes before what waits here."""
+        """The announced barrier of `checkpoint_id` overtakes the waiting elements."""
 
     @property
     def queued(self) -> int:
-        """Batches that wait; from any thread."""
+        """Waiting batches; from any thread."""
 
     def close(self) -> None:
-        """Stop reading."""
+        """Stops reading."""
 
 
 class LocalInputChannel:
@@ -279,7 +271,6 @@ class LocalInputChannel:
 
     @property
     def is_attached(self) -> bool:
-        """The producer was there."""
         return self._view is not None or self._ended
 
     @property
@@ -303,14 +294,14 @@ class LocalInputChannel:
         return self._view.poll_urgent() if isinstance(self._view, Subpartition) else None
 
     def overtaken(self) -> Sequence[Element]:
-        """Nothing waits here: the producer has asked for what its barrier passed by."""
+        """The producer collects the rows that its barrier overtakes."""
         return ()
 
     def prioritize(self, checkpoint_id: CheckpointId) -> None:
-        """Never announced: the producer sees to it."""
+        """The producer handles its timeouts."""
 
     def require_attached(self) -> None:
-        """Raises PartitionLost unless the producer was there."""
+        """Raises PartitionLost if the producer's partition was never there."""
         if not self.is_attached:
             channel = self.descriptor
             raise PartitionLost(

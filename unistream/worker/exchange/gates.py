@@ -1,9 +1,9 @@
-"""All inputs of one task: which channel is read next, and what its elements mean together.
+"""All inputs of one task: which channel is read next, and how their events combine.
 
 Channels are numbered over all gates. A channel that has something is in the ready queue once; a
 blocked one is parked until its alignment ends. Rows come out one batch at a time, in the order of
-their channel; watermarks come out combined and barriers aligned (`aligned`). Before all of it come barriers
-that overtake, then the rows in flight that the task was restored with.
+their channel; watermarks come out combined and barriers aligned (`aligned`). Barriers that overtake come
+first, then restored rows in flight.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Gate:
 
 
 class InputGates:
-    """Reads the channels of one task. All calls but the channels' notifications are the task's.
+    """Reads the channels of one task, on its thread; channels notify from any thread.
 
     Args:
-        new_handler: Makes the handler of barriers for so many channels.
+        new_handler: Number of channels -> handler of barriers.
         consumer: Index of the task among the subtasks of its vertex.
-        combine: Makes what combines the watermarks of so many logical inputs.
+        combine: Number of logical inputs -> what combines their watermarks.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class InputGates:
             channel.open(partial(self._notify, number))
 
     def close(self) -> None:
-        """Stops all channels; those that share a stream at once, rather than one after the other."""
+        """Stops all channels; those that share a stream together."""
         for remote in self._remotes:
             remote.close()
         for channel in self._channels:
@@ -108,34 +108,33 @@ class InputGates:
 
     @property
     def queued(self) -> int:
-        """What waits in all channels. From any thread."""
+        """Batches that wait in all channels. From any thread."""
         return sum(channel.queued for channel in self._channels)
 
     @property
     def pool_used(self) -> int:
-        """Bytes that arrived from other processes and wait. From any thread."""
+        """Waiting bytes from other processes. From any thread."""
         return sum(memory.held for memory in self._memories)
 
     @property
     def pool_size(self) -> int:
-        """Bytes that may. From any thread."""
+        """Their limit. From any thread."""
         return sum(memory.size for memory in self._memories)
 
     def restore(self, rows: RestoredRows) -> None:
-        """`rows` come before anything new."""
         self._aligned.restore(rows)
 
     def poll(self) -> tuple[int, Element | Announcement] | None:
-        """(channel, element), or None when no channel that may be read has anything.
+        """(channel, element), or None when no channel that may be read has an element.
 
         Raises:
             Transient: a channel broke.
-            CorruptSnapshot: rows that the task was restored with are damaged.
+            CorruptSnapshot: restored rows are damaged.
         """
         return self.poll_urgent() or self._poll_restored() or self._poll_ready()
 
     def poll_urgent(self) -> tuple[int, Element | Announcement] | None:
-        """Like `poll`, but only what goes before all rows: it is read even while an output is full."""
+        """Like `poll`, but only elements that precede all rows; used even while an output is full."""
         while True:
             with self._lock:
                 if not self._urgent:
@@ -152,7 +151,7 @@ class InputGates:
         return None if found is None else (self._channel_of(found[0]), found[1])
 
     def _channel_of(self, share: InFlightShare) -> int:
-        """The channel that a restored row comes from; any of its input if it has moved."""
+        """The channel of a restored row; any of its input after a rescaling."""
         of_input = [n for n, index in enumerate(self._input_of) if index == share.input_index]
         for number in of_input:
             descriptor = self._channels[number].descriptor
@@ -195,24 +194,19 @@ class InputGates:
                 self._queued[number] = True
                 self._ready.append(number)
 
-    # --- meaning ----------------------------------------------------------------------------------
+    # --- watermarks -------------------------------------------------------------------------------
 
     def input_of(self, channel: int) -> int:
-        """The logical input that `channel` belongs to."""
+        """The logical input of `channel`."""
         return self._input_of[channel]
 
     def on_watermark(self, channel: int, event: Signal) -> list[Signal]:
-        """What the operator sees of a watermark or status, in order.
-
-        MAX_WATERMARK is the last that a channel says of event time (EndOfData follows it, or nothing but
-        rows that nobody can call on time), so the channel has finished, and its input with the last of them.
-        """
+        """The signals for the operator, in order. MAX_WATERMARK is the last signal of a channel, which has
+        finished then; its input has when all its channels have."""
         assert self._combined is not None
         input_index = self._input_of[channel]
-        valve = self._valves[input_index]
-        position = self._position[channel]
         out: list[Signal] = []
-        for signal in _step(valve, position, event):
+        for signal in _step(self._valves[input_index], self._position[channel], event):
             out += _step(self._combined, input_index, signal)
         return out
 
@@ -221,7 +215,7 @@ class InputGates:
     def on_barrier(
         self, channel: int, event: CheckpointBarrier | CancelCheckpointMarker | Announcement
     ) -> list[HandedOn]:
-        """What follows for the task from what was read of `channel`, in order."""
+        """The consequences for the task of an event that was read from `channel`, in order."""
         if isinstance(event, Announcement):
             return self._aligned.on_announcement(channel, event)
         handed_on = self._aligned.on_barrier(channel, event)
@@ -229,24 +223,23 @@ class InputGates:
         return handed_on
 
     def on_end_of_partition(self, channel: int) -> list[HandedOn]:
-        """Nothing follows there."""
         handed_on = self._aligned.on_end_of_partition(channel)
         self._unpark()
         return handed_on
 
     def on_time(self) -> list[HandedOn] | None:
-        """An alignment may have timed out. None: nothing was done."""
+        """Times out an alignment that is due. None: nothing was done."""
         return self._aligned.on_time()
 
     def give_up(self, checkpoint_id: CheckpointId) -> bool:
-        """A checkpoint is aborted from outside. False: it is over already."""
+        """Aborts a checkpoint for the master. False: it has ended already."""
         known = self._aligned.give_up(checkpoint_id)
         self._unpark()
         return known
 
     @property
     def deadline_monotonic_ms(self) -> int | None:
-        """When `on_time` has something to do."""
+        """When `on_time` is due."""
         return self._aligned.deadline_monotonic_ms
 
     def _unpark(self) -> None:
@@ -267,7 +260,7 @@ class InputGates:
         return not open_channels
 
     def is_drained(self, input_index: int) -> bool:
-        """No channel of this input was merely suspended."""
+        """All channels of this input ended with all data, none by a suspension."""
         return self._drained[input_index]
 
     @property

@@ -1,12 +1,11 @@
 """Rows in flight of one task: gathered while its barriers overtake them, written, and read again.
 
-    gathered by `InputGates` and `TaskOutputs` as runs (producer, consumer, elements in order)
+    gathered by `InputGates` and `Outputs` as runs (producer, consumer, elements in order)
       ── `write_in_flight`, in the background ──►  one file, an `InFlightHandle` in the acknowledgement
       ── `unistream.core.restore.in_flight` ──►            shares of the new subtasks
       ── `RestoredRows` ──►                        elements again, before anything new
 
-Each run is frames of its own (`spill_file`), so that it can be read alone and no bit of it
-can change unseen.
+Each run has its own frames (`spill_file`), so that it can be read alone and damage is detected.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Run:
 
 @dataclass(slots=True)
 class Gathered:
-    """What of one snapshot was in flight; see `model.in_flight.InFlightHandle`."""
+    """The rows in flight of one snapshot; see `model.in_flight.InFlightHandle`."""
 
     restored: list[Run] = field(default_factory=list)
     inputs: list[Run] = field(default_factory=list)
@@ -83,10 +82,10 @@ def write_in_flight(gathered: Gathered, writer: StateWriter) -> InFlightHandle:
 
 
 class RestoredRows:
-    """What a task was restored with and has not processed yet, oldest first; read run by run.
+    """The restored rows that a task has not processed yet, oldest first; read run by run.
 
     Args:
-        open_reader: Makes a reader of the snapshot's files; called when there is something to read.
+        open_reader: Opens a reader of the snapshot's files; called before the first row.
     """
 
     def __init__(self, shares: Sequence[InFlightShare], open_reader: Callable[[], StateReader]) -> None:
@@ -95,7 +94,7 @@ class RestoredRows:
         self._reader: StateReader | None = None
 
     def next(self) -> tuple[InFlightShare, Element] | None:
-        """The next element and what it is part of; None: that was all.
+        """The next element and its share; None: there are no more.
 
         Raises:
             CorruptSnapshot: a run is damaged.
@@ -109,7 +108,7 @@ class RestoredRows:
         return None
 
     def rest(self, consumer: int) -> list[Run]:
-        """All that is left, as runs for subtask `consumer`; it stays to be processed, from memory now."""
+        """All remaining rows, as runs for subtask `consumer`; they stay to be processed, from memory."""
         left = [(share, list(elements)) for share, elements in self._waiting]
         self._waiting = deque((share, iter(elements)) for share, elements in left)
         runs = (Run(s.run.edge, s.run.producer, consumer, elements) for s, elements in left)

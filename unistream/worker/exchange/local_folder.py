@@ -1,9 +1,9 @@
 """The folder of this worker in which operators keep state on the local disk.
 
-    (none) ── path() ──► <root>/unistream-state-…, locked ── close() ──► gone
-    its process is killed ──► gone when the next worker with this root starts
+    (none) ── path() ──► <root>/unistream-state-…, locked ── close() ──► removed
+    its process is killed ──► removed when the next worker with this root starts
 
-What lies there is never needed again after the process: what is durable lies in checkpoints.
+Its content is not needed after the process: durable state is in checkpoints.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from unistream.net.folder import PrivateFolder, remove_stale_folders
 STATE_FOLDER_PREFIX: Final = "unistream-state-"
 
 _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
-"""What a full disk or a busy machine says: the same may work later, or on another machine."""
+"""Of a full disk or a busy machine: a retry may succeed, or another machine."""
 
 
 class LocalFolder:
-    """Made when it is first asked for, and again when somebody has removed it. Thread-safe.
+    """Created on first use, and again if it has been removed. Thread-safe.
 
     Args:
         root: An existing folder, the first of `io.tmp.dirs`.
@@ -36,15 +36,15 @@ class LocalFolder:
         self._closed = False
 
     def remove_leftovers(self) -> None:
-        """Of processes that were killed."""
+        """Removes folders of killed processes."""
         remove_stale_folders(self._root, STATE_FOLDER_PREFIX)
 
     def path(self) -> Path:
-        """The same each time, as long as it is there.
+        """The folder; the same as long as it exists.
 
         Raises:
-            ConfigError: nothing can be written there, or this worker ends.
-            Transient: nothing can be written there now, or any more.
+            ConfigError: it cannot be written, or this TaskManager is shutting down.
+            Transient: it cannot be written now, or any more.
         """
         with self._lock:
             if self._closed:
@@ -54,7 +54,7 @@ class LocalFolder:
             return self._folder.path
 
     def close(self) -> None:
-        """With all that is in it. May be called again."""
+        """Removes it with its content. May be called again."""
         with self._lock:
             self._closed = True
             if self._folder is not None:
@@ -63,11 +63,11 @@ class LocalFolder:
 
 
 def renewed_folder(root: Path, prefix: str, former: PrivateFolder | None) -> PrivateFolder:
-    """A folder below one of `io.tmp.dirs`; `former`: the one before, which somebody has removed.
+    """A folder below one of `io.tmp.dirs`; `former`: the previous one, which has been removed.
 
     Raises:
-        ConfigError: nothing can be written there.
-        Transient: nothing can be written there now, or any more.
+        ConfigError: it cannot be written.
+        Transient: it cannot be written now, or any more.
     """
     if former is not None:
         former.close()

@@ -1,9 +1,9 @@
-"""The network memory of this process: `unistream.core.task.network_memory` for many threads, and what a batch
-costs.
+"""The network memory of this process: `unistream.core.task.network_memory` for many threads, and the cost of
+a batch.
 
-A batch costs the bytes of its rows, the share of a slice, and a little for itself. A slice keeps
-all of the memory that it was cut from, however; one that holds more than SLICE_WASTE_MAX times its share is
-therefore copied before it waits, so that what is held is never much more than what is counted.
+A batch costs the bytes of its rows plus an overhead. A slice keeps all of the memory that it was cut from,
+however: one that keeps more than SLICE_WASTE_MAX times its own bytes is copied before it waits, so that the
+memory in use is never much more than what is counted.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ from unistream.base.config import (
     MEMORY_SEGMENT,
     Configuration,
 )
-from unistream.core.memory import memory_plan
 from unistream.core.task import BATCH_OVERHEAD_BYTES, Account, GateCredits, Grant, NetworkLedger
 from unistream.model.elements import Batch
 
-SLICE_WASTE_MAX: Final = 4  # copying at 2 would copy what a shuffle between few subtasks makes, for nothing
-SLICE_BYTES_MIN: Final = 64 * 1024  # less is not worth a look
+SLICE_WASTE_MAX: Final = 4  # 2 would copy the slices of shuffles between few subtasks needlessly
+SLICE_BYTES_MIN: Final = 64 * 1024  # smaller ones are never copied
 
 
 def batch_cost(batch: Batch) -> int:
-    """Bytes that `batch` counts for while it waits."""
+    """Bytes that `batch` counts while it waits."""
     return batch.nbytes + BATCH_OVERHEAD_BYTES
 
 
@@ -48,7 +47,7 @@ def compacted(batch: Batch) -> Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shares:
-    """What channels and gates may hold, bytes."""
+    """Limits of channels and gates, in bytes."""
 
     segment: int
     exclusive: int
@@ -57,7 +56,6 @@ class Shares:
 
     @classmethod
     def of(cls, config: Configuration) -> Shares:
-        """As configured."""
         segment = config.get(MEMORY_SEGMENT)
         return cls(
             segment=segment,
@@ -79,28 +77,18 @@ class NetworkMemory:
         self._ledger = NetworkLedger(total)
         self.shares = shares
 
-    @classmethod
-    def of(cls, config: Configuration, slots: int) -> NetworkMemory:
-        """The pool of a worker with this configuration. Raises ConfigError if that contradicts itself."""
-        return cls(memory_plan(config, slots).network, Shares.of(config))
-
-    @property
-    def total(self) -> int:
-        return self._ledger.total
-
     @property
     def used(self) -> int:
-        """Bytes held by all."""
         return self._ledger.used
 
     def partition(self, name: str, channels: int) -> PartitionMemory:
-        """For a result partition with so many subpartitions. Raises Transient if there is none left."""
+        """For a result partition with `channels` subpartitions. Raises Transient if the pool is exhausted."""
         most = channels * self.shares.exclusive + self.shares.floating
         with self._lock:
             return PartitionMemory(self._lock, self._ledger.open(name, channels, most), self.shares)
 
     def gate(self, name: str, channels: int) -> GateMemory:
-        """For a gate with so many channels to other processes. Raises Transient if there is none left."""
+        """For a gate with `channels` remote channels. Raises Transient if the pool is exhausted."""
         shares = self.shares
         with self._lock:
             account = self._ledger.open(name, channels, channels * shares.exclusive + shares.floating)
@@ -109,7 +97,7 @@ class NetworkMemory:
 
 
 class PartitionMemory:
-    """What one result partition holds: all batches that were added and not yet let go by their readers."""
+    """The memory of one result partition: all batches that were added and not yet freed by their readers."""
 
     def __init__(self, lock: threading.Lock, account: Account, shares: Shares) -> None:
         self._lock = lock
@@ -118,7 +106,7 @@ class PartitionMemory:
 
     @property
     def has_room(self) -> bool:
-        """The task may go on to produce. From any thread."""
+        """The task may continue to produce. From any thread."""
         return self._account.has_room
 
     @property
@@ -138,13 +126,13 @@ class PartitionMemory:
             self._account.discharge(size)
 
     def close(self) -> None:
-        """What is still held is no longer counted. Repeating it is fine."""
+        """Batches that are still held are no longer counted. May be repeated."""
         with self._lock:
             self._account.close()
 
 
 class GateMemory:
-    """Credits of one gate's remote channels; grants go out through what `open` was given."""
+    """Credits of one gate's remote channels, granted through the callbacks of `open`."""
 
     def __init__(self, lock: threading.Lock, credits: GateCredits, channels: int) -> None:
         self._lock = lock
@@ -154,7 +142,7 @@ class GateMemory:
 
     @property
     def held(self) -> int:
-        """Bytes that have arrived and wait."""
+        """Bytes that wait."""
         with self._lock:
             return self._credits.held
 
@@ -169,7 +157,6 @@ class GateMemory:
             return self._credits.open(number)
 
     def received(self, number: int, size: int) -> None:
-        """A batch arrived."""
         with self._lock:
             self._credits.received(number, size)
 
@@ -186,7 +173,7 @@ class GateMemory:
         self._perform(grants)
 
     def close(self, number: int) -> None:
-        """A channel is closed; with the last one all is given back."""
+        """Closes a channel; the last one returns all memory."""
         with self._lock:
             self._credits.close(number)
             self._grant[number] = _to_nobody
@@ -200,4 +187,4 @@ class GateMemory:
 
 
 def _to_nobody(_size: int) -> None:
-    """Of a channel that is not open (any more)."""
+    """The grant of a channel that is not open."""

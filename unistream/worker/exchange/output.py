@@ -1,4 +1,4 @@
-"""What a task sees of the output of one edge, whatever becomes of it: a stream, or files."""
+"""The output of a task, as the task sees it: each edge is a stream or files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from unistream.worker.exchange.in_flight import Run
 
 
 class OutputPartition(Protocol):
-    """Output of one edge. Called by the producer's task only."""
+    """Output of one edge. Used by the producer's task only."""
 
+    edge: EdgeId
     rows_out: int
-    """Rows that were emitted so far."""
-
-    @property
-    def edge(self) -> EdgeId: ...
+    """Rows emitted so far."""
 
     @property
     def has_room(self) -> bool:
@@ -25,49 +23,45 @@ class OutputPartition(Protocol):
 
     @property
     def flush_at_ms(self) -> int | None:
-        """Monotonic time by which gathered rows must leave."""
+        """Monotonic time by which gathered rows must be sent."""
 
     def emit(self, batch: Batch) -> None:
-        """Rows on their way; never waits for a consumer."""
+        """Never waits for a consumer."""
 
     def broadcast(self, event: Event) -> None:
-        """An event to every consumer, behind all rows so far."""
+        """Sends an event to every consumer, after all rows so far."""
 
     def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
-        """To every consumer; rows that it overtakes here."""
+        """Sends it to every consumer; returns the rows that it overtakes here."""
 
     def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
         """The barrier of `checkpoint_id`, which may time out, still waits here for some consumer."""
 
     def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
-        """The barrier of `checkpoint_id`, if it still waits here, goes before all rows: those rows."""
+        """The barrier of `checkpoint_id`, if it still waits here, overtakes all rows; returns them."""
 
     def flush(self) -> None:
-        """Gathered rows leave now."""
+        """Sends gathered rows."""
 
     def abandon(self) -> None:
-        """The producer ended without success."""
+        """The producer ended without EndOfPartition."""
 
 
 class Outputs:
-    """All that one task produces, for what concerns all of it."""
+    """All outputs of one task; see `OutputPartition`."""
 
     def __init__(self, partitions: Sequence[OutputPartition]) -> None:
         self._partitions = partitions
 
     def broadcast(self, event: Event) -> None:
-        """An event to every consumer of every edge, behind all rows so far."""
         for partition in self._partitions:
             partition.broadcast(event)
 
     def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
-        """To every consumer; rows that it overtakes."""
         return [run for partition in self._partitions for run in partition.send_barrier(barrier)]
 
     def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
-        """The barrier of `checkpoint_id`, which may time out, still waits for some consumer."""
         return any(partition.holds_barrier(checkpoint_id) for partition in self._partitions)
 
     def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
-        """The barrier of `checkpoint_id`, wherever it still waits, goes before all rows: those rows."""
         return [run for partition in self._partitions for run in partition.overtake(checkpoint_id)]

@@ -1,4 +1,4 @@
-"""Finds the result partitions of this process, for its own tasks and for its server."""
+"""The result partitions of this process, for its own tasks and for its server."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from unistream.worker.exchange.partition import ResultPartition
 
 
 class PartitionRegistry:
-    """Implements `port.transport.PartitionSource`. A partition outlives its task until it is consumed; one
-    that lies in `blocking` until it is released."""
+    """A `port.transport.PartitionSource`. A pipelined partition outlives its task until it is consumed, a
+    blocking one until it is released."""
 
     def __init__(self, blocking: BlockingPartitions | None = None) -> None:
         self._blocking = blocking
@@ -25,7 +25,7 @@ class PartitionRegistry:
         self._waiting: dict[PartitionKey, list[Callable[[], None]]] = {}
 
     def register(self, attempt: AttemptId, partition: ResultPartition) -> None:
-        """Consumers may read it from now on; it leaves by itself when all have."""
+        """Consumers may read it from now on; it is removed when all have finished."""
         key = (attempt, partition.edge)
         with self._lock:
             self._partitions[key] = partition
@@ -35,7 +35,7 @@ class PartitionRegistry:
     def open_subpartition(
         self, channel: ChannelDescriptor, listener: Callable[[], None]
     ) -> SubpartitionView | None:
-        """None: not there (yet). `listener`: called when `poll` has something after it had nothing."""
+        """None: not there (yet). `listener` is called when there is an element after there was none."""
         with self._lock:
             partition = self._partitions.get((channel.producer, channel.edge))
         if partition is None and self._blocking is not None:
@@ -56,7 +56,7 @@ class PartitionRegistry:
             listener()
 
     def release(self, attempt: AttemptId) -> None:
-        """Drops what `attempt` produced and nobody has read; forgets who waited for it."""
+        """Drops what `attempt` produced, and the listeners that wait for it."""
         with self._lock:
             keys = [key for key in self._partitions if key[0] == attempt]
             partitions = [self._partitions.pop(key) for key in keys]

@@ -18,12 +18,12 @@ from unistream.worker.exchange.remote_queue import Announcement, RemoteQueue
 class RemoteInputChannel:
     """Reads a subpartition of a task in another process; implements `port.transport.InputSink`.
 
-    Net's thread adds, the task polls. The credit for a batch goes back when the task has taken it, unless
-    another channel of the gate needs it more; net gathers what goes back.
+    The thread of `net` adds, the task polls. The credit for a batch is returned when the task has taken it,
+    unless another channel of the gate needs it more.
 
     Args:
-        gate: Its gate, whose channels share streams.
-        memory, number: The credits of the gate, and its own number there.
+        gate: Channels of one gate share streams.
+        memory, number: The credits of the gate, and the channel's number there.
     """
 
     def __init__(
@@ -59,8 +59,9 @@ class RemoteInputChannel:
     def has_urgent(self) -> bool:
         return self._queue.has_urgent
 
+    # --- by the thread of `net` -------------------------------------------------------------------
+
     def on_element(self, element: Element, size: int) -> None:
-        """By net's thread."""
         if isinstance(element, EndOfPartition):
             self._ended = True
         if size:
@@ -70,16 +71,16 @@ class RemoteInputChannel:
         self._notify()
 
     def on_need(self, size: int) -> None:
-        """By net's thread."""
         self._memory.need(self._number, size)
 
     def on_error(self, error: BaseException) -> None:
-        """By net's thread."""
         if self._ended:
             return
         self._error = error
         assert self._notify is not None
         self._notify()
+
+    # --- by the task ------------------------------------------------------------------------------
 
     def poll(self) -> Element | Announcement | None:
         self._check()

@@ -1,4 +1,4 @@
-"""What has arrived from another process and waits for the task: in order, but for barriers that overtake."""
+"""Elements from another process that wait for the task: in order, except for barriers that overtake."""
 
 from __future__ import annotations
 
@@ -15,40 +15,38 @@ from unistream.model.elements import Alignment, Batch, CheckpointBarrier, Elemen
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """`barrier` has arrived behind rows that wait; it may be told to overtake them."""
+    """`barrier` has arrived behind waiting rows; it may have to overtake them."""
 
     barrier: CheckpointBarrier
 
 
 def is_in_flight(element: Element) -> bool:
-    """It is stored when a barrier overtakes it. The end of event time and of data is not: a producer that is
-    restored says it again; nor is idleness, which may be over then."""
+    """Whether it is stored when a barrier overtakes it. The end of event time and of data is not: a restored
+    producer sends it again; nor is idleness, which may have ended by then."""
     if isinstance(element, Watermark):
         return element.timestamp != MAX_WATERMARK
     return isinstance(element, Batch)
 
 
 class RemoteQueue:
-    """Net's thread adds, the task takes."""
+    """The thread of `net` adds, the task takes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._elements: deque[tuple[Element, int]] = deque()  # with their cost
         self._taken = 0  # of them, since the beginning
-        self._urgent: deque[tuple[CheckpointBarrier | Announcement, int]] = deque()  # and the place it had
+        self._urgent: deque[tuple[CheckpointBarrier | Announcement, int]] = deque()  # with their place
         self.overtaken: Sequence[Element] = ()
-        """What the barrier that was taken last has passed by."""
+        """The rows that the barrier taken last has overtaken."""
 
     def __len__(self) -> int:
         return len(self._elements)
 
     @property
     def has_urgent(self) -> bool:
-        """`take_urgent` has something."""
         return bool(self._urgent)
 
     def add(self, element: Element, cost: int) -> None:
-        """By net's thread."""
         with self._lock:
             if not isinstance(element, CheckpointBarrier):
                 self._elements.append((element, cost))
@@ -62,7 +60,7 @@ class RemoteQueue:
             self._elements.append((element, cost))
 
     def take(self) -> tuple[Element | Announcement | None, int]:
-        """Next element and its cost; what is urgent first."""
+        """The next element and its cost; urgent ones first."""
         with self._lock:
             if self._urgent:
                 return self._take_urgent(), 0
@@ -73,7 +71,6 @@ class RemoteQueue:
             return self._elements.popleft()
 
     def take_urgent(self) -> CheckpointBarrier | Announcement | None:
-        """Next urgent one, or None."""
         with self._lock:
             return self._take_urgent() if self._urgent else None
 

@@ -1,6 +1,6 @@
 """Which consumer gets which rows of an edge: a ship strategy as a function over whole batches.
 
-A pipelined partition divides each batch as it comes (`divide`), a blocking one all that waits (`route`).
+A pipelined partition divides each batch at once (`divide`), a blocking one many together (`route`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Router:
         return 0 if self.targets == 1 else subpartition
 
     def route(self, batches: deque[Batch]) -> Iterator[tuple[int, Batch]]:
-        """Every row once, as (target, rows), in the order of the rows for each target. Takes them out of
-        `batches`, so that no row is kept twice for longer than it must.
+        """Every row once, as (target, rows), in order for each target. Removes them from `batches`, which
+        frees memory early.
 
-        Batches come out within BATCH_ROWS_MAX and BATCH_BYTES_MAX (a single row may be larger), small ones
+        Batches are within BATCH_ROWS_MAX and BATCH_BYTES_MAX (a single row may be larger); small ones are
         merged.
         """
         whole = self.targets > 1 and self._descriptor.ship is Ship.HASH
@@ -55,8 +55,8 @@ class Router:
                     yield target, piece
 
     def divide(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """The rows of a batch, which is not empty, as (target, rows): `batch` itself, or slices that together
-        keep as much memory as it does. Behind a hash edge keys have the one form that equal keys have."""
+        """The rows of a non-empty batch, as (target, rows): `batch` itself, or slices that together keep
+        as much memory. After a hash edge, equal keys have the same (canonical) form."""
         if self._descriptor.ship is Ship.HASH:
             records = canonical_keys(batch.records, self._descriptor.key_columns)
             if records is not batch.records:
@@ -90,7 +90,7 @@ class Router:
         return parts
 
     def _round_robin(self, batch: Batch) -> Sequence[tuple[int, Batch]]:
-        """Small batches whole, one consumer after the other; a large one in equal parts."""
+        """Small batches go to one consumer after the other, a large one is divided equally."""
         count = min(self.targets, max(1, batch.num_rows // COALESCE_ROWS))
         size = -(-batch.num_rows // count)
         parts = []
@@ -109,7 +109,7 @@ def _target_table(descriptor: PartitionDescriptor) -> np.ndarray:
 
 
 def split_oversized(batch: Batch) -> Sequence[Batch]:
-    """`batch` in pieces within BATCH_ROWS_MAX and BATCH_BYTES_MAX; nothing for an empty one."""
+    """`batch` in pieces within BATCH_ROWS_MAX and BATCH_BYTES_MAX; none for an empty one."""
     rows = batch.num_rows
     if rows == 0:
         return ()
@@ -121,8 +121,8 @@ def split_oversized(batch: Batch) -> Sequence[Batch]:
 
 
 def merged(batches: deque[Batch], rows_max: int | None) -> Iterator[Batch]:
-    """The rows, taken out of `batches`; neighbours of one schema become one batch as long as it has at most
-    `rows_max` rows, and a batch that is not small is left as it is. None: as much as possible is one."""
+    """Takes the rows out of `batches` and merges small neighbours of one schema, up to `rows_max` rows; None:
+    merges everything of one schema."""
     run: list[Batch] = []
     rows = 0
     while batches:
@@ -139,7 +139,7 @@ def merged(batches: deque[Batch], rows_max: int | None) -> Iterator[Batch]:
 
 
 def concatenate(batches: Sequence[Batch]) -> Sequence[Batch]:
-    """One batch of all, in order, if they are alike; as they are where Arrow cannot join a type."""
+    """One batch, if the schemas are equal and Arrow can join all types; otherwise `batches`."""
     first = batches[0]
     if len(batches) == 1 or not all(_is_alike(first, batch) for batch in batches):
         return batches

@@ -4,13 +4,13 @@
     header = "USF2" ─ sequence number ─ kind ─ crc32 of payload and zeros
              ─ length of the payload (8 bytes) ─ crc32 of the header up to here ─ 4 zeros
 
-No bit of a file can change unseen. The header has a checksum of its own, so that a length is believed before
-that many bytes are read.
+Any changed bit is detected. The header has its own checksum, so that a length is verified before that many
+bytes are read.
 
-A schema comes once, before the first batch and again when it changes; batches are bare IPC messages, so that
-one costs no more than its columns. Batches with dictionaries are IPC streams of their own (schema,
+A schema is written before the first batch and again when it changes; batches are bare IPC messages, which
+cost no more than their columns. Batches with dictionaries are separate IPC streams (schema,
 dictionaries, batch): pyarrow reads dictionaries only as part of a stream. The last frame is EndOfPartition:
-a file that ends before it is damaged. The sequence number makes a lost or repeated frame a damaged one.
+a file that ends before it is damaged. The sequence number detects a lost or repeated frame.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ READ_BYTES: Final = 256 * KIB  # read at once: small frames share one read, and 
 _FIELDS: Final = struct.Struct("<4sIIIQ")
 _SEAL: Final = struct.Struct("<I4x")
 _HEADER_BYTES: Final = _FIELDS.size + _SEAL.size
-_ALIGNMENT: Final = 8  # of frames, so that Arrow's buffers are aligned where they were read to
+_ALIGNMENT: Final = 8  # of frames, so that Arrow's buffers are aligned in memory
 
 Buffers = list[bytes | pa.Buffer]
 
@@ -60,7 +60,7 @@ class FrameEncoder:
         self._has_dictionaries = False
 
     def encode(self, element: Element) -> Buffers:
-        """What is to be appended to the file."""
+        """The bytes to append to the file."""
         if not isinstance(element, Batch):
             return self._frame(_Kind.EVENT, encode_event(element))
         records = to_wire(element)
@@ -98,8 +98,8 @@ def _as_stream(records: pa.RecordBatch) -> pa.Buffer:
 
 
 class FrameReader:
-    """Reads frames from their beginning, an element at a time, each checked before it is given out. Batches
-    refer to the memory that they were read into.
+    """Reads frames from the first on, an element at a time, and checks each. Batches refer to the memory that
+    they were read into.
 
     Args:
         read: (offset, count) -> up to so many bytes from there; fewer where they end.
@@ -160,7 +160,7 @@ class FrameReader:
         return kind, payload.slice(0, size)
 
     def _bytes(self, at: int, count: int) -> pa.Buffer:
-        """`count` bytes from `at`, out of the chunk if they are there, else of a new one."""
+        """`count` bytes from `at`, from the present chunk or a new one."""
         offset = at - self._start
         if not 0 <= offset <= self._chunk.size - count:
             wanted = min(max(count + _HEADER_BYTES, READ_BYTES), self._size - at)
@@ -170,18 +170,13 @@ class FrameReader:
         return self._chunk.slice(offset, count)
 
 
-class SpillReader(FrameReader):
-    """Reads one file; its last element is EndOfPartition.
+def spill_reader(path: Path, size: int) -> FrameReader:
+    """Reads one file of `size` bytes, whose last element is EndOfPartition.
 
-    No file handle is held in between, so that thousands can be read at once. Reading into memory and not
-    mapping the file: an error of the disk is then an error, not a signal that ends the process.
-
-    Args:
-        size: Bytes of the file when it was written.
+    No file handle is held between reads, so that thousands can be read at once. The file is not mapped, so
+    that a disk error is an exception and not a signal that ends the process.
     """
-
-    def __init__(self, path: Path, size: int) -> None:
-        super().__init__(partial(_read, path), size)
+    return FrameReader(partial(_read, path), size)
 
 
 def _read(path: Path, at: int, count: int) -> pa.Buffer:
@@ -202,7 +197,7 @@ def _read(path: Path, at: int, count: int) -> pa.Buffer:
 
 
 def append(path: Path, buffers: Iterable[bytes | pa.Buffer]) -> int:
-    """Adds `buffers` to the file; bytes that were added. After an OSError any part of them may be there."""
+    """Appends `buffers` and returns their bytes. After an OSError any part of them may be in the file."""
     count = 0
     with path.open("ab") as file:
         for buffer in buffers:

@@ -1,4 +1,4 @@
-"""Stored inputs of a task: when they are read to their end, and those that are there from the start."""
+"""Stored inputs of a task: when all are read, and those that had been read before a restore."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from unistream.model.messages import ChannelDescriptor, TaskDeployment
 
 
 class StoredInputs:
-    """Which stored channels of a task are still open; channels are numbered over all gates."""
+    """The stored channels of a task that are still open; channels are numbered over all gates."""
 
     def __init__(self, deployment: TaskDeployment) -> None:
         gates = sorted(deployment.gates, key=lambda gate: gate.input_index)
@@ -28,19 +28,18 @@ class StoredInputs:
 
 class EndedPartitions:
     """Partitions whose rows are in the state that the task was restored from (`ChannelDescriptor.ended`):
-    what is left of them is their end. Implements `worker.channels.LocalPartitions`."""
+    only their end is left. Implements `channels.LocalPartitions`."""
 
     def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> EndedView:
-        """At its end."""
         listener()
         return EndedView()
 
     def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
-        """It is there already."""
+        """Always registered."""
 
 
 class EndedView:
-    """The last words of a producer that has finished; implements `port.transport.SubpartitionView`."""
+    """The last events of a finished producer; implements `port.transport.SubpartitionView`."""
 
     def __init__(self) -> None:
         self._left: deque[Element] = deque((Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition()))
@@ -49,11 +48,10 @@ class EndedView:
         return self._left.popleft() if self._left else None
 
     def peek(self) -> Element | None:
-        """What `poll` would return now."""
         return self._left[0] if self._left else None
 
     def poll_urgent(self) -> None:
-        """Nothing overtakes here."""
+        """No barrier overtakes here."""
 
     def release(self, error: BaseException | None) -> None:
         self._left.clear()

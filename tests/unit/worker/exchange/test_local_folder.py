@@ -40,7 +40,7 @@ def test_it_is_made_when_it_is_asked_for_and_gone_after_close(tmp_path: Path) ->
     folder.close()
     folder.close()
     assert names(tmp_path) == []
-    with pytest.raises(ConfigError, match="TaskManager ends"):
+    with pytest.raises(ConfigError, match="TaskManager is shutting down"):
         folder.path()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import MIB
 from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition, Watermark, WatermarkStatus
-from unistream.worker.exchange.spill_file import READ_BYTES, FrameEncoder, SpillReader, append
+from unistream.worker.exchange.spill_file import READ_BYTES, FrameEncoder, append, spill_reader
 
 
 def _write(path: Path, elements: Sequence[Element]) -> int:
@@ -24,7 +24,7 @@ def _write(path: Path, elements: Sequence[Element]) -> int:
 
 
 def _read(path: Path, size: int) -> list[Element]:
-    reader = SpillReader(path, size)
+    reader = spill_reader(path, size)
     found: list[Element] = []
     while not found or not isinstance(found[-1], EndOfPartition):
         found.append(reader.next())
@@ -245,4 +245,4 @@ def test_garbage_is_refused(content: bytes) -> None:
 
 def test_a_file_that_is_gone_is_an_error_of_the_system(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        SpillReader(tmp_path / "0", 100).next()
+        spill_reader(tmp_path / "0", 100).next()

@@ -8,7 +8,7 @@ from unistream.base.ids import CheckpointId
 from unistream.model.elements import Batch, CheckpointBarrier
 from unistream.testing.harness.operators import ManualClock
 from unistream.worker.exchange import AlignmentFigures
-from unistream.worker.exchange.alignment_meter import MEASURED_MAX, AlignmentMeter
+from unistream.worker.exchange.aligned import MEASURED_MAX, AlignmentMeter
 
 ROWS = Batch(pa.record_batch({"n": pa.array([1, 2], pa.int64())}))
 
