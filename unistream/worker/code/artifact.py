@@ -1,11 +1,10 @@
-"""User code on its way to a worker: the only place that packs and opens it.
+"""Packs the user's code and opens it in a worker.
 
-An artifact is the cloudpickle of a `JobCode`, named by its SHA-256. The client packs it, the master
-stores and forwards bytes, and only the worker process of that job opens it, after the content has been
-compared with the name that the deployment carries. `verify` is where a signature of the cluster
-is checked before anything is opened.
+An artifact is the cloudpickle of a `JobCode`, named by its SHA-256. The client packs it, the master stores
+and forwards bytes, and only a worker process of that job opens it, after the content has been compared with
+the name in the deployment.
 
-Modules of the user's project go before the pickle, as sources (`user_modules`, `shipped_modules`):
+Modules of the user's project precede the pickle, as sources (`user_modules`, `shipped_modules`):
 
     b"unistream-modules" · length, 8 bytes, big endian · `ModuleSource`s as MessagePack · pickle
 """
@@ -15,6 +14,8 @@ from __future__ import annotations
 import hashlib
 import io
 import sys
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -24,12 +25,15 @@ import cloudpickle
 import msgspec
 
 from unistream.base.errors import ConfigError, MissingCode, ProtocolError, UserCodeError
+from unistream.base.ids import JobId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.model.chain import JobCode
+from unistream.model.messages import Answer, Artifact, FetchArtifact, Refused
 from unistream.worker.code.shipped_modules import shipped
 from unistream.worker.code.unsendable import what_is_unsendable
 from unistream.worker.code.user_modules import ModuleSource, own_modules
 
+ARTIFACTS_KEPT: Final = 2  # a process serves one job, and perhaps the next one
 _MODULES: Final = b"unistream-modules"  # no pickle begins like this
 _LENGTH_BYTES: Final = 8
 _MAIN: Final = "__main__"
@@ -50,7 +54,7 @@ def pack(code: JobCode, *, by_value: Iterable[ModuleType] = (), with_modules: bo
     """
     inside = {_MAIN}
     target = io.BytesIO()
-    pickler = _NotingPickler(target)
+    pickler = _RecordingPickler(target)
     with ExitStack() as registered:
         for module in by_value:
             if module.__name__ != _MAIN:
@@ -78,26 +82,16 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def unsigned(content: bytes) -> None:
-    """`verify` of a cluster without a secret: the content address is all there is."""
-
-
-def load(content: bytes, expected_sha256: str, *, verify: Callable[[bytes], None] = unsigned) -> JobCode:
+def load(content: bytes, expected_sha256: str) -> JobCode:
     """New, unshared objects of every operator of the job.
 
-    Args:
-        content: As it came from the master.
-        expected_sha256: As the deployment named it.
-        verify: Raises ProtocolError unless the content comes from this cluster's clients.
-
     Raises:
-        ProtocolError: the content is not what the deployment named; it was not opened.
-        MissingCode: it is, but needs a module, or a name of one, that this worker does not have.
+        ProtocolError: the content is not the artifact that the deployment names; it was not opened.
+        MissingCode: it needs a module, or a name in one, that this worker does not have.
         UserCodeError: it cannot be opened here for another reason.
     """
     if len(content) > ARTIFACT_BYTES_MAX or sha256(content) != expected_sha256:
         raise ProtocolError(f"the artifact is not {expected_sha256}; it was not opened")
-    verify(content)
     modules, pickled = _parted(content)
     try:
         with shipped.lock:
@@ -115,8 +109,37 @@ def load(content: bytes, expected_sha256: str, *, verify: Callable[[bytes], None
     return code
 
 
-class _NotingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
-    """Notes in `referred` the names of the modules of all functions and classes that it meets."""
+class ArtifactCache:
+    """The user's code of the jobs of this process, fetched once. Each `open` returns new objects."""
+
+    def __init__(self, fetch: Callable[[FetchArtifact], Answer]) -> None:
+        self._fetch = fetch
+        self._lock = threading.Lock()
+        self._content: OrderedDict[str, bytes] = OrderedDict()
+
+    def open(self, job: JobId, sha256: str) -> JobCode:
+        """See `worker.process.ports.CodeStore`."""
+        with self._lock:  # the tasks of a job start together: one fetches, the others wait for it
+            content = self._content.get(sha256)
+            if content is None:
+                content = self._download(job, sha256)
+            code = load(content, sha256)
+            self._content[sha256] = content
+            self._content.move_to_end(sha256)
+            while len(self._content) > ARTIFACTS_KEPT:
+                self._content.popitem(last=False)
+        return code
+
+    def _download(self, job: JobId, sha256: str) -> bytes:
+        answer = self._fetch(FetchArtifact(job=job, sha256=sha256))
+        if isinstance(answer, Artifact):
+            return answer.content
+        reason = answer.reason if isinstance(answer, Refused) else "no artifact in the answer"
+        raise ProtocolError(f"the master did not send artifact {sha256}: {reason}")
+
+
+class _RecordingPickler(cloudpickle.Pickler):  # type: ignore[misc]  # it has no types
+    """Collects in `referred` the names of the modules of all functions and classes that it pickles."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)

@@ -1,13 +1,13 @@
-"""Modules that came with a pipeline, importable in this process.
+"""Modules that were sent with a pipeline, importable in this process.
 
-They are modules as any other: imported once, by the name and with the ``__file__`` that they had, but from
-the source in the artifact. They come before modules of the same name that this machine has, since what runs
-is what was submitted, and after those that this process has loaded itself.
+They are imported once, by their original name and with their original ``__file__``, but from the source in
+the artifact. They take precedence over modules of the same name on this machine, because the submitted code
+is what runs, but not over modules that this process has loaded before.
 
 A process may serve jobs with different versions of a module. `activate` makes one set of modules the current
-one and puts aside what was loaded from another; when that job comes again (a restart) it finds its own
-modules as they were. Functions keep the modules that they were defined in; only an import statement inside of
-a function, or a pickled object, that first runs while another job's set is current meets that one's.
+one and puts aside what was loaded from another, which a restart of that job gets back. Functions keep the
+modules that they were defined in; only an import inside a function, or a pickled object, that first runs
+while another job's set is current gets that set's modules.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Final
 
 from unistream.worker.code.user_modules import ModuleSource
 
-ASIDE_MAX: Final = 8  # sets of modules of jobs that may come again; an older one is imported anew
+ASIDE_MAX: Final = 8  # sets of modules of jobs that may restart; an older one is imported again
 
 
 class ShippedModules(MetaPathFinder):
     """The finder of this process. Thread-safe where it is called under `lock`."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # held while an artifact is opened: importing a module may open another
+        self.lock = threading.RLock()  # held while an artifact is opened, which may be nested
         self._key = ""
         self._sources: dict[str, ModuleSource] = {}
         self._above: frozenset[str] = frozenset()
@@ -71,13 +71,13 @@ class ShippedModules(MetaPathFinder):
             )
         if fullname not in self._above:
             return None
-        there = PathFinder.find_spec(fullname, path)  # a namespace has parts on this machine, too
+        there = PathFinder.find_spec(fullname, path)  # a namespace may also have parts on this machine
         spec = ModuleSpec(fullname, None, loader_state=self, is_package=True)
         spec.submodule_search_locations = list(there.submodule_search_locations or ()) if there else []
         return spec
 
     def _loaded(self) -> list[str]:
-        """Of the current set; not what this process has loaded from elsewhere under the same name."""
+        """Names of loaded modules of the current set."""
         return [
             name
             for name, module in list(sys.modules.items())  # other threads import meanwhile
@@ -87,7 +87,7 @@ class ShippedModules(MetaPathFinder):
 
 
 class _Loader(ExecutionLoader):
-    """Runs the source that came with the pipeline."""
+    """Runs the source that was sent with the pipeline."""
 
     def __init__(self, module: ModuleSource) -> None:
         self._module = module
@@ -105,7 +105,7 @@ class _Loader(ExecutionLoader):
         return compile(self._module.source, self._module.path, "exec", dont_inherit=True)
 
     def get_data(self, path: str) -> bytes:
-        """For `pkgutil.get_data`: files beside the module, on the machine that it came from."""
+        """For `pkgutil.get_data`: files next to the module, on the machine that it came from."""
         with open(path, "rb") as file:
             return file.read()
 

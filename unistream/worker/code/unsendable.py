@@ -1,7 +1,7 @@
-"""What of a pipeline cannot be pickled, in words that lead to the user's own line.
+"""Describes which part of a pipeline cannot be pickled.
 
-Pickle says "cannot pickle '_thread.lock' object" and not whose lock it is. From the operator that cannot be
-packed this goes down, from each object to the first part of it that cannot be packed either.
+Pickle reports "cannot pickle '_thread.lock' object", but not whose lock it is. From the operator that cannot
+be pickled this descends, from each object to its first part that cannot be pickled either.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from typing import Any, Final
 
 from unistream.model.chain import ChainNode, JobCode
 
-DEPTH_MAX: Final = 20  # deeper than that nobody looks
+DEPTH_MAX: Final = 20  # of the search
 
 _OWN: Final = "unistream."
 
 
 def what_is_unsendable(code: JobCode, dumps: Callable[[object], object]) -> str:
-    """The operator, and the part of its function: a clause for a sentence.
+    """The operator and the part of its function, as a clause.
 
     Args:
         code: Its pickle failed.
         dumps: Pickles an object as it would be; raises if that fails.
 
     Returns:
-        Empty: every operator by itself can be packed.
+        Empty: every operator by itself can be pickled.
     """
     for chain in code.chains.values():
         for node in chain.nodes:
             if _fails(node.operator, dumps):
-                return _told(node, dumps)
+                return _described(node, dumps)
     return ""
 
 
-def _told(node: ChainNode, dumps: Callable[[object], object]) -> str:
+def _described(node: ChainNode, dumps: Callable[[object], object]) -> str:
     place, label, way = node.operator, "", [node.operator]
     while len(way) < DEPTH_MAX:
         found = _failing_part(place, way, dumps)
@@ -56,7 +56,7 @@ def _failing_part(
         for name, part in _parts(place):
             if not any(part is known for known in way) and _fails(part, dumps):
                 return name, part
-    except Exception:  # an object of the user's may refuse to be looked into: then that is what is named
+    except Exception:  # a user's object cannot be inspected: then it is the one that is named
         return None
     return None
 
@@ -70,7 +70,7 @@ def _fails(one: object, dumps: Callable[[object], object]) -> bool:
 
 
 def _parts(one: Any) -> Iterator[tuple[str, object]]:
-    """What is pickled with it, each with a name for people."""
+    """The parts that are pickled with it, each with a readable name."""
     if isinstance(one, FunctionType):
         yield from _parts_of_function(one)
     elif isinstance(one, MethodType):
@@ -110,7 +110,7 @@ def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, object]]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Globals and attributes that it, and functions in it, name."""
+    """Names of globals and attributes that it, and functions in it, use."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,11 +1,11 @@
-"""Which modules travel with a pipeline: the user's own, as sources.
+"""The modules that are sent with a pipeline: the user's own, as sources.
 
 *Own* is a module with Python source that is neither of the standard library nor of an installed package:
-what the current folder, the folder of a script or ``PYTHONPATH`` gives. A worker on another machine, or one
-that was started elsewhere, does not have it (`docs/decision/user-modules.md`).
+it comes from the current folder, the folder of a script or ``PYTHONPATH``. A worker on another machine, or
+one that was started elsewhere, does not have it (`docs/decision/user-modules.md`).
 
-What travels is the closure: the modules that the pickled pipeline refers to by name, and each own module
-that one of them imports, at its top or inside of a function. Nothing is imported to find it.
+The closure is sent: the modules that the pickled pipeline refers to by name, and each own module that one of
+them imports, at its top or inside a function. Nothing is imported to find it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _INSTALLED_BELOW: Final = tuple(
 
 
 class ModuleSource(msgspec.Struct, frozen=True, array_like=True):
-    """A module as it travels.
+    """A module as it is sent.
 
     Attributes:
         name: As it is imported.
-        path: Of its file, where it came from: in tracebacks and ``__file__``.
+        path: Of its original file, for tracebacks and ``__file__``.
         is_package: It may have modules below it.
-        source: As stored, so with its own declaration of an encoding.
+        source: The bytes of the file, with its encoding declaration.
     """
 
     name: str
@@ -53,9 +53,8 @@ def own_modules(referred: Iterable[str], *, by_value: Collection[str]) -> tuple[
     """The user's modules that are needed where the pickle is opened, by name.
 
     Args:
-        referred: Names of modules; those of others are passed over.
-        by_value: Modules whose functions lie in the pickle itself. They do not travel, but what they import
-            does.
+        referred: Names of modules; those that are not the user's are ignored.
+        by_value: Modules whose functions are in the pickle itself. They are not sent, but their imports are.
     """
     found: dict[str, ModuleSource] = {}
     seen: set[str] = set()
@@ -76,7 +75,7 @@ def own_modules(referred: Iterable[str], *, by_value: Collection[str]) -> tuple[
 
 
 def _of_loaded(name: str) -> ModuleSource | None:
-    """A script, or what else lies in the pickle; None: nobody knows its source (a notebook, a shell)."""
+    """A script, or another module in the pickle; None: it has no source file (a notebook, a shell)."""
     path = getattr(sys.modules.get(name), "__file__", None)
     if path is None or not _is_own_file(path):
         return None

@@ -13,21 +13,3 @@ from unistream.worker.process.limits import EXIT_OUT_OF_MEMORY
 from unistream.worker.process.ports import MasterLine, Member, WorkerPorts, WorkerStores
 from unistream.worker.process.services import Services, default_services, worker_ports
 from unistream.worker.process.task_manager import TaskManager
-
-__all__ = [
-    "EXIT_OUT_OF_MEMORY",
-    "RELEASED",
-    "Ending",
-    "Exit",
-    "MasterLine",
-    "Member",
-    "Services",
-    "TaskManager",
-    "WorkerPorts",
-    "WorkerStores",
-    "default_services",
-    "main",
-    "run_standalone",
-    "run_task_manager",
-    "worker_ports",
-]

@@ -1,4 +1,4 @@
-"""How a worker comes to its end: the first reason counts."""
+"""Why a worker ends: the first reason counts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import Enum
 
 
 class Ending(Enum):
-    """Why a worker ends: decides what its process does next."""
+    """Decides what the process of an ended worker does next."""
 
-    RELEASED = "released"  # the master or a signal has asked for it
-    MASTER_LOST = "master lost"  # no master, or one that does not know it: it may register again
-    FENCED = "fenced"  # its master has given it up and replaced it
-    BROKEN = "broken"  # something is wrong with itself
+    RELEASED = "released"  # by the master or a signal
+    MASTER_LOST = "master lost"  # no answer, or unknown there: it may register again
+    FENCED = "fenced"  # its master considered it lost and replaced it
+    BROKEN = "broken"  # an error of its own
 
 
 class Exit:
@@ -23,7 +23,7 @@ class Exit:
         on_end: Called once with the reason, on the thread that decides.
 
     Attributes:
-        decided: Set when the worker has to end; then `reason` and `ending` say why.
+        decided: Set when the worker has to end; `reason` and `ending` are final then.
     """
 
     def __init__(self, on_end: Callable[[str], None] = lambda _reason: None) -> None:

@@ -1,9 +1,9 @@
-"""A worker process: becomes the TaskManager that its spec describes, until it is released.
+"""A worker process: runs the TaskManager that its spec describes, until it is released.
 
     python -m unistream.worker '<spec as JSON>'      (or the JSON on stdin)
 
-Exit code 0: released; 1: it ended for another reason (the log says which); 2: it could not start; 76: it
-held more memory than it may.
+Exit code 0: released; 1: ended for another reason (see the log); 2: could not start; 76: exceeded its
+memory limit.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _log = logging.getLogger(__name__)
 def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) -> int:
     """Blocks until the TaskManager is released or has to end; the exit code.
 
-    A task that cannot be stopped (user code that never returns) takes the process with it.
+    A task that cannot be stopped (user code that never returns) ends the process.
 
     Raises:
-        ConfigError: the spec or its configuration cannot work, or this machine is one to avoid.
+        ConfigError: the spec or its configuration is invalid, or this machine is blocked.
         Unreachable: the master did not answer.
     """
     host = spec.host or socket.gethostname()
@@ -57,14 +57,14 @@ def run_task_manager(spec: TaskManagerSpec, services: Services | None = None) ->
 def run_standalone(
     spec: TaskManagerSpec, new_id: Callable[[], TaskManagerId], on_silence: OnSilence = unheard
 ) -> int:
-    """A worker that came by itself: when it has lost its master it ends its tasks and registers anew, under
-    a new id, for as long as `taskmanager.registration.timeout` allows. The exit code.
+    """A standalone worker: when it has lost its master it cancels its tasks and registers again, under a new
+    id, until `taskmanager.registration.timeout`. Returns the exit code.
 
-    It ends when a signal or its master tells it to, and when its master has given it up meanwhile.
-    `on_silence` is told of each attempt to register that nobody answers.
+    It ends when it is released or gets a signal, and when its master has replaced it. `on_silence` is called
+    for each attempt to register that is not answered.
 
     Raises:
-        ConfigError: the spec or its configuration cannot work.
+        ConfigError: the spec or its configuration is invalid.
         Unreachable: no master was found.
     """
     apply_limits(Configuration(spec.config), spec.slots)
@@ -81,7 +81,7 @@ def _code(ending: Ending) -> int:
 
 
 def _live(spec: TaskManagerSpec, services: Services, signals: tuple[signal.Signals, ...]) -> Ending:
-    """One registration from its beginning to its end."""
+    """One registration, until the worker ends."""
     manager = TaskManager(spec, worker_ports(spec, services))
     if threading.current_thread() is threading.main_thread():
         for number in signals:
@@ -89,22 +89,19 @@ def _live(spec: TaskManagerSpec, services: Services, signals: tuple[signal.Signa
     try:
         manager.start()
         manager.wait()
-        ending = manager.ending
+        return manager.ending
     finally:
         if not manager.close():
             _log.error("event=task_holds_on task_manager=%s action=exit", spec.id)
             logging.shutdown()
             os._exit(ENDED)
-    return ending
 
 
 def main(arguments: list[str]) -> int:
     """`python -m unistream.worker`."""
     logging.basicConfig(level=logging.INFO, format=_LOG_FORMAT, stream=sys.stderr)
-    text = arguments[0] if arguments else sys.stdin.read()
     try:
-        spec = _spec(text)
-        return run_task_manager(spec)
+        return run_task_manager(_spec(arguments[0] if arguments else sys.stdin.read()))
     except UnistreamError as error:
         print(f"unistream.worker: {error}", file=sys.stderr)
         return NOT_STARTED

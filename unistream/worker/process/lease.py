@@ -1,4 +1,4 @@
-"""Keeps a worker alive only as long as its master and its parent are: heartbeats and watches."""
+"""Ends a worker when its master or its parent process is lost: heartbeats and checks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from unistream.port.transport import ControlClient
 from unistream.worker.process.ending import Ending
 from unistream.worker.process.ports import Member
 
-WATCH_S: Final = 0.5  # how late a worker notices that its parent is gone
+WATCH_S: Final = 0.5  # delay until a worker detects that its parent has ended
 
 _log = logging.getLogger(__name__)
 
@@ -23,11 +23,11 @@ class Lease:
     """One thread. Any answer of the master renews the lease.
 
     Args:
-        failures_max: So many heartbeats in a row that find nobody at the master's address end the lease
-            before its time; below 1: none do.
         client: Of the master; used by this thread only.
-        on_lost: (why, what kind of end) The worker must end now. Called once.
-        watch_parent: It ends with its parent process.
+        on_lost: (reason, kind of end) The worker must end now. Called once.
+        failures_max: This many heartbeats in a row to an address where nothing listens end the lease early;
+            below 1: none do.
+        watch_parent: The worker ends with its parent process.
     """
 
     def __init__(
@@ -56,11 +56,10 @@ class Lease:
         self._thread: threading.Thread | None = None
 
     def keep_to(self, interval_ms: int, timeout_ms: int) -> None:
-        """The master's times instead of its own; before `start`."""
+        """See `ports.MemberLease`."""
         self._interval_ms, self._timeout_ms = interval_ms, timeout_ms
 
     def start(self, member: Member) -> None:
-        """`member` is registered; its lease is fresh."""
         self.renew()
         self._beat_at_ms = self._clock.monotonic_ms() + self._interval_ms
         self._thread = threading.Thread(target=self._run, args=(member,), name="lease", daemon=True)
@@ -71,7 +70,6 @@ class Lease:
         self._renewed_ms = self._clock.monotonic_ms()
 
     def beat_soon(self) -> None:
-        """There is news for the next heartbeat."""
         self._beat_at_ms = self._clock.monotonic_ms()
         self._wake.set()
 
@@ -92,11 +90,8 @@ class Lease:
                 return
 
     def _look(self, member: Member) -> tuple[str, Ending] | None:
-        """A reason to end, or None.
-
-        A worker that stood still asks before it concludes that its time is over: the master's word that
-        it was replaced weighs more than its own suspicion that the master is gone.
-        """
+        """A reason to end, or None. A worker that was paused sends a heartbeat before it checks the timeout:
+        the master's answer that it was replaced takes precedence."""
         if self._parent is not None and os.getppid() != self._parent:
             return f"the parent process {self._parent} has ended", Ending.BROKEN
         try:

@@ -1,9 +1,8 @@
-"""Holds a worker's process to the memory and the cores that its configuration names.
+"""Limits a worker's process to the configured memory and cores.
 
-Memory is watched rather than limited by the kernel: RLIMIT_AS counts address space, of which Arrow's
-allocator and a hundred threads reserve far more than they use, and RLIMIT_DATA turns the excess into a crash
-inside whatever library happened to ask. Here the process ends as a container would, with a sentence in its
-log.
+Memory is monitored rather than limited by the kernel: RLIMIT_AS counts address space, of which Arrow's
+allocator and the threads reserve far more than they use, and RLIMIT_DATA turns the excess into a crash inside
+whichever library allocates next. Here the process ends as a container would, with a line in its log.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from unistream.base.config import Configuration
 from unistream.base.limits import KIB, MIB
 from unistream.core.memory import cpu_threads, memory_limit
 
-EXIT_OUT_OF_MEMORY: Final = 76  # `unistream.host.local` says it in words
+EXIT_OUT_OF_MEMORY: Final = 76  # `unistream.host.local` explains it
 CHECK_S: Final = 0.2  # at 1 GB/s of fresh pages it is 200 MB late
 
 _OWN_PAGES: Final = re.compile(rb"^(?:RssAnon|RssShmem):\s+(\d+) kB$", re.MULTILINE)
@@ -31,10 +30,10 @@ _log = logging.getLogger(__name__)
 
 
 def apply_limits(config: Configuration, slots: int) -> None:
-    """From now on this process keeps to them. Call it once, in a process that is a worker and nothing else.
+    """Applies the limits to this process. Call it once, in a worker process only.
 
     Raises:
-        ConfigError: options of memory contradict each other.
+        ConfigError: memory options contradict each other.
     """
     threads = cpu_threads(config)
     if threads is not None:
@@ -50,7 +49,7 @@ def apply_limits(config: Configuration, slots: int) -> None:
 class MemoryWatch:
     """Ends this process when it holds more than `limit` bytes of its own (files that it maps do not count).
 
-    Python code that never lets go of the interpreter delays it.
+    Python code that never releases the GIL delays it.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class MemoryWatch:
 
 
 def own_memory() -> int:
-    """Bytes of this process that are backed by no file."""
+    """Bytes of this process that no file backs."""
     status = Path("/proc/self/status").read_bytes()
     return sum(int(kib) for kib in _OWN_PAGES.findall(status)) * KIB
 

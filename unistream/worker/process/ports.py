@@ -1,6 +1,5 @@
-"""What a TaskManager stands on. Everything that waits, reads a clock, opens a file or a socket, or starts a
-thread is behind one of these, so that the same TaskManager runs in a process of its own (`services`) and in a
-simulation of a whole cluster (`unistream.testing.sim.worker`).
+"""The ports of a TaskManager: clock, threads, sockets and files. The same TaskManager runs in its own process
+(`services`) and in the simulation of a cluster (`unistream.testing.sim.worker`).
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ class Member(Protocol):
     """A registered worker, as its lease sees it."""
 
     def heartbeat(self) -> Heartbeat:
-        """What the next heartbeat says."""
+        """The next heartbeat."""
 
     def heartbeat_answered(self, answer: Answer) -> None:
-        """The master's answer to one; it may end the worker."""
+        """The master's answer; it may end the worker."""
 
     def check_tasks(self) -> None:
-        """Raises UnistreamError when a cancelled task does not end."""
+        """Raises UnistreamError if a cancelled task does not end."""
 
 
 class MemberLease(Protocol):
@@ -42,16 +41,16 @@ class MemberLease(Protocol):
         """After the registration; the lease is fresh."""
 
     def keep_to(self, interval_ms: int, timeout_ms: int) -> None:
-        """The master's times instead of its own; before `start`."""
+        """Uses the master's times instead of its own; before `start`."""
 
     def beat_soon(self) -> None:
-        """There is news for the next heartbeat."""
+        """Sends the next heartbeat at once."""
 
     def close(self) -> None: ...
 
 
 class ReportChannel(Protocol):
-    """Reports to the master, in the order of `post`, each repeated until it is answered."""
+    """Reports to the master, in order, each repeated until it is answered."""
 
     def start(self) -> None: ...
 
@@ -59,7 +58,7 @@ class ReportChannel(Protocol):
         """From any thread; never blocks."""
 
     def close(self, timeout_s: float) -> None:
-        """Sends what was posted, as far as that is possible in `timeout_s`."""
+        """Sends what was posted, for at most `timeout_s`."""
 
 
 class CodeStore(Protocol):
@@ -79,16 +78,16 @@ class StateFolder(Protocol):
     """Local folder in which operators keep state."""
 
     def remove_leftovers(self) -> None:
-        """Of processes that were killed."""
+        """Removes folders of killed processes."""
 
     def path(self) -> Path:
-        """Raises ConfigError, Transient: nothing can be written there."""
+        """Raises ConfigError, Transient: it cannot be written."""
 
     def close(self) -> None: ...
 
 
 class NewTask(Protocol):
-    """Makes a task that is not started yet."""
+    """Creates a task that is not started."""
 
     def __call__(
         self,
@@ -102,15 +101,15 @@ class NewTask(Protocol):
 
 
 Register = Callable[[RegisterTaskManager, Callable[[Answer], None]], None]
-"""(the first message, what to do with its answer). It may raise Unreachable instead."""
+"""(first message, callback for its answer). May raise Unreachable instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterLine:
-    """The way to the master.
+    """The connection to the master.
 
     Attributes:
-        clients: Connections that the others use; closed last.
+        clients: Used by the others; closed last.
     """
 
     register: Register
@@ -124,9 +123,9 @@ class WorkerStores:
     """Files of this worker and of snapshots.
 
     Attributes:
-        blocking: Results that are stored for consumers that come later.
+        blocking: Stored results, for consumers that start later.
         state_folder: For keyed state on the local disk.
-        tmp_dir: For what operators spill.
+        tmp_dir: For files of operators that spill.
         state_writer, state_reader: fsspec URL of a snapshot's directory -> its files.
     """
 
@@ -143,10 +142,10 @@ class WorkerPorts:
 
     Attributes:
         host, pid: Of the machine and the process; shown to people.
-        exit: Where it is decided that the worker ends.
+        exit: Decides that the worker ends.
         server: (control handler, partitions) -> a listening server.
-        snapshots: Runs the background part of snapshots, and what takes longer than an answer may.
-        commits: Runs what operators do next to their task.
+        snapshots: Runs the background part of snapshots, and slow work such as deleting files.
+        commits: Runs background work of operators.
         crash_point: A named place where a test may let the process die.
     """
 

@@ -1,8 +1,8 @@
-"""What a TaskManager tells its master: one queue, one thread, one order.
+"""Reports of a TaskManager to its master: one queue, one thread, in order.
 
-What was posted while a request was under way goes in the next one (`unistream.model.bundle`); an idle sender
-sends at once. Each request is repeated, with growing pauses, until it is answered or the lease of the master
-has run out; then the worker gives up and exits. A repeated report is harmless: all carry their attempt.
+Reports that are posted during a request are sent together in the next one (`unistream.model.bundle`). Each
+request is repeated, with growing pauses, until it is answered or the lease has expired, which ends the
+worker. Repeated reports are harmless: each carries its attempt.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _log = logging.getLogger(__name__)
 
 
 OnSilence = Callable[[int, Unreachable], None]
-"""Told of each request that was not answered: for how many ms nobody has, and what happened to this one."""
+"""Called for each request that was not answered: (ms without an answer so far, the error)."""
 
 
 def unheard(_silent_ms: int, _error: Unreachable) -> None:
-    """Nobody wants to know."""
+    """The default."""
 
 
 class GaveUp(Unreachable):
-    """The master did not answer for as long as its lease."""
+    """The master did not answer until the lease had expired."""
 
 
 def call_patiently(
@@ -77,8 +77,8 @@ class ReportSender:
     """Sends in the order of `post`, on a thread of its own.
 
     Args:
-        on_answer: The master is alive.
-        on_give_up: It is not; nothing is sent any more.
+        on_answer: Called after each answer.
+        on_give_up: Called with the reason when nothing is sent any more.
     """
 
     def __init__(
@@ -103,11 +103,9 @@ class ReportSender:
         self._thread.start()
 
     def post(self, message: ToJobManager) -> None:
-        """From any thread; never blocks."""
         self._queue.put(message)
 
     def close(self, timeout_s: float) -> None:
-        """Sends what was posted, as far as that is possible in `timeout_s`."""
         self._queue.put(None)
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
@@ -124,7 +122,7 @@ class ReportSender:
                 return
 
     def _take(self) -> tuple[list[ToJobManager], bool]:
-        """Waits for a report; with it come those behind it. True: there will be no more."""
+        """Waits for a report; returns it with those behind it. True: there will be no more."""
         reports: list[ToJobManager] = []
         message = self._queue.get()
         while message is not None:
@@ -160,7 +158,7 @@ class ReportSender:
                 self._not_sent(report, answer.reason)
 
     def _send_apart(self, parcel: Parcel[ToJobManager], error: ProtocolError) -> None:
-        """The request as a whole could not be sent, or not be understood: that is the fault of one."""
+        """One report made the whole request invalid."""
         if len(parcel.messages) == 1:
             self._not_sent(parcel.messages[0], str(error))
             return

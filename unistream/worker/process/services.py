@@ -1,4 +1,4 @@
-"""The ports of a TaskManager that has a process of its own: threads, sockets and files."""
+"""The ports of a TaskManager in its own process: threads, sockets and files."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from unistream.worker.process.ports import MasterLine, WorkerPorts, WorkerStores
 from unistream.worker.process.reports import OnSilence, ReportSender, call_patiently, unheard
 from unistream.worker.task import TaskThread
 
-SNAPSHOT_THREADS: Final = 4  # uploads wait for the store, not for a core
-COMMIT_THREADS: Final = 16  # a table that hangs must not hold up the others
+SNAPSHOT_THREADS: Final = 4  # they wait for the storage, not for a core
+COMMIT_THREADS: Final = 16  # a table that hangs must not delay the others
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The adapters that workers run on.
+    """The adapters that workers use.
 
     Attributes:
         server: (bind host, control handler, partitions) -> a listening server.
@@ -73,16 +73,10 @@ def default_services() -> Services:
     from unistream.net.server import FlightServer
     from unistream.storage.state_files import FsStateReader, FsStateWriter
 
-    def server(bind_host: str, control: ControlHandler, partitions: PartitionSource) -> Server:
-        return FlightServer(bind_host, control=control, partitions=partitions)
-
-    def data_client(config: Configuration) -> DataClient:
-        return FlightDataClient(config.get(PARTITION_REQUEST_TIMEOUT))
-
     return Services(
-        server=server,
+        server=lambda host, control, partitions: FlightServer(host, control=control, partitions=partitions),
         control_client=FlightControlClient,
-        data_client=data_client,
+        data_client=lambda config: FlightDataClient(config.get(PARTITION_REQUEST_TIMEOUT)),
         state_writer=FsStateWriter,
         state_reader=FsStateReader,
         crash_point=crash_points(os.environ),
@@ -90,7 +84,7 @@ def default_services() -> Services:
 
 
 def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
-    """Those of the worker that `spec` describes. Nothing runs or listens yet."""
+    """The ports of the worker that `spec` describes. Nothing runs or listens yet."""
     config, clock = Configuration(spec.config), services.clock
     exit_ = Exit(lambda why: _log.info("event=task_manager_ends task_manager=%s reason=%s", spec.id, why))
     folders = spill_roots(config.find(TMP_DIRS), tempfile.gettempdir())
@@ -126,7 +120,7 @@ def worker_ports(spec: TaskManagerSpec, services: Services) -> WorkerPorts:
 def _master_line(
     spec: TaskManagerSpec, config: Configuration, services: Services, exit_: Exit, fetching: ControlClient
 ) -> MasterLine:
-    """A connection for each of them: a report that waits holds up no heartbeat."""
+    """Separate connections, so that a waiting report does not delay heartbeats."""
     clock, patience_ms = services.clock, config.get(HEARTBEAT_TIMEOUT)
     reporting, beating = services.control_client(spec.master), services.control_client(spec.master)
     lease = Lease(
@@ -140,8 +134,6 @@ def _master_line(
     )
 
     def register(message: RegisterTaskManager, done: Callable[[Answer], None]) -> None:
-        """Raises Unreachable: nobody answered for `heartbeat.timeout` (`taskmanager.registration.timeout` if
-        the worker came by itself)."""
         answer = call_patiently(
             reporting,
             message,

@@ -1,8 +1,8 @@
-"""The slots of one worker: which lease has each of them, and which attempts run in it.
+"""The slots of one worker: the lease of each of them, and the attempts that run in it.
 
-Only the ResourceManager gives slots away, so a worker books a slot when the first task of a lease begins,
-and has it free when the last one has ended. What it guarantees by itself is that a slot never serves two
-leases at a time, nor two attempts of one subtask: a task that finds its slot in use begins when it is free.
+The ResourceManager assigns slots. A worker books a slot when the first task of a lease starts, and frees it
+when the last one has ended. It guarantees that a slot never serves two leases at a time, nor two attempts of
+one subtask: a task whose slot is in use starts when it is free.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from unistream.base.errors import UnistreamError
 from unistream.base.ids import AllocationId, AttemptId, JobId
 
-LEASES_KEPT: Final = 10_000  # that are over, so that late deployments into them are recognised
+LEASES_KEPT: Final = 10_000  # ended ones, to recognise late deployments into them
 
 
 @dataclass(slots=True)
@@ -33,14 +33,14 @@ class _Waiting:
 
 
 class SlotTable:
-    """Thread-safe, and never blocks. The `start` of a task is called once, by whoever makes it ready."""
+    """Thread-safe; never blocks. The `start` of a task is called once, on the thread that makes it ready."""
 
     def __init__(self, slots: int, timeout_ms: int) -> None:
         self._slots = slots
         self._timeout_ms = timeout_ms
         self._lock = threading.Lock()
         self._booked: dict[AllocationId, _Booking] = {}  # longest booked first
-        self._over: OrderedDict[AllocationId, None] = OrderedDict()
+        self._ended: OrderedDict[AllocationId, None] = OrderedDict()
         self._waiting: dict[AttemptId, _Waiting] = {}  # longest waiting first
 
     def refusal(self, allocation: AllocationId, job: JobId) -> str | None:
@@ -48,7 +48,7 @@ class SlotTable:
         if not allocation:
             return "the deployment names no slot"
         with self._lock:
-            if allocation in self._over:
+            if allocation in self._ended:
                 return f"the lease {allocation} has ended: its slot was given to another lease"
             booking = self._booked.get(allocation)
             if booking is not None and booking.job != job:
@@ -60,14 +60,13 @@ class SlotTable:
     ) -> None:
         """Starts the attempt now, or when its slot is free."""
         with self._lock:
-            is_ready = self._book(allocation, attempt)
-            if not is_ready:
+            if not self._book(allocation, attempt):
                 self._waiting[attempt] = _Waiting(allocation, start, now_ms)
-        if is_ready:
-            start()
+                return
+        start()
 
     def leave(self, allocation: AllocationId, attempt: AttemptId) -> None:
-        """The attempt has ended; starts those that waited for it."""
+        """The attempt has ended; starts the attempts that waited for it."""
         with self._lock:
             booking = self._booked.get(allocation)
             if booking is not None:
@@ -78,14 +77,14 @@ class SlotTable:
             start()
 
     def hurry(self, attempt: AttemptId) -> None:
-        """The attempt was cancelled: it need not wait for a slot to say that it has ended."""
+        """The attempt was cancelled: it reports its end without waiting for a slot."""
         with self._lock:
             waiting = self._waiting.pop(attempt, None)
         if waiting is not None:
             waiting.start()
 
     def expire(self, now_ms: int) -> None:
-        """Those that have waited too long fail by `check`."""
+        """Starts attempts that have waited too long; `check` fails them."""
         with self._lock:
             late = [a for a, w in self._waiting.items() if now_ms - w.since_ms > self._timeout_ms]
             starts = [self._waiting.pop(a).start for a in late]
@@ -93,7 +92,7 @@ class SlotTable:
             start()
 
     def check(self, allocation: AllocationId, attempt: AttemptId) -> None:
-        """Before the attempt touches anything.
+        """Called before the attempt starts work.
 
         Raises:
             UnistreamError: it has no slot.
@@ -109,7 +108,7 @@ class SlotTable:
         )
 
     def _book(self, allocation: AllocationId, attempt: AttemptId) -> bool:
-        if allocation in self._over:
+        if allocation in self._ended:
             return False
         booking = self._booked.get(allocation)
         if booking is None:
@@ -122,14 +121,14 @@ class SlotTable:
         return True
 
     def _free_one(self) -> bool:
-        """A lease in which nothing runs is over when its slot is needed: it was given to another. If there
-        are several (a job that restarts holds on to its own), which of them is over cannot be known here."""
+        """Frees a lease in which nothing runs: its slot was given to another lease. If there are several (a
+        restarting job keeps its own), it is unknown which of them has ended."""
         unused = [id_ for id_, booking in self._booked.items() if not booking.attempts]
         if not unused:
             return False
         del self._booked[unused[0]]
         if len(unused) == 1:
-            self._over[unused[0]] = None
-        while len(self._over) > LEASES_KEPT:
-            self._over.popitem(last=False)
+            self._ended[unused[0]] = None
+        while len(self._ended) > LEASES_KEPT:
+            self._ended.popitem(last=False)
         return True

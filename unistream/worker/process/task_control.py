@@ -1,5 +1,5 @@
-"""What the master says about tasks, and what a worker does and answers. Every message may come twice, and
-a cancellation before its deployment."""
+"""Handles the master's messages about tasks. Each may arrive twice, and a cancellation before its
+deployment."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class TaskControl:
     """Answers at once, from any thread.
 
     Args:
-        new_task: Makes a task that is not started yet.
-        background: For what takes longer than an answer may.
+        new_task: Creates a task that is not started.
+        background: For work that is too slow for an answer.
     """
 
     def __init__(
@@ -65,7 +65,6 @@ class TaskControl:
         self._clock = clock
 
     def answer(self, message: ToTasks) -> Answer:
-        """Does what it says."""
         match message:
             case DeployTask(deployment=deployment):
                 return self._deploy(deployment)
@@ -79,8 +78,7 @@ class TaskControl:
                 return self._post(message, message.attempt, needed=False)
 
     def jobs_are_over(self, jobs: Sequence[JobId]) -> None:
-        """The master's answer to a heartbeat: what is stored for these was to be released, and it did not
-        come here."""
+        """The master's answer to a heartbeat: it has released all partitions of these jobs."""
         for job in jobs:
             for sealed in self._blocking.detach_job(job):
                 self._background.submit(sealed.delete)
@@ -102,7 +100,7 @@ class TaskControl:
         return Ack()
 
     def _cancel(self, attempt: AttemptId) -> Answer:
-        """What ran here and has ended may still hold output that nobody will read."""
+        """An attempt that has ended may still have output, which no task will read."""
         task = self._tasks.running(attempt)
         if task is not None:
             task.cancel()
@@ -115,7 +113,7 @@ class TaskControl:
         return Refused(reason=f"{attempt} is unknown here")
 
     def _release_partitions(self, partitions: Sequence[PartitionKey]) -> Answer:
-        """Deleting large files takes a while: the answer does not wait for it."""
+        """The answer does not wait until large files are deleted."""
         for sealed in self._blocking.detach(partitions):
             self._background.submit(sealed.delete)
         return Ack()
@@ -126,5 +124,5 @@ class TaskControl:
             task.mailbox.post(mail)
             return Ack()
         if not needed and self._tasks.is_known(attempt):
-            return Ack()  # it has ended, so there is nobody left to be told
+            return Ack()  # it has ended
         return Refused(reason=f"{attempt} is not running here")

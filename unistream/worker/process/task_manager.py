@@ -1,13 +1,13 @@
-"""TaskManager: the tasks of one worker process, its server, and its line to the master.
+"""TaskManager: the tasks of one worker process, its server, and its connection to the master.
 
-In a process of its own (`services.worker_ports`) it has these threads: one per task, one that sends reports,
-one that keeps the lease (heartbeats, parent watch, overdue cancellations), a pool for the background part of
+In its own process (`services.worker_ports`) it has these threads: one per task, one that sends reports, one
+for the lease (heartbeats, parent process, overdue cancellations), a pool for the background part of
 snapshots, and those of the server. Control messages arrive on the server's threads, are put into mailboxes
 and answered at once.
 
 It ends when the master releases or refuses it, when the master is silent for `heartbeat.timeout` (its
-lease: whoever may have replaced it must not find it alive), when its parent process is gone, or when
-a task does not end `task.cancellation.timeout` after it was cancelled.
+lease: a worker that replaces it must not find it alive), when its parent process has ended, or when a task
+does not end within `task.cancellation.timeout` after it was cancelled.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ class TaskManager:
 
     @property
     def reason(self) -> str:
-        """Why it has to end."""
+        """Why it has to end; see `wait`."""
         return self._exit.reason
 
     @property
     def ending(self) -> Ending:
-        """What kind of end it is; meaningful once `wait` has returned."""
+        """The kind of end; valid once `wait` has returned."""
         return self._exit.ending
 
     def start(self) -> None:
@@ -154,13 +154,13 @@ class TaskManager:
         return self._exit.decided.wait(timeout_s)
 
     def cancel_tasks(self) -> None:
-        """All that run; returns at once."""
+        """Cancels all running tasks; returns at once."""
         for task in self._tasks.all_running():
             task.cancel()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-        """Cancels all tasks and releases everything. False: a task did not end; its thread lives on and
-        only the end of the process stops it. Not to be called from a control handler."""
+        """Cancels all tasks and releases everything. False: a task did not end; only the end of the
+        process stops its thread. Not to be called from a control handler."""
         self._exit.end("closed")
         self.cancel_tasks()
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
@@ -183,7 +183,7 @@ class TaskManager:
         return all(ended)
 
     def handle(self, request: bytes) -> bytes:
-        """`port.transport.ControlHandler`. Every message may come twice."""
+        """`port.transport.ControlHandler`. Every message may arrive twice."""
         message = decode_for_task_manager(request)
         if isinstance(message, Bundle):
             return encode(answer_each(message, lambda one: self._answer(decode_to_task_manager(one))))
@@ -245,7 +245,7 @@ class TaskManager:
 
     def _on_end(self, task: TaskRun, state: TaskState) -> None:
         self._tasks.end(task.attempt)
-        cancelled = task.cancelled_at_ms is not None  # perhaps too late for it to notice
+        cancelled = task.cancelled_at_ms is not None  # perhaps after its last step
         if cancelled or state is not TaskState.FINISHED:
             self._partitions.release(task.attempt)
         self._slots.leave(task.deployment.allocation, task.attempt)
@@ -258,7 +258,6 @@ class TaskManager:
         return Heartbeat(task_manager=self._spec.id, metrics=running, stored=self._blocking.jobs)
 
     def heartbeat_answered(self, answer: Answer) -> None:
-        """One that was refused ends the worker."""
         if isinstance(answer, JobsOver):
             self._control.jobs_are_over(answer.jobs)
         if isinstance(answer, Refused):
@@ -266,7 +265,6 @@ class TaskManager:
             self._exit.end(f"the master refused the heartbeat: {answer.reason}", ending)
 
     def check_tasks(self) -> None:
-        """Raises UnistreamError when a cancelled task holds on."""
         limit_ms = self._config.get(CANCELLATION_TIMEOUT)
         now_ms = self._clock.monotonic_ms()
         self._slots.expire(now_ms)

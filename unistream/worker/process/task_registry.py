@@ -1,4 +1,4 @@
-"""The attempts that a TaskManager knows: which run, which have ended, which are too old to start."""
+"""The attempts that a TaskManager knows: running, ended, and too old to start."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from unistream.base.ids import AttemptId, JobId, SubtaskId
 from unistream.worker.task import TaskRun
 
-ENDED_KEPT: Final = 10_000  # attempts that are remembered, so that late messages are recognised
+ENDED_KEPT: Final = 10_000  # attempts, to recognise late messages
 
 
 class TaskRegistry:
@@ -36,7 +36,7 @@ class TaskRegistry:
         return True
 
     def forbid(self, attempt: AttemptId) -> None:
-        """It was cancelled before its deployment came: if that comes yet, it must not start."""
+        """It was cancelled before its deployment, which must not start it any more."""
         subtask = (attempt.job, attempt.subtask)
         with self._lock:
             self._newest[subtask] = max(attempt.attempt, self._newest.get(subtask, -1))
@@ -63,7 +63,7 @@ class TaskRegistry:
             return attempt in self._running or attempt in self._ended
 
     def older(self, attempt: AttemptId) -> list[AttemptId]:
-        """Earlier attempts of the same subtask that were here."""
+        """Known earlier attempts of the same subtask."""
         with self._lock:
             return [
                 known

@@ -16,23 +16,3 @@ from unistream.worker.task.run import BuildTask, TaskEnded, TaskRun, TaskThread
 from unistream.worker.task.source_operator import SPLITS_STATE, SourceOperator
 from unistream.worker.task.state import Done, StepResult, TaskState, Waiting
 from unistream.worker.task.task import StreamTask
-
-__all__ = [
-    "SPLITS_STATE",
-    "BuildTask",
-    "Done",
-    "Mail",
-    "Mailbox",
-    "SourceOperator",
-    "StepResult",
-    "StreamTask",
-    "TaskEnded",
-    "TaskEnvironment",
-    "TaskNetwork",
-    "TaskRun",
-    "TaskState",
-    "TaskThread",
-    "Waiting",
-    "build_task",
-    "task_failure",
-]

@@ -44,17 +44,6 @@ def test_content_of_another_name_is_not_even_opened(tmp_path: Path) -> None:
     assert not (tmp_path / "opened").exists()
 
 
-def test_a_signature_is_checked_before_anything_is_opened(tmp_path: Path) -> None:
-    content = artifact.pack(_code(_Canary(tmp_path / "opened")))
-
-    def refuse(_content: bytes) -> None:
-        raise ProtocolError("not signed by this cluster")
-
-    with pytest.raises(ProtocolError, match="not signed"):
-        artifact.load(content, artifact.sha256(content), verify=refuse)
-    assert not (tmp_path / "opened").exists()
-
-
 def test_what_cannot_be_sent_is_the_users_to_fix() -> None:
     with pytest.raises(ConfigError, match="cannot be sent to workers"):
         artifact.pack(_code(threading.Lock()))

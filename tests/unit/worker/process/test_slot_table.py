@@ -44,7 +44,7 @@ def test_a_second_lease_begins_when_the_last_task_of_the_first_has_ended() -> No
     assert later not in rig.started
     rig.table.leave(ONE, first[1])
     assert rig.started[-1] == later
-    assert "is over" in (rig.table.refusal(ONE, JobId("a")) or "")
+    assert "has ended" in (rig.table.refusal(ONE, JobId("a")) or "")
 
 
 def test_as_many_leases_as_slots() -> None:
