@@ -292,7 +292,7 @@ def test_nothing_is_left_when_the_worker_ends(tmp_path: Path) -> None:
     with pytest.raises(Transient):
         seal(unfinished)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ConfigError, match="ends"):
+    with pytest.raises(ConfigError, match="shutting down"):
         create(store)
 
 
