@@ -1,8 +1,8 @@
-"""Writes to the job metadata, in order and off everybody's thread; a failure is logged, never more.
+"""Writes the job metadata, in order and on a thread of its own; a failure is only logged.
 
-The catalogue is history for people. Recovery reads manifests, so a database that is down must not
-stop a job (it shows up in the log and in `failures`). What becomes of a job is written when the database
-answers again, or else a job that ended meanwhile would be a running one for ever; other steps are lost.
+The catalogue is history for people. Recovery reads manifests, so a database that is down must not stop a job
+(failures are logged and counted). Changes of a job's state are written when the database answers again, since
+a job that ended meanwhile would otherwise be listed as running for ever; other records are lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import Unreachable
 from unistream.base.ids import JobId, LeaderEpoch
-from unistream.master.ordered import OrderedWorker
+from unistream.master.ordered import Pool
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord, MetadataStore
 
@@ -33,7 +33,7 @@ class Catalogue:
     def __init__(self, store: MetadataStore, epoch: LeaderEpoch) -> None:
         self._store = store
         self._epoch = epoch
-        self._worker = OrderedWorker("catalogue")
+        self._worker = Pool("catalogue", 1)
         self._records: dict[JobId, JobRecord] = {}
         self._lock = threading.Lock()
         self._changes: list[AttemptChange] = []
@@ -50,7 +50,7 @@ class Catalogue:
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
     ) -> threading.Event:
-        """The event is set when it was tried."""
+        """See `Records`."""
         tried = threading.Event()
 
         def write() -> None:
@@ -69,8 +69,6 @@ class Catalogue:
         return tried
 
     def update_graph(self, job: JobId, graph_json: str) -> None:
-        """The job has another parallelism."""
-
         def write() -> None:
             record = self._records.get(job)
             if record is not None:
@@ -80,8 +78,8 @@ class Catalogue:
         self._submit("update_graph", write, keep=True)
 
     def record_attempt(self, change: AttemptChange) -> None:
-        """Steps that come while an earlier write is under way are written together: a job of hundreds of
-        tasks takes thousands of steps in a second."""
+        """Changes that arrive during a write are written together: a job of hundreds of tasks makes thousands
+        of changes in a second."""
         with self._lock:
             self._changes.append(change)
             first = len(self._changes) == 1
@@ -107,7 +105,7 @@ class Catalogue:
         self._submit("record_commit", write)
 
     def close(self, timeout_s: float) -> None:
-        """Writes what is queued, and tries what was missed once more; then closes the store."""
+        """Writes what is queued, retries what was missed, then closes the store."""
         self._submit("what_was_missed", lambda: None)
         if self._worker.close(timeout_s):
             self._store.close()
@@ -122,7 +120,7 @@ class Catalogue:
         *,
         keep: bool = False,
     ) -> bool:
-        """`keep`: it is tried again, in order, when the database did not answer."""
+        """`keep`: retried in order if the database does not answer."""
 
         def guarded() -> None:
             try:
@@ -137,10 +135,10 @@ class Catalogue:
                 if after is not None:
                     after()
 
-        return self._worker.submit(guarded)
+        return not self._worker.submit(guarded).cancelled()
 
     def _catch_up(self, what: str) -> None:
-        """What is kept, in order. Raises Unreachable, with the rest kept; what else fails is given up."""
+        """Writes what is kept, in order. Raises Unreachable with the rest kept; drops other failures."""
         while self._missed:
             try:
                 self._missed[0]()

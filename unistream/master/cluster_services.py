@@ -1,4 +1,4 @@
-"""What a cluster's master runs on: its adapters, chosen by whoever starts it."""
+"""The adapters of a cluster's master, chosen by the program that starts it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ClusterServices:
         max_workers: Limit of workers at the same time; None: as many as the jobs need.
         traits: What the host can do.
         draw: Random numbers in [0, 1), which spread restarts in time.
-        create_machine, create_resource_machine: Make what decides, for a job and for the cluster's slots.
+        create_machine, create_resource_machine: Make the machines of a job and of the cluster's slots.
     """
 
     target: str

@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from unistream.base.config import TASK_SLOTS, Configuration
+from unistream.base.config import Configuration
 from unistream.base.errors import AlreadyEnded, ConfigError, NotFound
-from unistream.base.ids import JobId, TaskManagerId
+from unistream.base.ids import JobId
 from unistream.core import contract
 from unistream.core.job import vertices_named, with_parallelism
 from unistream.core.resource import heartbeat_terms
@@ -25,9 +25,7 @@ from unistream.master.cluster_services import ClusterServices
 from unistream.master.history import checkpoints_from_records, info_from_records, summary_of
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, JobSummary, TaskManagerInfo
 from unistream.master.job_master import JobMaster
-from unistream.master.job_services import JobIdentity, JobServices
 from unistream.master.job_setup import JobSetup, SubmitRequest, prepare
-from unistream.master.journal import Journal
 from unistream.master.ports import MasterPorts
 from unistream.master.resource_manager import ResourceManager, WorkerSettings
 from unistream.master.worker_gateway import WorkerGateway
@@ -37,9 +35,9 @@ from unistream.port.metadata import JobRecord
 from unistream.port.transport import Server
 
 JOBS_RUNNING_MAX: Final = 100  # each has a thread and keeps workers busy
-JOBS_ENDED_KEPT_MAX: Final = 100  # pictures of older ones come from the catalogue
+JOBS_ENDED_KEPT_MAX: Final = 100  # older ones are read from the catalogue
 CANCEL_TIMEOUT_S: Final = 15.0  # at shutdown, for all jobs together
-WAIT_FOR_S: Final = 1.0  # pictures also change without a fact: workers come and go
+WAIT_FOR_S: Final = 1.0  # a JobInfo also changes without a recorded fact: workers come and go
 ABANDON_TIMEOUT_S: Final = 5.0
 IO_TIMEOUT_S: Final = 30.0
 CATALOGUE_TIMEOUT_S: Final = 10.0
@@ -61,7 +59,6 @@ class Dispatcher:
         self._clock = services.clock
         self._catalogue = ports.catalogue
         self._jobs: dict[JobId, JobMaster] = {}
-        self._artifacts: dict[JobId, str] = {}
         self._jobs_lock = threading.Lock()
         self._submit_lock = threading.Lock()
         self._closed = False
@@ -72,12 +69,7 @@ class Dispatcher:
         except BaseException:
             self._close_half_made()
             raise
-        self._gateway = WorkerGateway(
-            resources=self._resources,
-            find_job=self._jobs.get,
-            artifact_of=self._artifacts.get,
-            get_artifact=services.get_artifact,
-        )
+        self._gateway = WorkerGateway(self._resources, self._jobs.get, services.get_artifact)
         self._resources.start()
 
     def handle(self, request: bytes) -> bytes:
@@ -103,7 +95,7 @@ class Dispatcher:
             ),
             create_host=self._services.create_host,
             ports=self._ports,
-            jobs=self,
+            post=self._post,
             settings=WorkerSettings(
                 master=self._server.address,
                 heartbeat=heartbeat_terms(self._config),
@@ -117,7 +109,7 @@ class Dispatcher:
     # --- users ------------------------------------------------------------------------------------
 
     def submit(self, request: SubmitRequest) -> JobId:
-        """Checks a job completely, then starts it. With a `request_id` the same request may come again.
+        """Checks a job completely, then starts it. A `request_id` that is sent again names the same job.
 
         Raises:
             ConfigError: graph, configuration or savepoint cannot work; nothing was started.
@@ -125,7 +117,9 @@ class Dispatcher:
         """
         job = self.job_id(request.request_id)
         with self._submit_lock:
-            if request.request_id is not None and self._exists(job):
+            if request.request_id is not None and (
+                job in self._jobs or self._services.metadata.job(job) is not None
+            ):
                 return job
             self._check_capacity()
             setup = prepare(
@@ -148,7 +142,7 @@ class Dispatcher:
         return info_from_records(self._record(job), self._services.metadata)
 
     def checkpoints(self, job: JobId) -> CheckpointsInfo:
-        """What has become of the job's snapshots. Raises NotFound."""
+        """The statistics of the job's snapshots. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
             return master.checkpoints()
@@ -156,17 +150,18 @@ class Dispatcher:
         return checkpoints_from_records(record, self._services.metadata.checkpoints(record.job))
 
     def graph_json(self, job: JobId) -> bytes:
-        """The job's graph as data, at the parallelism that it has now. Raises NotFound."""
+        """The job's graph with its current parallelism. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
-            return msgspec.json.encode(shown(master.graph))
+            return msgspec.json.encode(shown(master.journal.graph))
         return self._record(job).graph_json.encode()
 
     def wanted_graph(self, job: JobId) -> JobGraph:
-        """At the parallelism that the job would have with enough slots. Raises NotFound."""
+        """With the parallelism that the job would have with enough slots. Raises NotFound."""
         master = self._jobs.get(job)
         if master is not None:
-            return shown(master.wanted)
+            view = master.view()
+            return shown(view.wanted or view.graph)
         return msgspec.json.decode(self.graph_json(job), type=JobGraph)
 
     def jobs(self) -> list[JobSummary]:
@@ -175,7 +170,7 @@ class Dispatcher:
         return [summary_of(master.info(workers)) for master in reversed(self.masters().values())]
 
     def masters(self) -> dict[JobId, JobMaster]:
-        """Of the jobs in memory, oldest first."""
+        """The jobs in memory, oldest first."""
         with self._jobs_lock:
             return dict(self._jobs)
 
@@ -204,7 +199,7 @@ class Dispatcher:
         return self._running(job, what).request_snapshot(request)
 
     def rescale(self, job: JobId, parallelism: Mapping[str, int]) -> Future[str]:
-        """Gives vertices of a running job another parallelism; the answer ("") comes when it runs so.
+        """Changes the parallelism of a running job; the answer ("") comes when it runs with it.
 
         Args:
             job: Its id.
@@ -212,12 +207,12 @@ class Dispatcher:
 
         Raises:
             NotFound, AlreadyEnded
-            ConfigError: a name that fits no vertex or several, or a number that cannot be.
+            ConfigError: a name that fits no vertex or several, or an invalid parallelism.
         """
         master = self._running(job, "it cannot be rescaled")
-        graph = master.graph
+        graph = master.journal.graph
         wanted = vertices_named(graph, parallelism)
-        with_parallelism(graph, wanted)  # what cannot be is refused here; the machine looks again
+        with_parallelism(graph, wanted)  # refuses an invalid parallelism; the machine checks again
         return master.rescale(wanted)
 
     def wait(self, job: JobId, timeout_s: float | None) -> bool:
@@ -226,8 +221,8 @@ class Dispatcher:
         return self.job(job).is_terminal if master is None else master.wait(timeout_s)
 
     def wait_for(self, job: JobId, condition: Callable[[JobInfo], bool], timeout_s: float) -> JobInfo | None:
-        """The first picture of the job that satisfies `condition`; None after `timeout_s`, or when the
-        job has ended without one. Raises NotFound."""
+        """The first JobInfo that satisfies `condition`; None after `timeout_s`, or if the job has ended
+        without one. Raises NotFound."""
         deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         while True:
             master = self._jobs.get(job)
@@ -241,8 +236,7 @@ class Dispatcher:
             master.journal.await_change(version, min(left_ms / 1000, WAIT_FOR_S))
 
     def close(self) -> None:
-        """Suspends what runs, ends all workers; bounded. Snapshots of jobs that were running stay. Safe to
-        repeat."""
+        """Suspends running jobs and keeps their snapshots, ends all workers; bounded. Safe to repeat."""
         with self._submit_lock:
             if self._closed:
                 return
@@ -263,7 +257,7 @@ class Dispatcher:
             master.wait(max(0.0, (deadline_ms - self._clock.monotonic_ms()) / 1000))
         for master in running:
             if not master.wait(0):
-                logger.error("event=job_abandoned job=%s", master.identity.job)
+                logger.error("event=job_abandoned job=%s", master.setup.job)
                 master.abandon("its cluster was shut down before its tasks had ended", ABANDON_TIMEOUT_S)
         for master in masters:
             master.join(ABANDON_TIMEOUT_S)
@@ -281,9 +275,6 @@ class Dispatcher:
             raise ConfigError("a request id has 1 to 200 characters")
         return JobId(hashlib.sha256(f"unistream-request:{request_id}".encode()).hexdigest()[:32])
 
-    def _exists(self, job: JobId) -> bool:
-        return job in self._jobs or self._services.metadata.job(job) is not None
-
     def _check_capacity(self) -> None:
         if self._closed:
             raise ConfigError("the cluster is shutting down and takes no more jobs")
@@ -292,48 +283,35 @@ class Dispatcher:
             raise ConfigError(f"{running} jobs are running, limit {JOBS_RUNNING_MAX}; wait for one to end")
 
     def start(self, setup: JobSetup) -> None:
-        """Starts a job that was checked: by `submit`, or by whoever goes on with one of an earlier leader."""
-        job, graph = setup.job, setup.graph
-        journal = Journal(job, graph, self._catalogue, self._clock, restored=setup.restored)
+        """Starts a checked job: a submitted one, or one of an earlier leader."""
+        master = JobMaster(
+            setup,
+            self._services,
+            self._ports,
+            request_slots=self._resources.post,
+            on_ended=self._on_ended,
+        )
         self._catalogue.add_job(
             JobRecord(
-                job=job,
-                name=graph.name,
+                job=setup.job,
+                name=setup.graph.name,
                 lineage=setup.lineage,
                 state="INITIALIZING",
                 target=self._services.target,
-                submitted_ms=journal.submitted_ms,
-                graph_json=msgspec.json.encode(shown(graph)).decode(),
+                submitted_ms=master.journal.submitted_ms,
+                graph_json=msgspec.json.encode(shown(setup.graph)).decode(),
             )
         )
-        master = JobMaster(
-            identity=JobIdentity(job=job, lineage=setup.lineage, target=self._services.target, graph=graph),
-            machine=setup.machine,
-            services=JobServices(
-                clock=self._clock,
-                io=self._ports.io,
-                senders=self._ports.senders,
-                storage=setup.storage,
-                savepoint_dir=setup.savepoint_dir,
-                discover=self._services.discover,
-                resources=self._resources.post,
-                on_ended=self._on_ended,
-                create_loop=self._ports.create_loop,
-                on_defect=self._ports.on_defect,
-            ),
-            journal=journal,
-        )
         with self._jobs_lock:
-            self._jobs[job] = master
-            self._artifacts[job] = setup.artifact
+            self._jobs[setup.job] = master
         master.start()
 
     def _on_ended(self, job: JobId) -> None:
-        """Forgets the oldest of the jobs that have ended; the catalogue has them."""
+        """Forgets the jobs that ended first; they remain in the catalogue."""
         with self._jobs_lock:
             ended = [id_ for id_, master in self._jobs.items() if master.wait(0)]
             for old in ended[: max(0, len(ended) - JOBS_ENDED_KEPT_MAX)]:
-                del self._jobs[old], self._artifacts[old]
+                del self._jobs[old]
 
     def _master(self, job: JobId) -> JobMaster:
         master = self._jobs.get(job)
@@ -343,42 +321,28 @@ class Dispatcher:
         raise AlreadyEnded(f"job {job} does not run in this cluster; it was last seen {state}")
 
     def _record(self, job: JobId) -> JobRecord:
-        """Of a job that is not in memory."""
+        """The record of a job that is not in memory."""
         record = self._services.metadata.job(job)
         if record is None:
             raise NotFound(f"there is no job {job}")
         return record
 
     def _running(self, job: JobId, what: str) -> JobMaster:
-        """Raises NotFound, AlreadyEnded: `what` follows from that."""
+        """Raises NotFound, AlreadyEnded; `what` is the consequence in its text."""
         master = self._master(job)
         if master.wait(0):
             raise AlreadyEnded(f"job {job} has already ended as {master.state}: {what}")
         return master
 
-    # --- the ResourceManager's view of jobs ---------------------------------------------------------
-
-    def slots_granted(self, job: JobId, leases: tuple[contract.SlotLease, ...]) -> None:
+    def _post(self, job: JobId, event: contract.Event) -> None:
+        """From the ResourceManager. A job that is no longer in memory needs no events."""
         master = self._jobs.get(job)
         if master is not None:
-            master.post(contract.SlotsGranted(leases=leases))
-
-    def slots_unfulfillable(
-        self, job: JobId, requests: tuple[contract.SlotRequest, ...], reason: str, *, permanent: bool
-    ) -> None:
-        master = self._jobs.get(job)
-        if master is not None:
-            keys = tuple(request.key for request in requests)
-            master.post(contract.SlotsUnfulfillable(requests=keys, reason=reason, permanent=permanent))
-
-    def worker_lost(self, job: JobId, task_manager: TaskManagerId, reason: str) -> None:
-        master = self._jobs.get(job)
-        if master is not None:
-            master.post(contract.TaskManagerLost(task_manager=task_manager, reason=reason))
+            master.post(event)
 
     @property
     def counts(self) -> dict[str, int]:
-        """Jobs by what became of them: running, finished, cancelled, failed."""
+        """Number of jobs by state: running, finished, cancelled, failed."""
         states = [summary.state for summary in self.jobs()]
         return {
             "running": sum(state not in TERMINAL_STATES for state in states),
@@ -391,10 +355,6 @@ class Dispatcher:
     def control_address(self) -> str:
         """Flight location where workers register."""
         return self._server.address
-
-    @property
-    def slots_per_worker(self) -> int:
-        return self._config.get(TASK_SLOTS)
 
     @property
     def config(self) -> Configuration:

@@ -1,4 +1,4 @@
-"""The history of failures as people see it."""
+"""The exception history of a job as `JobInfo` shows it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ATTEMPT: Final = re.compile(r"^(?P<job>[^/]+)/(?P<vertex>.+)#(?P<index>\d+)\.(?
 
 
 def named_task(graph: JobGraph, attempt: AttemptId) -> str:
-    """How people know the task of `attempt`."""
+    """The name of the attempt's task, such as ``map (1/2) - execution #0``."""
     for vertex in graph.vertices:
         if vertex.id == attempt.vertex:
             return task_name(vertex.name, attempt.index, vertex.parallelism, attempt.attempt)
@@ -25,7 +25,7 @@ def named_task(graph: JobGraph, attempt: AttemptId) -> str:
 
 
 def exception_info(root: RootException) -> ExceptionInfo:
-    """A root cause with what failed along with it."""
+    """A root cause with its concurrent exceptions."""
     return _info(root.cause, tuple(_info(entry) for entry in root.concurrent))
 
 
@@ -46,7 +46,7 @@ def _info(entry: ExceptionEntry, concurrent: tuple[ExceptionInfo, ...] = ()) -> 
 def recorded_exceptions(
     records: Sequence[ExceptionRecord], graph: JobGraph | None
 ) -> tuple[ExceptionInfo, ...]:
-    """What the catalogue knows, newest first, as many as the job shows; there each stands by itself."""
+    """The exceptions in the catalogue, newest first, as many as the job shows; without concurrent ones."""
     kept = Configuration(graph.config if graph is not None else {}).get(EXCEPTION_HISTORY_SIZE)
     newest = sorted(records, key=lambda record: record.at_ms, reverse=True)[:kept]
     return tuple(
@@ -64,7 +64,7 @@ def recorded_exceptions(
 
 
 def _recorded_name(attempt: str | None, graph: JobGraph | None) -> str | None:
-    """`attempt` as `AttemptId` prints itself."""
+    """`attempt` is the text of an `AttemptId`."""
     match = _ATTEMPT.match(attempt or "")
     if match is None or graph is None:
         return attempt
@@ -76,7 +76,6 @@ def _recorded_name(attempt: str | None, graph: JobGraph | None) -> str | None:
 
 
 def past_attempt_info(past: PastAttempt) -> PastAttemptInfo:
-    """For people."""
     failure = past.failure
     return PastAttemptInfo(
         attempt=past.attempt.attempt,

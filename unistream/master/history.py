@@ -1,4 +1,4 @@
-"""Pictures of jobs for people: from the catalogue when the job is no longer in memory, and in one line."""
+"""`JobInfo` and statistics of jobs that are only in the catalogue, and one-line summaries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def summary_of(info: JobInfo) -> JobSummary:
 
 
 def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
-    """What the catalogue knows of a job that has left the memory."""
+    """A job that is only in the catalogue."""
     checkpoints = sorted(store.checkpoints(record.job), key=lambda c: c.checkpoint_id, reverse=True)
     completed = [c for c in checkpoints if c.status is SnapshotStatus.COMPLETED]
     savepoints = [c for c in completed if c.kind.is_savepoint]
@@ -60,7 +60,7 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
 
 
 def checkpoints_from_records(record: JobRecord, records: Iterable[CheckpointFigures]) -> CheckpointsInfo:
-    """What the catalogue knows of a job's snapshots: nothing of single subtasks, nor what was restored."""
+    """Statistics from the catalogue, which has neither subtasks nor restores."""
     graph = msgspec.json.decode(record.graph_json, type=JobGraph) if record.graph_json else None
     kept_max = Configuration(graph.config if graph is not None else {}).get(CHECKPOINTS_HISTORY)
     newest = sorted(records, key=lambda one: one.checkpoint_id, reverse=True)

@@ -1,4 +1,4 @@
-"""What a master tells about its jobs and workers: plain data, the same embedded and over REST.
+"""What a master shows of its jobs and workers: plain data, the same embedded and over REST.
 
 Times are wall-clock milliseconds since the epoch, durations milliseconds, sizes bytes.
 """
@@ -49,9 +49,9 @@ class ExceptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One failure of a job, with the attempt and worker where it happened (if any).
 
     Attributes:
-        task_name: Of the attempt, for people, such as ``map (1/2) - execution #0``.
+        task_name: The name of the attempt, such as ``map (1/2) - execution #0``.
         endpoint: ``host:port`` of the worker.
-        concurrent: What failed while the restart after this one was on its way; oldest first.
+        concurrent: Failures during the restart after this one, oldest first.
     """
 
     at_ms: int
@@ -93,12 +93,7 @@ class SubtaskInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What of one sink is visible: rows in total, and the newest commit.
-
-    Attributes:
-        rows: Of all commits of this job, whichever attempt made them.
-        commits: Checkpoints whose output is visible.
-    """
+    """The visible output of one sink: `rows` and `commits` of all attempts, and the newest commit."""
 
     rows: int = 0
     commits: int = 0
@@ -110,10 +105,10 @@ class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One worker process. `pid` and `address` are None until it has registered.
 
     Attributes:
-        profile: Of one slot; what is not told is 0.
+        profile: The resources of one slot; 0 where unknown.
         memory: Parts of its memory plan by name, bytes; empty until it has registered.
-        blocked_ms: For how long its free slots are still not given out, since its host lost workers.
-        jobs: Those that have a slot there, or results that they will read.
+        blocked_ms: How long its free slots stay blocked, since its host lost workers.
+        jobs: Jobs that have a slot of it or will read results stored by it.
     """
 
     id: TaskManagerId
@@ -130,18 +125,18 @@ class TaskManagerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture of one job.
+    """The state of one job.
 
     Attributes:
         state_times: First time at which the job was in a state.
         latest_checkpoint: Directory of the newest completed checkpoint or savepoint.
-        savepoint: Directory of the newest completed savepoint, whichever way it was asked for.
+        savepoint: Directory of the newest completed savepoint, also of a stop.
         metrics: Counters summed over the current attempts of all subtasks: `records_in`,
             `records_out`, …, and user counters by name; `rows_committed` over all sinks;
             `watermark` is the smallest one.
-        late_rows: Rows that came behind the watermark and were dropped, by operator name; of operators that
-            dropped any. Over all attempts: exact while `restarts` is 0, else about (see
-            `unistream.master.late_rows`). Not kept for jobs that only the database knows.
+        late_rows: Rows dropped since they came after the watermark, by name of the operators that dropped
+            any. Exact while `restarts` is 0, else approximate (see `unistream.master.late_rows`). Empty for
+            jobs that are only in the database.
         task_managers: The workers that the job's tasks run on.
     """
 
@@ -173,8 +168,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resumable_savepoint(self) -> str | None:
-        """Directory of the newest savepoint that a job can go on from: after a drain not `savepoint`, which
-        lies behind the end of data, but the one with the id before, of the same positions."""
+        """Directory of the newest savepoint that a job can be resumed from: after a drain not `savepoint`,
+        which is after the end of data, but the one with the id before, of the same positions."""
         done = (c for c in self.checkpoints if c.state == "completed" and c.kind.is_savepoint)
         saved = {c.checkpoint_id: c for c in done}
         if not saved:

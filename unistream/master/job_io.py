@@ -1,4 +1,4 @@
-"""What one job asks of storage and sources: done in a pool, every outcome comes back as an event."""
+"""Storage access and split discovery of one job, in a pool; each outcome is posted as an event."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from unistream.base.clock import Clock
 from unistream.base.crash_points import crash_point
 from unistream.base.errors import ConfigError, Fenced, Transient, UnistreamError, Unreachable
-from unistream.base.ids import JobId
 from unistream.core import contract
+from unistream.master.cluster_services import ClusterServices
+from unistream.master.job_setup import JobSetup
 from unistream.master.ordered import InOrder, WorkPool
-from unistream.model.graph import SourceInfo
 from unistream.model.messages import TaskFailure
 from unistream.model.splits import FoundSplits
-from unistream.port.source import GrowingDiscovery, SplitDiscovery
-from unistream.port.storage import CheckpointStorage
+from unistream.port.source import GrowingDiscovery
 
 Request = contract.DiscoverSplits | contract.PrepareDirectory | contract.WriteManifest
 
@@ -25,24 +23,21 @@ logger = logging.getLogger(__name__)
 
 
 class JobIo:
-    """The slow side of one JobMaster. `post` takes the outcomes."""
+    """The blocking work of one JobMaster. `post` takes the outcomes."""
 
     def __init__(
         self,
-        job: JobId,
-        *,
+        setup: JobSetup,
+        services: ClusterServices,
         pool: WorkPool,
-        storage: CheckpointStorage,
-        discover: Callable[[SourceInfo], SplitDiscovery],
-        clock: Clock,
         post: Callable[[contract.Event], None],
     ) -> None:
-        self._job = job
+        self._job = setup.job
+        self._storage = setup.storage
         self._pool = pool
         self._discards = InOrder(pool)
-        self._storage = storage
-        self._create_discovery = discover
-        self._clock = clock
+        self._create_discovery = services.discover
+        self._clock = services.clock
         self._post = post
 
     def start(self, request: Request) -> None:
@@ -52,24 +47,24 @@ class JobIo:
     def discard(self, command: contract.DiscardSnapshot) -> Future[None]:
         """Removes a snapshot that nothing needs; a failure is logged. Returns at once.
 
-        One after the other: what a snapshot shares with an older one goes only when that has gone.
+        One at a time, since files shared with an older snapshot are removed after that snapshot.
         """
         return self._discards.submit(self._discard, command)
 
     def forget(self) -> Future[None]:
-        """The job has ended: removes its folder, if nothing is left in it once all that was discarded has
-        gone. A failure is logged. Returns at once.
-        """
+        """The job has ended: removes its folder if it is empty after all discards. A failure is logged.
+        Returns at once."""
         return self._discards.submit(self._forget)
 
     def _perform(self, request: Request) -> None:
         match request:
             case contract.DiscoverSplits():
-                self._post(self._discover(request))
+                event = self._discover(request)
             case contract.PrepareDirectory():
-                self._post(self._prepare(request))
+                event = self._prepare(request)
             case contract.WriteManifest():
-                self._post(self._write(request))
+                event = self._write(request)
+        self._post(event)
 
     def _discover(self, command: contract.DiscoverSplits) -> contract.Event:
         try:
@@ -117,7 +112,7 @@ class JobIo:
         except Transient as error:
             unknown = isinstance(error, Unreachable)  # other transient failures say: not written
             return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=unknown)
-        except Exception as error:  # OutcomeUnknown, and whatever else did not say "not written"
+        except Exception as error:  # OutcomeUnknown, or any error that does not mean "not written"
             logger.warning("event=manifest_outcome_unknown directory=%s reason=%r", command.directory, error)
             return contract.ManifestFailed(checkpoint_id=checkpoint_id, reason=_text(error), unknown=True)
         crash_point("manifest.created")
@@ -132,14 +127,14 @@ class JobIo:
                 self._storage.discard_shared(self._job, command.shared)
             if command.sweep is not None:
                 self._storage.clean_shared(command.sweep.beside, command.sweep.before)
-        except Exception:  # what is left over costs room, not correctness
+        except Exception:  # leftover files cost space, not correctness
             logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
         crash_point("retention.deleted")
 
     def _forget(self) -> None:
         try:
             self._storage.forget(self._job)
-        except Exception:  # an empty folder is in nobody's way
+        except Exception:  # an empty folder does no harm
             logger.exception("event=job_folder_not_removed job=%s", self._job)
 
 

@@ -1,18 +1,17 @@
-"""The shell around one job's machine: one thread, one mailbox; the machine decides, this obeys.
+"""The shell around one job's machine: one thread, one mailbox; the machine decides, the shell performs.
 
     events: workers' reports, slots, losses, timers, answers of the storage   ──►  machine.handle
     commands, in order: sends (one ordered sender per worker), slots, timers, storage and source
     discovery (in a small pool), facts for the catalogue                      ◄──
 
-Events that have gathered are decided one after the other, then the machine is validated, then what was
-decided is performed: a flood of reports costs one look at all tasks, not one for each report, and what is
-said to one worker leaves together.
+Queued events are decided one after the other, then the machine is validated, then its commands are
+performed: many reports cost one pass over all tasks, and the messages for one worker are sent together.
 
-Whatever fails comes back as an event. An exception inside the machine is a defect of ours: the job ends as
-FAILED with the story that led there, rather than hanging.
+A failed command comes back as an event. An exception inside the machine is a bug in unistream: the job ends
+as FAILED and shows its last events.
 
-End of a job: the result is recorded first, then waiting requests are answered, then snapshots that
-nothing needs are removed, then the dispatcher is told (a finished job must never come back).
+End of a job: the result is recorded, then waiting requests are answered, then snapshots that nothing needs
+are removed, then the dispatcher is notified (a finished job must never be started again).
 """
 
 from __future__ import annotations
@@ -28,27 +27,28 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from unistream.base.crash_points import crash_point
-from unistream.base.ids import VertexId
+from unistream.base.ids import JobId, VertexId
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.job import abandonment
 from unistream.core.resource import SlotsReturned, SlotsWanted
+from unistream.master.cluster_services import ClusterServices
 from unistream.master.job_info import TERMINAL_STATES, JobInfo, TaskManagerInfo
 from unistream.master.job_io import JobIo
-from unistream.master.job_services import JobIdentity, JobServices, Machine
+from unistream.master.job_setup import JobSetup
 from unistream.master.journal import Journal, summed
 from unistream.master.loop import Loop
 from unistream.master.open_requests import OpenRequests
 from unistream.master.outgoing import Outgoing
+from unistream.master.ports import MasterPorts
 from unistream.model.checkpoint_figures import CheckpointsInfo
-from unistream.model.graph import JobGraph
 from unistream.model.messages import TaskFailure
 
 EVENTS_MAX: Final = 256  # decided together; after so many a timer has its turn
 STORY_EVENTS: Final = 20  # how far back the story of a defect goes
 STORY_EVENT_CHARS: Final = 300
-WAIT_MS: Final = 60_000  # a bound for one wait of the loop; nothing depends on it
-VIEW_TIMEOUT_S: Final = 1.0  # a picture that the loop does not give in this time is an older one
+WAIT_MS: Final = 60_000  # bounds one wait of the loop; nothing depends on it
+VIEW_TIMEOUT_S: Final = 1.0  # a caller that waits longer gets an older view
 RESULT_TIMEOUT_S: Final = 10.0  # longest wait for the catalogue to take a result
 CLEANUP_TIMEOUT_S: Final = 30.0  # longest wait for superseded snapshots to be removed
 
@@ -59,39 +59,44 @@ class JobMaster:
     """Runs one job to its end. All public methods may be called from any thread."""
 
     def __init__(
-        self, *, identity: JobIdentity, machine: Machine, services: JobServices, journal: Journal
+        self,
+        setup: JobSetup,
+        services: ClusterServices,
+        ports: MasterPorts,
+        *,
+        request_slots: Callable[[SlotsWanted | SlotsReturned], None],
+        on_ended: Callable[[JobId], None],
     ) -> None:
-        self.identity = identity
-        self.journal = journal
-        self._machine = machine
+        """`on_ended` is called last, on the job's thread."""
+        self.setup = setup
+        self.journal = Journal(
+            setup.job, setup.graph, ports.catalogue, services.clock, restored=setup.restored
+        )
+        self._machine = setup.machine
         self._services = services
-        self._loop: Loop[contract.Event | _Abandon | _Picture, contract.Timer] = services.create_loop(
-            f"job-{identity.job[:8]}"
+        self._ports = ports
+        self._request_slots = request_slots
+        self._on_ended = on_ended
+        self._loop: Loop[contract.Event | _Abandon | _Picture, contract.Timer] = ports.create_loop(
+            f"job-{setup.job[:8]}"
         )
-        self._io = JobIo(
-            identity.job,
-            pool=services.io,
-            storage=services.storage,
-            discover=services.discover,
-            clock=services.clock,
-            post=self.post,
-        )
-        self._outgoing = Outgoing(identity.job, services.senders, self.post)
+        self._io = JobIo(setup, services, ports.io, self.post)
+        self._outgoing = Outgoing(setup.job, ports.senders, self.post)
         self._story: deque[str] = deque(maxlen=STORY_EVENTS)
         self._requests = OpenRequests()
-        self._view = machine.view()
+        self._view = self._machine.view()
         self._checkpoints = CheckpointsInfo()
         self._end: contract.JobEnded | None = None
         self._ended = threading.Event()
         self._ended_ms: int | None = None
 
     def start(self) -> None:
-        self._loop.start(self._begin, self._step)
+        self._loop.start(lambda: self._guarded(lambda: self._feed([contract.Started()])), self._step)
 
     # --- from other threads -----------------------------------------------------------------------
 
     def post(self, event: contract.Event) -> None:
-        """Takes note of `event`; never blocks. After the end it is dropped."""
+        """Queues `event`; never blocks. Dropped after the job has ended."""
         if not self._ended.is_set():
             self._loop.post(event)
 
@@ -102,14 +107,14 @@ class JobMaster:
         """
         request, answer = self._requests.add()
         if request is not None:
-            target = wanted.target or self._services.savepoint_dir
+            target = wanted.target or self.setup.savepoint_dir
             self._loop.post(replace(wanted, id=request, target=target))
         return answer
 
     def rescale(self, parallelism: Mapping[VertexId, int]) -> Future[str]:
-        """Gives these vertices another parallelism; the answer ("") comes when the job runs so.
+        """Changes the parallelism of these vertices; the answer ("") comes when the job runs with it.
 
-        The future raises ConfigError with the reason when it cannot be done, AlreadyEnded if it is too late.
+        The future raises ConfigError with the reason if it is impossible, AlreadyEnded if the job has ended.
         """
         request, answer = self._requests.add()
         if request is not None:
@@ -120,7 +125,7 @@ class JobMaster:
         self.post(contract.CancelRequested())
 
     def suspend(self, reason: str) -> None:
-        """Ends its tasks and keeps its snapshots: the cluster ends."""
+        """Ends the job's tasks and keeps its snapshots, since the cluster is shut down."""
         self.post(contract.SuspendRequested(reason=reason))
 
     def wait(self, timeout_s: float | None) -> bool:
@@ -143,33 +148,22 @@ class JobMaster:
 
     @property
     def failure(self) -> TaskFailure | None:
-        """Why it has ended, if it has ended as FAILED or SUSPENDED."""
+        """The failure of a job that has ended as FAILED or SUSPENDED."""
         return None if self._end is None else self._end.failure
 
-    @property
-    def graph(self) -> JobGraph:
-        """At the parallelism that the job has now."""
-        return self.journal.graph
-
-    @property
-    def wanted(self) -> JobGraph:
-        """At the parallelism that it has when there are enough slots; after all that was asked before."""
-        view = self.view()
-        return view.wanted or view.graph
-
     def info(self, workers: Iterable[TaskManagerInfo]) -> JobInfo:
-        """A picture of the job; `workers`: those of the cluster."""
+        """The job as it is now; `workers`: all workers of the cluster."""
         view = self.view()
         subtasks = self.journal.subtasks(view)
         sinks = self.journal.sinks
         used = {s.task_manager for s in subtasks}
         ended = self._end if self._ended_ms is not None else None
         return JobInfo(
-            job=self.identity.job,
-            name=self.identity.graph.name,
-            lineage=self.identity.lineage,
+            job=self.setup.job,
+            name=self.setup.graph.name,
+            lineage=self.setup.lineage,
             state=view.state if ended is None else ended.state,
-            target=self.identity.target,
+            target=self._services.target,
             submitted_ms=self.journal.submitted_ms,
             ended_ms=self._ended_ms,
             state_times=self.journal.state_times,
@@ -189,17 +183,17 @@ class JobMaster:
         )
 
     def checkpoints(self) -> CheckpointsInfo:
-        """What has become of its snapshots; kept after its end."""
+        """The statistics of its snapshots; kept after its end."""
         self._refresh(self._take_checkpoints)
         return self._checkpoints
 
     def view(self) -> JobView:
-        """What the machine looks like after all that was posted before; after its end, as it was then."""
+        """The machine's view after all events posted before; after its end, the last one."""
         self._refresh(self._take_view)
         return self._view
 
     def _refresh(self, take: Callable[[], None]) -> None:
-        """Has a picture taken on the machine's thread. After the end there is only the last one."""
+        """Runs `take` on the machine's thread. Does nothing after the end."""
         if self._end is not None:
             return
         if self._loop.is_own_thread:
@@ -218,35 +212,28 @@ class JobMaster:
 
     # --- the loop ---------------------------------------------------------------------------------
 
-    def _begin(self) -> bool:
-        return self._goes_on(lambda: self._feed([contract.Started()]))
-
     def _step(self) -> bool:
-        return self._goes_on(self._take)
+        return self._guarded(self._take)
 
-    def _goes_on(self, decide: Callable[[], Sequence[contract.Command]]) -> bool:
-        """False: with that the job has ended, and all that follows from its end is done."""
+    def _guarded(self, decide: Callable[[], Sequence[contract.Command]]) -> bool:
+        """False: the job has ended and its end is handled."""
         try:
             final = decide()
         except Exception as error:
-            self._services.on_defect(error)
-            logger.exception("event=job_master_defect job=%s", self.identity.job)
+            self._ports.on_defect(error)
+            logger.exception("event=job_master_defect job=%s", self.setup.job)
             final = self._give_up(_defect(error, self._story))
         if self._end is None:
             return True
         self._conclude(final)
-        self._answer_views()
-        return False
-
-    def _answer_views(self) -> None:
-        """Whoever asked while the job ended gets its last picture."""
-        while not self._loop.is_empty:
+        while not self._loop.is_empty:  # callers that wait get the job's last picture
             event, _ = self._loop.take(0)
             if isinstance(event, _Picture):
                 event.taken.set()
+        return False
 
     def _take(self) -> Sequence[contract.Command]:
-        """Decides on what has gathered. Returns as `_feed`."""
+        """Decides on the events that are queued. Returns as `_feed`."""
         event, timer = self._loop.take(WAIT_MS)
         if timer is not None:
             return self._feed([contract.TimerFired(timer)])
@@ -260,12 +247,12 @@ class JobMaster:
             event.taken.set()
         elif isinstance(event, _Abandon) and self._end is None:
             latest = self.journal.latest_checkpoint
-            why = abandonment(self.identity.job, self.identity.graph.name, event.reason, latest)
+            why = abandonment(self.setup.job, self.setup.graph.name, event.reason, latest)
             return self._give_up(why, "SUSPENDED")
         return final
 
     def _feed(self, events: Iterable[contract.Event]) -> Sequence[contract.Command]:
-        """Lets the machine decide and performs it. Returns what has to wait for the job's result."""
+        """Performs the machine's commands for `events`. Returns those that wait for the job's result."""
         commands: list[contract.Command] = []
         for event in events:
             self._story.append(repr(event)[:STORY_EVENT_CHARS])
@@ -289,15 +276,15 @@ class JobMaster:
         return final
 
     def _perform(self, command: contract.Command) -> None:
-        job = self.identity.job
+        job = self.setup.job
         match command:
             case contract.Send():
                 self._outgoing.add(command)
             case contract.RequestSlots(requests=requests):
-                self._services.resources(SlotsWanted(job=job, requests=requests))
+                self._request_slots(SlotsWanted(job=job, requests=requests))
             case contract.ReleaseSlots(requests=keys):
-                self._outgoing.flush()  # a worker that is not needed any more is told to end
-                self._services.resources(SlotsReturned(job=job, requests=keys))
+                self._outgoing.flush()  # cancellations reach a worker before it is released
+                self._request_slots(SlotsReturned(job=job, requests=keys))
             case contract.SetTimer(timer=timer, delay_ms=delay_ms):
                 self._loop.set_timer(timer, delay_ms)
             case contract.CancelTimer(timer=timer):
@@ -322,7 +309,7 @@ class JobMaster:
     ) -> None:
         match command:
             case contract.RecordJobState(state=state):
-                logger.info("event=job_state job=%s state=%s", self.identity.job, state)
+                logger.info("event=job_state job=%s state=%s", self.setup.job, state)
                 if state not in TERMINAL_STATES:  # the result is recorded once, by `_conclude`
                     self.journal.job_state(command)
             case contract.RecordAttempt():
@@ -332,8 +319,8 @@ class JobMaster:
             case contract.RecordCheckpoint(record):
                 self.journal.checkpoint(record)
             case contract.RecordGraph(graph):
-                told = ", ".join(f"{vertex.name!r}={vertex.parallelism}" for vertex in graph.vertices)
-                logger.info("event=job_rescaled job=%s parallelism=[%s]", self.identity.job, told)
+                widths = ", ".join(f"{vertex.name!r}={vertex.parallelism}" for vertex in graph.vertices)
+                logger.info("event=job_rescaled job=%s parallelism=[%s]", self.setup.job, widths)
                 self.journal.rescaled(graph)
             case contract.JobEnded():
                 pass  # kept by `_feed`, acted on by `_conclude`
@@ -341,12 +328,12 @@ class JobMaster:
     # --- the end ----------------------------------------------------------------------------------
 
     def _give_up(self, failure: TaskFailure, state: str = "FAILED") -> Sequence[contract.Command]:
-        """The machine cannot go on: cancel what runs, give back all slots. Nothing is deleted."""
-        with contextlib.suppress(Exception):  # it is the machine's defect that brought us here
+        """The machine cannot continue: cancels its tasks and returns all slots. Nothing is deleted."""
+        with contextlib.suppress(Exception):  # the machine may be what has failed
             self._take_view()
             self._take_checkpoints()
         self._outgoing.cancel(self._view.attempts)
-        self._services.resources(SlotsReturned(job=self.identity.job))
+        self._request_slots(SlotsReturned(job=self.setup.job))
         self.journal.failure(failure)
         self._end = contract.JobEnded(state=state, failure=failure)
         return ()
@@ -357,10 +344,10 @@ class JobMaster:
         crash_point("result.before_record")
         ended_ms = self._services.clock.wall_ms()
         if not self.journal.ended(self._end.state, self._view.restarts, ended_ms).wait(RESULT_TIMEOUT_S):
-            logger.error("event=result_not_recorded job=%s state=%s", self.identity.job, self._end.state)
+            logger.error("event=result_not_recorded job=%s state=%s", self.setup.job, self._end.state)
         crash_point("result.recorded")
         self._ended_ms = ended_ms
-        self._requests.close(f"job {self.identity.job} has already ended: {self._end.state}")
+        self._requests.close(f"job {self.setup.job} has already ended: {self._end.state}")
         for command in final:
             if isinstance(command, contract.AnswerRequest):
                 self._requests.answer(command)
@@ -368,9 +355,9 @@ class JobMaster:
         self._requests.reject_all(f"the job ended as {self._end.state} before it was done{why}")
         self._ended.set()
         discards = [self._io.discard(c) for c in final if isinstance(c, contract.DiscardSnapshot)]
-        self._services.io.wait([*discards, self._io.forget()], CLEANUP_TIMEOUT_S)
-        logger.info("event=job_ended job=%s state=%s", self.identity.job, self._end.state)
-        self._services.on_ended(self.identity.job)
+        self._ports.io.wait([*discards, self._io.forget()], CLEANUP_TIMEOUT_S)
+        logger.info("event=job_ended job=%s state=%s", self.setup.job, self._end.state)
+        self._on_ended(self.setup.job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +366,7 @@ class _Abandon:
 
 
 class _Picture:
-    """Of the machine: somebody waits for it to be `taken`."""
+    """A request to run `take` on the machine's thread; the caller waits for `taken`."""
 
     def __init__(self, take: Callable[[], None]) -> None:
         self.take = take

@@ -1,4 +1,4 @@
-"""Everything that is checked and decided before a job exists."""
+"""Checks a submitted job and prepares all that its JobMaster needs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 from msgspec import structs
@@ -47,12 +47,15 @@ from unistream.core.job import job_settings, why_not_adaptive
 from unistream.core.memory import memory_plan, slot_profile
 from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, heartbeat_terms
 from unistream.master import resource_manager
-from unistream.master.job_services import Machine
+from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.snapshot import Manifest
 from unistream.port.host import HostTraits
 from unistream.port.storage import CheckpointStorage
+
+if TYPE_CHECKING:
+    from unistream.master.cluster_services import ClusterServices
 
 logger = logging.getLogger(__name__)
 
@@ -67,10 +70,10 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         artifact: The user's code; opaque here, opened only by a worker of this job.
-        config: On top of the graph's own configuration.
+        config: Overrides the graph's own configuration.
         savepoint: Directory of a checkpoint or savepoint to start from.
         request_id: Chosen by the client: sending the same again is one job.
-        allow_non_restored: State whose operator is gone is dropped instead of refused.
+        allow_non_restored: State without an operator is dropped instead of refused.
     """
 
     graph: JobGraph
@@ -95,34 +98,9 @@ class CreateResourceMachine(Protocol):
     ) -> resource_manager.Machine: ...
 
 
-class Places(Protocol):
-    """What `prepare` needs of `ClusterServices`."""
-
-    @property
-    def checkpoint_root(self) -> str: ...
-
-    @property
-    def savepoint_root(self) -> str: ...
-
-    @property
-    def create_storage(self) -> Callable[[str], CheckpointStorage]: ...
-
-    @property
-    def new_id(self) -> Callable[[], str]: ...
-
-    @property
-    def traits(self) -> HostTraits: ...
-
-    @property
-    def draw(self) -> Callable[[], float]: ...
-
-    @property
-    def create_machine(self) -> CreateMachine: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSetup:
-    """A checked job. `graph` carries the whole configuration of the job; `restored`: it starts from there."""
+    """A checked job. `graph` carries its whole configuration; `restored`: the snapshot it starts from."""
 
     job: JobId
     lineage: LineageId
@@ -139,7 +117,7 @@ def prepare(
     *,
     job: JobId,
     cluster: Configuration,
-    services: Places,
+    services: ClusterServices,
     epoch: LeaderEpoch,
 ) -> JobSetup:
     """Checks graph, configuration and savepoint.
@@ -153,7 +131,7 @@ def prepare(
     check(request.graph)
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
     slots = cluster.get(TASK_SLOTS)
-    if services.traits.active:  # else workers of any size, and with other libraries, may come yet
+    if services.traits.active:  # else workers of any size and with other libraries may register
         if config.get(STATE_BACKEND) == "rocksdb":
             require("rocksdb", "state.backend.type: rocksdb")
         share = slot_profile(cluster, slots)
@@ -179,7 +157,7 @@ def prepare(
     )
     machine = services.create_machine(graph, settings, restore)
     if settings.checkpoint_interval_ms is not None:
-        _check_writable(storage)  # last: what it makes there is for a job that starts
+        _check_writable(storage)  # last: it creates a folder, which only a job that starts needs
     return JobSetup(
         job=job,
         lineage=lineage,
@@ -193,8 +171,8 @@ def prepare(
 
 
 def _without_idle_options(graph: JobGraph, config: Configuration) -> Configuration:
-    """Checkpoints are off where they could never complete (a task would wait for its last one for ever), and
-    the adaptive scheduler is for jobs that it can run."""
+    """Without checkpoints where they could never complete (a task would wait for its last one for ever), and
+    without the adaptive scheduler where it cannot run the job."""
     idle: set[str] = set()
     reason = why_interval_is_idle(graph, config)
     if reason is not None:
@@ -246,7 +224,7 @@ def _restore_point(
     if directory is None:
         return None
     if "://" not in directory and not directory.startswith("file:"):
-        directory = os.path.abspath(directory)  # workers run in folders of their own
+        directory = os.path.abspath(directory)  # workers have other working directories
     manifest = storage.read_manifest(directory)
     if manifest.kind is SnapshotKind.TERMINATE:
         raise ConfigError(_why_terminal(directory, manifest))
@@ -258,9 +236,9 @@ def _restore_point(
 def _why_terminal(directory: str, manifest: Manifest) -> str:
     text = f"{directory} is the terminal savepoint of a job that was drained: its windows have fired"
     if manifest.resumable is None:
-        return f"{text}, and nothing can go on from it"
-    beside = directory.rstrip("/").rpartition("/")[0]
-    return f"{text}; go on from {beside}/{manifest.resumable}, which was taken just before"
+        return f"{text}, and no job can be resumed from it"
+    parent = directory.rstrip("/").rpartition("/")[0]
+    return f"{text}; resume from {parent}/{manifest.resumable}, which was taken just before"
 
 
 def create_resource_machine(
@@ -269,7 +247,7 @@ def create_resource_machine(
     max_workers: int | None,
     traits: HostTraits | None = None,
 ) -> ResourceMachine:
-    """The cluster's slots, by its configuration and what its host can do.
+    """The machine of the cluster's slots, by its configuration and what its host can do.
 
     Raises:
         ConfigError: options of the workers' memory, or of heartbeats, contradict each other.
@@ -277,7 +255,7 @@ def create_resource_machine(
     traits = traits or HostTraits()
     slots, heartbeat = config.get(TASK_SLOTS), heartbeat_terms(config)
     if traits.active:
-        memory_plan(config, slots)  # else every worker would end with this error, in a log of its own
+        memory_plan(config, slots)  # else every worker would fail with this error in its log
     startup_ms = config.find(STANDALONE_STARTUP)
     return ResourceMachine(
         slots_per_worker=slots,

@@ -1,4 +1,4 @@
-"""What is remembered of one job: a bounded picture in memory, and every fact to the catalogue."""
+"""The recorded facts of one job: bounded in memory, and all of them in the catalogue."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord
 
 CHECKPOINTS_KEPT_MAX: Final = 50  # what a page shows; all are in the catalogue
-COMMITS_KEPT_MAX: Final = 4_096  # a commit repeated after a restart is one of the newest
+COMMITS_KEPT_MAX: Final = 4_096  # only new commits are repeated after a restart
 
 
 class _Known(NamedTuple):
-    """The newest counters of a subtask. `final`: the attempt has ended with them."""
+    """The newest counters of a subtask. `final`: its attempt has ended."""
 
     attempt: int
     final: bool
@@ -47,7 +47,7 @@ class Journal:
         *,
         restored: CheckpointId | None = None,
     ) -> None:
-        """`graph` carries the whole configuration of the job; `restored`: what it was started from."""
+        """`graph` carries the job's whole configuration; `restored`: the snapshot it was started from."""
         self._job = job
         self._names = {vertex.id: vertex.name for vertex in graph.vertices}
         self._graph = graph
@@ -72,7 +72,7 @@ class Journal:
 
     @property
     def version(self) -> int:
-        """Grows with every fact."""
+        """Grows with each fact."""
         with self._lock:
             return self._version
 
@@ -94,12 +94,12 @@ class Journal:
 
     @property
     def graph(self) -> JobGraph:
-        """At the parallelism that the job has now."""
+        """With the job's current parallelism."""
         with self._lock:
             return self._graph
 
     def rescaled(self, graph: JobGraph) -> None:
-        """The job goes on in `graph`; what is known of subtasks that it does not have is history."""
+        """The job continues with `graph`; metrics of subtasks that it does not have are dropped."""
         widths = {vertex.id: vertex.parallelism for vertex in graph.vertices}
         with self._lock:
             self._graph = graph
@@ -109,14 +109,14 @@ class Journal:
         self._catalogue.update_graph(self._job, msgspec.json.encode(shown(graph)).decode())
 
     def ended(self, state: str, restarts: int, ended_ms: int) -> threading.Event:
-        """Records the result; the event is set when that was tried."""
+        """Records the result; the event is set after the write was tried."""
         with self._lock:
             self._state_times[state] = ended_ms
             self._note()
         return self._catalogue.update_job(self._job, state=state, restarts=restarts, ended_ms=ended_ms)
 
     def attempt(self, command: RecordAttempt) -> None:
-        """A step in the life of an attempt; one that has ended joins the history of its subtask."""
+        """A new state of an attempt; an attempt that has ended joins the history of its subtask."""
         now_ms = self._clock.wall_ms()
         if ExecutionState[command.state].is_terminal:
             past = PastAttempt(
@@ -139,7 +139,7 @@ class Journal:
         )
 
     def exception(self, command: RecordException, address: str | None = None) -> None:
-        """`address`: Flight location of the worker where it happened, if it is known."""
+        """`address`: Flight location of the worker, if it is known."""
         attempt, graph = command.attempt, self.graph
         entry = ExceptionEntry(
             at_ms=self._clock.wall_ms(),
@@ -201,10 +201,10 @@ class Journal:
         self._catalogue.record_checkpoint(self._job, record)
 
     def commit(self, report: CommitReported) -> None:
-        """A commit that is reported again (after a restart) counts once; its rows are the larger number.
+        """A commit that is reported again (after a restart) counts once, with the larger number of rows.
 
-        One that is found done counts too, for its attempt may have died before it reported; but not what the
-        snapshot that the job was started from had pending, which the former job has committed.
+        A commit that was found done counts too, since its attempt may have failed before it reported; but not
+        the pending commits of the snapshot that the job was started from: they belong to the former job.
         """
         key = (report.sink_uid, report.checkpoint_id)
         former = report.already and self._restored is not None and report.checkpoint_id <= self._restored
@@ -235,8 +235,8 @@ class Journal:
         )
 
     def metrics(self, attempt: AttemptId, metrics: TaskMetrics, *, final: bool = False) -> None:
-        """Keeps those of the newest attempt of each subtask; nothing comes behind its `final` ones, though a
-        heartbeat may be late."""
+        """Keeps those of the newest attempt of each subtask. After `final` metrics a late heartbeat is
+        ignored."""
         with self._lock:
             known = self._metrics.get(attempt.subtask)
             if known is None or (known.attempt, known.final) <= (attempt.attempt, final):
@@ -267,7 +267,7 @@ class Journal:
         return tuple(exception_info(root) for root in roots)
 
     def past_attempts(self, subtask: SubtaskId) -> tuple[PastAttempt, ...]:
-        """Attempts of `subtask` that have ended, oldest first."""
+        """Ended attempts of `subtask`, oldest first."""
         with self._lock:
             return self._attempts.of(subtask)
 

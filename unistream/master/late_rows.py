@@ -1,9 +1,8 @@
-"""Rows that came behind the watermark and were dropped, by operator name, over all attempts of a job.
+"""Rows that were dropped since they came after the watermark, by operator name, over all attempts of a job.
 
-Counters of an attempt begin at zero, as in Flink. A job that dropped rows and then restarted would end with
-"nothing was dropped", so what former attempts had last reported is kept. After a restart the sum is no exact
-number: rows that are read again may be dropped again, and what a killed worker dropped since its last
-heartbeat is not in it.
+Counters of an attempt begin at zero, as in Flink. The last counters of former attempts are kept, so that a
+job that dropped rows and then restarted still shows them. After a restart the sum is not exact: rows that are
+read again may be dropped again, and rows that a killed worker dropped since its last heartbeat are missing.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def late_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 class LateRows:
-    """What former attempts of a job have dropped. Its owner locks it."""
+    """Rows dropped by former attempts of a job. Not thread-safe."""
 
     def __init__(self, job: JobId) -> None:
         self._job = job
@@ -44,7 +43,7 @@ class LateRows:
         self._former.update(late_rows_of(counters))
 
     def reported(self, counters: Mapping[str, int]) -> None:
-        """The log hears of an operator once, however often and from how many subtasks it is reported."""
+        """Logs a warning once per operator."""
         for operator in late_rows_of(counters).keys() - self._warned:
             self._warned.add(operator)
             logger.warning(
@@ -55,7 +54,7 @@ class LateRows:
             )
 
     def total(self, current: Iterable[Mapping[str, int]]) -> dict[str, int]:
-        """With those of the attempts that there are now; sorted by name."""
+        """Including the `current` attempts; sorted by name."""
         total = self._former.copy()
         for counters in current:
             total.update(late_rows_of(counters))

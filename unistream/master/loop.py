@@ -1,24 +1,24 @@
-"""The loop of a single-threaded shell: its mailbox, its timers, and the thread that takes them."""
+"""The loop of a single-threaded shell: its mailbox, its timers and its thread."""
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from unistream.base.clock import Clock
-from unistream.master.timers import Mailbox
 
 E = TypeVar("E")
 T = TypeVar("T")
 
 
 class Loop(Protocol[E, T]):
-    """What a shell waits for, and who steps it. `post` may be called from any thread, before `start` too."""
+    """Events, timers and steps of a shell. `post` may be called from any thread, also before `start`."""
 
     def start(self, begin: Callable[[], bool], step: Callable[[], bool]) -> None:
-        """Calls `begin` once, then `step` again and again, until one of them returns False. A step takes
-        what it works on from here."""
+        """Calls `begin` once, then `step` repeatedly until one of them returns False. A step takes events and
+        timers with `take`."""
 
     def post(self, event: E) -> None:
         """Never blocks."""
@@ -27,20 +27,20 @@ class Loop(Protocol[E, T]):
         """Fires once, `delay_ms` from now; replaces the same timer."""
 
     def cancel_timer(self, timer: T) -> None:
-        """An unknown one is fine."""
+        """An unknown timer is ignored."""
 
     def take(self, timeout_ms: int) -> tuple[E | None, T | None]:
         """(event, None), (None, timer that fired), or (None, None) after `timeout_ms`."""
 
     def take_waiting(self) -> E | None:
-        """The next event if there is one already; timers wait."""
+        """The next event if there is one; timers are ignored."""
 
     @property
     def is_empty(self) -> bool: ...
 
     @property
     def is_own_thread(self) -> bool:
-        """The caller is a step of it."""
+        """The caller runs on the loop's thread."""
 
     def join(self, timeout_s: float) -> bool:
         """True: it has ended, or was never started."""
@@ -48,6 +48,53 @@ class Loop(Protocol[E, T]):
 
 CreateLoop = Callable[[str], Loop[Any, Any]]
 """Name -> a loop that is not started."""
+
+
+class Mailbox(Generic[E, T]):
+    """Events and timers of a `Loop`, taken by its thread one at a time.
+
+    `post` may be called from any thread, the other methods from the owner's only. A timer that is due comes
+    before an event, so that a flood of events cannot delay it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._queue: queue.SimpleQueue[E] = queue.SimpleQueue()
+        self._deadlines: dict[T, int] = {}
+
+    def post(self, event: E) -> None:
+        self._queue.put(event)
+
+    def set_timer(self, timer: T, delay_ms: int) -> None:
+        self._deadlines[timer] = self._clock.monotonic_ms() + max(0, delay_ms)
+
+    def cancel_timer(self, timer: T) -> None:
+        self._deadlines.pop(timer, None)
+
+    def take(self, timeout_ms: int) -> tuple[E | None, T | None]:
+        now = self._clock.monotonic_ms()
+        wait_ms = timeout_ms
+        if self._deadlines:
+            timer = min(self._deadlines, key=self._deadlines.__getitem__)
+            until_ms = self._deadlines[timer] - now
+            if until_ms <= 0:
+                del self._deadlines[timer]
+                return None, timer
+            wait_ms = min(wait_ms, until_ms)
+        try:
+            return self._queue.get(timeout=wait_ms / 1000), None
+        except queue.Empty:
+            return None, None
+
+    def take_waiting(self) -> E | None:
+        try:
+            return self._queue.get_nowait()
+        except queue.Empty:
+            return None
+
+    @property
+    def is_empty(self) -> bool:
+        return self._queue.empty()
 
 
 class ThreadLoop(Mailbox[E, T]):

@@ -25,7 +25,7 @@ class OpenRequests:
         self._closed_because: str | None = None
 
     def add(self) -> tuple[str | None, Future[str]]:
-        """(id, answer to come); id None: closed, the answer is an AlreadyEnded."""
+        """(id, future answer); id None: closed, the answer is AlreadyEnded."""
         answer: Future[str] = Future()
         with self._lock:
             if self._closed_because is None:
@@ -36,7 +36,7 @@ class OpenRequests:
         return None, answer
 
     def answer(self, command: AnswerRequest) -> None:
-        """An unknown request is fine."""
+        """An unknown request is ignored."""
         with self._lock:
             answer = self._open.pop(command.request, None)
         if answer is not None:
@@ -60,5 +60,5 @@ def _settle(answer: Future[str], path: str | None, error: str) -> None:
             answer.set_result(path)
         else:
             answer.set_exception(ConfigError(error))
-    except InvalidStateError:  # whoever asked has cancelled the future
+    except InvalidStateError:  # the caller has cancelled the future
         logger.debug("event=answer_not_wanted path=%s error=%s", path, error)

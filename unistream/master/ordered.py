@@ -1,8 +1,8 @@
-"""Threads that do what they are given: one in order (catalogue), one in order and together what has gathered
-(messages to one worker), or a few at once.
+"""Threads for background work: a pool, and one thread that takes all items queued so far together (messages
+to one worker).
 
-Not `concurrent.futures`' own pools: those refuse work as soon as the interpreter begins to exit, which is
-just when a cluster that was left open is closed.
+`concurrent.futures` pools are not used: they refuse work as soon as the interpreter begins to exit, which is
+when a cluster that was left open is closed.
 """
 
 from __future__ import annotations
@@ -23,56 +23,12 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class OrderedWorker:
-    """Runs submitted work one after the other on a thread of its own.
-
-    Work handles its own failures; one that escapes is logged and the next one runs.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, work: Work) -> bool:
-        """False: closed, `work` will not run."""
-        with self._lock:
-            if self._closed:
-                return False
-            self._queue.put(work)
-            return True
-
-    def flush(self, timeout_s: float) -> bool:
-        """Waits until all that was submitted before has run; False after `timeout_s`."""
-        done = threading.Event()
-        return not self.submit(done.set) or done.wait(timeout_s)
-
-    def close(self, timeout_s: float) -> bool:
-        """Accepts no more, runs what is queued, ends the thread; False if it still works after that."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._queue.put(None)
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
-        return not self._thread.is_alive()
-
-    def _run(self) -> None:
-        while (work := self._queue.get()) is not None:
-            try:
-                work()
-            except Exception:  # one piece of work must not take the others of its queue along
-                logger.exception("event=background_work_failed thread=%s", self._thread.name)
-
-
 class OrderedGatherer(Generic[T]):
-    """Hands items to `work` on a thread of its own, in order: at once when it is idle, else all together that
-    have gathered meanwhile. What was submitted together is never divided.
+    """Passes items to `work` on a thread of its own, in order: at once if it is idle, else all items queued
+    meanwhile together. Items submitted together are never divided.
 
     Args:
-        work: Handles its own failures; one that escapes is logged, and the next items come.
+        work: An exception from it is logged, and the next items follow.
         at_end: Called last, on the thread.
     """
 
@@ -86,7 +42,7 @@ class OrderedGatherer(Generic[T]):
         self._thread.start()
 
     def submit(self, items: Sequence[T]) -> bool:
-        """False: closed, they will not be handed over."""
+        """False: closed, the items are not passed on."""
         with self._ready:
             if self._closed:
                 return False
@@ -95,7 +51,7 @@ class OrderedGatherer(Generic[T]):
             return True
 
     def close(self, timeout_s: float) -> bool:
-        """Accepts no more, hands over what has gathered, ends the thread; False if it still works then."""
+        """Accepts no more, passes on what is queued, ends the thread; False if it still works then."""
         with self._ready:
             self._closed = True
             self._ready.notify()
@@ -109,7 +65,7 @@ class OrderedGatherer(Generic[T]):
         self._guarded(self._at_end)
 
     def _take(self) -> list[T]:
-        """Empty: it is closed."""
+        """Empty if it is closed."""
         with self._ready:
             self._ready.wait_for(lambda: self._gathered or self._closed)
             gathered, self._gathered = self._gathered, []
@@ -118,25 +74,25 @@ class OrderedGatherer(Generic[T]):
     def _guarded(self, work: Work) -> None:
         try:
             work()
-        except Exception:  # one piece of work that fails must not end the thread of all the others
+        except Exception:  # a failure must not end the thread
             logger.exception("event=background_work_failed thread=%s", self._thread.name)
 
 
 class WorkPool(Protocol):
-    """Runs work beside the loops."""
+    """Runs work on other threads than the loops'."""
 
     def submit(self, work: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> Future[None]:
         """Done when `work` has run; carries its exception. After `close`: cancelled, will not run."""
 
     def wait(self, work: Iterable[Future[None]], timeout_s: float) -> None:
-        """Until all of it is done, or for `timeout_s`."""
+        """Waits until all of it is done, or for `timeout_s`."""
 
     def close(self, timeout_s: float) -> bool:
         """Runs what is queued; False if something still works after `timeout_s`."""
 
 
 class Pool:
-    """A few threads that share a queue; `submit` never blocks."""
+    """A `WorkPool` of threads that share a queue; one thread runs its work in order."""
 
     def __init__(self, name: str, threads: int) -> None:
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
@@ -150,7 +106,6 @@ class Pool:
             thread.start()
 
     def submit(self, work: Callable[P, None], /, *args: P.args, **kwargs: P.kwargs) -> Future[None]:
-        """Done when `work` has run; carries its exception. After `close`: cancelled, will not run."""
         future: Future[None] = Future()
 
         def run() -> None:
@@ -172,7 +127,7 @@ class Pool:
         return future
 
     def wait(self, work: Iterable[Future[None]], timeout_s: float) -> None:
-        """Until all of it is done, or for `timeout_s`. Not by a thread of the pool."""
+        """See `WorkPool`. Must not be called by a thread of the pool."""
         wait(list(work), timeout=timeout_s)
 
     def close(self, timeout_s: float) -> bool:
@@ -182,12 +137,12 @@ class Pool:
                 self._closed = True
                 for _ in self._threads:
                     self._queue.put(None)
-        deadline = threading.Event()
+        ended = True
         for thread in self._threads:
-            thread.join(timeout_s if not deadline.is_set() else 0)
-            if thread.is_alive():
-                deadline.set()
-        return not deadline.is_set()
+            if thread is not threading.current_thread():
+                thread.join(timeout_s if ended else 0)
+            ended = ended and not thread.is_alive()
+        return ended
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
@@ -195,7 +150,7 @@ class Pool:
 
 
 class InOrder:
-    """Work of one kind on a pool that others use too: one piece at a time, in the order of `submit`."""
+    """Runs its share of a pool's work one at a time, in the order of `submit`."""
 
     def __init__(self, pool: WorkPool) -> None:
         self._pool = pool
@@ -225,7 +180,7 @@ class InOrder:
                 continue
             try:
                 work()
-            except Exception as error:  # it belongs to whoever holds the future, as in a pool
+            except Exception as error:  # reported by the future, as in a pool
                 done.set_exception(error)
             else:
                 done.set_result(None)

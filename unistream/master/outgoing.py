@@ -1,7 +1,7 @@
-"""What one job says to its workers: gathered for each of them, and sent together.
+"""Messages of one job to its workers, collected for each worker and sent together.
 
-A job of hundreds of tasks deploys them all in one go; what the machine decides at once for one worker
-leaves in one request (`unistream.model.bundle`), in the order in which it was decided.
+A job of hundreds of tasks deploys all of them at once; the messages of one step of the machine for one worker
+are sent in one request (`unistream.model.bundle`), in the order of the commands.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class Outgoing:
         self._senders = senders
         self._post = post
         self._addresses: dict[TaskManagerId, str] = {}
-        self._letters: dict[TaskManagerId, list[Letter]] = {}
+        self._queued: dict[TaskManagerId, list[Letter]] = {}
 
     def granted(self, leases: Iterable[contract.SlotLease]) -> None:
-        """The job has slots there."""
+        """The job has slots of these workers."""
         self._addresses.update({lease.task_manager: lease.address for lease in leases})
 
     def address(self, task_manager: TaskManagerId | None) -> str | None:
-        """Flight location of a worker that the job has, or has had, a slot of."""
+        """Flight location of a worker that the job has or had a slot of."""
         return None if task_manager is None else self._addresses.get(task_manager)
 
     def add(self, command: contract.Send) -> None:
-        """Leaves with the next `flush`. Its fate comes back as an event, if it is asked for."""
+        """Queues a message for the next `flush`. With a token its outcome is posted as an event."""
         token = command.token
 
-        def fate(failed: Failed | None) -> None:
+        def on_outcome(failed: Failed | None) -> None:
             if token is not None and failed is None:
                 self._post(contract.Delivered(token=token))
             elif token is not None and failed is not None:
@@ -51,18 +51,18 @@ class Outgoing:
                 logger.warning("event=message_undelivered job=%s reason=%r", self._job, failed.reason)
 
         if command.task_manager in self._addresses:
-            self._letters.setdefault(command.task_manager, []).append(Letter(command.message, fate))
+            self._queued.setdefault(command.task_manager, []).append(Letter(command.message, on_outcome))
         else:
-            fate(Failed(f"{command.task_manager} has no slot of this job", refused=True))
+            on_outcome(Failed(f"{command.task_manager} has no slot of this job", refused=True))
 
     def flush(self) -> None:
-        """Hands over what was added, without waiting for anything."""
-        gathered, self._letters = self._letters, {}
-        for task_manager, letters in gathered.items():
-            self._senders.send_all(task_manager, self._addresses[task_manager], letters)
+        """Sends the queued messages; never blocks."""
+        queued, self._queued = self._queued, {}
+        for task_manager, messages in queued.items():
+            self._senders.send_all(task_manager, self._addresses[task_manager], messages)
 
     def cancel(self, attempts: Iterable[AttemptView]) -> None:
-        """Those that may run, whatever the machine knows of it."""
+        """Cancels all attempts that may run, without the machine."""
         for attempt in attempts:
             address = self.address(attempt.task_manager)
             if attempt.task_manager and address and attempt.state not in TERMINAL_STATES:

@@ -1,5 +1,6 @@
-"""What a master stands on besides its adapters (`cluster_services`): whatever waits or has a thread. The real
-ones are made by `cluster_services.master_ports`, those of a simulated cluster by `unistream.testing.sim`.
+"""The ports of a master besides its adapters (`cluster_services`): everything that waits or has a thread.
+
+`cluster_services.master_ports` makes the real ones, `unistream.testing.sim` those of a simulated cluster.
 """
 
 from __future__ import annotations
@@ -10,12 +11,26 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
+from unistream.core import contract
 from unistream.master.loop import CreateLoop
 from unistream.master.ordered import WorkPool
 from unistream.master.senders import Fate, Letter
-from unistream.model.checkpoint_figures import CheckpointFigures
+from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.messages import ToTaskManager
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
+
+
+class Machine(Protocol):
+    """Decides for one job: `unistream.core.job.machine.JobMachine`."""
+
+    def handle(self, event: contract.Event, now_ms: int) -> Sequence[contract.Command]: ...
+
+    def validate(self) -> None:
+        """Raises when an invariant does not hold."""
+
+    def view(self) -> contract.JobView: ...
+
+    def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo: ...
 
 
 class Messages(Protocol):
@@ -27,23 +42,23 @@ class Messages(Protocol):
         """Queues `message` behind those already queued for this worker."""
 
     def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
-        """Queues these; they travel together, in their order, as far as one request can hold them."""
+        """Queues these; they are sent in order, together as far as one request can hold them."""
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
-        """The worker is gone: what is still queued for it fails with `reason`."""
+        """The worker is lost: messages still queued for it fail with `reason`."""
 
     def close(self) -> None: ...
 
 
 class Records(Protocol):
-    """History for people, written in order; `master.catalogue.Catalogue`. A failure stops nothing."""
+    """History for people, written in order; `master.catalogue.Catalogue`. Failures are only logged."""
 
     def add_job(self, record: JobRecord) -> None: ...
 
     def update_job(
         self, job: JobId, *, state: str, restarts: int, ended_ms: int | None = None
     ) -> threading.Event:
-        """The event is set when it was tried."""
+        """The event is set after the write was tried."""
 
     def update_graph(self, job: JobId, graph_json: str) -> None: ...
 
@@ -70,12 +85,12 @@ class MasterPorts:
     """The ports of one dispatcher, which closes them.
 
     Attributes:
-        epoch: Under which this master leads.
-        io: For storage and discovery.
-        stopping: For hosts that take their time to end a worker.
-        create_loop: For the ResourceManager and each JobMaster.
-        on_defect: Called with an exception that is a defect of ours, before it is logged and dealt with; what
-            it raises ends the loop.
+        epoch: The leader epoch of this master.
+        io: Runs storage access and discovery.
+        stopping: Stops workers on their hosts, which may be slow.
+        create_loop: Makes the loop of the ResourceManager and of each JobMaster.
+        on_defect: Called with an exception that is a bug in unistream, before it is logged and handled. An
+            exception that it raises ends the loop.
     """
 
     epoch: LeaderEpoch

@@ -1,11 +1,11 @@
 """The shell around the cluster's slots: which workers exist, which job holds which slot.
 
-One thread, one mailbox around `unistream.core.resource.machine.ResourceMachine`. Workers' messages
-are answered at once from a table of the workers that were started and not yet given up: a worker that
-is not in it is refused, and exits. With a host that starts none (standalone) any worker may register; one
-that was given up is fenced by its id.
+One thread, one mailbox around `unistream.core.resource.machine.ResourceMachine`. Workers' messages are
+answered at once from a table of the workers that were started and not yet lost: any other worker is
+refused, and exits. With a host that starts no workers (standalone) any worker may register; a lost one is
+fenced by its id.
 
-Heartbeats go both ways: each worker sends its own, and is asked over its own server whether it is there.
+Heartbeats go both ways: each worker sends its own, and its own server is probed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec import structs
 
 from unistream.base.clock import Clock
 from unistream.base.ids import JobId, TaskManagerId
-from unistream.core.contract import SlotLease, SlotRequest
+from unistream.core import contract
 from unistream.core.memory import config_with
 from unistream.core.resource import (
     AnnounceLoss,
@@ -61,7 +61,7 @@ from unistream.port.host import LostListener, TaskManagerSpec, WorkerHost
 TICK_MS: Final = 250  # heartbeat and idle timeouts are seconds
 RELEASE_GRACE_MS: Final = 5_000  # a released worker ends by itself in this time, else its host ends it
 CLOSE_TIMEOUT_S: Final = 20.0
-FENCED_KEPT: Final = 10_000  # workers that were given up; one that wakes up even later is just unknown
+FENCED_KEPT: Final = 10_000  # lost workers; an older one is just unknown
 
 logger = logging.getLogger(__name__)
 
@@ -76,24 +76,12 @@ class Machine(Protocol):
     def view(self) -> tuple[WorkerView, ...]: ...
 
 
-class Jobs(Protocol):
-    """Who gets slots and hears of losses; called from the ResourceManager's thread, must not block."""
-
-    def slots_granted(self, job: JobId, leases: tuple[SlotLease, ...]) -> None: ...
-
-    def slots_unfulfillable(
-        self, job: JobId, requests: tuple[SlotRequest, ...], reason: str, *, permanent: bool
-    ) -> None: ...
-
-    def worker_lost(self, job: JobId, task_manager: TaskManagerId, reason: str) -> None: ...
-
-
 HostFactory = Callable[[LostListener], WorkerHost]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What every new worker is told. `active`: the host starts workers; else they come by themselves."""
+    """Settings of every new worker. `active`: the host starts workers; else users start them."""
 
     master: str
     heartbeat: HeartbeatTerms
@@ -118,7 +106,10 @@ _TICK: Final = _TickTimer()
 
 
 class ResourceManager:
-    """Workers and slots of one cluster. Public methods may be called from any thread."""
+    """Workers and slots of one cluster. Public methods may be called from any thread.
+
+    `post` sends an event to a job; called from the ResourceManager's thread, must not block.
+    """
 
     def __init__(
         self,
@@ -126,14 +117,14 @@ class ResourceManager:
         machine: Machine,
         create_host: HostFactory,
         ports: MasterPorts,
-        jobs: Jobs,
+        post: Callable[[JobId, contract.Event], None],
         settings: WorkerSettings,
         clock: Clock,
     ) -> None:
         self._machine = machine
         self._senders = ports.senders
         self._on_defect = ports.on_defect
-        self._jobs = jobs
+        self._post_to_job = post
         self._settings = settings
         self._clock = clock
         self._loop: Loop[ResourceEvent | object, _HostStop | _TickTimer] = ports.create_loop(
@@ -150,7 +141,7 @@ class ResourceManager:
         self._loop.start(self._begin, self._step)
 
     def post(self, event: JobResourceEvent) -> None:
-        """What a job needs, gives back or holds on to."""
+        """Slot requests and returns of a job."""
         self._loop.post(event)
 
     def register(self, message: RegisterTaskManager) -> Registered | Refused:
@@ -199,14 +190,14 @@ class ResourceManager:
         return Ack()
 
     def workers(self) -> tuple[TaskManagerInfo, ...]:
-        """All that were started and not given up, in the order of their start."""
+        """All workers that were started and not lost, in the order of their start."""
         views = self._views
         with self._workers_lock:
             return tuple(_with_view(worker, views.get(worker.id)) for worker in self._workers.values())
 
     def close(self) -> None:
-        """Releases all workers, ends their processes; leaves none behind. Workers that came by themselves
-        end their tasks and look for the next master."""
+        """Releases all workers and ends their processes. Workers that users have started end their tasks and
+        look for the next master."""
         self._loop.post(_STOP)
         self._loop.join(CLOSE_TIMEOUT_S)
         for worker in self.workers():
@@ -221,7 +212,7 @@ class ResourceManager:
     def _on_lost(
         self, task_manager: TaskManagerId, reason: str, host: str = "", hopeless: bool = False
     ) -> None:
-        """From a thread of the host."""
+        """Called by a thread of the host."""
         now_ms = self._clock.monotonic_ms()
         self._loop.post(
             WorkerEnded(task_manager=task_manager, reason=reason, host=host, now_ms=now_ms, hopeless=hopeless)
@@ -258,14 +249,12 @@ class ResourceManager:
             self._machine.validate()
             if not isinstance(event, WorkerHeartbeat):
                 self._views = {view.task_manager: view for view in self._machine.view()}
-        except (
-            Exception
-        ) as error:  # without slots no new job goes on, but those that run do: keep serving them
+        except Exception as error:  # new jobs get no slots, but running jobs continue
             self._on_defect(error)
             logger.exception("event=resource_manager_defect cause=%r", event)
 
     def _forget(self, task_manager: TaskManagerId, reason: str) -> None:
-        """Messages to it fail from now on. The jobs have heard of the loss before: it is the cause."""
+        """Fails messages to it, after the jobs were notified of the loss, which is the cause."""
         self._senders.forget(task_manager, f"{task_manager} is lost: {reason}")
 
     def _perform(self, command: ResourceCommand) -> None:
@@ -277,15 +266,17 @@ class ResourceManager:
             case ProbeWorker(task_manager=task_manager):
                 self._probe(task_manager)
             case GrantSlots(job=job, leases=leases):
-                self._jobs.slots_granted(job, leases)
+                self._post_to_job(job, contract.SlotsGranted(leases=leases))
             case SlotsUnfulfillable(job=job, requests=requests, reason=reason):
                 logger.warning("event=slots_unfulfillable job=%s reason=%r", job, reason)
-                self._jobs.slots_unfulfillable(job, requests, reason, permanent=command.permanent)
+                keys = tuple(request.key for request in requests)
+                event = contract.SlotsUnfulfillable(requests=keys, reason=reason, permanent=command.permanent)
+                self._post_to_job(job, event)
             case AnnounceLoss(task_manager=task_manager, reason=reason, jobs=jobs):
                 logger.warning("event=worker_lost task_manager=%s reason=%r", task_manager, reason)
                 self._give_up(task_manager)
                 for job in jobs:
-                    self._jobs.worker_lost(job, task_manager, reason)
+                    self._post_to_job(job, contract.TaskManagerLost(task_manager=task_manager, reason=reason))
                 self._forget(task_manager, reason)
 
     def _start_worker(self, command: StartWorker) -> None:
@@ -324,7 +315,7 @@ class ResourceManager:
         if worker is None or worker.address is None:
             return
 
-        def fate(failed: Failed | None) -> None:
+        def on_outcome(failed: Failed | None) -> None:
             outcome = ProbeOutcome.ANSWERED
             if failed is not None:
                 nobody = failed.refused or failed.nobody_there
@@ -338,15 +329,15 @@ class ResourceManager:
                 )
             )
 
-        self._senders.send(worker.id, worker.address, Ping(task_manager=worker.id), fate)
+        self._senders.send(worker.id, worker.address, Ping(task_manager=worker.id), on_outcome)
 
     def _release(self, worker: TaskManagerInfo, reason: str, *, rejoin: bool = False) -> None:
         if worker.address is not None:
             message = ReleaseTaskManager(task_manager=worker.id, reason=reason, rejoin=rejoin)
-            self._senders.send(worker.id, worker.address, message, lambda _fate: None)
+            self._senders.send(worker.id, worker.address, message, lambda _failed: None)
 
     def _give_up(self, task_manager: TaskManagerId) -> TaskManagerInfo | None:
-        """From now on its messages are refused."""
+        """Removes a worker; its messages are refused from now on."""
         with self._workers_lock:
             self._fenced[task_manager] = None
             while len(self._fenced) > FENCED_KEPT:
@@ -354,20 +345,20 @@ class ResourceManager:
             return self._workers.pop(task_manager, None)
 
     def _refusal(self, task_manager: TaskManagerId) -> Refused:
-        """`fenced` tells a worker that was given up from one that another master knew."""
+        """`fenced`: this master has lost the worker; else another master may know it."""
         reason = f"{task_manager} is not (or no longer) a worker of this cluster"
         return Refused(reason=reason, fenced=task_manager in self._fenced)
 
     def _stop_process(self, task_manager: TaskManagerId) -> None:
         try:
             self._host.stop(task_manager)
-        except Exception:  # whatever a host raises: it is given up all the same, its lease ends it
+        except Exception:  # any error of a host: the worker's lease ends it anyway
             logger.exception("event=worker_not_stopped task_manager=%s", task_manager)
         self._senders.forget(task_manager, f"{task_manager} was stopped")
 
 
 def _with_view(worker: TaskManagerInfo, view: WorkerView | None) -> TaskManagerInfo:
-    """What is known about its slots, as of the machine's last step."""
+    """With its slots as of the machine's last step."""
     if view is None:
         return structs.replace(worker, free_slots=worker.slots if worker.address else 0)
     return structs.replace(

@@ -1,6 +1,6 @@
 """Messages to workers: one connection and one ordered sender for each TaskManager.
 
-Each message has its own fate, whatever travelled with it in one request (`unistream.model.bundle`).
+Each message has its own outcome, also when several are sent in one request (`unistream.model.bundle`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Connect = Callable[[str], ControlClient]
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Why a message was not acknowledged. `refused`: the peer certainly did not act on it;
+    """Why a message was not acknowledged. `refused`: the worker certainly did not act on it;
     `nobody_there`: nothing listens at its address."""
 
     reason: str
@@ -41,12 +41,12 @@ class Failed:
 
 
 Fate = Callable[[Failed | None], None]
-"""Called once, from any thread, must not block: None = acknowledged."""
+"""Called once with the outcome, from any thread, must not block. None: acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message, and who is told what became of it."""
+    """A message and the callback for its outcome."""
 
     message: ToTaskManager
     fate: Fate
@@ -58,8 +58,8 @@ logger = logging.getLogger(__name__)
 
 
 class _Sender:
-    """One worker: its connection is used by its own thread only. What has gathered while a request was under
-    way goes in the next one."""
+    """The connection to one worker, used by a thread of its own. Messages queued during a request are sent
+    together in the next one."""
 
     def __init__(self, task_manager: TaskManagerId, address: str, connect: Connect) -> None:
         self.task_manager = task_manager
@@ -73,10 +73,10 @@ class _Sender:
 
     def send(self, letters: Sequence[Letter]) -> None:
         if not self._worker.submit(letters):
-            _tell(letters, Failed(self._given_up or "the sender is closed", refused=True))
+            _fail_all(letters, Failed(self._given_up or "the sender is closed", refused=True))
 
     def give_up(self, reason: str) -> None:
-        """What is queued gets `reason` as its fate, soon; nothing more is sent."""
+        """Fails all queued messages with `reason`; nothing more is sent."""
         self._given_up = reason
         self._worker.close(0)
 
@@ -97,7 +97,7 @@ class _Sender:
                 letter.fate(fate)
 
     def _deliver(self, parcel: Parcel[ToTaskManager]) -> Sequence[Failed | None]:
-        """Tries once: what may be repeated is decided by the job's machine."""
+        """Tries once: the job's machine decides about retries."""
         if self._given_up is not None:
             return [Failed(self._given_up, refused=True)] * len(parcel.messages)
         try:
@@ -108,7 +108,7 @@ class _Sender:
             return unanswered(
                 self.task_manager, parcel, str(error), nobody_there=isinstance(error, NobodyThere)
             )
-        except Exception as error:  # whatever a transport raises: the fate of messages must be told
+        except Exception as error:  # any error of a transport: the outcome must be reported
             return [Failed(f"{_name(m)} to {self.task_manager} failed: {error}") for m in parcel.messages]
         return [fate_of(self.task_manager, *pair) for pair in zip(parcel.messages, answers, strict=True)]
 
@@ -129,7 +129,7 @@ def _pass_crash_point(sent: ToTaskManager) -> None:
 def unanswered(
     task_manager: TaskManagerId, parcel: Parcel[ToTaskManager], why: str, *, nobody_there: bool
 ) -> list[Failed]:
-    """The fate of each message of a request that nobody has answered."""
+    """The outcome of each message of a request without an answer."""
     return [
         Failed(f"{task_manager} did not answer {_name(message)}: {why}", nobody_there=nobody_there)
         for message in parcel.messages
@@ -137,7 +137,7 @@ def unanswered(
 
 
 def fate_of(task_manager: TaskManagerId, message: ToTaskManager, answer: Answer | Broken) -> Failed | None:
-    """What its answer says about a message."""
+    """The outcome of a message by its answer."""
     if isinstance(answer, Refused):
         return Failed(f"{task_manager} refused {_name(message)}: {answer.reason}", refused=True)
     if isinstance(answer, Broken):
@@ -149,7 +149,7 @@ def _name(message: ToTaskManager) -> str:
     return type(message).__name__
 
 
-def _tell(letters: Sequence[Letter], failed: Failed) -> None:
+def _fail_all(letters: Sequence[Letter], failed: Failed) -> None:
     for letter in letters:
         letter.fate(failed)
 
@@ -166,23 +166,23 @@ class Senders:
     def send(
         self, task_manager: TaskManagerId, address: str, message: ToTaskManager, fate: Fate | None = None
     ) -> None:
-        """Queues `message` behind those already queued for this worker."""
+        """See `Messages`."""
         self.send_all(task_manager, address, [Letter(message, fate or _log_failure)])
 
     def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
-        """Queues these; they travel together, in their order, as far as one request can hold them."""
+        """See `Messages`."""
         with self._lock:
             sender = self._senders.get(task_manager)
             if sender is None and not self._closed:
                 sender = _Sender(task_manager, address, self._connect)
                 self._senders[task_manager] = sender
         if sender is None:
-            _tell(letters, Failed("the cluster is shutting down", refused=True))
+            _fail_all(letters, Failed("the cluster is shutting down", refused=True))
             return
         sender.send(letters)
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
-        """The worker is gone: what is still queued for it fails with `reason`."""
+        """See `Messages`."""
         with self._lock:
             sender = self._senders.pop(task_manager, None)
         if sender is not None:

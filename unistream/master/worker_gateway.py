@@ -1,5 +1,5 @@
-"""Control messages of workers: decoded, given to whom they are for, answered at once. Reports of tasks also
-come in bundles; each has its own answer."""
+"""Decodes control messages of workers, forwards them to the ResourceManager or a JobMaster, answers at once.
+Reports of tasks also come in bundles; each has its own answer."""
 
 from __future__ import annotations
 
@@ -20,21 +20,17 @@ class WorkerGateway:
 
     Args:
         find_job: Job id -> its master, or None.
-        artifact_of: Job id -> SHA-256 of its code, or None.
         get_artifact: SHA-256 -> the code.
     """
 
     def __init__(
         self,
-        *,
         resources: ResourceManager,
         find_job: Callable[[JobId], JobMaster | None],
-        artifact_of: Callable[[JobId], str | None],
         get_artifact: Callable[[str], bytes],
     ) -> None:
         self._resources = resources
         self._find_job = find_job
-        self._artifact_of = artifact_of
         self._get_artifact = get_artifact
 
     def handle(self, request: bytes) -> bytes:
@@ -88,7 +84,8 @@ class WorkerGateway:
         return master is None or master.wait(0)
 
     def _artifact(self, message: mm.FetchArtifact) -> mm.Answer:
-        if self._artifact_of(message.job) != message.sha256:
+        master = self._find_job(message.job)
+        if master is None or master.setup.artifact != message.sha256:
             return mm.Refused(reason=f"job {message.job} has no artifact {message.sha256[:64]}")
         try:
             return mm.Artifact(content=self._get_artifact(message.sha256))

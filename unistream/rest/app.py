@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -36,6 +36,7 @@ from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.rest import flink_json
 from unistream.rest.answers import json_answer as _json
+from unistream.rest.answers import operation
 from unistream.rest.backpressure import backpressure
 from unistream.rest.body_limit import BodyLimit
 from unistream.rest.checkpoints import CheckpointsApi
@@ -59,13 +60,11 @@ REFRESH_INTERVAL_MS: Final = 3_000
 SUBMISSION_PATH: Final = "/unistream/jobs"
 EXCEPTIONS_SHOWN_MAX: Final = 1_000
 
-B = TypeVar("B", SavepointBody, StopBody)
-
 logger = logging.getLogger(__name__)
 
 
 class _Api:
-    """The handlers. Plain functions: they run in a pool of threads and may wait briefly."""
+    """The handlers. Plain functions: they run in a pool of threads and may block briefly."""
 
     def __init__(
         self,
@@ -174,7 +173,7 @@ class _Api:
         return _json({}, 202)
 
     async def savepoint(self, id_: str, request: Request) -> Response:
-        body = await _body(request, SavepointBody)
+        body = await body_of(request, SavepointBody)
         return await run_in_threadpool(self._savepoint, id_, body)
 
     def _savepoint(self, id_: str, body: SavepointBody) -> Response:
@@ -183,7 +182,7 @@ class _Api:
         return self._snapshot(job, SnapshotRequest(kind=kind, target=where, format=form))
 
     async def stop(self, id_: str, request: Request) -> Response:
-        body = await _body(request, StopBody)
+        body = await body_of(request, StopBody)
         return await run_in_threadpool(self._stop, id_, body)
 
     def _stop(self, id_: str, body: StopBody) -> Response:
@@ -198,12 +197,12 @@ class _Api:
     def savepoint_status(self, id_: str, trigger: str) -> Response:
         path = self._triggers.outcome(job_id(id_), trigger_id(trigger))
         if path is None:
-            return _json({"status": {"id": "IN_PROGRESS"}, "operation": None})
+            return operation(None)
         info = self._dispatcher.job(job_id(id_))
-        operation = {"location": path}
+        result = {"location": path}
         if path == info.savepoint and info.resumable_savepoint not in (None, path):
-            operation["resumable-location"] = info.resumable_savepoint
-        return _json({"status": {"id": "COMPLETED"}, "operation": operation})
+            result["resumable-location"] = info.resumable_savepoint
+        return operation(result)
 
     # --- our own ------------------------------------------------------------------------------------
 
@@ -298,9 +297,7 @@ def _status_of(error: UnistreamError) -> int:
     match error:
         case NotFound():
             return 404
-        case AlreadyEnded():
-            return 409
-        case Busy():
+        case AlreadyEnded() | Busy():
             return 409
         case OperationFailed():
             return 500
@@ -332,7 +329,3 @@ async def _on_invalid(_request: Request, error: Exception) -> Response:
 async def _on_defect(request: Request, error: Exception) -> Response:
     logger.error("event=rest_defect method=%s path=%s", request.method, request.url.path, exc_info=error)
     return _errors(500, "Internal server error.", type(error).__name__)
-
-
-async def _body(request: Request, kind: type[B]) -> B:
-    return body_of(await request.body(), request.headers.get("content-type", ""), kind)

@@ -1,7 +1,7 @@
-"""What has become of a job's snapshots, in the shapes of Flink's REST API.
+"""Statistics of a job's snapshots in the shapes of Flink's REST API.
 
 Times are epoch milliseconds, -1 where nothing has happened yet. Flink's `checkpointed_size` is what was
-written for this one snapshot, `state_size` all that it refers to; `alignment_buffered` is 0 there, too.
+written for this snapshot, `state_size` all that it refers to; `alignment_buffered` is 0 in Flink, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from unistream.model.checkpoint_figures import (
 )
 from unistream.model.elements import CheckpointType, SnapshotKind
 from unistream.model.graph import JobGraph
-from unistream.rest.answers import json_answer
+from unistream.rest.answers import json_answer, operation
 from unistream.rest.requests import CheckpointBody, body_of, checkpoint_type, job_id, trigger_id
 from unistream.rest.triggers import Triggers
 
@@ -73,8 +73,7 @@ class CheckpointsApi:
 
     async def take(self, id_: str, request: Request) -> Response:
         """A checkpoint now. Body: `CheckpointBody`."""
-        content_type = request.headers.get("content-type", "")
-        body = body_of(await request.body(), content_type, CheckpointBody)
+        body = await body_of(request, CheckpointBody)
         return await run_in_threadpool(self._take, id_, body)
 
     def _take(self, id_: str, body: CheckpointBody) -> Response:
@@ -84,18 +83,16 @@ class CheckpointsApi:
         return json_answer({"request-id": self._triggers.add(job, future, WHAT)}, 202)
 
     def taken(self, id_: str, trigger: str) -> Response:
-        """What has become of it."""
+        """Its state and id."""
         return self._outcome(id_, trigger, lambda path: {"checkpointId": int(path.rpartition("/chk-")[2])})
 
     def own_taken(self, id_: str, trigger: str) -> Response:
-        """The same with its directory, of which Flink's clients know nothing."""
+        """The same with its directory, which Flink's API does not have."""
         return self._outcome(id_, trigger, lambda path: {"location": path})
 
-    def _outcome(self, id_: str, trigger: str, told: Callable[[str], Json]) -> Response:
+    def _outcome(self, id_: str, trigger: str, result: Callable[[str], Json]) -> Response:
         path = self._triggers.outcome(job_id(id_), trigger_id(trigger), WHAT)
-        if path is None:
-            return json_answer({"status": {"id": "IN_PROGRESS"}, "operation": None})
-        return json_answer({"status": {"id": "COMPLETED"}, "operation": told(path)})
+        return operation(None if path is None else result(path))
 
     def overview(self, id_: str) -> Response:
         return json_answer(overview(self._dispatcher.checkpoints(job_id(id_))))
@@ -125,7 +122,7 @@ class CheckpointsApi:
             raise ConfigError(f"{checkpoint[:80]!r} is not the id of a checkpoint, such as 12")
         found = self._dispatcher.checkpoints(job).find(CheckpointId(int(checkpoint)))
         if found is None:
-            raise NotFound(f"nothing is known of checkpoint {checkpoint} of job {job} (any more)")
+            raise NotFound(f"job {job} has no checkpoint {checkpoint}, or its statistics are no longer kept")
         return found
 
 

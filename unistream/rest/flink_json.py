@@ -1,4 +1,4 @@
-"""Pictures of jobs in the shapes of Flink's REST API (key spelling is Flink's, mixed on purpose).
+"""Jobs and workers in the shapes of Flink's REST API (key spelling is Flink's, mixed on purpose).
 
 Times are epoch milliseconds, -1 or 0 where Flink says "not yet".
 """
@@ -10,13 +10,7 @@ from typing import Final
 
 from unistream.base.config import SCHEDULER
 from unistream.core.graph import job_plan
-from unistream.master.job_info import (
-    ExceptionInfo,
-    JobInfo,
-    JobSummary,
-    SubtaskInfo,
-    TaskManagerInfo,
-)
+from unistream.master.job_info import ExceptionInfo, JobInfo, JobSummary, SubtaskInfo, TaskManagerInfo
 from unistream.model.graph import JobGraph, JobVertex
 
 Json = dict[str, object]
@@ -80,7 +74,7 @@ def overview_item(job: JobSummary, graph: JobGraph, now_ms: int) -> Json:
 
 
 def _scheduler(graph: JobGraph) -> str:
-    """Flink's `SchedulerType`; one that is not told is the default scheduler."""
+    """Flink's `SchedulerType`."""
     return "Adaptive" if graph.config.get(SCHEDULER.key) == "adaptive" else "Default"
 
 
@@ -167,7 +161,7 @@ def _exception(root: ExceptionInfo) -> Json:
 
 
 def _failure(entry: ExceptionInfo) -> Json:
-    """Where it happened is left out if it happened to the job as a whole."""
+    """Without a place if the job as a whole failed."""
     place = {
         "taskName": entry.task_name or entry.attempt,
         "endpoint": entry.endpoint or entry.task_manager,
@@ -177,7 +171,7 @@ def _failure(entry: ExceptionInfo) -> Json:
         "exceptionName": entry.kind,
         "stacktrace": f"{entry.kind}: {entry.message}\n{entry.traceback}",
         "timestamp": entry.at_ms,
-        "failureLabels": {},  # of failure enrichers, which there are none of
+        "failureLabels": {},  # there are no failure enrichers
         **{key: value for key, value in place.items() if value is not None},
     }
 
@@ -212,7 +206,7 @@ def task_manager(worker: TaskManagerInfo) -> Json:
 
 
 def _memory_configuration(memory: Mapping[str, int]) -> Json:
-    """Flink's names. What is one part here (see docs/decision/memory-model.md) is all heap there."""
+    """By Flink's names; parts that are one here (docs/decision/memory-model.md) count as heap."""
     return {
         "frameworkHeap": memory.get("framework"),
         "taskHeap": memory.get("task"),

@@ -1,4 +1,4 @@
-"""Parses what comes over REST, once, into types that cannot be wrong."""
+"""Parses REST requests once, into types that cannot be wrong."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from typing import Final, TypeVar
 
 import msgspec
+from fastapi import Request
 
 from unistream.base.errors import ConfigError
 from unistream.base.ids import JobId, TaskManagerId
@@ -51,15 +52,17 @@ class CheckpointBody(msgspec.Struct, frozen=True, rename={"type": "checkpointTyp
 
 def job_id(text: str) -> JobId:
     """Raises ConfigError unless it is 32 hex digits."""
-    if ID.fullmatch(text) is None:
-        raise ConfigError(f"{text[:80]!r} is not a job id (32 hex digits)")
-    return JobId(text.lower())
+    return JobId(_hex_id(text, "job"))
 
 
 def trigger_id(text: str) -> str:
     """Raises ConfigError unless it is 32 hex digits."""
+    return _hex_id(text, "trigger")
+
+
+def _hex_id(text: str, what: str) -> str:
     if ID.fullmatch(text) is None:
-        raise ConfigError(f"{text[:80]!r} is not a trigger id (32 hex digits)")
+        raise ConfigError(f"{text[:80]!r} is not a {what} id (32 hex digits)")
     return text.lower()
 
 
@@ -70,7 +73,7 @@ def task_manager_id(text: str) -> TaskManagerId:
 
 
 def target(text: str | None) -> str | None:
-    """Where a savepoint is to go: an absolute path or a URL of a known store, without `..`.
+    """The directory for a savepoint: an absolute path or a URL of a known store, without `..`.
 
     >>> target("/data/savepoints")
     '/data/savepoints'
@@ -91,20 +94,21 @@ def target(text: str | None) -> str | None:
 
 
 def checkpoint_type(text: str | None) -> CheckpointType:
-    """As configured unless it says otherwise, as in Flink. Raises ConfigError for what is no type."""
+    """Default: as configured, as in Flink. Raises ConfigError for an unknown type."""
     return CheckpointType.CONFIGURED if text is None else CheckpointType.parse(text)
 
 
 def savepoint_format(text: str | None) -> SavepointFormat:
-    """Canonical unless it says otherwise, as in Flink. Raises ConfigError for what is no format."""
+    """Default: canonical, as in Flink. Raises ConfigError for an unknown format."""
     return SavepointFormat.CANONICAL if text is None else SavepointFormat.parse(text)
 
 
-def body_of(content: bytes, content_type: str, kind: type[B]) -> B:
+async def body_of(request: Request, kind: type[B]) -> B:
     """Raises ConfigError for anything that is not JSON of that shape.
 
-    The content type is required: a web page cannot send it to another origin without being allowed to.
+    The content type is required: a web page cannot send it to another origin without permission.
     """
+    content, content_type = await request.body(), request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise ConfigError(f"the body must be application/json, not {content_type[:80]!r}")
     try:

@@ -1,8 +1,7 @@
-"""Changing the parallelism of jobs: Flink's /resource-requirements, and our own way that tells the outcome.
+"""Changing the parallelism of jobs: Flink's /resource-requirements, and a path that reports the outcome.
 
-Flink's bounds are wishes that a job comes to in its own time. Here the upper bound is the parallelism that
-the job is given; an adaptive job runs with less, down to 1, while there are too few slots. The lower bound is
-kept and shown while this process lives; nothing is decided by it.
+The upper bound is the parallelism of the job; an adaptive job runs with less, down to 1, while there are too
+few slots. The lower bound is kept and shown while this process runs, and has no other effect.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.base.ids import JobId, VertexId
 from unistream.master.dispatcher import Dispatcher
 from unistream.model.graph import JobGraph
-from unistream.rest.answers import json_answer
+from unistream.rest.answers import json_answer, operation
 from unistream.rest.requests import body_of, job_id, trigger_id
 from unistream.rest.triggers import Triggers
 
@@ -37,7 +36,7 @@ class Bounds(msgspec.Struct, frozen=True, rename={"lower": "lowerBound", "upper"
 
 
 class Requirements(msgspec.Struct, frozen=True):
-    """Of one vertex."""
+    """The requirements of one vertex."""
 
     parallelism: Bounds
 
@@ -49,7 +48,7 @@ class RescaleBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Busy(ConfigError):
-    """It cannot be done just now."""
+    """It cannot be done now."""
 
 
 class ScalingApi:
@@ -78,8 +77,7 @@ class ScalingApi:
         )
 
     async def require(self, id_: str, request: Request) -> Response:
-        content, kind = await request.body(), request.headers.get("content-type", "")
-        body = body_of(content, kind, dict[str, Requirements])
+        body = await body_of(request, dict[str, Requirements])
         return await run_in_threadpool(self._require, id_, body)
 
     def _require(self, id_: str, body: Mapping[str, Requirements]) -> Response:
@@ -89,18 +87,17 @@ class ScalingApi:
         if errors:
             raise ConfigError("\n".join(errors))
         future = self._dispatcher.rescale(job, {v.id: _upper(graph, v.id, body) for v in graph.vertices})
-        self._dispatcher.wanted_graph(job)  # by now the job has refused what it refuses at once
+        self._dispatcher.wanted_graph(job)  # by now the job has refused an impossible request
         refusal = future.exception() if future.done() else None
         if isinstance(refusal, AlreadyEnded):
             raise refusal
         if refusal is not None:
             raise Busy(str(refusal))
-        self._lower.keep(job, {VertexId(name): max(1, wish.parallelism.lower) for name, wish in body.items()})
+        self._lower.keep(job, {VertexId(name): max(1, one.parallelism.lower) for name, one in body.items()})
         return json_answer({})
 
     async def rescale(self, id_: str, request: Request) -> Response:
-        content, kind = await request.body(), request.headers.get("content-type", "")
-        body = body_of(content, kind, RescaleBody)
+        body = await body_of(request, RescaleBody)
         return await run_in_threadpool(self._rescale, id_, body)
 
     def _rescale(self, id_: str, body: RescaleBody) -> Response:
@@ -111,21 +108,19 @@ class ScalingApi:
     def status(self, id_: str, trigger: str) -> Response:
         job = job_id(id_)
         if self._triggers.outcome(job, trigger_id(trigger), WHAT) is None:
-            return json_answer({"status": {"id": "IN_PROGRESS"}, "operation": None})
+            return operation(None)
         graph = self._dispatcher.wanted_graph(job)
-        parallelism = {vertex.id: vertex.parallelism for vertex in graph.vertices}
-        return json_answer({"status": {"id": "COMPLETED"}, "operation": {"parallelism": parallelism}})
+        return operation({"parallelism": {vertex.id: vertex.parallelism for vertex in graph.vertices}})
 
 
 class LowerBounds:
-    """Those that were asked for last, by job; of the `JOBS_MAX` jobs that were changed last. Thread-safe."""
+    """The bounds requested last, for the `JOBS_MAX` jobs that were changed last. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._bounds: OrderedDict[JobId, dict[VertexId, int]] = OrderedDict()
 
     def keep(self, job: JobId, bounds: dict[VertexId, int]) -> None:
-        """Instead of what was kept for `job`."""
         with self._lock:
             self._bounds[job] = bounds
             self._bounds.move_to_end(job)
@@ -133,7 +128,7 @@ class LowerBounds:
                 self._bounds.popitem(last=False)
 
     def of(self, job: JobId) -> Mapping[VertexId, int]:
-        """Empty: nobody has asked."""
+        """Empty if none were requested."""
         with self._lock:
             return self._bounds.get(job, {})
 
@@ -145,12 +140,12 @@ def _upper(graph: JobGraph, vertex_id: str, body: Mapping[str, Requirements]) ->
 
 
 def _errors(graph: JobGraph, body: Mapping[str, Requirements]) -> list[str]:
-    """Everything that is wrong with a request, as Flink: all vertices, and bounds that can be."""
+    """Everything that is wrong with a request: as in Flink it names all vertices, with possible bounds."""
     known = {str(vertex.id): vertex for vertex in graph.vertices}
     errors = [f"job {graph.name!r} has no vertex {name[:200]!r}" for name in body if name not in known]
     for name, vertex in known.items():
         if name not in body:
-            errors.append(f"the request is incomplete: nothing is said about vertex {name} ({vertex.name!r})")
+            errors.append(f"the request is incomplete: it lacks vertex {name} ({vertex.name!r})")
             continue
         bounds = body[name].parallelism
         lower = 1 if bounds.lower == UNBOUNDED else bounds.lower

@@ -65,7 +65,7 @@ class RestServer:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it listens; leaves signals to whoever owns the process."""
+    """Sets `is_up` when it listens; leaves signals to the owner of the process."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -83,7 +83,7 @@ def _check_loopback(host: str) -> None:
         is_loopback = False
     if not is_loopback:
         raise ConfigError(
-            f"rest.address {host!r} is not a loopback address: whoever reaches this API can run code here, "
+            f"rest.address {host!r} is not a loopback address: every client of this API can run code here, "
             "so it needs TLS and authentication first, which this version does not have; use 127.0.0.1"
         )
 

@@ -1,4 +1,4 @@
-"""Asynchronous requests: a trigger id now, the outcome when it is asked for."""
+"""Asynchronous requests: a trigger id now, the outcome later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Key = tuple[str, JobId, str]
 
 
 class OperationFailed(ConfigError):
-    """It has ended without its result, such as a savepoint."""
+    """It failed, such as a savepoint."""
 
 
 class Triggers:
@@ -64,8 +64,8 @@ class Triggers:
         return future.result()
 
     def linger(self, timeout_s: float) -> None:
-        """Waits until every outcome that is known has been read: whoever stopped the last job of a cluster
-        is to learn where its savepoint is."""
+        """Waits until every known outcome was read: a client that stopped the last job of a cluster must
+        get the path of its savepoint."""
         with self._lock:
             self._all_read.wait_for(self._known_are_read, timeout_s)
 

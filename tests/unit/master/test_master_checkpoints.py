@@ -313,7 +313,7 @@ class TestOverRest:
     @pytest.mark.parametrize(
         ("path", "status", "text"),
         [
-            ("/jobs/{job}/checkpoints/details/999999", 404, "nothing is known of checkpoint 999999"),
+            ("/jobs/{job}/checkpoints/details/999999", 404, "has no checkpoint 999999"),
             ("/jobs/{job}/checkpoints/details/first", 400, "'first' is not the id of a checkpoint"),
             ("/jobs/{job}/checkpoints/details/-1", 400, "'-1' is not the id of a checkpoint"),
             ("/jobs/{job}/checkpoints/details/{id}/subtasks/" + UNKNOWN, 404, "has no vertex"),

@@ -21,10 +21,10 @@ from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import AnswerRequest
 from unistream.master.job_setup import create_resource_machine
+from unistream.master.loop import Mailbox
 from unistream.master.open_requests import OpenRequests
-from unistream.master.ordered import OrderedWorker, Pool
+from unistream.master.ordered import Pool
 from unistream.master.senders import Failed, Senders
-from unistream.master.timers import Mailbox
 from unistream.model import messages as mm
 from unistream.port.host import HostTraits
 
@@ -179,13 +179,13 @@ def explode() -> None:
 class TestThreads:
     def test_ordered_work_goes_on_after_a_failure_and_before_the_end(self) -> None:
         done: list[int] = []
-        worker = OrderedWorker("test")
+        worker = Pool("test", 1)
         worker.submit(lambda: done.append(1))
         worker.submit(explode)
         worker.submit(lambda: done.append(2))
         assert worker.close(WAIT_S)
         assert done == [1, 2]
-        assert not worker.submit(lambda: done.append(3))
+        assert worker.submit(lambda: done.append(3)).cancelled()
 
     def test_a_pool_carries_exceptions_and_refuses_after_its_end(self) -> None:
         pool = Pool("test", 2)

@@ -120,7 +120,7 @@ class TestResourceRequirements:
     @pytest.mark.parametrize(
         ("bounds", "text"),
         [
-            ({"source": (1, 2)}, "the request is incomplete: nothing is said about vertex"),
+            ({"source": (1, 2)}, "the request is incomplete: it lacks vertex"),
             ({"source": (0, 2), "sink": (1, 1)}, "bounds 0 and 2 must both be at least 1"),
             ({"source": (1, 0), "sink": (1, 1)}, "bounds 1 and 0 must both be at least 1"),
             ({"source": (3, 2), "sink": (1, 1)}, "the lower bound 3 is above the upper bound 2"),

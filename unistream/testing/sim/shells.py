@@ -16,9 +16,9 @@ from unistream.base.ids import JobId, LeaderEpoch
 from unistream.core import contract
 from unistream.core.contract import JobView
 from unistream.core.resource import ResourceCommand, ResourceEvent
-from unistream.master.job_services import Machine as DecidesJob
+from unistream.master.loop import Mailbox
+from unistream.master.ports import Machine as DecidesJob
 from unistream.master.resource_manager import Machine
-from unistream.master.timers import Mailbox
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.port.host import LostListener, WorkerHost
 from unistream.port.metadata import JobRecord

@@ -107,7 +107,7 @@ class Users:
         job = Job(pipelines=pipelines, request=request, id=id_, restarted=request.savepoint is not None)
         self.jobs.append(job)
         assert leader.dispatcher.submit(request) == id_, "the same request is the same job"
-        job.lineage = leader.masters()[id_].identity.lineage
+        job.lineage = leader.masters()[id_].setup.lineage
 
     def restart(self, job: Job, savepoint: str) -> None:
         """Starts a stopped or canceled job again from its savepoint or checkpoint, maybe at another
