@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from unistream.savepoint.contents import PendingCommit, RowsInFlight, SplitPosition
 from unistream.savepoint.reading import Savepoint, read_savepoint
-from unistream.savepoint.states import OperatorContent, StateContent
-from unistream.savepoint.watermarks import WatermarkSpan
+from unistream.savepoint.states import OperatorContent, StateContent, WatermarkSpan
 from unistream.savepoint.writing import SavepointWriter, write_savepoint
 
 __all__ = [

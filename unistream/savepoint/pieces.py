@@ -20,8 +20,8 @@ from unistream.model.snapshot import KEY_GROUP_COLUMN, KeyedHandle, ListMode, Li
 from unistream.port.storage import StateReader, StateWriter
 from unistream.savepoint.state_rows import StateRows
 from unistream.state.common import FolderWriter, batches_of, list_handle, write_keyed_table
+from unistream.storage.fs import MANIFEST_NAME
 from unistream.storage.location import Location
-from unistream.storage.removal import MANIFEST_NAME
 
 PART_BYTES_MAX: Final = 64 * MIB  # of a state in one file; a subtask reads whole record batches of it anyway
 _IN_FLIGHT: Final = "in-flight"  # hint of the file's name, as workers give it

@@ -42,8 +42,7 @@ from unistream.savepoint.contents import (
     unassigned_positions,
 )
 from unistream.savepoint.list_rows import list_columns, read_list
-from unistream.savepoint.states import NATIVE_KIND, OperatorContent, Stored, content_of, states_of
-from unistream.savepoint.watermarks import span_of
+from unistream.savepoint.states import NATIVE_KIND, OperatorContent, Stored, content_of, span_of, states_of
 from unistream.state.common import plain_type, read_keyed_share, read_list_items
 from unistream.storage.fs import FsCheckpointStorage
 from unistream.storage.state_files import FsStateReader

@@ -40,8 +40,7 @@ from unistream.model.snapshot import (
 from unistream.model.state import MapStateDescriptor, OperatorListDescriptor, StateDescriptor
 from unistream.operator.process import EVENT_TIMERS, PROCESSING_TIMERS
 from unistream.port.storage import StateWriter
-from unistream.savepoint import former as before
-from unistream.savepoint.given import check_keyed, check_names, checked_items, table_of
+from unistream.savepoint import checks
 from unistream.savepoint.list_rows import list_items
 from unistream.savepoint.pieces import NewStates, clear, copied, copied_in_flight, parts_of, written
 from unistream.savepoint.reading import Savepoint, read_savepoint
@@ -120,7 +119,7 @@ class SavepointWriter:
             CorruptSnapshot: it cannot be read.
         """
         savepoint = old if isinstance(old, Savepoint) else read_savepoint(old)
-        before.check_changeable(savepoint)
+        checks.check_changeable(savepoint)
         if max_parallelism is None:
             keyed = (op for op in savepoint.operators if any(s.key_groups is not None for s in op.states))
             max_parallelism = next((op.max_parallelism for op in keyed), KEY_GROUPS_DEFAULT_MIN)
@@ -155,10 +154,10 @@ class SavepointWriter:
             ConfigError: a column is missing, appears twice, would be lost or has a type that does not fit, a
                 value is null, a key appears twice, or the operator had finished in the old savepoint.
         """
-        check_keyed(state, kind)
+        checks.check_keyed(state, kind)
         name = state if isinstance(state, str) else state.name
-        table = table_of(rows, f"state {name!r}")
-        former = before.former_of(self._old, uid, name)
+        table = checks.table_of(rows, f"state {name!r}")
+        former = checks.former_of(self._old, uid, name)
         now_ms = self._clock.wall_ms()
         self._new_in(uid).tables[name] = keyed_rows(state, table, keys, kind, former, now_ms=now_ms)
         return self
@@ -171,13 +170,13 @@ class SavepointWriter:
         """
         if name in TIMER_STATES:
             return self._with_timers(uid, name, rows, keys)
-        former = before.former_of(self._old, uid, name)
+        former = checks.former_of(self._old, uid, name)
         if former is not None and former.kind is not StateKind.TABLE:
             raise ConfigError(
                 f"state {name!r} of operator uid {uid!r} is {former.kind.value} state: it is written by "
                 "with_state"
             )
-        self._new_in(uid).tables[name] = own_rows(name, table_of(rows, f"table {name!r}"), keys)
+        self._new_in(uid).tables[name] = own_rows(name, checks.table_of(rows, f"table {name!r}"), keys)
         return self
 
     def with_timers(
@@ -208,7 +207,7 @@ class SavepointWriter:
         Raises:
             ConfigError: an item is not bytes, or the operator had finished in the old savepoint.
         """
-        self._new_in(uid).lists[name] = ListState(mode, checked_items(name, items, mode))
+        self._new_in(uid).lists[name] = ListState(mode, checks.checked_items(name, items, mode))
         return self
 
     def with_rows(
@@ -232,8 +231,8 @@ class SavepointWriter:
             ConfigError: as `with_state`; or `state` is neither, or declares another mode.
         """
         name = state if isinstance(state, str) else getattr(state, "name", state)
-        former = before.list_mode_of(self._old, uid, str(name))
-        name, items = list_items(state, table_of(rows, f"state {name!r}"), mode, former)
+        former = checks.list_mode_of(self._old, uid, str(name))
+        name, items = list_items(state, checks.table_of(rows, f"state {name!r}"), mode, former)
         self._new_in(uid).lists[name] = items
         return self
 
@@ -292,20 +291,20 @@ class SavepointWriter:
 
     def _new_in(self, uid: str) -> _Changes:
         """Of an operator that has not finished."""
-        before.check_runs(self._old, uid)
+        checks.check_runs(self._old, uid)
         return self._of(uid)
 
     def _with_timers(self, uid: str, name: str, rows: Any, keys: Sequence[str] | pa.Schema) -> Self:
-        self._new_in(uid).tables[name] = timer_rows(name, table_of(rows, f"timers {name!r}"), keys)
+        self._new_in(uid).tables[name] = timer_rows(name, checks.table_of(rows, f"timers {name!r}"), keys)
         return self
 
     def _check_keys(self) -> None:
         for uid, changes in self._changes.items():
-            check_names(uid, changes.tables, changes.lists)
+            checks.check_names(uid, changes.tables, changes.lists)
             made = [rows for rows in changes.tables.values() if rows.kind is not StateKind.TABLE]
             if made:
-                kept = before.keys_of(self._old, uid, changes.replaces)
-                before.check_one_key(uid, [*((rows.name, rows.key_schema) for rows in made), *kept])
+                kept = checks.keys_of(self._old, uid, changes.replaces)
+                checks.check_one_key(uid, [*((rows.name, rows.key_schema) for rows in made), *kept])
 
     def _manifest(self, writer: StateWriter) -> Manifest:
         old = self._old

@@ -31,10 +31,9 @@ from unistream.model.file_ref import stored_for
 from unistream.model.manifest_files import referenced_files
 from unistream.model.snapshot import Manifest
 from unistream.port.storage import Created, StoredSnapshot
-from unistream.storage.durable_local import NotWritten
+from unistream.storage.durable_local import DurableLocalFileSystem, NotWritten
 from unistream.storage.location import Location, Pause, open_location, transient
 from unistream.storage.probe import check_writable
-from unistream.storage.removal import MANIFEST_NAME, remove_directory, remove_named
 from unistream.storage.state_files import (
     SHARED_FOLDER,
     missing,
@@ -44,6 +43,7 @@ from unistream.storage.state_files import (
     state_file,
 )
 
+MANIFEST_NAME: Final = "_metadata"
 MANIFEST_BYTES_MAX: Final = 256 * MIB  # 10,000 subtasks with 20 KiB of inline state each, and room
 
 _CHECKPOINT: Final = re.compile(r"^chk-([1-9][0-9]{0,18}|0)$")
@@ -170,9 +170,9 @@ class FsCheckpointStorage:
             raise ConfigError(f"refusing to remove {directory!r}: not a checkpoint below {self._root.url}")
         with transient(f"cannot remove {location.url}"):
             if claimed is None:
-                remove_directory(location)
+                _remove_directory(location)
             else:
-                remove_named(location, claimed)
+                _remove_named(location, claimed)
             if shared:
                 needed = _named_by_older(location)
                 remove_shared(shared_folder(location), [name for name in shared if name not in needed])
@@ -321,3 +321,55 @@ def _why_no_snapshot(location: Location) -> str:
     inside = [name for name in location.names() if name.startswith(("chk-", "savepoint-"))]
     hint = f"; it contains {', '.join(inside[:5])}: name one of these" if inside else ""
     return f"{location.url} is not a completed checkpoint or savepoint: it has no {MANIFEST_NAME} file{hint}"
+
+
+# --- removal: the manifest first, since a directory that is half removed is not a snapshot -----------
+
+
+def _remove_directory(location: Location) -> None:
+    """Removes a directory that this storage made, recursively. Absent is fine.
+
+    A local one is renamed first: a task that was not notified yet may still be writing into it.
+
+    Raises:
+        OSError: not all of it could be removed; the manifest is removed first.
+    """
+    _remove_manifest(location)
+    if location.is_directory():
+        fs, path = location.fs, location.path
+        if isinstance(fs, DurableLocalFileSystem):
+            path = fs.set_aside(path)
+        fs.rm(path, recursive=True)
+
+
+def _remove_named(location: Location, files: Sequence[str]) -> None:
+    """Removes a snapshot from a directory that may have other contents: its manifest, its files, and then
+    empty folders (as in Flink, a claimed savepoint is not removed recursively). Absent is fine.
+
+    Args:
+        location: The directory.
+        files: Relative paths, checked by the caller.
+
+    Raises:
+        OSError: not all of it could be removed; the manifest is removed first.
+    """
+    _remove_manifest(location)
+    folders = {""}
+    for name in files:
+        target = location.below(name)
+        if target.size() is not None:
+            target.fs.rm_file(target.path)
+        folder = name.rpartition("/")[0]
+        while folder:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    for folder in sorted(folders, key=lambda path: (path.count("/"), len(path)), reverse=True):
+        one = location.below(folder) if folder else location
+        if one.is_directory() and not one.names():  # an object store has no empty directory
+            one.fs.rmdir(one.path)
+
+
+def _remove_manifest(location: Location) -> None:
+    manifest = location.below(MANIFEST_NAME)
+    if manifest.size() is not None:
+        manifest.fs.rm_file(manifest.path)

@@ -7,7 +7,7 @@ import pytest
 from unistream.base.ids import OperatorUid, VertexId
 from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.snapshot import TaskSnapshot, VertexSnapshot
-from unistream.savepoint.watermarks import WatermarkSpan, span_of, watermark_text
+from unistream.savepoint.states import WatermarkSpan, span_of, watermark_text
 
 UID = OperatorUid("count")
 END = ("end of input", MAX_WATERMARK)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.state import (
     AggregatingStateDescriptor,
-    ListStateDescriptor,
     MapStateDescriptor,
     ReducingStateDescriptor,
     StateDescriptor,
@@ -28,46 +27,32 @@ def make_rows(descriptor: StateDescriptor) -> rows.Rows:
     keys = None
     if isinstance(descriptor, MapStateDescriptor):
         keys = key_conformer(descriptor.name, descriptor.key_type)
-    return rows.Rows(copy.deepcopy if _is_nested(descriptor) else shallow, conform, keys)
+    nested = bool(descriptor.options.pickled or pa.types.is_nested(descriptor.type))
+    return rows.Rows(copy.deepcopy if nested else shallow, conform, keys, nested=nested)
 
 
 def make_handle(
     descriptor: StateDescriptor, state: rows.Rows, current: CurrentKey, life: Lifetime | None
 ) -> Any:
     """ValueState, ListState, MapState or AppendingState of `port.state`."""
-    if life is not None:
-        return _make_ttl_handle(descriptor, state, current, life)
-    nested = _is_nested(descriptor)
-    match descriptor:
-        case ReducingStateDescriptor():
-            return rows.ReducingHandle(state, current, descriptor.reduce)
-        case AggregatingStateDescriptor():
-            return rows.AggregatingHandle(state, current, descriptor.aggregate)
-        case ListStateDescriptor():
-            return rows.ListHandle(state, current, nested=nested)
-        case MapStateDescriptor():
-            return rows.MapHandle(state, current, nested=nested)
-    return (rows.NestedValueHandle if nested else rows.ValueHandle)(state, current)
+    plain, living = _HANDLES[descriptor.kind]
+    if plain is rows.ValueHandle and state.nested:
+        plain = rows.NestedValueHandle
+    fold: Any = None
+    if isinstance(descriptor, ReducingStateDescriptor):
+        fold = descriptor.reduce
+    elif isinstance(descriptor, AggregatingStateDescriptor):
+        fold = descriptor.aggregate
+    return plain(state, current, fold) if life is None else living(state, current, life, fold)
 
 
-def _make_ttl_handle(
-    descriptor: StateDescriptor, state: rows.Rows, current: CurrentKey, life: Lifetime
-) -> Any:
-    match descriptor:
-        case ReducingStateDescriptor():
-            return ttl.TtlReducingHandle(state, current, life, descriptor.reduce)
-        case AggregatingStateDescriptor():
-            return ttl.TtlAggregatingHandle(state, current, life, descriptor.aggregate)
-        case ListStateDescriptor():
-            return ttl.TtlListHandle(state, current, life)
-        case MapStateDescriptor():
-            return ttl.TtlMapHandle(state, current, life)
-    return ttl.TtlValueHandle(state, current, life)
-
-
-def _is_nested(descriptor: StateDescriptor) -> bool:
-    """A value can be changed in place, so that copies must be deep."""
-    return bool(descriptor.options.pickled or pa.types.is_nested(descriptor.type))
+_HANDLES: Final[dict[StateKind, tuple[type[rows.RowHandle], type[ttl.TtlHandle]]]] = {
+    StateKind.VALUE: (rows.ValueHandle, ttl.TtlValueHandle),
+    StateKind.LIST: (rows.ListHandle, ttl.TtlListHandle),
+    StateKind.MAP: (rows.MapHandle, ttl.TtlMapHandle),
+    StateKind.REDUCING: (rows.ReducingHandle, ttl.TtlReducingHandle),
+    StateKind.AGGREGATING: (rows.AggregatingHandle, ttl.TtlAggregatingHandle),
+}
 
 
 def _same(value: Any) -> Any:

@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from unistream.model.state import AggregateFunction
 from unistream.model.state_leaves import Conform
 from unistream.port.state import CurrentKey
 from unistream.state.common.containers import elements
@@ -27,16 +26,18 @@ class Rows:
         copies: Copies a value, deeply enough for what is changed in place.
         conform: Brings a value into its form (`model.state_values`).
         conform_key: The same for a map's keys; None: it is not a map.
+        nested: A value can be changed in place by a user.
     """
 
-    __slots__ = ("_copies", "_frozen", "_tokens", "conform", "conform_key", "rows")
+    __slots__ = ("_copies", "_frozen", "_tokens", "conform", "conform_key", "nested", "rows")
 
     def __init__(
-        self, copies: Callable[[Any], Any], conform: Conform, conform_key: Conform | None = None
+        self, copies: Callable[[Any], Any], conform: Conform, conform_key: Conform | None, *, nested: bool
     ) -> None:
         self.rows: dict[Any, Any] = {}
         self.conform = conform
         self.conform_key = conform_key or conform
+        self.nested = nested
         self._copies = copies
         self._frozen: dict[int, dict[Any, Any]] = {}
         self._tokens = itertools.count()
@@ -69,11 +70,13 @@ class Rows:
 
 
 class RowHandle:
-    """The base of all handles."""
+    """The base of all handles. `fold`: the function of a reducing or aggregating state."""
 
-    __slots__ = ("_conform", "_current", "_rows", "_state")
+    __slots__ = ("_conform", "_current", "_fold", "_nested", "_rows", "_state")
 
-    def __init__(self, state: Rows, current: CurrentKey) -> None:
+    def __init__(self, state: Rows, current: CurrentKey, fold: Any = None) -> None:
+        self._fold = fold
+        self._nested = state.nested
         self._state = state
         self._rows = state.rows
         self._conform = state.conform
@@ -110,11 +113,7 @@ class NestedValueHandle(ValueHandle):
 class ListHandle(RowHandle):
     """`port.state.ListState`."""
 
-    __slots__ = ("_nested",)
-
-    def __init__(self, state: Rows, current: CurrentKey, *, nested: bool) -> None:
-        super().__init__(state, current)
-        self._nested = nested
+    __slots__ = ()
 
     def get(self) -> Sequence[Any]:
         key = self._current.key
@@ -155,12 +154,11 @@ def conformed(conform: Conform, values: Iterable[Any]) -> list[Any]:
 class MapHandle(RowHandle):
     """`port.state.MapState`."""
 
-    __slots__ = ("_conform_key", "_nested")
+    __slots__ = ("_conform_key",)
 
-    def __init__(self, state: Rows, current: CurrentKey, *, nested: bool) -> None:
-        super().__init__(state, current)
+    def __init__(self, state: Rows, current: CurrentKey, fold: Any = None) -> None:
+        super().__init__(state, current, fold)
         self._conform_key = state.conform_key
-        self._nested = nested
 
     def _read(self) -> Any:
         key = self._current.key
@@ -205,11 +203,7 @@ class MapHandle(RowHandle):
 class ReducingHandle(RowHandle):
     """`port.state.AppendingState` of a reducing state."""
 
-    __slots__ = ("_reduce",)
-
-    def __init__(self, state: Rows, current: CurrentKey, reduce: Callable[[Any, Any], Any]) -> None:
-        super().__init__(state, current)
-        self._reduce = reduce
+    __slots__ = ()
 
     def get(self) -> Any:
         return self._state.owned(self._current.key)
@@ -217,7 +211,7 @@ class ReducingHandle(RowHandle):
     def add(self, value: Any) -> None:
         key = self._current.key
         found = self._state.owned(key)
-        made = value if found is None else self._reduce(found, value)
+        made = value if found is None else self._fold(found, value)
         if made is None:
             self._rows.pop(key, None)
         else:
@@ -227,22 +221,18 @@ class ReducingHandle(RowHandle):
 class AggregatingHandle(RowHandle):
     """`port.state.AppendingState` of an aggregating state."""
 
-    __slots__ = ("_aggregate",)
-
-    def __init__(self, state: Rows, current: CurrentKey, aggregate: AggregateFunction) -> None:
-        super().__init__(state, current)
-        self._aggregate = aggregate
+    __slots__ = ()
 
     def get(self) -> Any:
         found = self._state.owned(self._current.key)
-        return None if found is None else self._aggregate.get_result(found)
+        return None if found is None else self._fold.get_result(found)
 
     def add(self, value: Any) -> None:
         key = self._current.key
         found = self._state.owned(key)
         if found is None:
-            found = self._aggregate.create_accumulator()
-        made = self._aggregate.add(value, found)
+            found = self._fold.create_accumulator()
+        made = self._fold.add(value, found)
         if made is None:
             self._rows.pop(key, None)
         else:

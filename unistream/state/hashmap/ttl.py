@@ -35,15 +35,14 @@ def live_cell(state: Rows, key: Any, life: Lifetime) -> Any:
     return None if cell is None or cell[1] <= life.now() else cell[0]
 
 
-class _TtlHandle(RowHandle):
-    """The base of handles with a time to live. `fold`: the function of a reducing or aggregating state."""
+class TtlHandle(RowHandle):
+    """The base of handles with a time to live."""
 
-    __slots__ = ("_fold", "_life")
+    __slots__ = ("_life",)
 
     def __init__(self, state: Rows, current: CurrentKey, life: Lifetime, fold: Any = None) -> None:
-        super().__init__(state, current)
+        super().__init__(state, current, fold)
         self._life = life
-        self._fold = fold
 
     def _put(self, value: Any) -> None:
         """None removes."""
@@ -53,7 +52,7 @@ class _TtlHandle(RowHandle):
             self._rows[self._current.key] = (self._conform(value), self._life.expiry())
 
 
-class TtlValueHandle(_TtlHandle):
+class TtlValueHandle(TtlHandle):
     """`port.state.ValueState`."""
 
     __slots__ = ()
@@ -65,7 +64,7 @@ class TtlValueHandle(_TtlHandle):
         self._put(value)
 
 
-class TtlReducingHandle(_TtlHandle):
+class TtlReducingHandle(TtlHandle):
     """`port.state.AppendingState` of a reducing state."""
 
     __slots__ = ()
@@ -78,7 +77,7 @@ class TtlReducingHandle(_TtlHandle):
         self._put(value if found is None else self._fold(found, value))
 
 
-class TtlAggregatingHandle(_TtlHandle):
+class TtlAggregatingHandle(TtlHandle):
     """`port.state.AppendingState` of an aggregating state."""
 
     __slots__ = ()
@@ -92,7 +91,7 @@ class TtlAggregatingHandle(_TtlHandle):
         self._put(self._fold.add(value, self._fold.create_accumulator() if found is None else found))
 
 
-class TtlListHandle(_TtlHandle):
+class TtlListHandle(TtlHandle):
     """`port.state.ListState`; each element expires by itself."""
 
     __slots__ = ()
@@ -132,13 +131,13 @@ class TtlListHandle(_TtlHandle):
         self.add_all(replaced)
 
 
-class TtlMapHandle(_TtlHandle):
+class TtlMapHandle(TtlHandle):
     """`port.state.MapState`; each entry expires by itself."""
 
     __slots__ = ("_conform_key",)
 
-    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime) -> None:
-        super().__init__(state, current, life)
+    def __init__(self, state: Rows, current: CurrentKey, life: Lifetime, fold: Any = None) -> None:
+        super().__init__(state, current, life, fold)
         self._conform_key = state.conform_key
 
     def get(self, key: Any) -> Any:
