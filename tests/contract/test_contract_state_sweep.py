@@ -1,8 +1,8 @@
 """A time to live bounds what is kept, also of keys that nothing ever touches again.
 
-What is kept is what the backend itself counts (`held`): values, elements and entries, those that have expired
-and were not removed yet among them. When they are removed is the backend's own affair (`hashmap_sweep`,
-`rocksdb_sweep`); that it happens, how much of it at once, and to what it never happens, is here.
+What is kept is counted by `held_rows`: values, elements and entries, those that have expired
+and were not removed yet among them. When they are removed is internal to the backend (`hashmap.sweep`,
+`rocksdb.sweep`); that it happens, how much of it at once, and to what it never happens, is here.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.contract import held_rows
 from tests.contract.keyed_states import Kind, all_kinds, listed, mapped, value
 from tests.contract.state_bench import MAX_PARALLELISM, USER, Bench, Keyed, read
 from unistream.base.ids import CheckpointId
@@ -38,7 +39,7 @@ NAMES = [f"user-{n}" for n in range(60)]
 def held(keyed: Keyed, name: str = "s") -> int:
     backend = keyed.backend
     assert isinstance(backend, HashMapStateBackend | RocksDbStateBackend)
-    return backend.held(name)
+    return held_rows.held(backend, name)
 
 
 _numbers = itertools.count(1)

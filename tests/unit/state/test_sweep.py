@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.contract.held_rows import held
 from unistream.base.ids import CheckpointId, OperatorUid
 from unistream.core.restore.state_assignment import native_share
 from unistream.model.key_groups import key_group_range, key_groups
@@ -185,9 +186,9 @@ def test_two_rows_are_looked_at_for_each_that_is_written(make: Make, clock: Manu
     clock.now_ms = 100
     put(backend, PLAIN, range(count))
     next_batch(backend)
-    assert backend.held("short") == (10 - SWEEP_RATIO) * count
+    assert held(backend, "short") == (10 - SWEEP_RATIO) * count
     next_batch(backend)  # nothing was written meanwhile: what was deleted does not count
-    assert backend.held("short") == (10 - SWEEP_RATIO) * count
+    assert held(backend, "short") == (10 - SWEEP_RATIO) * count
 
 
 def test_few_rows_are_put_off_until_there_are_more(make: Make, clock: ManualClock) -> None:
@@ -198,10 +199,10 @@ def test_few_rows_are_put_off_until_there_are_more(make: Make, clock: ManualCloc
     next_batch(backend)
     put(backend, PLAIN, range(few))
     next_batch(backend)
-    assert backend.held("short") == 1_000
+    assert held(backend, "short") == 1_000
     put(backend, PLAIN, range(1))
     next_batch(backend)
-    assert backend.held("short") == 1_000 - STEP_ROWS_MIN
+    assert held(backend, "short") == 1_000 - STEP_ROWS_MIN
 
 
 def test_a_checkpoint_looks_at_so_many_rows_also_where_nothing_is_written(
@@ -214,7 +215,7 @@ def test_a_checkpoint_looks_at_so_many_rows_also_where_nothing_is_written(
     counts: list[int] = []
     while not counts or counts[-1]:
         backend.notify_complete(CheckpointId(2 + len(counts)))
-        counts.append(backend.held("short"))
+        counts.append(held(backend, "short"))
         clock.now_ms += 50
         assert len(counts) < 10, counts
     assert max(-np.diff(counts)) <= SWEEP_ROWS_MIN + STEP_ROWS_MIN
@@ -231,10 +232,10 @@ def test_a_round_begins_half_a_time_to_live_after_the_last_one_did(make: Make, c
     backend.notify_complete(CheckpointId(3))  # the next one
     clock.now_ms = 148
     backend.notify_complete(CheckpointId(4))
-    assert backend.held("short") == 20
+    assert held(backend, "short") == 20
     clock.now_ms = 149
     backend.notify_complete(CheckpointId(5))
-    assert backend.held("short") == 0
+    assert held(backend, "short") == 0
 
 
 def test_each_state_has_its_turn(make: Make, clock: ManualClock) -> None:
@@ -246,13 +247,13 @@ def test_each_state_has_its_turn(make: Make, clock: ManualClock) -> None:
         put(backend, SHORT, range(turn * 10, turn * 10 + 10))
         clock.now_ms += 20
         backend.notify_complete(CheckpointId(turn + 1))
-        most = max(most, backend.held("short"))
+        most = max(most, held(backend, "short"))
     assert most <= 300
     clock.now_ms = 2_000
     for turn in range(8):
         backend.notify_complete(CheckpointId(100 + turn))
         clock.now_ms += 500
-    assert (backend.held("long"), backend.held("short")) == (0, 0)
+    assert (held(backend, "long"), held(backend, "short")) == (0, 0)
 
 
 def test_rows_that_come_behind_the_place_that_was_reached_are_for_the_next_round(
@@ -266,7 +267,7 @@ def test_rows_that_come_behind_the_place_that_was_reached_are_for_the_next_round
     for number in range(12):
         backend.notify_complete(CheckpointId(2 + number))
         clock.now_ms += 50
-    assert backend.held("short") == 0
+    assert held(backend, "short") == 0
 
 
 def test_rounds_do_not_all_begin_with_the_same_shard(make: Make, clock: ManualClock) -> None:
@@ -311,7 +312,7 @@ def test_what_expires_in_files_of_a_checkpoint_is_removed_by_who_is_restored_fro
         restored = make(groups)
         restored.restore(read_operator_state(restore, CheckpointId(1), files, tmp_path).state)
         restored.column(SHORT)
-        assert restored.held("short") > 100
+        assert held(restored, "short") > 100
         restored.notify_complete(CheckpointId(1))
-        alive += restored.held("short")
+        alive += held(restored, "short")
     assert alive == 100

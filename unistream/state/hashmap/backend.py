@@ -36,7 +36,7 @@ from unistream.state.common.slot_index import SlotIndex, SlotKeys
 from unistream.state.hashmap.columns import is_in_slots, make_column, make_slot_handle
 from unistream.state.hashmap.handles import make_handle, make_rows
 from unistream.state.hashmap.rows import Rows
-from unistream.state.hashmap.sweep import RowSweep, count_cells, expired_keys, live_batch
+from unistream.state.hashmap.sweep import RowSweep, expired_keys, live_batch
 from unistream.state.hashmap.tables import FrozenColumn, FrozenRows, load_column, load_rows
 
 
@@ -106,15 +106,6 @@ class HashMapStateBackend:
         found = [self.values_of(key) for key in frozen.live_keys()]
         frozen.release()
         return iter(found)
-
-    def held(self, name: str) -> int:
-        """Number of values, elements and entries in memory, expired ones included. Goes through all."""
-        state = self._states.get(name)
-        if state is None:
-            return sum(batch.num_rows for part in self._restored.get(name, []) for batch in part.batches)
-        if isinstance(state.store, Rows):
-            return count_cells(state.descriptor.kind, state.store.rows)
-        return int(state.store.filled(len(self._index)).sum())
 
     # --- states ----------------------------------------------------------------------------------
 

@@ -71,11 +71,6 @@ def expired_keys(kind: StateKind, rows: Mapping[Any, Any], now_ms: int) -> list[
     return [key for key, (_, at) in rows.items() if at <= now_ms]
 
 
-def count_cells(kind: StateKind, rows: Mapping[Any, Any]) -> int:
-    """Values, elements, or entries."""
-    return sum(map(len, rows.values())) if kind in _VISITS else len(rows)
-
-
 def _visit_cell(state: Rows, key: Any, now_ms: int) -> int:
     cell = state.rows.get(key)
     if cell is not None and cell[1] <= now_ms:

@@ -138,11 +138,6 @@ class RocksDbStateBackend:
             for key, _ in itertools.groupby(rows, lambda row: row[0][: codec.end(row[0])]):
                 yield self.values_of(key)
 
-    def held(self, name: str) -> int:
-        """Number of values, elements and entries in the database, expired ones included. Reads all."""
-        stored = (self._store.families(layout) for layout in self._store.named(name))
-        return sum(1 for families in stored for _ in families.rows(self._key_groups))
-
     @property
     def _key_codec(self) -> KeyBytes:
         assert self._codec is not None, "a key comes from keys_of"
