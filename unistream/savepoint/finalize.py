@@ -207,8 +207,8 @@ class _Finalizing:
         if isinstance(committer, StageCommitter):
             made = [(one.checkpoint_id, tuple(committer.made.get(one.checkpoint_id, ()))) for one in due]
         else:
-            gone = {payload for committed in found for payload in committed.failed}
-            made = [(one.checkpoint_id, tuple(p for p in one.payloads if p not in gone)) for one in due]
+            failed = {payload for committed in found for payload in committed.failed}
+            made = [(one.checkpoint_id, tuple(p for p in one.payloads if p not in failed)) for one in due]
         return found, [Due(checkpoint_id, payloads) for checkpoint_id, payloads in made if payloads]
 
     def _context(self, sink_uid: OperatorUid) -> SinkContext:

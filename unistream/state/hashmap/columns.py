@@ -130,13 +130,13 @@ class RowCells:
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         rows, conform = self._state.rows, self._state.conform
         values = [conform(value) for value in values]
-        gone = [key for key, value in zip(keys, values, strict=True) if value is None]
+        removed = [key for key, value in zip(keys, values, strict=True) if value is None]
         if self._life is None:
             rows.update(zip(keys, values, strict=True))
         else:
             expiry = self._life.expiry()
             rows.update(zip(keys, zip(values, repeat(expiry), strict=False), strict=True))
-        for key in gone:
+        for key in removed:
             del rows[key]
 
 
@@ -228,8 +228,8 @@ class MapColumn(_Turns):
             handle.put(key, value)
 
     def remove(self, keys: Sequence[object], map_keys: pa.Array, places: Places | None = None) -> None:
-        owners, gone = containers.entry_keys(self._descriptor, keys, map_keys, places)
-        for handle, key in zip(self._turns(owners), gone, strict=True):
+        owners, removed = containers.entry_keys(self._descriptor, keys, map_keys, places)
+        for handle, key in zip(self._turns(owners), removed, strict=True):
             handle.remove(key)
 
     def entries(self, keys: Sequence[object]) -> pa.RecordBatch:

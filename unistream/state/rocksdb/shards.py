@@ -1,7 +1,7 @@
 """The key groups of a subtask in several databases, each with its own files: shards.
 
     (restored) ── adopt ──► open ─┐
-    fill ──► closed ── first row ─┴► open ── close ──► gone
+    fill ──► closed ── first row ─┴► open ── close ──► closed
     one row ── key group ──► shard ──► column family
     all rows of a state ── shard after shard, which is the order of the key groups
 
