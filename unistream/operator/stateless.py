@@ -125,7 +125,7 @@ class FilterBatches(_Masking):
 
 
 class SideSplit(_Masking):
-    """Rows for which the predicate is true go to the side output `tag`, all others on."""
+    """Emits rows for which the predicate is true on the side output `tag`, all others on the main output."""
 
     def __init__(self, tag: str, predicate: Predicate) -> None:
         super().__init__(predicate)

@@ -1,4 +1,4 @@
-"""A sink without a committer, and its writer; subclasses give a name, and write."""
+"""A sink without a committer, and its writer; subclasses define the name, and how rows are written."""
 
 from __future__ import annotations
 

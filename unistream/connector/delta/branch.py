@@ -37,7 +37,7 @@ class DeltaTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadedTable(Protocol):
-    """What a table says of itself and of commits to it."""
+    """The identity of a table, and its transactions."""
 
     @property
     def table_id(self) -> str: ...

@@ -123,7 +123,7 @@ class JsonDecoder:
         reading = self._reading(text[: bounds[1] - bounds[0]])
         table = _read(text, reading, max(BLOCK_BYTES, int(np.diff(bounds).max())))  # a row must fit a block
         if table.num_rows != high - low:
-            raise pa.ArrowInvalid(f"it gives {table.num_rows} rows")
+            raise pa.ArrowInvalid(f"it has {table.num_rows} rows")
         check_values(table, lambda: line_array(text, bounds - bounds[0]))
         columns = [
             _convert(column.chunk(0) if column.num_chunks == 1 else column.combine_chunks(), target.type)

@@ -24,7 +24,7 @@ Take = Callable[[Any], Any]
 class RowSchema:
     """Builds record batches from dicts of one schema.
 
-    A row must have exactly the columns of the schema; None stands for null.
+    A row must have exactly the columns of the schema; None is null.
 
     Args:
         schema: None: that of the first rows, then fixed.
