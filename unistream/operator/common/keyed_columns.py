@@ -28,6 +28,7 @@ ValuesOf: TypeAlias = pa.Array | pa.ChunkedArray | npt.NDArray[Any] | Sequence[A
 
 
 C = TypeVar("C", ColumnState, AppendingColumnState, ListColumnState, MapColumnState)
+A = TypeVar("A", AppendingColumnState, ListColumnState)
 
 
 class CurrentBatch(Protocol):
@@ -67,7 +68,26 @@ class KeyedColumn(_OfBatch[ColumnState]):
         self._column.put(self._context.batch_keys, _array(values))
 
 
-class KeyedAppendingColumn(_OfBatch[AppendingColumnState]):
+class _Adding(_OfBatch[A]):
+    """A state to which values are added."""
+
+    def add(self, values: ValuesOf, groups: GroupsOf | None = None) -> None:
+        """Adds values, those of a key in their order; null adds nothing.
+
+        Args:
+            values: One for each of `groups`.
+            groups: Their keys: positions in `batch.keys`, such as `batch.groups`. None: there is one value
+                for each of `batch.keys`.
+        """
+        keys, places = self._keys_and_places(groups)
+        self._column.add(keys, _array(values), places)
+
+    def clear(self, groups: GroupsOf | None = None) -> None:
+        """Removes the state of all keys of the batch, or of some of them."""
+        self._column.clear(self._chosen(groups))
+
+
+class KeyedAppendingColumn(_Adding[AppendingColumnState]):
     """Reducing or aggregating state of the distinct keys of the batch.
 
     A function of two Python values is called once for each added value. `operator.add`, `min`, `max`,
@@ -83,54 +103,24 @@ class KeyedAppendingColumn(_OfBatch[AppendingColumnState]):
         """
         return self._column.get(self._context.batch_keys, type)
 
-    def add(self, values: ValuesOf, groups: GroupsOf | None = None) -> None:
-        """Adds values, those of a key in their order; null adds nothing.
-
-        Args:
-            values: One for each of `groups`.
-            groups: Their keys: positions in `batch.keys`, such as `batch.groups`. None: there is one value
-                for each of `batch.keys`.
-        """
-        keys, places = self._keys_and_places(groups)
-        self._column.add(keys, _array(values), places)
-
     def merge(self, accumulators: ValuesOf, groups: GroupsOf | None = None) -> None:
         """Merges accumulators of the declared type, by the aggregate's `merge`: a call per accumulator
         instead of one per row. Arguments as for `add`; for reducing state it is `add`."""
         keys, places = self._keys_and_places(groups)
         self._column.merge(keys, _array(accumulators), places)
 
-    def clear(self, groups: GroupsOf | None = None) -> None:
-        """Removes the state of all keys of the batch, or of some of them."""
-        self._column.clear(self._chosen(groups))
 
-
-class KeyedListColumn(_OfBatch[ListColumnState]):
+class KeyedListColumn(_Adding[ListColumnState]):
     """A list for each of the distinct keys of the batch."""
 
     def get(self) -> pa.ListArray:
         """The lists, in the order of `batch.keys`; empty where there are no elements, never null."""
         return self._column.get(self._context.batch_keys)
 
-    def add(self, values: ValuesOf, groups: GroupsOf | None = None) -> None:
-        """Appends values, those of a key in their order; null appends nothing.
-
-        Args:
-            values: One for each of `groups`.
-            groups: Their keys: positions in `batch.keys`, such as `batch.groups`. None: there is one value
-                for each of `batch.keys`.
-        """
-        keys, places = self._keys_and_places(groups)
-        self._column.add(keys, _array(values), places)
-
     def put(self, lists: ValuesOf) -> None:
         """Replaces them, in the order of `batch.keys`; null and empty ones remove, null elements are
         dropped."""
         self._column.put(self._context.batch_keys, _array(lists))
-
-    def clear(self, groups: GroupsOf | None = None) -> None:
-        """Removes the lists of all keys of the batch, or of some of them."""
-        self._column.clear(self._chosen(groups))
 
 
 class KeyedMapColumn(_OfBatch[MapColumnState]):
