@@ -188,14 +188,12 @@ class BroadcastLookupJoin(BaseOperator):
         if unknown and not (self._complete and self._how is JoinKind.LEFT):
             known = matches.is_valid()
             facts, matches = facts.filter(known), matches.filter(known)
-        if facts.num_rows:
-            self.output.emit(self._widened(facts, matches))
-
-    def _widened(self, facts: Batch, matches: pa.Array) -> Batch:
-        rows = self._table.rows()
-        names = [*facts.records.schema.names, *self._added]
-        arrays = [*facts.records.columns, *(rows.column(name).take(matches) for name in self._added)]
-        return Batch(pa.RecordBatch.from_arrays(arrays, names=names), facts.timestamps)
+        if not facts.num_rows:
+            return
+        rows, records = self._table.rows(), facts.records
+        arrays = [*records.columns, *(rows.column(name).take(matches) for name in self._added)]
+        widened = pa.RecordBatch.from_arrays(arrays, names=[*records.schema.names, *self._added])
+        self.output.emit(Batch(widened, facts.timestamps))
 
     def _column(self, facts: Batch, name: str) -> pa.Array:
         try:

@@ -110,7 +110,7 @@ def _bounds(column: pa.ChunkedArray) -> tuple[object, object] | None:
     except (OverflowError, ValueError):  # a time before the year 1 or after 9999
         return None
     low, high = _stat(found["min"]), _stat(found["max"])
-    if low is None or high is None or _too_long(low) or _too_long(high):
+    if any(one is None or (isinstance(one, str) and len(one) > STATS_CHARS_MAX) for one in (low, high)):
         return None
     return low, high
 
@@ -125,10 +125,6 @@ def _stat(value: object) -> object:
             return value.isoformat()
         case _:
             return value
-
-
-def _too_long(value: object) -> bool:
-    return isinstance(value, str) and len(value) > STATS_CHARS_MAX
 
 
 def schema_from_bytes(content: bytes) -> pa.Schema:

@@ -123,7 +123,7 @@ class KafkaClient:
 
     def bounds(self, topic: str, partitions: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Partition -> (first offset that exists, one past the last that may be read)."""
-        wanted = _topic_partitions(topic, partitions)
+        wanted = [_topic_partition(topic, partition) for partition in partitions]
         with self._our_errors(f"reading the offsets of topic {topic!r}"):
             first = self._consumer.beginning_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
             end = self._consumer.end_offsets(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
@@ -136,7 +136,7 @@ class KafkaClient:
 
     def offsets_at(self, topic: str, partitions: Sequence[int], time_ms: int) -> dict[int, int | None]:
         """Partition -> first offset of a record with that time or a later one; None: there is none."""
-        wanted = {found: time_ms for found in _topic_partitions(topic, partitions)}
+        wanted = {_topic_partition(topic, partition): time_ms for partition in partitions}
         with self._our_errors(f"looking up time {time_ms} in topic {topic!r}"):
             found = self._consumer.offsets_for_times(wanted, timeout_ms=LOOKUP_TIMEOUT_MS)
         return {tp.partition: None if at is None else int(at.offset) for tp, at in found.items()}
@@ -271,10 +271,6 @@ def _topic_partition(topic: str, partition: int) -> Any:
     from kafka import TopicPartition
 
     return TopicPartition(topic, partition)
-
-
-def _topic_partitions(topic: str, partitions: Sequence[int]) -> list[Any]:
-    return [_topic_partition(topic, partition) for partition in partitions]
 
 
 def _text(error: BaseException) -> str:

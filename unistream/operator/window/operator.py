@@ -155,7 +155,8 @@ class WindowAggregate(BaseOperator):
                 break
             self._fire(due)
             self._watermark = due - 1
-            self._forget_fired()
+            for end in [end for end in self._panes if self._windows.last_end(end) <= due]:
+                del self._panes[end]
         self._watermark = max(self._watermark, timestamp)
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
@@ -240,11 +241,6 @@ class WindowAggregate(BaseOperator):
             times = np.full(piece.num_rows, end - 1, dtype=np.int64)
             self.output.emit(Batch(piece, pa.array(times)))
             self.context.await_room()
-
-    def _forget_fired(self) -> None:
-        fired = [end for end in self._panes if self._windows.last_end(end) - 1 <= self._watermark]
-        for end in fired:
-            del self._panes[end]
 
     def _drop_late(self, late: Batch) -> None:
         if self._late_tag is not None:
