@@ -201,7 +201,7 @@ class Cluster:
         self.timers: dict[contract.Timer, int] = {}
         self.stored: dict[str, Manifest] = {}
         self.shared = SharedFolder()
-        self.in_doubt = False  # nobody knows whether some manifest exists
+        self.in_doubt = False  # it is unknown whether some manifest exists
         self.discarded: list[str] = []
         self.answers: dict[str, contract.AnswerRequest] = {}
         self.ended: contract.JobEnded | None = None
@@ -535,7 +535,7 @@ class Cluster:
             self.handle(contract.Undelivered(token=token, reason="no answer"))
 
     def lose_answer(self, worker: str) -> None:
-        """It was acted on, but nobody hears of it."""
+        """It was acted on, but the outcome is not reported."""
         token = self.fates.pop(worker).token
         assert token is not None
         self.handle(contract.Undelivered(token=token, reason="no answer"))

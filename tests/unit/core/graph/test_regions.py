@@ -155,7 +155,7 @@ def _job(
     colocations: tuple[tuple[str, ...], ...] = (),
     pattern: Pattern = Pattern.POINTWISE,
 ) -> Topology:
-    names = sorted({letter for ends, _ in edges for letter in ends})
+    names = sorted({name for ends, _ in edges for name in ends})
     return Topology(
         [(VertexId(name), 2) for name in names],
         [

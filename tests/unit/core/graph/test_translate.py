@@ -182,7 +182,7 @@ def test_side_outputs_and_equal_edges_have_ids_of_their_own() -> None:
             id="a source with an input",
         ),
         pytest.param(
-            line(StreamEdge(source=0, target=1)), "nothing feeds input 0", id="an operator nobody feeds"
+            line(StreamEdge(source=0, target=1)), "nothing feeds input 0", id="an operator without input"
         ),
         pytest.param(
             line(StreamEdge(source=0, target=1), StreamEdge(source=1, target=2, input_index=1)),

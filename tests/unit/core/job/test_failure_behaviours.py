@@ -170,11 +170,11 @@ def test_a_slot_allocation_timeout_is_a_failure_of_the_vertex_and_goes_through_t
 
     cluster.fire(contract.TimerKind.SLOT_REQUEST)
     assert cluster.state == "RESTARTING"
-    (told,) = cluster.of(contract.RecordException)
-    assert isinstance(told, contract.RecordException)
-    assert told.failure.kind == "NoResourceAvailable"
-    assert told.attempt is not None
-    assert told.attempt.index == 1
+    (recorded,) = cluster.of(contract.RecordException)
+    assert isinstance(recorded, contract.RecordException)
+    assert recorded.failure.kind == "NoResourceAvailable"
+    assert recorded.attempt is not None
+    assert recorded.attempt.index == 1
     cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.settle_without("grant")
     assert restarted(cluster) == region(0, 1), "what has its slot goes on"
@@ -281,7 +281,7 @@ def test_partitions_registered_too_late_are_released() -> None:
     bring_up(cluster)
     late, failing = cluster.task("source", 0), cluster.task("source", 1)
     worker = cluster.where[late.attempt]
-    cluster.fail(failing)  # the other one is told to end, but it just has
+    cluster.fail(failing)  # the other one is canceled, but has just ended
     cluster.report(late, "FINISHED")
     assert cluster.partitions[worker], "it has stored all that it made"
     cluster.settle_without("grant")
@@ -328,7 +328,7 @@ def test_a_partition_that_was_not_found_is_marked_for_this_decision_only() -> No
     failure = msg.TaskFailure(kind="PartitionLost", message="not found", lost_partition=lost)
     cluster.report(reader, "FAILED", failure)
     recover_until(cluster, "map0", 1)
-    assert restarted(cluster) == {"source0/1", "map0/1"}, "its producer, and nobody else's"
+    assert restarted(cluster) == {"source0/1", "map0/1"}, "its producer, and no other"
 
     cluster.fail(cluster.task("map0", 1))
     recover_until(cluster, "map0", 1)

@@ -1,12 +1,12 @@
 """Golden traces: a script drives a job in the pretended cluster, the printed story is reviewed as a diff.
 
-A trace lies in tests/golden. Lines with ``>`` are the script, the others what the machine commands:
+A trace is in tests/golden. Lines with ``>`` are the script, the others the commands of the machine:
 
     start | stop                the job's first event; a stop with drain
     settle [except PREFIX]      everything happens that goes well, save actions that begin with PREFIX
     fire KIND [ID]              a timer
     lose WORKER                 a worker is killed
-    lose-ack N VERTEX/INDEX     a task acknowledges, and nobody hears of it
+    lose-ack N VERTEX/INDEX     a task acknowledges, but the message is lost
 
 Regenerate with ``UNISTREAM_GOLDEN=write pytest tests/unit/core/job/test_golden.py`` and read the diff.
 """

@@ -223,7 +223,7 @@ class JobAmongFaults(RuleBasedStateMachine):
         assert all(a.state in ("FINISHED", "CANCELED", "FAILED") for a in attempts)
         assert cluster.handle(contract.Started()) == [], "an ended job stays ended"
         if not cluster.in_doubt:
-            assert cluster.shared.files == shared_files(*cluster.kept), "files that nobody names are left"
+            assert cluster.shared.files == shared_files(*cluster.kept), "unreferenced files are left"
 
 
 class TestAJobAmongFaults(JobAmongFaults.TestCase):  # type: ignore[misc]  # hypothesis makes the class

@@ -71,7 +71,7 @@ class TestOnRequest:
         assert splits(cluster) == ["s-0", "s-1", "s-2"]
         assert numbers(cluster) == {"source/0": 2, "count/0": 2, "sink/0": 2}
         assert rescale(cluster, "c", source=3) is None
-        assert numbers(cluster)["source/2"] == 1, "a number is never used twice, whoever was away"
+        assert numbers(cluster)["source/2"] == 1, "a number is never used twice"
         assert cluster.machine.view().restarts == 0
         assert not cluster.of(contract.RecordException)
         recorded = [c.graph.vertices[0].parallelism for c in cluster.of(contract.RecordGraph)]
@@ -343,7 +343,7 @@ class TestAdaptive:
         cluster.lose(first)
         recover(cluster)
         restarts = cluster.machine.view().restarts
-        cluster.lose(second)  # has stored rows of the table; nothing runs, and all starts anew
+        cluster.lose(second)  # has stored rows of the table; nothing runs, and all starts again
         assert cluster.machine.view().restarts == restarts
         cluster.settle()
         assert cluster.state == "RUNNING"

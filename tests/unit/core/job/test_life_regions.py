@@ -105,8 +105,8 @@ def test_a_task_that_fails_again_before_its_restart_is_not_restarted_twice() -> 
     recover(cluster)
     assert attempts(cluster)["sink0/0"] == 1
     assert cluster.machine.view().restarts == 1
-    told = [c.failure.message for c in cluster.of(contract.RecordException)]
-    assert told == ["boom", "while it was cancelled"]
+    recorded = [c.failure.message for c in cluster.of(contract.RecordException)]
+    assert recorded == ["boom", "while it was cancelled"]
 
 
 def test_a_lost_worker_restarts_just_the_regions_that_ran_there() -> None:

@@ -106,9 +106,14 @@ def test_stages_wait_for_each_other_as_long_as_it_takes() -> None:
         pytest.param(BIG, SMALL, BIG, True, True, id="more than enough"),
         pytest.param(BIG, ANY_PROFILE, BIG, True, True, id="any will do"),
         pytest.param(SMALL, BIG, SMALL, True, False, id="too small"),
-        pytest.param(ANY_PROFILE, BIG, ANY_PROFILE, True, False, id="not told, and made to a measure"),
+        pytest.param(ANY_PROFILE, BIG, ANY_PROFILE, True, False, id="unspecified, and made to measure"),
         pytest.param(
-            ANY_PROFILE, BIG, ANY_PROFILE, False, True, id="not told, of a worker that came by itself"
+            ANY_PROFILE,
+            BIG,
+            ANY_PROFILE,
+            False,
+            True,
+            id="unspecified, of a worker that registered by itself",
         ),
     ],
 )
@@ -159,11 +164,11 @@ def test_workers_that_fail_to_come_up_again_and_again_are_in_the_exceptions_and_
     cluster.grant()
     cluster.settle()
     cluster.lose("tm0")
-    told = len(cluster.of(contract.RecordException))
+    recorded = len(cluster.of(contract.RecordException))
     for number in range(20):
         worker = TaskManagerId(f"never-{number}")
         cluster.handle(contract.TaskManagerLost(task_manager=worker, reason=f"exited with code {number}"))
-    failures = [command.failure for command in cluster.of(contract.RecordException)[told:]]
+    failures = [command.failure for command in cluster.of(contract.RecordException)[recorded:]]
     assert [failure.message.split(";")[0] for failure in failures] == [
         f"{count} worker(s) in a row failed to start" for count in (1, 2, 4, 8, 16)
     ]
@@ -173,9 +178,9 @@ def test_workers_that_fail_to_come_up_again_and_again_are_in_the_exceptions_and_
     cluster.fire(contract.TimerKind.RESTART_DELAY)
     cluster.grant()
     cluster.settle()
-    told = len(cluster.of(contract.RecordException))
+    recorded = len(cluster.of(contract.RecordException))
     cluster.handle(contract.TaskManagerLost(task_manager=TaskManagerId("later"), reason="exited"))
-    assert len(cluster.of(contract.RecordException)) == told, "it waits for none"
+    assert len(cluster.of(contract.RecordException)) == recorded, "it waits for none"
     cluster.lose(next(iter(cluster.mail)))
     cluster.handle(contract.TaskManagerLost(task_manager=TaskManagerId("last"), reason="exited"))
     assert "1 worker(s) in a row" in cluster.of(contract.RecordException)[-1].failure.message, (
@@ -218,7 +223,7 @@ def test_regions_that_wait_for_each_others_slots_do_not_wait_for_ever() -> None:
     cluster.settle_without("grant")
     assert not cluster.tasks
     cluster.fire(contract.TimerKind.SLOT_REQUEST)
-    assert cluster.released == ["a/0"], "it is given to whoever has waited longest"
+    assert cluster.released == ["a/0"], "the longest waiting job gets it"
     grant(cluster, "d", "one-again", ANY_PROFILE, strict=True)
     cluster.settle_without("grant")
     assert {task.deployment.vertex.name for task in cluster.tasks.values()} | {
@@ -232,8 +237,8 @@ def test_a_slot_that_was_used_again_is_idle_from_then_on() -> None:
     source = SubtaskId(graph.vertices[0].id, 0)
     (request,) = pool.require([source])
     pool.grant([lease("tm", request.key, ANY_PROFILE, strict=True)])
-    nobody: frozenset[tuple[str, int]] = frozenset()
-    assert pool.release_idle(nobody, 0) == ((), 7_000)
+    none: frozenset[tuple[str, int]] = frozenset()
+    assert pool.release_idle(none, 0) == ((), 7_000)
     pool.used([source])
-    assert pool.release_idle(nobody, 6_000) == ((), 7_000), "from 6 s on"
-    assert pool.release_idle(nobody, 13_000) == ((request.key,), None)
+    assert pool.release_idle(none, 6_000) == ((), 7_000), "from 6 s on"
+    assert pool.release_idle(none, 13_000) == ((request.key,), None)

@@ -1,4 +1,4 @@
-"""A release of stored results that nobody answers is said again, as long as its worker lives."""
+"""A release of stored results without an answer is repeated while its worker may live."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ JOB = JobId("job")
 WORKER = TaskManagerId("tm-1")
 MESSAGE = ReleasePartitions(job=JOB, partitions=((AttemptId(JOB, VertexId("v"), 0, 0), EdgeId("e")),))
 
-LOST = "lost"  # nobody answers the message
+LOST = "lost"  # no answer to the message
 REFUSED = "refused"
 GONE = "gone"  # the worker is lost
 OTHER = "other gone"
@@ -26,7 +26,7 @@ def sent(commands: list[contract.Command]) -> list[int | None]:
 
 
 def drive(steps: list[str]) -> list[contract.Command]:
-    """What comes out, after message 1 was told."""
+    """The commands after message 1 was sent."""
     outbox = Outbox()
     releases = Releases(outbox)
     token = outbox.send_tracked(WORKER, MESSAGE)
@@ -66,14 +66,14 @@ def test_it_is_not_said_for_ever() -> None:
     outbox = Outbox()
     releases = Releases(outbox)
     outbox.send_tracked(WORKER, MESSAGE)
-    told = 0
+    sent = 0
     while sends := [command for command in outbox.take() if isinstance(command, contract.Send)]:
-        told += len(sends)
+        sent += len(sends)
         token = sends[0].token
         assert token is not None
         releases.undelivered(sends[0], contract.Undelivered(token=token, reason="?", refused=False))
         releases.overdue(token)
-    assert told == RELEASE_TRIES
+    assert sent == RELEASE_TRIES
 
 
 def test_the_pause_is_that_in_which_a_lost_worker_is_noticed() -> None:

@@ -29,7 +29,7 @@ BOUND = "in-flight rows on 'source' -> 'count' (rescale)"
 
 
 def graph(parallelism: int) -> JobGraph:
-    """source -> rescale -> count: rows on that edge cannot be dealt out anew."""
+    """source -> rescale -> count: rows on that edge cannot be redistributed."""
     info = SourceInfo(connector="static", options={}, bounded=False, pull=False)
     stream = StreamGraph(
         name="bound",

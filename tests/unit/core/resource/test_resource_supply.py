@@ -97,7 +97,7 @@ class Cluster:
             self.join(next(iter(self.starting)), host=host)
 
     def end(self, worker: str, *, host: str = "", hopeless: bool = False) -> list[rm.ResourceCommand]:
-        """`host`: as its host's driver tells."""
+        """`host`: as reported by its driver."""
         return self.do(
             rm.WorkerEnded(
                 task_manager=TaskManagerId(worker),
@@ -137,7 +137,7 @@ class TestProfiles:
     @pytest.mark.parametrize(
         ("slot", "wanted", "certain"),
         [
-            pytest.param(BIG, SMALL, BIG, id="what the worker tells"),
+            pytest.param(BIG, SMALL, BIG, id="as the worker reports"),
             pytest.param(ANY_PROFILE, BIG, BIG, id="a worker that does not tell: what was asked for"),
             pytest.param(ANY_PROFILE, ANY_PROFILE, ANY_PROFILE, id="nothing is known"),
         ],
@@ -537,13 +537,13 @@ class Supply(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        """Every request is open, leased, or lost with a worker whose loss its job was told."""
+        """Every request is open, leased, or lost with a worker whose loss was announced to its job."""
         self.forget_refused()
         assert set(self.cluster.granted) <= set(self.wanted)
-        told = {job for loss in self.cluster.losses for job in loss.jobs}
+        announced = {job for loss in self.cluster.losses for job in loss.jobs}
         missing = len(self.wanted) - len(self.cluster.granted) - len(self.cluster.machine._requests)
         assert missing >= 0
-        assert missing == 0 or told
+        assert missing == 0 or announced
 
     @invariant()
     def no_slot_is_free_for_a_request_that_waits(self) -> None:

@@ -1,4 +1,4 @@
-"""Barriers that overtake, barriers that never wait, and rows in flight dealt out anew: as tables."""
+"""Barriers that overtake, barriers that never wait, and redistributed in-flight rows: as tables."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ CASES = [
     pytest.param(
         [(0, "done"), (1, "idle"), (1, "done")],
         [[], [IDLE], [ACTIVE, END]],
-        id="an idle one that finishes is active first, or the end would not be heard",
+        id="an idle one that finishes is active first, or its end would have no effect",
     ),
     pytest.param(
         [(0, "done"), (0, "done"), (0, 7), (0, "idle"), (0, "active"), (1, 3)],
