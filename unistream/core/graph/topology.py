@@ -8,7 +8,6 @@ and every result is a range of indices.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -79,10 +78,10 @@ class Topology:
     >>> link = Link(id=EdgeId("e"), source=a, target=b, pattern=Pattern.POINTWISE,
     ...             partition=PartitionType.BLOCKING)
     >>> topology = Topology([(a, 4), (b, 2)], [link])
-    >>> topology.consumed(SubtaskId(b, 1))[0].producers
+    >>> topology.group(link, 1).producers
     range(2, 4)
-    >>> topology.number(SubtaskId(b, 1)), str(topology.subtask(5))
-    (5, 'b#1')
+    >>> topology.number(SubtaskId(b, 1))
+    5
     """
 
     def __init__(
@@ -113,7 +112,6 @@ class Topology:
         for vertex in self.vertices:
             self.first_numbers[vertex] = self.size
             self.size += self.parallelism[vertex]
-        self._starts = list(self.first_numbers.values())
 
     @classmethod
     def of(cls, graph: JobGraph) -> Topology:
@@ -141,11 +139,6 @@ class Topology:
     def number(self, subtask: SubtaskId) -> int:
         """Place of `subtask` in topological order."""
         return self.first_numbers[subtask.vertex] + subtask.index
-
-    def subtask(self, number: int) -> SubtaskId:
-        """The subtask at that place."""
-        position = bisect_right(self._starts, number) - 1
-        return SubtaskId(self.vertices[position], number - self._starts[position])
 
     def subtasks(self, vertex: VertexId) -> list[SubtaskId]:
         return [SubtaskId(vertex, index) for index in range(self.parallelism[vertex])]
@@ -197,13 +190,6 @@ class Topology:
         if self.parallelism[link.source] >= self.parallelism[link.target]:
             return consumer
         return self.producers(link, consumer).start
-
-    def consumed(self, subtask: SubtaskId) -> tuple[ConsumedGroup, ...]:
-        """What `subtask` reads, link by link."""
-        return tuple(
-            self.group(link, self.group_of_consumer(link, subtask.index))
-            for link in self.inputs[subtask.vertex]
-        )
 
     def produced(self, subtask: SubtaskId) -> tuple[PartitionId, ...]:
         """What `subtask` produces: one partition of each data set of its vertex."""

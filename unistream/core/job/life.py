@@ -17,7 +17,6 @@ from unistream.core.contract import (
     JobCause,
     JobSettings,
     JobState,
-    RescaleRequested,
     RestorePoint,
     SlotsUnfulfillable,
 )
@@ -36,7 +35,7 @@ class JobLife:
 
     def __init__(self, graph: JobGraph, settings: JobSettings, restore: RestorePoint | None) -> None:
         self.parts = JobParts(graph, settings, restore)
-        self._rescaling = Rescaling(self.parts, self._rescale)
+        self.rescaling = Rescaling(self.parts, self._rescale)
         self.parts.restores()  # a snapshot that does not fit is refused before anything starts
 
     @property
@@ -72,7 +71,7 @@ class JobLife:
         if self.state.is_waiting:
             return self._start()
         self.parts.scheduler.deploy_ready(self.parts.recoveries)
-        self._fail_if(self._rescaling.move_on())
+        self._fail_if(self.rescaling.move_on())
         recovery = self.parts.take_recovery()
         if recovery is not None:
             self._restart(recovery)
@@ -112,7 +111,7 @@ class JobLife:
         states = self.parts.executions.kinds
         if states <= _UP_OR_LATER and self.parts.log.allows(JobCause.UP):
             self._go(JobCause.UP, "all tasks run")
-            self._rescaling.done()
+            self.rescaling.done()
         if not states <= _UP or self.parts.coordinator.is_active:
             return None
         if self.parts.coordinator.stop_path is not None:
@@ -133,13 +132,10 @@ class JobLife:
 
     def look_for_idle_slots(self) -> None:
         """Not while a change of parallelism may need the idle slots."""
-        if self._rescaling.state is Change.NONE:
+        if self.rescaling.state is Change.NONE:
             self.parts.look_for_idle_slots()
 
     # --- another parallelism ----------------------------------------------------------------------
-
-    def rescale(self, event: RescaleRequested) -> TaskFailure | None:
-        return self._rescaling.request(event)
 
     def _rescale(self) -> None:
         """The checkpoint for it is durable, and the new graph can start from it."""
@@ -151,7 +147,7 @@ class JobLife:
     def slots_overdue(self, bulk: int) -> TaskFailure | None:
         """The slot request timeout of a region, or of a wider graph, has expired."""
         if bulk == RESCALE_SLOTS.id:
-            return self._rescaling.overdue()
+            return self.rescaling.overdue()
         if self.state.is_active:
             overdue = self.parts.scheduler.overdue(bulk, self.parts.recoveries)
             if overdue is not None:
@@ -161,7 +157,7 @@ class JobLife:
     def slots_unfulfillable(self, event: SlotsUnfulfillable) -> None:
         """No worker is big enough for some of the slots."""
         executions = self.parts.scheduler.unfulfillable(event.requests)
-        self._rescaling.stay(event.reason)
+        self.rescaling.stay(event.reason)
         failure = TaskFailure(
             kind="NoResourceAvailable", message=event.reason, recoverable=not event.permanent
         )
@@ -180,12 +176,12 @@ class JobLife:
             self._fail_each(failure, executions)
         if self.state.is_active:
             self.parts.scheduling.request(self.parts.recoveries.subtasks)
-            self._rescaling.request_slots()
+            self.rescaling.request_slots()
 
     @property
     def _waits_for_slots(self) -> bool:
         waits = self.state.is_waiting or self.parts.scheduler.is_waiting or bool(self.parts.recoveries)
-        return self.state.is_active and (waits or self._rescaling.state is Change.SLOTS)
+        return self.state.is_active and (waits or self.rescaling.state is Change.SLOTS)
 
     def _fail_each(self, failure: TaskFailure, executions: list[Execution]) -> None:
         """One failure of several tasks; those that start again already are part of that."""
@@ -211,7 +207,7 @@ class JobLife:
             return
         why = failure.message
         self._go(JobCause.FAILURE, why)
-        self._rescaling.stay(why)
+        self.rescaling.stay(why)
         self.parts.recover(decision.tasks, why, is_global=decision.is_global, delay_ms=decision.delay_ms)
 
     # --- ending -----------------------------------------------------------------------------------
@@ -231,12 +227,12 @@ class JobLife:
     def step_down(self, reason: str) -> None:
         """This leader steps down; the tasks keep running."""
         self._go(JobCause.STEP_DOWN, reason)
-        self._rescaling.give_up(reason)
+        self.rescaling.give_up(reason)
         self.parts.scheduling.stop()
         self.parts.refuse_stop(reason)
         self.parts.coordinator.step_down(reason)
 
     def _end_tasks(self, cause: JobCause, why: str) -> None:
         self._go(cause, why)
-        self._rescaling.give_up(why)
+        self.rescaling.give_up(why)
         self.parts.end_tasks(why)

@@ -169,7 +169,7 @@ class JobMachine:
             case LeadershipLost(reason=reason):
                 self._life.step_down(reason)
             case RescaleRequested():
-                return self._life.rescale(event)
+                return self._life.rescaling.request(event)
             case TaskStateChanged():
                 return self._on_task_state(event)
             case EndOfDataReached():

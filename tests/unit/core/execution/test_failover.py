@@ -31,7 +31,8 @@ def failures(draw: st.DrawFn) -> tuple[Topology, PlayedJob, SubtaskId, Partition
     failed = draw(st.sampled_from(topology.all_subtasks()))
     read = [
         PartitionId(SubtaskId(group.link.source, producer), group.link.reads)
-        for group in topology.consumed(failed)
+        for link in topology.inputs[failed.vertex]
+        for group in [topology.group(link, topology.group_of_consumer(link, failed.index))]
         for producer in group.producers
     ]
     return topology, job, failed, draw(st.sampled_from([None, *read]))

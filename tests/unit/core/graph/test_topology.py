@@ -135,6 +135,5 @@ def test_subtasks_are_numbered_in_order(topology: Topology) -> None:
     subtasks = topology.all_subtasks()
     assert topology.size == len(subtasks)
     assert [topology.number(subtask) for subtask in subtasks] == list(range(topology.size))
-    assert [topology.subtask(number) for number in range(topology.size)] == subtasks
     for link in topology.links:
         assert topology.vertices.index(link.source) < topology.vertices.index(link.target)

@@ -67,7 +67,8 @@ def test_topology_and_plan_agree(graph: JobGraph) -> None:
         assert sorted(made) == sorted(topology.produced(subtask))
         gates = plan.gates(subtask, attempts, {})
         read = {(c.edge, c.producer.subtask) for gate in gates for c in gate.channels}
-        groups = topology.consumed(subtask)
+        inputs = topology.inputs[subtask.vertex]
+        groups = [topology.group(link, topology.group_of_consumer(link, subtask.index)) for link in inputs]
         assert read == {(g.link.id, SubtaskId(g.link.source, p)) for g in groups for p in g.producers}
 
 
