@@ -65,6 +65,7 @@ class TaskControl:
         self._clock = clock
 
     def answer(self, message: ToTasks) -> Answer:
+        """Performs the message."""
         match message:
             case DeployTask(deployment=deployment):
                 return self._deploy(deployment)

@@ -73,15 +73,7 @@ def build_task(
     counters = TaskCounters()
     with ExitStack() as undo:
         partitions = _partitions(deployment, environment, network, mailbox, undo)
-        gates = [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates]
-        inputs = InputGates(
-            gates,
-            mailbox.wake,
-            clock=environment.clock,
-            new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
-            consumer=deployment.attempt.index,
-            combine=network.combine,
-        )
+        inputs = _inputs(deployment, environment, network, mailbox, undo)
         undo.pop_all()
     source: SourceOperator | None = None
     operators: OperatorChain
@@ -157,6 +149,23 @@ def _partitions(
             )
         )
     return partitions
+
+
+def _inputs(
+    deployment: TaskDeployment,
+    environment: TaskEnvironment,
+    network: TaskNetwork,
+    mailbox: Mailbox,
+    undo: ExitStack,
+) -> InputGates:
+    return InputGates(
+        [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates],
+        mailbox.wake,
+        clock=environment.clock,
+        new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
+        consumer=deployment.attempt.index,
+        combine=network.combine,
+    )
 
 
 def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitStack) -> Gate:

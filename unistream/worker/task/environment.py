@@ -88,6 +88,7 @@ class TaskCounters:
         )
 
     def to_metrics(self, records_out: int, now_ms: int) -> TaskMetrics:
+        """The counters, including the current piece of work or wait."""
         busy_ms, backpressured_ms, idle_ms = self.times(now_ms)
         return TaskMetrics(
             records_in=self.records_in,
