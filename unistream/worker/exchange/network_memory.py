@@ -137,7 +137,7 @@ class GateMemory:
     def __init__(self, lock: threading.Lock, credits: GateCredits, channels: int) -> None:
         self._lock = lock
         self._credits = credits
-        self._grant: list[Callable[[int], None]] = [_to_nobody] * channels
+        self._grant: list[Callable[[int], None]] = [_no_grant] * channels
         self._open = set(range(channels))
 
     @property
@@ -176,7 +176,7 @@ class GateMemory:
         """Closes a channel; the last one returns all memory."""
         with self._lock:
             self._credits.close(number)
-            self._grant[number] = _to_nobody
+            self._grant[number] = _no_grant
             self._open.discard(number)
             if not self._open:
                 self._credits.account.close()
@@ -186,5 +186,5 @@ class GateMemory:
             self._grant[number](size)
 
 
-def _to_nobody(_size: int) -> None:
+def _no_grant(_size: int) -> None:
     """The grant of a channel that is not open."""

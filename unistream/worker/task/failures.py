@@ -1,4 +1,4 @@
-"""An exception as the master hears of it."""
+"""An exception as it is reported to the master."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ MESSAGE_CHARS_MAX: Final = 4_096
 
 def fails_the_task(error: BaseException) -> bool:
     """User code may raise anything: `sys.exit()`, `asyncio.CancelledError`. All of it fails the task, as
-    every Throwable does in Flink; in a thread it would end that and nothing else. But who drives a task on
-    the main thread (a test, a simulation) gets what is meant for him: Ctrl-C, a time limit."""
+    every Throwable does in Flink, and not only its thread. A caller that drives a task on the main thread (a
+    test, a simulation) gets its own exceptions: Ctrl-C, a time limit."""
     on_main = threading.current_thread() is threading.main_thread()
     return isinstance(error, Exception | SystemExit) or not on_main
 
 
 def task_failure(error: BaseException) -> TaskFailure:
-    """Why a task failed: class, sentence, traceback, whether a restart may help, and whether what it reads is
-    lost."""
+    """Class, message and traceback, whether a restart may help, and the input partition that is lost."""
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     if isinstance(_first(error), ModuleNotFoundError) and not isinstance(error, MissingCode):
         notes += "; install it on the workers"
@@ -53,16 +52,15 @@ def _writable(text: str) -> str:
 
 
 def _kind(error: BaseException) -> type[BaseException]:
-    """Errors of user code are one kind, save those that say more."""
+    """Errors of user code are one kind, except SuppressRestarts."""
     if any(isinstance(cause, SuppressRestarts) for cause in _chain(error)):
         return SuppressRestarts
     return UserCodeError if isinstance(error, UserCodeError) else type(error)
 
 
 def _is_recoverable(error: BaseException) -> bool:
-    """False if any cause says so; a configuration error counts as well if user code raised it. What is stored
-    and damaged is as damaged after a restart, and must not be hidden in a loop of them; and no restart
-    installs a module that is not there."""
+    """False if any cause says so, or for a configuration error, also of user code. No restart repairs a
+    damaged snapshot or installs a missing module."""
     if _kind(error) is SuppressRestarts or isinstance(error, MissingCode):
         return False
     return not isinstance(_first(error), ConfigError | CorruptSnapshot | Fenced | ModuleNotFoundError)

@@ -1,6 +1,6 @@
-"""How other threads reach a task: they post, the task's thread takes.
+"""The way from other threads to a task: they post, the task's thread takes.
 
-Mail is taken in order, except that checkpoint notices overtake the rest (they never wait behind
+Mail is taken in order, except that checkpoint notifications overtake the rest (they never wait behind
 splits or triggers; a trigger whose abort came first is recognised and skipped).
 """
 
@@ -22,7 +22,7 @@ from unistream.model.messages import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotStored:
-    """All of a snapshot is stored and acknowledged: who waited for that to end goes on."""
+    """A snapshot is stored and acknowledged; the task may be able to finish now."""
 
     checkpoint_id: CheckpointId
 
@@ -37,7 +37,7 @@ class SnapshotNotStored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundDone:
-    """What an operator did beside the task is done. `finish`: its end, on the task's thread; it may raise."""
+    """Background work of an operator is done. `finish`: called on the task's thread; may raise."""
 
     finish: Callable[[], None]
 
@@ -54,7 +54,7 @@ Mail = (
 
 
 class Mailbox:
-    """Thread-safe; also the one thing that a task's thread sleeps on."""
+    """Thread-safe; also what a task's thread waits on."""
 
     def __init__(self) -> None:
         self._urgent: deque[Mail] = deque()
@@ -63,7 +63,7 @@ class Mailbox:
         self._cancelled = threading.Event()
 
     def post(self, mail: Mail) -> None:
-        """From any thread. After the task has ended, mail is kept and never read."""
+        """From any thread. Ignored after the task has ended."""
         urgent = isinstance(mail, CheckpointCompleted | CheckpointAborted)
         (self._urgent if urgent else self._normal).append(mail)
         self._signal.set()
@@ -77,7 +77,7 @@ class Mailbox:
         return None
 
     def cancel(self) -> None:
-        """From any thread: the task shall end before it does anything else."""
+        """From any thread: the task ends at its next step."""
         self._cancelled.set()
         self._signal.set()
 
@@ -86,7 +86,7 @@ class Mailbox:
         return self._cancelled.is_set()
 
     def wake(self) -> None:
-        """From any thread: something that the task may be waiting for has changed."""
+        """From any thread: the task has to step again."""
         self._signal.set()
 
     def prepare_wait(self) -> None:
@@ -94,6 +94,6 @@ class Mailbox:
         self._signal.clear()
 
     def wait(self, timeout_s: float | None) -> None:
-        """By the task's thread, when a step said that it waits. A time beyond what the platform can wait (a
-        timer in 300 years) is cut short: to wake too early does no harm."""
+        """By the task's thread, after a step that waits. A timeout beyond the platform's limit (a timer in
+        300 years) is cut: waking early does no harm."""
         self._signal.wait(None if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX))

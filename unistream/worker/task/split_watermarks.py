@@ -1,4 +1,4 @@
-"""Watermarks of one source subtask, made per split and combined: no I/O, no clock of its own.
+"""Watermarks of one source subtask, generated per split and combined; pure.
 
 A split that lags behind holds back the others (its rows are not late), unless it has been idle for
 longer than the strategy allows. A split that is read to its end leaves. A subtask without any split (more
@@ -22,7 +22,7 @@ class _Split:
 
 
 class SplitWatermarks:
-    """Event times in, watermarks out. Times called `now_ms` are monotonic."""
+    """Event times in, watermarks out. `now_ms` is monotonic."""
 
     def __init__(self, strategy: WatermarkStrategy) -> None:
         self._strategy = strategy
@@ -59,7 +59,7 @@ class SplitWatermarks:
         return [WatermarkStatus(idle=False)]
 
     def on_interval(self, now_ms: int) -> list[Watermark | WatermarkStatus]:
-        """What is to be said now: a watermark if it advanced, then idleness if it changed."""
+        """The signals to emit: a watermark if it advanced, then the status if it changed."""
         idle_ms = self._strategy.idle_ms
         if idle_ms is not None:
             for split in self._splits.values():

@@ -1,4 +1,4 @@
-"""States of a task, and what one step of it says."""
+"""States of a task, and the result of a step."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import TypeAlias
 from unistream.core.execution import ExecutionState
 
 TaskState: TypeAlias = ExecutionState
-"""Where a task is in its life: the master's states of an attempt, of which a worker's task has CREATED,
-INITIALIZING, RUNNING, and those that are terminal."""
+"""The master's states of an attempt; a task has CREATED, INITIALIZING, RUNNING and the terminal ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nothing to do before a wake of the mailbox, or `deadline_ms` (monotonic; None: only a wake).
+    """Nothing to do until the mailbox wakes the task, or `deadline_ms` (monotonic; None: no deadline).
 
     `backpressured`: there may be input, but an output is full.
     """

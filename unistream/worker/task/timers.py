@@ -14,9 +14,8 @@ Action = Callable[[int], None]
 class TaskTimers:
     """`unistream.port.operator.ProcessingTimers` on the wall clock of the task, for all its operators.
 
-    They end one operator after the other, as the operators do: between the end of an operator's input and
-    its `finish` (Flink's StreamOperatorWrapper), so that those of an operator behind it still fire for rows
-    that it emits while it finishes.
+    They end operator by operator, between the end of an operator's input and its `finish` (Flink's
+    StreamOperatorWrapper), so that timers of later operators still fire for rows that it emits in `finish`.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -45,8 +44,7 @@ class TaskTimers:
         return True
 
     def quiesce(self, owner: OperatorUid) -> None:
-        """Fires what is due already of one operator, then nothing any more of it: not what these timers
-        register either."""
+        """Fires the due timers of one operator; all others of it, and new ones, never fire."""
         self._quiesced.add(owner)
         own = sorted((entry for entry in self._heap if entry[2] == owner), key=lambda entry: entry[:2])
         self._heap = [entry for entry in self._heap if entry[2] != owner]
@@ -57,7 +55,7 @@ class TaskTimers:
                 action(at_ms)
 
     def quiesce_all(self) -> None:
-        """The same for whatever is left, of the operators and of the task."""
+        """The same for all remaining timers, of operators and of the task."""
         self._all_quiesced = True
         left, self._heap = sorted(self._heap, key=lambda entry: entry[:2]), []
         now_ms = self._clock.wall_ms()
