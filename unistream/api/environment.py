@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from unistream.api.collections import collected
-from unistream.api.graph import GraphBuilder, Port, check_max_parallelism, check_parallelism
+from unistream.api.graph import (
+    GraphBuilder,
+    Port,
+    check_max_parallelism,
+    check_parallelism,
+    check_timestamp_column,
+)
 from unistream.api.slots import SlotSharingGroup
 from unistream.api.stream import Columns, DataStream, as_schema
 from unistream.base.config import (
@@ -34,7 +40,6 @@ from unistream.core.graph import (
     why_interval_is_idle,
 )
 from unistream.model.chain import JobCode
-from unistream.model.event_time import is_event_time
 from unistream.model.graph import JobGraph
 from unistream.model.stream_graph import StreamGraph
 from unistream.model.watermarks import WatermarkStrategy
@@ -143,16 +148,7 @@ class Environment:
         schema = source.schema
         column = watermark_strategy.timestamp_column
         if column is not None:
-            if column not in schema.names:
-                raise ConfigError(
-                    f"source {name!r}: there is no timestamp column {column!r} "
-                    f"among {', '.join(schema.names)}"
-                )
-            if not is_event_time(schema.field(column).type):
-                raise ConfigError(
-                    f"source {name!r}: the timestamp column {column!r} is {schema.field(column).type}; "
-                    "it must be int64 milliseconds, or an Arrow timestamp or date"
-                )
+            check_timestamp_column(schema, column, f"source {name!r}")
         node = self._builder.add(
             name, SourceOperatorSpec(source=source, watermarks=watermark_strategy), stateful=True
         )

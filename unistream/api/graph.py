@@ -12,6 +12,7 @@ from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.base.limits import KEY_GROUPS_MAX, PARALLELISM_MAX
 from unistream.core.graph import check_group_name
+from unistream.model.event_time import is_event_time
 from unistream.model.graph import Ship
 from unistream.model.partition_type import PartitionType
 from unistream.model.resources import ResourceProfile
@@ -224,3 +225,13 @@ def check_columns(schema: pa.Schema | None, columns: Sequence[str], what: str) -
     for column in columns:
         if schema is not None and column not in schema.names:
             raise ConfigError(f"{what}: there is no column {column!r} among {', '.join(schema.names)}")
+
+
+def check_timestamp_column(schema: pa.Schema | None, column: str, what: str) -> None:
+    """Raises ConfigError if the schema is known and the column is not in it, or has no event times."""
+    check_columns(schema, [column], what)
+    if schema is not None and not is_event_time(schema.field(column).type):
+        raise ConfigError(
+            f"{what}: the timestamp column {column!r} is {schema.field(column).type}; it must be int64 "
+            "milliseconds, or an Arrow timestamp or date"
+        )

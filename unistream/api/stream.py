@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from unistream.api.exchanges import Exchanges
-from unistream.api.graph import GraphBuilder, Port, check_columns
+from unistream.api.graph import GraphBuilder, Port, check_columns, check_timestamp_column
 from unistream.api.joins import join_schema
 from unistream.api.sinks import DataStreamSink, check_sends_dead_letters, sink_used
 from unistream.base.errors import ConfigError
-from unistream.model.event_time import is_event_time
 from unistream.model.graph import Ship
 from unistream.model.key_groups import key_groups
 from unistream.model.stream_graph import StreamNode
@@ -207,9 +206,7 @@ class DataStream(Exchanges):
         """Assigns event times and watermarks, for a source that has none."""
         operator = AssignTimestampsAndWatermarks(strategy)
         column = strategy.timestamp_column or ""
-        check_columns(self.schema, [column], "assign_timestamps_and_watermarks")
-        if self.schema is not None and not is_event_time(self.schema.field(column).type):
-            raise ConfigError(f"timestamp column {column!r} is {self.schema.field(column).type}, not a time")
+        check_timestamp_column(self.schema, column, "assign_timestamps_and_watermarks")
         return self._then("timestamps and watermarks", operator, self.schema)
 
     # --- several streams -------------------------------------------------------------------------
