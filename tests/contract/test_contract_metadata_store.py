@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.metadata_rows import rows
 from unistream.base.errors import ConfigError, Fenced
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, VertexId
-from unistream.metadata import migrate
-from unistream.metadata.records import AttemptRecord, SavepointRecord
+from unistream.metadata import migrate, tables
 from unistream.metadata.store import SqlMetadataStore
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.elements import SnapshotKind
@@ -157,7 +157,7 @@ def test_a_deposed_leader_is_fenced_and_the_new_one_is_not(store: SqlMetadataSto
 
 
 def test_a_job_that_is_not_there_cannot_be_updated(store: SqlMetadataStore) -> None:
-    with pytest.raises(Fenced, match="not in the metadata any more"):
+    with pytest.raises(Fenced, match="no longer in the metadata"):
         store.update_job(job(), ONE)
 
 
@@ -185,7 +185,7 @@ def test_leader_epochs_grow_and_are_never_given_out_twice(store: SqlMetadataStor
 
 
 @pytest.mark.parametrize("cut", range(5))
-def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore, cut: int) -> None:
+def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore, url: str, cut: int) -> None:
     """However its steps are put together."""
     store.add_job(job(), ONE)
     attempt = AttemptId(JOB, VERTEX, 1, 0)
@@ -202,27 +202,15 @@ def test_an_attempt_is_one_row_with_its_latest_state(store: SqlMetadataStore, cu
     ]
     for first, last in ((0, cut), (cut, len(changes))):
         store.record_attempts(changes[first:last])
-    assert store.attempts(JOB) == [
-        AttemptRecord(
-            attempt=attempt,
-            vertex_name="count",
-            state="RUNNING",
-            task_manager="tm-1",
-            started_ms=5,
-            updated_ms=7,
-        ),
-        AttemptRecord(
-            attempt=AttemptId(JOB, VERTEX, 1, 1),
-            vertex_name="count",
-            state="SCHEDULED",
-            task_manager=None,
-            started_ms=8,
-            updated_ms=8,
-        ),
+    columns = ("attempt", "state", "task_manager", "started_ms", "updated_ms")
+    assert rows(url, tables.attempts, "job", "vertex", "subtask", *columns) == [
+        (JOB, VERTEX, 1, 0, "RUNNING", "tm-1", 5, 7),
+        (JOB, VERTEX, 1, 1, "SCHEDULED", None, 8, 8),
     ]
+    assert rows(url, tables.vertices, "job", "vertex", "name") == [(JOB, VERTEX, "count")]
 
 
-def test_a_checkpoint_is_one_row_with_its_latest_state(store: SqlMetadataStore) -> None:
+def test_a_checkpoint_is_one_row_with_its_latest_state(store: SqlMetadataStore, url: str) -> None:
     store.add_job(job(), ONE)
     store.record_checkpoint(JOB, checkpoint(2))
     store.record_checkpoint(JOB, checkpoint(1))
@@ -231,29 +219,21 @@ def test_a_checkpoint_is_one_row_with_its_latest_state(store: SqlMetadataStore) 
     )
     store.record_checkpoint(JOB, done)
     assert store.checkpoints(JOB) == [done, checkpoint(2)]
-    assert store.savepoints() == []
+    assert rows(url, tables.savepoints, "id") == []
 
 
-def test_a_completed_savepoint_is_listed_as_such(store: SqlMetadataStore) -> None:
+def test_a_completed_savepoint_is_listed_as_such(store: SqlMetadataStore, url: str) -> None:
     store.add_job(job(), ONE)
     store.record_checkpoint(JOB, checkpoint(1, kind=SnapshotKind.TERMINATE))
-    assert store.savepoints(JOB) == []
+    assert rows(url, tables.savepoints, "id") == []
     done = msgspec.structs.replace(
         checkpoint(1, SnapshotStatus.COMPLETED, SnapshotKind.TERMINATE), path="file:///sp"
     )
     store.record_checkpoint(JOB, done)
     store.record_checkpoint(JOB, done)
     assert store.checkpoints(JOB) == [done]
-    listed = SavepointRecord(
-        job=JOB,
-        job_name=job().name,
-        checkpoint_id=CheckpointId(1),
-        kind=SnapshotKind.TERMINATE,
-        path="file:///sp",
-        triggered_ms=10,
-    )
-    assert store.savepoints(JOB) == store.savepoints() == [listed]
-    assert store.savepoints(JobId("f" * 32)) == []
+    columns = ("job", "job_name", "checkpoint_id", "kind", "path", "triggered_ms")
+    assert rows(url, tables.savepoints, *columns) == [(JOB, job().name, 1, "terminate", "file:///sp", 10)]
 
 
 def test_exceptions_are_listed_in_order_also_with_texts_that_databases_refuse(
@@ -278,10 +258,10 @@ def test_exceptions_are_listed_in_order_also_with_texts_that_databases_refuse(
 
 def test_a_commit_is_one_row_for_each_sink_and_checkpoint(store: SqlMetadataStore) -> None:
     store.add_job(job(), ONE)
-    for uid, n, rows in (("b", 1, 5), ("a", 2, 1), ("a", 1, 1), ("a", 1, 7)):
+    for uid, n, count in (("b", 1, 5), ("a", 2, 1), ("a", 1, 1), ("a", 1, 7)):
         store.record_commit(
             CommitRecord(
-                job=JOB, sink_uid=uid, checkpoint_id=CheckpointId(n), at_ms=n, rows=rows, table_version=n
+                job=JOB, sink_uid=uid, checkpoint_id=CheckpointId(n), at_ms=n, rows=count, table_version=n
             )
         )
     assert [(c.sink_uid, c.checkpoint_id, c.rows) for c in store.commits(JOB)] == [

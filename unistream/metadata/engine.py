@@ -1,4 +1,4 @@
-"""Connections to the metadata database, and what its errors mean to a caller."""
+"""Connections to the metadata database, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ OUTDATED: Final = "the schema of the metadata database is outdated: run `unistre
 
 
 def parse_url(url: str) -> URL:
-    """A SQLAlchemy URL of a database that is supported.
+    """A SQLAlchemy URL of a supported database.
 
     Raises:
-        ConfigError: anything else, with the password left out of the text.
+        ConfigError: any other; its text does not contain the password.
     """
     try:
         parsed = make_url(url)
@@ -56,7 +56,7 @@ def parse_url(url: str) -> URL:
 
 
 def open_engine(url: str) -> Engine:
-    """An engine with bounded waits; the caller disposes it. Contacts nothing.
+    """An engine with bounded waits, not connected yet; the caller disposes it.
 
     Raises:
         ConfigError: the URL cannot be used or its driver is not installed.
@@ -92,8 +92,8 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _write_ahead(cursor: sqlite3.Cursor) -> None:
-    """Of several that open a new file at the same moment, SQLite lets all but one fail at once: each reads,
-    and would wait for the others' end of that (https://www.sqlite.org/c3ref/busy_handler.html)."""
+    """Retries: of several processes that open a new file at once, SQLite lets only one succeed, without its
+    busy timeout, to avoid a deadlock (https://www.sqlite.org/c3ref/busy_handler.html)."""
     deadline_s = time.monotonic() + BUSY_TIMEOUT_MS / 1000
     while True:
         try:
@@ -108,25 +108,25 @@ def _write_ahead(cursor: sqlite3.Cursor) -> None:
 
 
 def _begin_sqlite(connection: Any) -> None:
-    # A reader that turns writer fails at once when another one wrote in between; so writers say it first.
+    # A reader that becomes a writer fails if another one wrote in between, so writers take the lock first.
     mode = "" if connection.get_execution_options().get("unistream_read") else " IMMEDIATE"
     connection.exec_driver_sql(f"BEGIN{mode}")
 
 
 @contextmanager
 def database_errors(engine: Engine) -> Iterator[None]:
-    """Translates what SQLAlchemy raises: nobody above needs to know it.
+    """Translates SQLAlchemy's errors.
 
     Raises:
-        Unreachable: no connection, locked for too long, the server went away.
+        Unreachable: no connection, locked for too long, connection lost.
         ConfigError: tables are missing.
-        Transient: anything else that the database refused.
+        Transient: any other error of the database.
     """
     where = engine.url.render_as_string(hide_password=True)
     try:
         yield
     except IntegrityError:
-        raise  # a caller that can cause one knows what it means
+        raise  # callers that can cause one handle it
     except PoolTimeout as error:
         raise Unreachable(f"no free connection to {where} within {POOL_TIMEOUT_S} s") from error
     except DBAPIError as error:

@@ -1,7 +1,7 @@
 """The schema of the metadata database, changed only by Alembic revisions.
 
-The revisions lie in `migrations/` of the repository and are installed as `unistream/_migrations`. Our version
-table and the prefix of our tables keep us apart from other users of the same database (Dagster has an
+The revisions are in `migrations/` of the repository and are installed as `unistream/_migrations`. Our version
+table and the prefix of our tables separate them from other users of the same database (Dagster has an
 `alembic_version` of its own).
 """
 
@@ -28,8 +28,8 @@ LOCK_TIMEOUT_S: Final = 60
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Brings the schema to `revision`; creates it in an empty database. Safe to repeat, and to run twice
-    at the same time.
+    """Upgrades the schema to `revision`; creates it in an empty database. Safe to repeat and to run
+    concurrently.
 
     Raises:
         ConfigError: the URL cannot be used, or a newer version of unistream made the schema.
@@ -40,16 +40,16 @@ def upgrade(url: str, revision: str = "head") -> None:
 
 
 def downgrade(url: str, revision: str) -> None:
-    """Goes back to `revision` ("base": removes all our tables). For tests and for going back a version."""
+    """Downgrades the schema to `revision` ("base" removes all our tables)."""
     with _connected(url) as connection:
         _run(command.downgrade, connection, revision)
 
 
 def check(url: str) -> None:
-    """Returns if the schema is the one that this version works with.
+    """Returns if the schema is the one of this version.
 
     Raises:
-        ConfigError: it is not; the text says which command to run.
+        ConfigError: it is not; the text names the command to run.
         Unreachable: the database did not answer.
     """
     newest = ScriptDirectory.from_config(_config(None)).get_current_head()
@@ -76,7 +76,7 @@ def known_revisions() -> list[str]:
 
 
 def configure_options() -> dict[str, object]:
-    """What `context.configure` is given by `migrations/env.py`, and by a test that compares schemas."""
+    """Arguments of `context.configure`, for `migrations/env.py` and a test that compares schemas."""
     return {
         "target_metadata": metadata,
         "version_table": VERSION_TABLE,
@@ -87,12 +87,12 @@ def configure_options() -> dict[str, object]:
 
 
 def is_ours(_item: object, name: str | None, kind: str, _reflected: bool, _compared: object) -> bool:
-    """Alembic's `include_object`: looks only at our tables."""
+    """Alembic's `include_object`: only our tables."""
     return kind != "table" or (name is not None and name.startswith(TABLE_PREFIX) and name != VERSION_TABLE)
 
 
 def script_location() -> Path:
-    """The folder of the revisions: inside an installed wheel, or beside the package in a work tree.
+    """The folder of the revisions: inside an installed wheel, or next to the package in a work tree.
 
     Raises:
         ConfigError: neither is there.

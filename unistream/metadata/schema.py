@@ -1,8 +1,8 @@
-"""Makes sure that a cluster's database has our tables, without loading Alembic when there is nothing to do.
+"""Ensures that a cluster's database has our tables, without loading Alembic if they are current.
 
-Alembic takes a second to import, and most clusters start on a new SQLite file or on one that is current. An
-empty database gets the tables as they are now and the newest revision's mark, as Alembic's `stamp` would set
-it (Dagster does the same); anything else goes to `migrate.upgrade`.
+Alembic takes a second to import, and most clusters start on a new SQLite file or on a current one. An empty
+database gets the current tables and the newest revision's mark, as by Alembic's `stamp` (Dagster does the
+same); any other is upgraded by `migrate.upgrade`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from unistream.metadata.engine import database_errors, open_engine
 from unistream.metadata.tables import TABLE_PREFIX, VERSION_TABLE, metadata
 
 NEWEST_REVISION: Final = "0002"
-"""What `migrations/versions` ends with; a test compares."""
+"""The last one in `migrations/versions`; a test compares."""
 
 
 def ensure(url: str) -> None:
-    """Returns when the schema is current. Two at the same time, and repeating it, are fine.
+    """Returns when the schema is current. Safe to repeat and to run concurrently.
 
     Raises:
         ConfigError: the URL cannot be used, or a newer version of unistream made the schema.

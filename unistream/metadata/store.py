@@ -12,10 +12,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
 from unistream.base.errors import ConfigError, Fenced
-from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, VertexId
+from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch
 from unistream.metadata import tables as t
 from unistream.metadata.engine import database_errors, open_engine
-from unistream.metadata.records import AttemptRecord, SavepointRecord
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.elements import SnapshotKind
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
@@ -44,7 +43,7 @@ class SqlMetadataStore:
         self._engine.dispose()
 
     def next_leader_epoch(self) -> LeaderEpoch:
-        """See the port. Atomic: two that ask at once get different epochs."""
+        """See the port. Atomic: concurrent calls get different epochs."""
         first = self._upsert_insert(t.leaders).values(name=EPOCH_ROW, epoch=1)
         counted = first.on_conflict_do_update(
             index_elements=[t.leaders.c.name], set_={"epoch": t.leaders.c.epoch + 1}
@@ -126,15 +125,8 @@ class SqlMetadataStore:
             changed["task_manager"] = first["task_manager"] = places[-1]
         self._upsert(connection, t.attempts, key, changed, first)
 
-    def attempts(self, job: JobId) -> Sequence[AttemptRecord]:
-        """All attempts of a job by vertex, subtask and attempt number."""
-        a, v = t.attempts, t.vertices
-        joined = select(a, v.c.name).join(v, (a.c.job == v.c.job) & (a.c.vertex == v.c.vertex))
-        ordered = joined.where(a.c.job == job).order_by(a.c.vertex, a.c.subtask, a.c.attempt)
-        return [_attempt(row) for row in self._select(ordered)]
-
     def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
-        """See the port. A completed savepoint is listed as such, too."""
+        """See the port. A completed savepoint is also added to the savepoints."""
         key = {"job": job, "checkpoint_id": record.checkpoint_id}
         values = {
             "kind": record.kind.value,
@@ -158,13 +150,6 @@ class SqlMetadataStore:
         c = t.checkpoints
         found = self._select(select(c).where(c.c.job == job).order_by(c.c.checkpoint_id))
         return [_checkpoint(row) for row in found]
-
-    def savepoints(self, job: JobId | None = None) -> Sequence[SavepointRecord]:
-        """Completed savepoints of one job or of all, newest first."""
-        wanted = select(t.savepoints).order_by(t.savepoints.c.triggered_ms.desc(), t.savepoints.c.id.desc())
-        if job is not None:
-            wanted = wanted.where(t.savepoints.c.job == job)
-        return [_savepoint(row) for row in self._select(wanted)]
 
     def record_exception(self, record: ExceptionRecord) -> None:
         """Adds one; the same exception may be recorded twice."""
@@ -192,7 +177,7 @@ class SqlMetadataStore:
 
     @contextmanager
     def _write(self, job: JobId | None = None) -> Iterator[Connection]:
-        """One transaction. With `job`: a row of an unknown job is refused by name."""
+        """One transaction. `job` is named if it is unknown."""
         with database_errors(self._engine):
             try:
                 with self._engine.begin() as connection:
@@ -215,7 +200,7 @@ class SqlMetadataStore:
         changed: Mapping[str, Any],
         first: Mapping[str, Any] | None = None,
     ) -> None:
-        """`first`: values that only a new row gets, unless `changed` has them."""
+        """`first`: values of a new row only; `changed` has precedence."""
         row = self._upsert_insert(table).values({**(first or {}), **key, **changed})
         connection.execute(row.on_conflict_do_update(index_elements=list(key), set_=dict(changed)))
 
@@ -225,7 +210,7 @@ def _fields(record: msgspec.Struct) -> dict[str, Any]:
 
 
 def _storable(value: object) -> object:
-    """Texts of users may hold what a database refuses: NUL (PostgreSQL) and lone surrogates (all)."""
+    """Escapes what databases refuse in texts: NUL (PostgreSQL) and lone surrogates (all)."""
     if not isinstance(value, str):
         return value
     return value.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
@@ -237,17 +222,6 @@ def _without(row: Row[Any], *names: str) -> dict[str, Any]:
 
 def _job(row: Row[Any]) -> JobRecord:
     return JobRecord(**_without(row, "leader_epoch"))
-
-
-def _attempt(row: Row[Any]) -> AttemptRecord:
-    return AttemptRecord(
-        attempt=AttemptId(JobId(row.job), VertexId(row.vertex), row.subtask, row.attempt),
-        vertex_name=row.name,
-        state=row.state,
-        task_manager=row.task_manager,
-        started_ms=row.started_ms,
-        updated_ms=row.updated_ms,
-    )
 
 
 def _checkpoint(row: Row[Any]) -> CheckpointFigures:
@@ -264,16 +238,12 @@ def _checkpoint(row: Row[Any]) -> CheckpointFigures:
     )
 
 
-def _savepoint(row: Row[Any]) -> SavepointRecord:
-    return SavepointRecord(**_without(row, "id", "kind"), kind=SnapshotKind(row.kind))
-
-
 def _why_fenced(connection: Connection, record: JobRecord, epoch: LeaderEpoch) -> str:
     stored = connection.execute(
         select(t.jobs.c.version, t.jobs.c.leader_epoch).where(t.jobs.c.job == record.job)
     ).one_or_none()
     if stored is None:
-        return f"job {record.job} is not in the metadata any more"
+        return f"job {record.job} is no longer in the metadata"
     return (
         f"job {record.job}: stored are version {stored.version} and epoch {stored.leader_epoch}, "
         f"refused was a write to version {record.version} with epoch {epoch}"

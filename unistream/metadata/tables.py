@@ -1,8 +1,8 @@
 """Tables of the job metadata. Times are UTC milliseconds since 1970, sizes bytes, durations ms.
 
-History and catalogue: nothing here is needed to recover a job. All names start with ``unistream_``, so that
-the tables can share a database with others; constraints are named by convention, so that a migration can
-name them on every database.
+History and catalogue: recovery of a job needs none of it. All names start with ``unistream_``, so that the
+tables can share a database with others; constraints are named by convention, so that migrations can refer to
+them on every database.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ metadata: Final = MetaData(
 )
 
 _JOB: Final = String(64)
-_NAME: Final = Text()  # a user's words: no limit that a database would cut at
+_NAME: Final = Text()  # text of users: without a limit
 _STATE: Final = String(32)
-_SERIAL: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts only INTEGER up by itself
+_SERIAL: Final = BigInteger().with_variant(Integer, "sqlite")  # SQLite increments only INTEGER
 
 
 def _of_job() -> Column[str]:
@@ -42,7 +42,7 @@ leaders: Final = Table(
     Column("name", String(64), primary_key=True),
     Column("epoch", BigInteger, nullable=False),
 )
-"""One row; `epoch` is the last one that was given out."""
+"""One row; `epoch` is the last one in use."""
 
 jobs: Final = Table(
     "unistream_jobs",
@@ -60,7 +60,7 @@ jobs: Final = Table(
     Column("leader_epoch", BigInteger, nullable=False),
     Index(None, "submitted_ms"),
 )
-"""`version` and `leader_epoch`: each write names the version it has read, by a leader that is not older."""
+"""Each write names the `version` it has read, and needs a leader epoch that is not older."""
 
 vertices: Final = Table(
     "unistream_vertices",

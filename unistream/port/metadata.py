@@ -27,7 +27,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExceptionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure. `task_name`: of the attempt, at the parallelism that its vertex had then."""
+    """One failure. `task_name`: the name of the attempt, with its vertex's parallelism at that time."""
 
     job: JobId
     at_ms: int
@@ -51,7 +51,7 @@ class CommitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A change of an attempt's state. `task_manager` None: unchanged."""
+    """A new state of an attempt. `task_manager` None: unchanged."""
 
     attempt: AttemptId
     vertex_name: str
@@ -64,7 +64,7 @@ class MetadataStore(Protocol):
     """Every write to a job's row is a compare-and-set on (version, leader epoch)."""
 
     def next_leader_epoch(self) -> LeaderEpoch:
-        """Larger than any ever given out by this database."""
+        """Larger than all earlier ones of this database."""
 
     def add_job(self, record: JobRecord, epoch: LeaderEpoch) -> None:
         """Raises ConfigError if the id exists."""
@@ -79,7 +79,7 @@ class MetadataStore(Protocol):
         """Newest first."""
 
     def record_attempts(self, changes: Sequence[AttemptChange]) -> None:
-        """Upserts by attempt id, in one transaction; changes of an attempt are in their order."""
+        """Upserts by attempt id in one transaction; `changes` of an attempt are in order."""
 
     def record_checkpoint(self, job: JobId, record: CheckpointFigures) -> None:
         """Upsert by (job, checkpoint id); `vertices` and `format` are not stored."""
