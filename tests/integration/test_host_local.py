@@ -105,7 +105,7 @@ def test_a_process_that_ignores_sigterm_is_killed(run: RunModule, losses: Losses
     """)
     await_log(spec, 1)
     host.stop(spec.id)
-    assert "was killed by SIGKILL after it was told to stop" in losses.get(timeout=WAIT_S)[1]
+    assert "was killed by SIGKILL after it was requested to stop" in losses.get(timeout=WAIT_S)[1]
 
 
 def test_what_user_code_has_started_goes_with_the_worker(run: RunModule, losses: Losses) -> None:

@@ -1,8 +1,8 @@
-"""What a worker's process does before it becomes a TaskManager: it ties its life to its parent's.
+"""Starts a worker's process, which ends with its parent.
 
 `python -m unistream.host.child PARENT_PID MODULE` runs MODULE as `python -m MODULE` would, in a process
-that ends when PARENT_PID does, however that ended. On Linux the kernel sees to it at once; elsewhere, and
-where the parent was gone before the kernel was asked, a thread looks every `WATCH_S`.
+that ends when PARENT_PID does, for any reason. On Linux the kernel kills it at once; elsewhere, and if the
+parent ended before that was set up, a thread checks every `WATCH_S`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import time
 from typing import Final
 
 WATCH_S: Final = 0.5
-EXIT_ORPHANED: Final = 79  # seen by nobody but a person who reads a process table
+EXIT_ORPHANED: Final = 79  # only visible in a process table
 
 _PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with_parent(parent: int) -> None:
-    """SIGKILL for this process when `parent` ends: all that a TaskManager must keep is on a storage.
+    """SIGKILL for this process when `parent` ends: a TaskManager's durable state is in a storage.
 
     The kernel's signal follows the parent's *thread* that started this process; that thread must live
     as long as the worker may.

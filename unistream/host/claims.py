@@ -1,8 +1,8 @@
 """Which process became which worker, where host and workers share a file system.
 
-The host offers a folder for each worker; the worker's process claims it by writing its number there; the
-host withdraws it by moving it away. So either the host learns the number, or the process learns that it
-is not wanted any more: there is no third case, whenever the two happen.
+The host offers a folder for each worker; the worker's process claims it by writing its pid there; the host
+withdraws it by moving the folder. So in any order either the host gets the pid, or the process learns that it
+must not start.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Claims:
         return str(folder)
 
     def withdraw(self, task_manager: TaskManagerId) -> int | None:
-        """The process that has claimed it; None: nobody has, and nobody will."""
-        gone = self._root / (task_manager + _WITHDRAWN)
+        """The process that has claimed it; None: no process has, and none will."""
+        withdrawn = self._root / (task_manager + _WITHDRAWN)
         try:
-            (self._root / task_manager).rename(gone)
-            pid = int((gone / _PID).read_text())
+            (self._root / task_manager).rename(withdrawn)
+            pid = int((withdrawn / _PID).read_text())
         except FileNotFoundError:
             pid = None
-        shutil.rmtree(gone, ignore_errors=True)
+        shutil.rmtree(withdrawn, ignore_errors=True)
         return pid
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class Claims:
 
 
 def claim(folder: str) -> bool:
-    """The worker's side: False if it was withdrawn, and this process must not begin."""
+    """The worker's side: False if it was withdrawn and this process must not start."""
     new = Path(folder) / f"{_PID}-{os.getpid()}"
     try:
         new.write_text(str(os.getpid()))

@@ -1,5 +1,5 @@
-"""What workers on this machine print, on the terminal of the process that runs the job: whole lines, those of
-one worker in the order in which it printed them. They are in the worker's log, too."""
+"""Shows the output of workers on this machine on the terminal of the process that runs the job: whole lines,
+in order for each worker. It is written to the worker's log, too."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Echo:
         return pipe
 
     def show(self, lines: str) -> None:
-        """A terminal that is gone is not written to again; the job goes on."""
+        """Stops writing to a terminal that was closed; the job continues."""
         with self._lock:
             if self._show is None:
                 return
@@ -50,7 +50,7 @@ class Echo:
                 _log.warning("event=printed_rows_not_shown reason=%r", error)
 
     def settle(self) -> None:
-        """Returns when all that was printed until now is shown; at the latest after SETTLE_S."""
+        """Returns when all output until now is shown, at the latest after SETTLE_S."""
         deadline_s = time.monotonic() + SETTLE_S
         for pipe in list(self._pipes):
             while not pipe.is_empty and time.monotonic() < deadline_s:
@@ -58,7 +58,7 @@ class Echo:
 
 
 class EchoPipe:
-    """From one worker. Its thread ends with the last process that can write to it."""
+    """The output of one worker. Its thread ends with the last process that can write to it."""
 
     def __init__(self, show: Show, log: IO[bytes] | None, over: Callable[[EchoPipe], None]) -> None:
         self._reader, self.writer = os.pipe()
@@ -71,12 +71,12 @@ class EchoPipe:
         self._thread = threading.Thread(target=self._run, name="worker-output", daemon=True)
 
     def start(self) -> None:
-        """The worker has its end."""
+        """Called when the worker has the pipe's other end."""
         os.close(self.writer)
         self._thread.start()
 
     def abandon(self) -> None:
-        """There is no worker."""
+        """Called if the worker could not be started."""
         os.close(self.writer)
         self._end()
 
@@ -86,7 +86,7 @@ class EchoPipe:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was printed that is not shown yet."""
+        """All output is shown."""
         with self._lock:
             if not self._open:
                 return True
@@ -105,7 +105,7 @@ class EchoPipe:
                 return
 
     def _take(self, chunk: bytes) -> None:
-        """Whole lines are shown; at the end what there is."""
+        """Shows whole lines; at the end also an incomplete one."""
         if self._log is not None:
             os.write(self._log, chunk)
         lines, newline, self._rest = (self._rest + chunk).rpartition(b"\n")

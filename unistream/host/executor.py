@@ -1,9 +1,9 @@
-"""On which host a Spark task runs, by the name that Spark has for it.
+"""The host of a Spark task, by Spark's name for it.
 
-Spark tells a Python worker nothing about that. Its executor, an ancestor of the worker, was started with
-``--hostname`` by every cluster manager (standalone, YARN, Kubernetes), and this name is the one that Spark's
-scheduler, its log and its preferred locations use. The machine's own name need not be it: several
-executors' hosts can be one machine, and a container's name says nothing to anybody.
+Spark does not pass it to a Python worker. All cluster managers (standalone, YARN, Kubernetes) start the
+executor, an ancestor of the worker, with ``--hostname``, the name in Spark's scheduler, log and preferred
+locations. The machine's own name may differ: several executors' hosts can be one machine, and a container has
+a name of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ANCESTORS_MAX: Final = 16  # worker, daemon, executor; a few shells at most
 
 
 def executor_host() -> str:
-    """Of the Spark executor that this process descends from, else this machine's own name."""
+    """The host of the Spark executor that this process descends from, else this machine's name."""
     for command in _ancestors():
         host = hostname_of(command)
         if host is not None:
@@ -29,7 +29,7 @@ def executor_host() -> str:
 
 
 def hostname_of(command: Sequence[str]) -> str | None:
-    """What a command line says about its executor's host; None: it is no executor.
+    """The executor's host in its command line; None if it is not an executor's.
 
     >>> hostname_of(["java", "CoarseGrainedExecutorBackend", "--hostname", "node-7", "--cores", "4"])
     'node-7'

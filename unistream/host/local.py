@@ -1,7 +1,7 @@
 """Workers as child processes of this one.
 
-Each has a thread of its own that starts it, waits for its end and reports it: so an end is noticed at
-once, and the kernel's parent-death signal, which follows the starting thread, comes only with the process.
+Each has a thread of its own that starts it, waits for its end and reports it: an end is detected at once, and
+the kernel's parent-death signal, which follows the starting thread, is sent only when this process ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from unistream.worker.process import EXIT_OUT_OF_MEMORY
 
 STOP_GRACE_S: Final = 3.0  # between SIGTERM and SIGKILL
 STDERR: Final = 2  # the file descriptor
-REAP_S: Final = 5.0  # a killed process is gone long before, unless it hangs in the kernel
+REAP_S: Final = 5.0  # a killed process ends much faster unless it hangs in the kernel
 
 _LOG: Final = logging.getLogger("unistream.host")
 
@@ -44,7 +44,7 @@ class LocalProcessHost:
         python: The interpreter.
         env: The environment of the workers; None: that of this process.
         module: What is run as the worker.
-        echo: Shows what workers print.
+        echo: Shows the output of workers.
     """
 
     def __init__(
@@ -148,23 +148,23 @@ class _Worker:
         _LOG.info("event=worker_ended task_manager=%s reason=%r", self._spec.id, reason)
         try:
             self._on_lost(self._spec.id, reason)
-        except Exception:  # the listener is not ours; this thread must still end in order
+        except Exception:  # not our code; this thread must still end properly
             _LOG.exception("event=lost_listener_failed task_manager=%s", self._spec.id)
 
     def _live(self) -> str:
-        """From the start of the process to its end; says how it ended."""
+        """Runs the process to its end; returns how it ended."""
         try:
             process = self._spawn()
         except OSError as error:
             return f"no process could be started with {self._command[0]}: {error.strerror or error}"
         if process is None:
-            return "it was stopped before it had begun"
+            return "it was stopped before it was started"
         _send_spec(process, self._spec)
-        # Without reaping: until then the kernel gives its number to no other process, so that the group
-        # (what user code may have left running) can be killed safely.
+        # Without reaping: the kernel does not reuse its pid yet, so that the group (processes left by user
+        # code) can be killed safely.
         try:
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:  # somebody else in this process waits for children, and was faster
+        except ChildProcessError:  # other code in this process has reaped it
             with self._lock:
                 self._ended = True
                 process.wait()  # returns at once
@@ -216,11 +216,11 @@ class _Worker:
     def _in_words(self, pid: int, code: int) -> str:
         how = f"was killed by {_signal_name(-code)}" if code < 0 else f"exited with code {code}"
         if code == EXIT_OUT_OF_MEMORY:
-            how = "ended itself: it held more memory than it may (its log says how much)"
-        asked = " after it was told to stop" if self._stopping else ""
+            how = "ended itself: it exceeded its memory limit (its log says by how much)"
+        stopped = " after it was requested to stop" if self._stopping else ""
         path = log_path(self._spec)
         log = f"; its log is {path}" if path is not None else ""
-        return f"process {pid} {how}{asked}{log}"
+        return f"process {pid} {how}{stopped}{log}"
 
 
 def _send_spec(process: subprocess.Popen[bytes], spec: TaskManagerSpec) -> None:

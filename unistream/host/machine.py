@@ -1,4 +1,4 @@
-"""What this machine has: the most that a worker on it can be given."""
+"""This machine's resources: the most that a worker on it can have."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Final
 from unistream.base.limits import MIB
 from unistream.model.resources import ResourceProfile
 
-WORKER_OWN_MB: Final = 448  # framework memory and the least overhead, which are no slot's
+WORKER_OWN_MB: Final = 448  # framework memory and the least overhead, which belong to no slot
 _CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 def machine_profile() -> ResourceProfile:
-    """The cores that this process may use, and the memory that is left for one slot beside a worker's own."""
+    """The cores that this process may use, and the memory for one slot, without a worker's own."""
     memory_mb = _memory_bytes() // MIB - WORKER_OWN_MB
     return ResourceProfile(cpu_cores=float(_cores()), memory_mb=max(1, memory_mb))
 
@@ -27,7 +27,7 @@ def _cores() -> int:
 
 
 def _memory_bytes() -> int:
-    """Physical memory, or what a container leaves of it."""
+    """Physical memory, or a container's limit."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):  # no container, or "max"
         return min(physical, int(_CGROUP_LIMIT.read_text()))

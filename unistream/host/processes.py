@@ -1,7 +1,7 @@
 """Waiting for processes that are not children of this one (Linux; elsewhere there is nothing to wait with).
 
-Spark's Python workers are children of a daemon, which is a child of the JVM. They end some time after
-Spark has said so. A pidfd names a process for good, also after its number was given to another.
+Spark's Python workers are children of a daemon, which is a child of the JVM. They end some time after Spark
+has reported it. A pidfd refers to one process, also after its pid was reused.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KILLED_S: Final = 5.0  # a killed process ends at once, unless it hangs in the k
 
 
 class Processes:
-    """Some processes, whoever started them. Those that have ended already are left out."""
+    """Any processes; those that have ended already are ignored."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._fds: list[int] = []

@@ -19,9 +19,8 @@ _Worker = TypeVar("_Worker")
 class Roster(Generic[_Worker]):
     """No id is used twice, and nothing is added once it is closed.
 
-    A cluster that lives for months starts workers without end. Of those that have ended the latest
-    `ENDED_MAX` are kept, and of older ones the latest `IDS_MAX` ids. The limit of living workers is the
-    cluster's (`max_workers` of its resource machine).
+    The latest `ENDED_MAX` workers that have ended are kept, and the latest `IDS_MAX` ids of older ones, since
+    a cluster may run for months. The limit of running workers is the cluster's (`max_workers`).
     """
 
     def __init__(self) -> None:
@@ -32,7 +31,7 @@ class Roster(Generic[_Worker]):
         self._closed = False
 
     def add(self, task_manager: TaskManagerId, make: Callable[[], _Worker]) -> _Worker:
-        """The worker that `make` gives, which is not started yet.
+        """Adds and returns the worker made by `make`, which is not started yet.
 
         Raises:
             ConfigError: this id was used before.
@@ -47,7 +46,7 @@ class Roster(Generic[_Worker]):
         return worker
 
     def ended(self, task_manager: TaskManagerId) -> None:
-        """Nothing of this worker runs any more, but perhaps the thread that says so."""
+        """The worker's process has ended."""
         with self._lock:
             if task_manager not in self._workers:
                 return
@@ -60,12 +59,12 @@ class Roster(Generic[_Worker]):
                 self._former.popitem(last=False)
 
     def get(self, task_manager: TaskManagerId) -> _Worker | None:
-        """The worker of this id; one that ended long ago is not known any more."""
+        """The worker of this id; None if it is unknown or ended long ago."""
         with self._lock:
             return self._workers.get(task_manager)
 
     def all(self) -> list[_Worker]:
-        """Those that live, and the latest that have ended."""
+        """Running workers, and the latest that have ended."""
         with self._lock:
             return list(self._workers.values())
 

@@ -1,18 +1,17 @@
-"""Workers inside Spark tasks: Spark is the resource provider, the ResourceManager the only authority.
+"""Workers inside Spark tasks: Spark provides the resources, the ResourceManager manages them.
 
-Each TaskManager is one Spark job with one task, in a job group of its own, so that it can be cancelled
-alone. It lives in the Python worker process of its task and has no children: Spark kills a Python worker,
-but not what that has started. When the process ends, the task fails, the job fails, and `on_lost` is
-called; Spark must not repeat the task (one failure is the limit, and a second attempt ends at once), since a
-TaskManager's id is never used twice.
+Each TaskManager is one Spark job with one task, in a job group of its own, so that it can be cancelled alone.
+It runs in the Python worker process of its task and has no children: Spark kills a Python worker, but not
+its children. When the process ends, the task and the job fail, and `on_lost` is called; Spark must not repeat
+the task (one failure is the limit, a second attempt ends at once): a TaskManager's id is used only once.
 
-In local mode Spark's threads are places for workers, not cores. There are twice as many as workers, so
-that every worker can be replaced while the place of its predecessor is not free yet.
+In local mode Spark's threads are places for workers, not cores. There are twice as many as workers, so that
+every worker can be replaced while the place of its predecessor is not free yet.
 
-On a cluster unistream must be installed on the executors, with the same Python version. A worker takes as
-many cores of its executor as its configuration names (`taskmanager.cpu.cores`), and is known by its
-executor's host, which is also told when it could not even start. Blocked hosts are avoided twice: others are
-preferred, and a worker that finds itself on one ends at once.
+On a cluster unistream must be installed on the executors, with the same Python version. A worker uses as
+many cores of its executor as its configuration says (`taskmanager.cpu.cores`), and is known by its executor's
+host, which is also reported if the worker could not start. Blocked hosts are avoided twice: other hosts are
+preferred, and a worker that is started on a blocked one ends at once.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from unistream.port.host import LostListener, TaskManagerSpec
 
 RELEASE_GRACE_S: Final = 2.0  # for a worker that was released to end by itself, before its job is cancelled
 CANCEL_S: Final = 10.0  # Spark kills the Python worker of a cancelled task after a pause of its own
-CANCEL_REPEAT_S: Final = 0.5  # a group that is cancelled before its job is known to Spark runs all the same
+CANCEL_REPEAT_S: Final = 0.5  # cancelling a group has no effect before Spark knows its job
 PROCESS_EXIT_S: Final = 0.5  # for a worker whose job has ended to end by itself, before it is killed
 
 _LOG: Final = logging.getLogger("unistream.host")
@@ -60,7 +59,7 @@ class SparkHost:
     Args:
         on_lost: Called once for each started worker, on that worker's thread.
         master: A Spark master; `local` and `local[...]` are sized by `workers_max`.
-        workers_max: How many workers are asked for at the same time.
+        workers_max: The most workers at the same time.
         config: Its keys that begin with `spark.` go to Spark.
 
     Raises:
@@ -172,13 +171,13 @@ class _Worker:
         _LOG.info("event=worker_ended task_manager=%s reason=%r", self._spec.id, reason)
         try:
             self._on_lost(self._spec.id, reason, self._failed_on, self._hopeless)
-        except Exception:  # the listener is not ours; this thread must still end in order
+        except Exception:  # not our code; this thread must still end properly
             _LOG.exception("event=lost_listener_failed task_manager=%s", self._spec.id)
 
     def _live(self) -> str:
-        """From the start of the job to the end of its process; says how it ended."""
+        """Runs the job to the end of its process; returns how it ended."""
         if self._stopping.is_set():
-            return "it was stopped before it had begun"
+            return "it was stopped before it was started"
         folder = self._claims.offer(self._spec.id) if self._claims is not None else ""
         order = WorkerOrder(spec=self._spec, claim_folder=folder)
         reason = "its Spark job ended"
@@ -186,7 +185,7 @@ class _Worker:
             spark = self._spark = self._application.living()
             spark.context.setJobGroup(self._group, f"TaskManager {self._spec.id}", interruptOnCancel=True)
             if self._stopping.is_set():  # meanwhile: a new Spark takes its time
-                reason = "it was stopped before it had begun"
+                reason = "it was stopped before it was started"
             else:
                 self._order(spark, msgspec.json.encode(order)).foreachPartition(run_in_task)
         except Exception as error:
@@ -196,7 +195,7 @@ class _Worker:
 
     def _in_words(self, error: Exception) -> str:
         if self._stopping.is_set():
-            return "its Spark job was cancelled after it was told to stop"
+            return "its Spark job was cancelled after it was requested to stop"
         if self._spark is None:
             return f"it could not be started: {in_words(error)}"
         if not self._spark.lives:
@@ -215,17 +214,16 @@ class _Worker:
         return spark.placement.order(text, cores=cores, avoid=self._spec.avoid)
 
     def _end_process(self) -> None:
-        """Spark says that a job is cancelled seconds before it kills the process; this waits for no Spark."""
+        """Ends the worker's process: Spark reports a cancelled job seconds before it kills the process."""
         pid = self._claims.withdraw(self._spec.id) if self._claims is not None else None
-        if (
-            pid is not None and self._spark is not None and pid in below(self._spark.jvm_pid)
-        ):  # else: its number may be another's
+        # a pid that is not below the JVM may have been reused
+        if pid is not None and self._spark is not None and pid in below(self._spark.jvm_pid):
             Processes([pid]).end(PROCESS_EXIT_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOrder:
-    """What goes into a Spark task, as JSON. `claim_folder` "": there is nothing to claim."""
+    """The input of a Spark task, as JSON. `claim_folder` "": there is nothing to claim."""
 
     spec: TaskManagerSpec
     claim_folder: str
@@ -235,7 +233,7 @@ def run_in_task(orders: Iterator[bytes]) -> None:
     """Runs in the Python worker of a Spark task: becomes the TaskManager until it is released."""
     task = TaskContext.get()
     if task is not None and task.attemptNumber() > 0:
-        return  # the first attempt's id is spent; the ResourceManager asks for a new worker
+        return  # an id is used only once; the ResourceManager requests a new worker
     order = msgspec.json.decode(next(orders), type=WorkerOrder)
     spec = order.spec if order.claim_folder else replace(order.spec, host=executor_host())
     os.environ.update(thread_environment(Configuration(spec.config)))

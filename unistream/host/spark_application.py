@@ -1,9 +1,8 @@
-"""The Spark that a host runs its workers in: the context of this process, or one of its own.
+"""The Spark context that a host runs its workers in: that of this process, or its own.
 
-A context ends without anybody's asking: its JVM is killed, the Spark master removes an application whose
-executors keep failing, a program stops the context that it shares with its cluster. Its workers are gone
-then, and no other can begin. So whoever starts a worker asks for the context that there is now, and a new
-one takes the place of one that has ended.
+A context may end at any time: its JVM is killed, the Spark master removes an application whose executors keep
+failing, a program stops the context that it shares with its cluster. Its workers are lost then, and no other
+can start. So each start of a worker gets the current context, and an ended one is replaced.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ def is_local(master: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LiveSpark:
-    """A context, as long as it lives. `placement` None: local mode. `owned`: it was begun here; `jvm_owned`:
-    so was its JVM."""
+    """A running context. `placement` None: local mode. `owned`: it was started here; `jvm_owned`: so was its
+    JVM."""
 
     context: SparkContext
     placement: Placement | None
@@ -77,7 +76,7 @@ class LiveSpark:
             return False
         try:
             return not self.context._jsc.sc().isStopped()
-        except (Py4JError, OSError):  # the JVM is gone
+        except (Py4JError, OSError):  # the JVM has ended
             return False
 
 
@@ -86,7 +85,7 @@ class SparkApplication:
 
     Args:
         master: A Spark master; `local` and `local[...]` are sized by `workers_max`.
-        workers_max: How many workers are asked for at the same time.
+        workers_max: The most workers at the same time.
         config: Its keys that begin with `spark.` go to Spark.
 
     Raises:
@@ -102,7 +101,7 @@ class SparkApplication:
         self._spark = self._begin()
 
     def living(self) -> LiveSpark:
-        """The context that there is, or a new one; that takes its time.
+        """The current context, or a new one, which takes seconds to start.
 
         Raises:
             ConfigError: Spark does not start.
@@ -118,7 +117,7 @@ class SparkApplication:
             return self._spark
 
     def close(self) -> None:
-        """Ends the context and its JVM if they were begun here. May be called again."""
+        """Ends the context and its JVM if they were started here. Safe to repeat."""
         with self._lock:
             if self._closed or not self._spark.owned:
                 self._closed = True
@@ -140,7 +139,7 @@ class SparkApplication:
 
 
 def _forget_dead(spark: LiveSpark) -> None:
-    """So that pyspark begins anew, with a new JVM if the old one is gone."""
+    """Resets pyspark, so that it starts again, with a new JVM if the old one has ended."""
     with SparkContext._lock:
         if SparkContext._active_spark_context is spark.context:
             _stop(spark.context)
@@ -155,8 +154,8 @@ def _forget_dead(spark: LiveSpark) -> None:
 
 def _stop(context: SparkContext) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # pyspark's words for a JVM that is gone
-        for _ in range(2):  # the first call stumbles over such a JVM, halfway
+        warnings.simplefilter("ignore", RuntimeWarning)  # pyspark's warning about a JVM that has ended
+        for _ in range(2):  # the first call fails halfway with such a JVM
             with contextlib.suppress(Py4JError, OSError):
                 context.stop()
 
@@ -186,8 +185,8 @@ def _context(master: str, workers_max: int, config: Mapping[str, str], *, may_en
 
 @contextlib.contextmanager
 def _own_interrupt_handler() -> Iterator[None]:
-    """Keeps the program's SIGINT handler: pyspark puts one in its place that cancels all Spark jobs, and with
-    them the workers, before a job could be stopped in order."""
+    """Keeps the program's SIGINT handler: pyspark's own cancels all Spark jobs, and with them the workers,
+    before a job can be stopped properly."""
     if threading.current_thread() is not threading.main_thread():
         yield  # there pyspark sets none
         return

@@ -1,7 +1,6 @@
-"""What Spark says when a job of it fails, in the one line that a person needs.
+"""Failures of Spark jobs in one line.
 
-A program that has a SparkSession gets other classes of errors than one that has a SparkContext: only the text
-is common to both.
+A program with a SparkSession gets other error classes than one with a SparkContext: only the text is common.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _TASK_HOST: Final = re.compile(r"\(TID \d+\) \((\S+) executor ")
 
 
 def in_words(error: Exception) -> str:
-    """The one line of a Spark failure that a person needs."""
+    """A Spark failure in one line."""
     text = text_of(error)
     if "Python worker exited unexpectedly" in text:
         return "its Python worker process ended unexpectedly (crashed or killed)"
@@ -31,7 +30,7 @@ def in_words(error: Exception) -> str:
 
 
 def unusable_python(error: Exception, python: str) -> str | None:
-    """Why no worker can ever come up with the interpreter `python` of Spark's tasks; None: it is not that."""
+    """Why no worker can ever start with the interpreter `python` of Spark's tasks; None: another failure."""
     text = text_of(error)
     found = _NO_PROGRAM.search(text) or _NOT_IMPORTED.search(text) or _OTHER_VERSION.search(text)
     if found is None:
@@ -43,11 +42,11 @@ def unusable_python(error: Exception, python: str) -> str | None:
 
 
 def failed_on(error: Exception) -> str:
-    """The executor's host of a task that failed; "": it failed nowhere, such as for want of executors."""
+    """The executor's host of a failed task; "" if it failed on no host, such as without executors."""
     found = _TASK_HOST.search(text_of(error))
     return found[1] if found is not None else ""
 
 
 def text_of(error: Exception) -> str:
-    """All that Spark says."""
+    """The whole text of Spark's error."""
     return str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)

@@ -1,4 +1,4 @@
-"""What a Spark job of one task asks of Spark: cores, and hosts to keep away from.
+"""The placement of a worker's Spark job: its cores, and hosts to avoid.
 
 Cores go through stage-level scheduling: a `TaskResourceProfile` needs no dynamic allocation, the executors
 that are there are used. Hosts can only be preferred: Spark waits `spark.locality.wait` for a free core there
@@ -28,17 +28,17 @@ class Placement:
         """One partition with `text`.
 
         Args:
-            text: What the task is told.
-            cores: Of the executor that the task occupies; None: `spark.task.cpus`.
-            avoid: Executor hosts that others are preferred to, as far as there are others.
+            text: The input of the task.
+            cores: The executor's cores that the task occupies; None: `spark.task.cpus`.
+            avoid: Executor hosts to avoid if there are others.
         """
-        shunned = frozenset(avoid)
-        hosts = sorted(self.hosts() - shunned) if shunned else []
+        avoided = frozenset(avoid)
+        hosts = sorted(self.hosts() - avoided) if avoided else []
         orders = self._at(text, hosts) if hosts else self._context.parallelize([text], 1)
         return orders if cores is None else orders.withResources(self._profile(cores))
 
     def hosts(self) -> frozenset[str]:
-        """Of the executors that Spark has now, and of the driver."""
+        """The hosts of Spark's current executors and of the driver."""
         infos = self._jvm_context.statusTracker().getExecutorInfos()
         return frozenset(str(info.host()) for info in infos)
 

@@ -1,4 +1,4 @@
-"""Workers that come by themselves: somebody starts them with ``unistream taskmanager start``."""
+"""Workers that users start, with ``unistream taskmanager start``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from unistream.port.host import LostListener, TaskManagerSpec
 
 
 class StandaloneHost:
-    """Starts and ends nothing: whoever started a worker is told by its exit code what became of it, and
-    the master hears of it by heartbeats alone.
+    """Starts and ends nothing: the user who started a worker gets its exit code, and the master detects its
+    loss by missing heartbeats.
 
     Args:
         on_lost: Never called.
@@ -26,7 +26,7 @@ class StandaloneHost:
         )
 
     def stop(self, task_manager: TaskManagerId) -> None:
-        """Nothing: a worker that was released, or given up, ends by itself."""
+        """Nothing: a released or lost worker ends by itself."""
 
     def close(self) -> None:
-        """Nothing: workers outlive this master and wait for the next."""
+        """Nothing: workers outlive this master and wait for the next one."""
