@@ -5,18 +5,33 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from unistream.base.clock import Clock
+from unistream.base.config import (
+    BLOCK_FAILURES,
+    BLOCK_TIME,
+    BLOCK_WINDOW,
+    HEARTBEAT_FAILURES,
+    SLOT_REQUEST_TIMEOUT,
+    STANDALONE_STARTUP,
+    TASK_SLOTS,
+    WORKER_IDLE_TIMEOUT,
+    WORKER_START_TIMEOUT,
+    Configuration,
+)
+from unistream.core.contract import JobSettings, RestorePoint
 from unistream.core.job import JobMachine
+from unistream.core.memory import memory_plan, slot_profile
+from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, heartbeat_terms
+from unistream.master import ports
 from unistream.master.catalogue import Catalogue
-from unistream.master.job_setup import CreateMachine, CreateResourceMachine, create_resource_machine
 from unistream.master.loop import ThreadLoop
 from unistream.master.ordered import Pool
 from unistream.master.ports import MasterPorts
-from unistream.master.resource_manager import HostFactory
+from unistream.master.resource_manager import HostFactory, Machine
 from unistream.master.senders import Connect, Senders
-from unistream.model.graph import SourceInfo
+from unistream.model.graph import JobGraph, SourceInfo
 from unistream.port.host import HostTraits
 from unistream.port.metadata import MetadataStore
 from unistream.port.source import SplitDiscovery
@@ -25,6 +40,62 @@ from unistream.port.transport import ControlHandler, Server
 
 IO_THREADS: Final = 4  # storage and discovery; none of it is on a loop's thread
 STOP_THREADS: Final = 2
+
+
+CreateMachine = Callable[[JobGraph, JobSettings, RestorePoint | None], ports.Machine]
+"""(graph, settings, where it starts from) -> what decides for a job. Raises ConfigError: it cannot run."""
+
+
+class CreateResourceMachine(Protocol):
+    """`create_resource_machine`, or one around it."""
+
+    def __call__(
+        self,
+        config: Configuration,
+        new_id: Callable[[], str],
+        max_workers: int | None,
+        traits: HostTraits | None = None,
+    ) -> Machine: ...
+
+
+def create_resource_machine(
+    config: Configuration,
+    new_id: Callable[[], str],
+    max_workers: int | None,
+    traits: HostTraits | None = None,
+) -> ResourceMachine:
+    """The machine of the cluster's slots, by its configuration and what its host can do.
+
+    Raises:
+        ConfigError: options of the workers' memory, or of heartbeats, contradict each other.
+    """
+    traits = traits or HostTraits()
+    slots, heartbeat = config.get(TASK_SLOTS), heartbeat_terms(config)
+    if traits.active:
+        memory_plan(config, slots)  # else every worker would fail with this error in its log
+    startup_ms = config.find(STANDALONE_STARTUP)
+    return ResourceMachine(
+        slots_per_worker=slots,
+        heartbeat_timeout_ms=heartbeat.timeout_ms,
+        idle_timeout_ms=config.get(WORKER_IDLE_TIMEOUT),
+        start_timeout_ms=config.get(WORKER_START_TIMEOUT),
+        max_workers=max_workers,
+        new_id=lambda prefix: f"{prefix}-{new_id()[:12]}",
+        rules=ResourceRules(
+            active=traits.active,
+            slot=slot_profile(config, slots),
+            largest=traits.largest,
+            startup_ms=config.get(SLOT_REQUEST_TIMEOUT) if startup_ms is None else startup_ms,
+            probe_interval_ms=heartbeat.interval_ms,
+            unreachable_after=max(0, config.get(HEARTBEAT_FAILURES)),
+            block=BlockRules(
+                failures=config.get(BLOCK_FAILURES),
+                window_ms=config.get(BLOCK_WINDOW),
+                block_ms=config.get(BLOCK_TIME),
+                elsewhere=traits.many_machines,
+            ),
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

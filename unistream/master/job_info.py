@@ -33,6 +33,7 @@ class CheckpointInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, record: CheckpointFigures) -> CheckpointInfo:
+        """The view of a record."""
         return cls(
             checkpoint_id=record.checkpoint_id,
             kind=record.kind,

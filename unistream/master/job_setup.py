@@ -5,29 +5,20 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from msgspec import structs
 
 from unistream.base.config import (
-    BLOCK_FAILURES,
-    BLOCK_TIME,
-    BLOCK_WINDOW,
     CHECKPOINT_DIR,
     CHECKPOINT_INTERVAL,
     CLAIM_MODE,
-    HEARTBEAT_FAILURES,
     SAVEPOINT_DIR,
     SCHEDULER,
-    SLOT_REQUEST_TIMEOUT,
-    STANDALONE_STARTUP,
     STATE_BACKEND,
     TASK_SLOTS,
-    WORKER_IDLE_TIMEOUT,
-    WORKER_START_TIMEOUT,
     Configuration,
 )
 from unistream.base.errors import ConfigError
@@ -35,7 +26,7 @@ from unistream.base.extras import require
 from unistream.base.ids import CheckpointId, JobId, LeaderEpoch, LineageId
 from unistream.base.limits import ARTIFACT_BYTES_MAX
 from unistream.base.secrets import redacted_repr
-from unistream.core.contract import JobSettings, RestorePoint
+from unistream.core.contract import RestorePoint
 from unistream.core.graph import (
     adapt_max_parallelism,
     check,
@@ -44,14 +35,11 @@ from unistream.core.graph import (
     why_interval_is_idle,
 )
 from unistream.core.job import job_settings, why_not_adaptive
-from unistream.core.memory import memory_plan, slot_profile
-from unistream.core.resource import BlockRules, ResourceMachine, ResourceRules, heartbeat_terms
-from unistream.master import resource_manager
+from unistream.core.memory import slot_profile
 from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph
 from unistream.model.snapshot import Manifest
-from unistream.port.host import HostTraits
 from unistream.port.storage import CheckpointStorage
 
 if TYPE_CHECKING:
@@ -60,9 +48,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 JOB_NAME_CHARS_MAX: Final = 200
-
-CreateMachine = Callable[[JobGraph, JobSettings, RestorePoint | None], Machine]
-"""(graph, settings, where it starts from) -> what decides for a job. Raises ConfigError: it cannot run."""
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,18 +69,6 @@ class SubmitRequest(msgspec.Struct, frozen=True, kw_only=True):
     allow_non_restored: bool = False
 
     __repr__ = redacted_repr
-
-
-class CreateResourceMachine(Protocol):
-    """`create_resource_machine`, or one around it."""
-
-    def __call__(
-        self,
-        config: Configuration,
-        new_id: Callable[[], str],
-        max_workers: int | None,
-        traits: HostTraits | None = None,
-    ) -> resource_manager.Machine: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,43 +212,3 @@ def _why_terminal(directory: str, manifest: Manifest) -> str:
         return f"{text}, and no job can be resumed from it"
     parent = directory.rstrip("/").rpartition("/")[0]
     return f"{text}; resume from {parent}/{manifest.resumable}, which was taken just before"
-
-
-def create_resource_machine(
-    config: Configuration,
-    new_id: Callable[[], str],
-    max_workers: int | None,
-    traits: HostTraits | None = None,
-) -> ResourceMachine:
-    """The machine of the cluster's slots, by its configuration and what its host can do.
-
-    Raises:
-        ConfigError: options of the workers' memory, or of heartbeats, contradict each other.
-    """
-    traits = traits or HostTraits()
-    slots, heartbeat = config.get(TASK_SLOTS), heartbeat_terms(config)
-    if traits.active:
-        memory_plan(config, slots)  # else every worker would fail with this error in its log
-    startup_ms = config.find(STANDALONE_STARTUP)
-    return ResourceMachine(
-        slots_per_worker=slots,
-        heartbeat_timeout_ms=heartbeat.timeout_ms,
-        idle_timeout_ms=config.get(WORKER_IDLE_TIMEOUT),
-        start_timeout_ms=config.get(WORKER_START_TIMEOUT),
-        max_workers=max_workers,
-        new_id=lambda prefix: f"{prefix}-{new_id()[:12]}",
-        rules=ResourceRules(
-            active=traits.active,
-            slot=slot_profile(config, slots),
-            largest=traits.largest,
-            startup_ms=config.get(SLOT_REQUEST_TIMEOUT) if startup_ms is None else startup_ms,
-            probe_interval_ms=heartbeat.interval_ms,
-            unreachable_after=max(0, config.get(HEARTBEAT_FAILURES)),
-            block=BlockRules(
-                failures=config.get(BLOCK_FAILURES),
-                window_ms=config.get(BLOCK_WINDOW),
-                block_ms=config.get(BLOCK_TIME),
-                elsewhere=traits.many_machines,
-            ),
-        ),
-    )

@@ -14,6 +14,8 @@ from unistream.model.elements import SavepointFormat, SnapshotKind
 
 
 class SnapshotStatus(Enum):
+    """The state of a snapshot. Values are the JSON of the statistics."""
+
     IN_PROGRESS = "in progress"
     COMPLETED = "completed"
     FAILED = "failed"

@@ -20,7 +20,7 @@ from unistream.base.crash_points import (
 from unistream.base.errors import AlreadyEnded, ConfigError, Unreachable
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core.contract import AnswerRequest
-from unistream.master.job_setup import create_resource_machine
+from unistream.master.cluster_services import create_resource_machine
 from unistream.master.loop import Mailbox
 from unistream.master.open_requests import OpenRequests
 from unistream.master.ordered import Pool

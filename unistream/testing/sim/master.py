@@ -12,10 +12,10 @@ from unistream.base.config import CLAIM_MODE
 from unistream.base.ids import JobId, LeaderEpoch, LineageId
 from unistream.core.contract import JobSettings, RestorePoint
 from unistream.core.job import JobMachine, job_settings
-from unistream.master.cluster_services import ClusterServices
+from unistream.master.cluster_services import ClusterServices, create_resource_machine
 from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_master import JobMaster
-from unistream.master.job_setup import JobSetup, SubmitRequest, create_resource_machine
+from unistream.master.job_setup import JobSetup, SubmitRequest
 from unistream.master.ports import MasterPorts
 from unistream.model.graph import JobGraph
 from unistream.port.metadata import MetadataStore
