@@ -11,7 +11,7 @@ import pytest
 from unistream.base.clock import SystemClock
 from unistream.base.ids import AttemptId, JobId, TaskManagerId, VertexId
 from unistream.base.limits import BUNDLE_MESSAGES_MAX, FRAME_BYTES_MAX
-from unistream.master.senders import Failed, Letter, Senders
+from unistream.master.senders import Failed, OutgoingMessage, Senders
 from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import (
@@ -98,7 +98,9 @@ class TestToWorkers:
             fates.append(failed)
             done.release()
 
-        self.senders.send_all(WORKER, self.server.address, [Letter(message, told) for message in messages])
+        self.senders.send_all(
+            WORKER, self.server.address, [OutgoingMessage(message, told) for message in messages]
+        )
         for _ in messages:
             assert done.acquire(timeout=WAIT_S)
         return fates
@@ -108,7 +110,7 @@ class TestToWorkers:
         fates = self.send([mm.CancelTask(attempt=attempt(n)) for n in range(8)])
         assert fates[3] == Failed("tm refused CancelTask: no", refused=True)
         assert fates[5] == Failed("CancelTask to tm failed: LookupError: on purpose")
-        assert [n for n, fate in enumerate(fates) if fate is not None] == [3, 5]
+        assert [n for n, on_outcome in enumerate(fates) if on_outcome is not None] == [3, 5]
         assert worker.requests == [8]
         assert worker.acted == [0, 1, 2, 3, 4, 6, 7]
 
@@ -122,7 +124,7 @@ class TestToWorkers:
         """Three fill two requests; the fourth fits into none."""
         sizes = [FRAME_BYTES_MAX // 2 - 1_000] * 3 + [FRAME_BYTES_MAX + 1, 10]
         fates = self.send([splits(n, size) for n, size in enumerate(sizes)])
-        assert [fate is None for fate in fates] == [True, True, True, False, True]
+        assert [on_outcome is None for on_outcome in fates] == [True, True, True, False, True]
         assert fates[3] is not None
         assert not fates[3].refused
         assert "limit" in fates[3].reason

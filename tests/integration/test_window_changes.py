@@ -14,7 +14,7 @@ import pytest
 import unistream as us
 from unistream.base.config import Configuration
 from unistream.connector.collect import read_collected
-from unistream.core.restore import Fate
+from unistream.core.restore import StateOutcome
 from unistream.savepoint.plan import plan
 from unistream.testing.mini_cluster import MiniCluster
 
@@ -94,12 +94,12 @@ def stopped(cluster: MiniCluster, folder: Path) -> str:
     return stop_early(cluster, folder, "first")
 
 
-def fate(savepoint: str, env: us.Environment) -> tuple[Fate, str]:
+def outcome(savepoint: str, env: us.Environment) -> tuple[StateOutcome, str]:
     """Of the contents of its windows."""
     found = plan(us.read_savepoint(savepoint), *env.job_graph(), Configuration(), allow_non_restored=True)
     states = {(op.uid, one.state): one for op in found.operators for one in op.states}
     contents = states["windows", "window-contents"]
-    return contents.fate, contents.why
+    return contents.outcome, contents.why
 
 
 def collected(*outs: Path) -> list[tuple[int, int]]:
@@ -114,7 +114,7 @@ class Change:
     """Arguments of `pipeline`, what a plan says, and why."""
 
     to: dict[str, Any]
-    planned: Fate
+    planned: StateOutcome
     why: str
 
 
@@ -124,16 +124,18 @@ class Change:
         pytest.param(
             Change(
                 {"size": "20 s"},
-                Fate.REFUSED,
+                StateOutcome.REFUSED,
                 "it was made by tumbling windows of 10000 ms, and the pipeline now has tumbling windows of "
                 "20000 ms; go back to the former, or give the operator another uid",
             ),
             id="other windows",
         ),
-        pytest.param(Change({"user": "string"}, Fate.REFUSED, OTHER_KEY), id="another key"),
-        pytest.param(Change({"undeclared": True}, Fate.UNKNOWN, OTHER_KEY), id="one that is not declared"),
+        pytest.param(Change({"user": "string"}, StateOutcome.REFUSED, OTHER_KEY), id="another key"),
         pytest.param(
-            Change({"n": "int16"}, Fate.REFUSED, "column 'max(n)': int32 cannot become int16"),
+            Change({"undeclared": True}, StateOutcome.UNKNOWN, OTHER_KEY), id="one that is not declared"
+        ),
+        pytest.param(
+            Change({"n": "int16"}, StateOutcome.REFUSED, "column 'max(n)': int32 cannot become int16"),
             id="a narrower column",
         ),
     ],
@@ -142,9 +144,9 @@ def test_a_change_that_does_not_fit_is_refused_once(
     cluster: MiniCluster, folder: Path, stopped: str, change: Change
 ) -> None:
     env = pipeline(folder / "refused", **change.to)
-    found, told = fate(stopped, env)
+    found, told = outcome(stopped, env)
     assert found is change.planned
-    assert told.startswith(change.why) or found is Fate.UNKNOWN
+    assert told.startswith(change.why) or found is StateOutcome.UNKNOWN
     job = cluster.execute(
         *env.job_graph("changed"), config=CONFIG, savepoint=stopped, allow_non_restored=True
     )
@@ -158,15 +160,17 @@ def test_a_change_that_does_not_fit_is_refused_once(
 @pytest.mark.parametrize(
     ("n", "planned"),
     [
-        pytest.param("int32", (Fate.KEPT, ""), id="unchanged"),
-        pytest.param("int64", (Fate.MIGRATED, "column 'max(n)': int32 to int64"), id="a wider column"),
+        pytest.param("int32", (StateOutcome.KEPT, ""), id="unchanged"),
+        pytest.param(
+            "int64", (StateOutcome.MIGRATED, "column 'max(n)': int32 to int64"), id="a wider column"
+        ),
     ],
 )
 def test_open_windows_go_on(
-    cluster: MiniCluster, folder: Path, stopped: str, n: str, planned: tuple[Fate, str]
+    cluster: MiniCluster, folder: Path, stopped: str, n: str, planned: tuple[StateOutcome, str]
 ) -> None:
     env = pipeline(folder / f"on with {n}", n=n)
-    assert fate(stopped, env) == planned
+    assert outcome(stopped, env) == planned
     job = cluster.execute(*env.job_graph("on"), config=CONFIG, savepoint=stopped, allow_non_restored=True)
     assert job.wait(WAIT_S).state == "FINISHED"
     found = collected(folder / "first", folder / f"on with {n}")

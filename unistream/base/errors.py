@@ -14,7 +14,7 @@ UnistreamError
 ├── OutcomeUnknown         it may or may not have been done; delete nothing, check again
 └── Transient              safe to repeat with the same arguments
     ├── Unreachable        an external system did not answer in time
-    │   └── NobodyThere    nothing listens at its address: its process has ended, or never started
+    │   └── NothingListens    nothing listens at its address: its process has ended, or never started
     └── PartitionLost      an input of a task is missing or damaged: its producer has to run again
 """
 
@@ -91,7 +91,7 @@ class Unreachable(Transient):
     """An external system did not answer in time."""
 
 
-class NobodyThere(Unreachable):
+class NothingListens(Unreachable):
     """Nothing listens at its address; unlike a silent peer it is unlikely to answer later."""
 
 

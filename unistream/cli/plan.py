@@ -16,15 +16,15 @@ from unistream.cli.jobs import absolute
 from unistream.cli.load import build, load_function
 from unistream.cli.options import AllowNonRestored, AsJson, Defines, Parallelism, Pipeline, configuration
 from unistream.cli.output import console, new_table, print_json
-from unistream.core.restore import Fate, RestorePlan
+from unistream.core.restore import RestorePlan, StateOutcome
 
 _STYLES: Final = {
-    Fate.KEPT: "green",
-    Fate.NEW: "green",
-    Fate.MIGRATED: "cyan",
-    Fate.DROPPED: "yellow",
-    Fate.UNKNOWN: "yellow",
-    Fate.REFUSED: "red",
+    StateOutcome.KEPT: "green",
+    StateOutcome.NEW: "green",
+    StateOutcome.MIGRATED: "cyan",
+    StateOutcome.DROPPED: "yellow",
+    StateOutcome.UNKNOWN: "yellow",
+    StateOutcome.REFUSED: "red",
 }
 
 
@@ -80,10 +80,10 @@ def plan(  # noqa: PLR0917  # typer passes them by name
 def _print(found: RestorePlan) -> None:
     table = new_table("OPERATOR", "STATE", "ROWS", "", "WHY")
     for operator in found.operators:
-        table.add_row(escape(operator.uid), "", "", _styled(operator.fate), escape(operator.why))
+        table.add_row(escape(operator.uid), "", "", _styled(operator.outcome), escape(operator.why))
         for state in operator.states:
             rows = "" if state.rows is None else f"{state.rows:,}"
-            table.add_row("", escape(state.state), rows, _styled(state.fate), escape(state.why))
+            table.add_row("", escape(state.state), rows, _styled(state.outcome), escape(state.why))
     out = console()
     out.print(table)
     for problem in found.problems:
@@ -93,5 +93,5 @@ def _print(found: RestorePlan) -> None:
         out.print("the pipeline can start from it")
 
 
-def _styled(fate: Fate) -> str:
-    return f"[{_STYLES[fate]}]{fate.value}[/{_STYLES[fate]}]"
+def _styled(outcome: StateOutcome) -> str:
+    return f"[{_STYLES[outcome]}]{outcome.value}[/{_STYLES[outcome]}]"

@@ -14,8 +14,8 @@ from unistream.base.closing import Closing
 from unistream.base.errors import (
     AlreadyEnded,
     ConfigError,
-    NobodyThere,
     NotFound,
+    NothingListens,
     ProtocolError,
     UnistreamError,
     Unreachable,
@@ -81,7 +81,7 @@ class RestClient(Closing):
 
         Raises:
             ConfigError: the cluster refuses it.
-            NobodyThere: nothing listens there, so nothing was started.
+            NothingListens: nothing listens there, so nothing was started.
             Unreachable: it does not answer; whether it has the job is not known.
         """
         request = identified(request)
@@ -94,7 +94,7 @@ class RestClient(Closing):
                 response = self.request("POST", "/unistream/jobs", content=content, headers=headers)
                 return self.client(JobId(_field(response, "jobid")))
             except Unreachable as error:
-                if attempt == 0 and isinstance(error, NobodyThere):
+                if attempt == 0 and isinstance(error, NothingListens):
                     raise
                 silence = error
         raise Unreachable(
@@ -121,7 +121,7 @@ class RestClient(Closing):
         try:
             response = self._http.request(method, path, **arguments)
         except httpx.HTTPError as error:
-            kind = NobodyThere if isinstance(error, httpx.ConnectError) else Unreachable
+            kind = NothingListens if isinstance(error, httpx.ConnectError) else Unreachable
             raise kind(
                 f"the cluster at {self.url} does not answer: {error or type(error).__name__}"
             ) from error

@@ -126,7 +126,7 @@ class JobIo:
             elif command.shared:
                 self._storage.discard_shared(self._job, command.shared)
             if command.sweep is not None:
-                self._storage.clean_shared(command.sweep.beside, command.sweep.before)
+                self._storage.clean_shared(command.sweep.next_to, command.sweep.before)
         except Exception:  # leftover files cost space, not correctness
             logger.exception("event=snapshot_not_discarded directory=%s", command.directory)
         crash_point("retention.deleted")

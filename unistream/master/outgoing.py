@@ -14,7 +14,7 @@ from unistream.core import contract
 from unistream.core.contract import AttemptView
 from unistream.master.job_info import TERMINAL_STATES
 from unistream.master.ports import Messages
-from unistream.master.senders import Failed, Letter
+from unistream.master.senders import Failed, OutgoingMessage
 from unistream.model.messages import CancelTask
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Outgoing:
         self._senders = senders
         self._post = post
         self._addresses: dict[TaskManagerId, str] = {}
-        self._queued: dict[TaskManagerId, list[Letter]] = {}
+        self._queued: dict[TaskManagerId, list[OutgoingMessage]] = {}
 
     def granted(self, leases: Iterable[contract.SlotLease]) -> None:
         """The job has slots of these workers."""
@@ -51,7 +51,9 @@ class Outgoing:
                 logger.warning("event=message_undelivered job=%s reason=%r", self._job, failed.reason)
 
         if command.task_manager in self._addresses:
-            self._queued.setdefault(command.task_manager, []).append(Letter(command.message, on_outcome))
+            self._queued.setdefault(command.task_manager, []).append(
+                OutgoingMessage(command.message, on_outcome)
+            )
         else:
             on_outcome(Failed(f"{command.task_manager} has no slot of this job", refused=True))
 

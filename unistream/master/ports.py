@@ -14,7 +14,7 @@ from unistream.base.ids import JobId, LeaderEpoch, TaskManagerId
 from unistream.core import contract
 from unistream.master.loop import CreateLoop
 from unistream.master.ordered import WorkPool
-from unistream.master.senders import Fate, Letter
+from unistream.master.senders import OnOutcome, OutgoingMessage
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo
 from unistream.model.messages import ToTaskManager
 from unistream.port.metadata import AttemptChange, CommitRecord, ExceptionRecord, JobRecord
@@ -37,11 +37,17 @@ class Messages(Protocol):
     """Messages to workers, in order for each of them; `master.senders.Senders`. `send` never blocks."""
 
     def send(
-        self, task_manager: TaskManagerId, address: str, message: ToTaskManager, fate: Fate | None = None
+        self,
+        task_manager: TaskManagerId,
+        address: str,
+        message: ToTaskManager,
+        on_outcome: OnOutcome | None = None,
     ) -> None:
         """Queues `message` behind those already queued for this worker."""
 
-    def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
+    def send_all(
+        self, task_manager: TaskManagerId, address: str, messages: Sequence[OutgoingMessage]
+    ) -> None:
         """Queues these; they are sent in order, together as far as one request can hold them."""
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:

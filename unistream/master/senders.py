@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from unistream.base.crash_points import crash_point
-from unistream.base.errors import NobodyThere, Unreachable
+from unistream.base.errors import NothingListens, Unreachable
 from unistream.base.ids import TaskManagerId
 from unistream.master.ordered import OrderedGatherer
 from unistream.model.bundle import Parcel, parcels
@@ -40,16 +40,16 @@ class Failed:
     nobody_there: bool = False
 
 
-Fate = Callable[[Failed | None], None]
+OnOutcome = Callable[[Failed | None], None]
 """Called once with the outcome, from any thread, must not block. None: acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class OutgoingMessage:
     """A message and the callback for its outcome."""
 
     message: ToTaskManager
-    fate: Fate
+    on_outcome: OnOutcome
 
 
 CLOSE_TIMEOUT_S: Final = 2.0  # a call in flight may hold its thread for RPC_TIMEOUT_S; it is a daemon
@@ -66,14 +66,14 @@ class _Sender:
         self.address = address
         self._connect = connect
         self._client: ControlClient | None = None
-        self._worker: OrderedGatherer[Letter] = OrderedGatherer(
+        self._worker: OrderedGatherer[OutgoingMessage] = OrderedGatherer(
             f"send-{task_manager}", self._deliver_all, self._disconnect
         )
         self._given_up: str | None = None
 
-    def send(self, letters: Sequence[Letter]) -> None:
-        if not self._worker.submit(letters):
-            _fail_all(letters, Failed(self._given_up or "the sender is closed", refused=True))
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
+        if not self._worker.submit(messages):
+            _fail_all(messages, Failed(self._given_up or "the sender is closed", refused=True))
 
     def give_up(self, reason: str) -> None:
         """Fails all queued messages with `reason`; nothing more is sent."""
@@ -85,16 +85,16 @@ class _Sender:
         if not self._worker.close(CLOSE_TIMEOUT_S):
             logger.warning("event=sender_busy_at_close task_manager=%s", self.task_manager)
 
-    def _deliver_all(self, letters: Sequence[Letter]) -> None:
+    def _deliver_all(self, messages: Sequence[OutgoingMessage]) -> None:
         done = 0
-        for parcel in parcels([letter.message for letter in letters]):
-            sent = letters[done : done + len(parcel.messages)]
+        for parcel in parcels([outgoing.message for outgoing in messages]):
+            sent = messages[done : done + len(parcel.messages)]
             done += len(sent)
             failed = self._deliver(parcel)
-            for letter, fate in zip(sent, failed, strict=True):
-                if fate is None:
-                    _pass_crash_point(letter.message)
-                letter.fate(fate)
+            for outgoing, outcome in zip(sent, failed, strict=True):
+                if outcome is None:
+                    _pass_crash_point(outgoing.message)
+                outgoing.on_outcome(outcome)
 
     def _deliver(self, parcel: Parcel[ToTaskManager]) -> Sequence[Failed | None]:
         """Tries once: the job's machine decides about retries."""
@@ -106,11 +106,11 @@ class _Sender:
             answers = parcel.answers(self._client.call(parcel.request))
         except Unreachable as error:
             return unanswered(
-                self.task_manager, parcel, str(error), nobody_there=isinstance(error, NobodyThere)
+                self.task_manager, parcel, str(error), nobody_there=isinstance(error, NothingListens)
             )
         except Exception as error:  # any error of a transport: the outcome must be reported
             return [Failed(f"{_name(m)} to {self.task_manager} failed: {error}") for m in parcel.messages]
-        return [fate_of(self.task_manager, *pair) for pair in zip(parcel.messages, answers, strict=True)]
+        return [outcome_of(self.task_manager, *pair) for pair in zip(parcel.messages, answers, strict=True)]
 
     def _disconnect(self) -> None:
         if self._client is not None:
@@ -136,7 +136,7 @@ def unanswered(
     ]
 
 
-def fate_of(task_manager: TaskManagerId, message: ToTaskManager, answer: Answer | Broken) -> Failed | None:
+def outcome_of(task_manager: TaskManagerId, message: ToTaskManager, answer: Answer | Broken) -> Failed | None:
     """The outcome of a message by its answer."""
     if isinstance(answer, Refused):
         return Failed(f"{task_manager} refused {_name(message)}: {answer.reason}", refused=True)
@@ -149,9 +149,9 @@ def _name(message: ToTaskManager) -> str:
     return type(message).__name__
 
 
-def _fail_all(letters: Sequence[Letter], failed: Failed) -> None:
-    for letter in letters:
-        letter.fate(failed)
+def _fail_all(messages: Sequence[OutgoingMessage], failed: Failed) -> None:
+    for outgoing in messages:
+        outgoing.on_outcome(failed)
 
 
 class Senders:
@@ -164,12 +164,18 @@ class Senders:
         self._closed = False
 
     def send(
-        self, task_manager: TaskManagerId, address: str, message: ToTaskManager, fate: Fate | None = None
+        self,
+        task_manager: TaskManagerId,
+        address: str,
+        message: ToTaskManager,
+        on_outcome: OnOutcome | None = None,
     ) -> None:
         """See `Messages`."""
-        self.send_all(task_manager, address, [Letter(message, fate or _log_failure)])
+        self.send_all(task_manager, address, [OutgoingMessage(message, on_outcome or _log_failure)])
 
-    def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
+    def send_all(
+        self, task_manager: TaskManagerId, address: str, messages: Sequence[OutgoingMessage]
+    ) -> None:
         """See `Messages`."""
         with self._lock:
             sender = self._senders.get(task_manager)
@@ -177,9 +183,9 @@ class Senders:
                 sender = _Sender(task_manager, address, self._connect)
                 self._senders[task_manager] = sender
         if sender is None:
-            _fail_all(letters, Failed("the cluster is shutting down", refused=True))
+            _fail_all(messages, Failed("the cluster is shutting down", refused=True))
             return
-        sender.send(letters)
+        sender.send(messages)
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
         """See `Messages`."""

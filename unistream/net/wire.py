@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import flight, ipc
 
-from unistream.base.errors import NobodyThere, ProtocolError, UnistreamError, Unreachable
+from unistream.base.errors import NothingListens, ProtocolError, UnistreamError, Unreachable
 from unistream.base.limits import FRAME_BYTES_MAX, KIB, MIB
 from unistream.model.elements import Batch
 from unistream.model.messages import ChannelDescriptor
@@ -124,5 +124,5 @@ def from_peer(error: BaseException, where: str) -> UnistreamError:
     if refused or isinstance(error, pa.ArrowInvalid):  # Invalid: our side could not read the data
         return ProtocolError(f"{where}: {text}")
     if isinstance(error, flight.FlightUnavailableError) and error.extra_info != OWN_ERROR:
-        return NobodyThere(f"{where}: {text}")
+        return NothingListens(f"{where}: {text}")
     return Unreachable(f"{where}: {text}")

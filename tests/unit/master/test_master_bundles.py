@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from unistream.base.errors import NobodyThere, ProtocolError, Unreachable
+from unistream.base.errors import NothingListens, ProtocolError, Unreachable
 from unistream.base.ids import AllocationId, AttemptId, JobId, TaskManagerId, VertexId
 from unistream.core import contract
 from unistream.core.contract import AttemptView
 from unistream.master.ordered import OrderedGatherer
 from unistream.master.outgoing import Outgoing
-from unistream.master.senders import Failed, Letter, Senders
+from unistream.master.senders import Failed, OutgoingMessage, Senders
 from unistream.model import messages as mm
 from unistream.model.bundle import answer_each
 from unistream.model.codec import decode_answer, decode_for_task_manager, decode_to_task_manager, encode
@@ -90,13 +90,13 @@ class Fates:
         self.told: list[tuple[int, Failed | None]] = []
         self._told = threading.Condition()
 
-    def letters(self, numbers: Sequence[int]) -> list[Letter]:
+    def outgoing_messages(self, numbers: Sequence[int]) -> list[OutgoingMessage]:
         def told(number: int, failed: Failed | None) -> None:
             with self._told:
                 self.told.append((number, failed))
                 self._told.notify()
 
-        return [Letter(cancel(n), lambda failed, n=n: told(n, failed)) for n in numbers]  # type: ignore[misc]
+        return [OutgoingMessage(cancel(n), lambda failed, n=n: told(n, failed)) for n in numbers]  # type: ignore[misc]
 
     def wait(self, count: int) -> list[tuple[int, Failed | None]]:
         with self._told:
@@ -107,7 +107,7 @@ class Fates:
 def send(peer: Peer, *groups: Sequence[int]) -> tuple[Senders, Fates]:
     senders, fates = Senders(lambda _address: peer), Fates()
     for numbers in groups:
-        senders.send_all(WORKER, "a", fates.letters(numbers))
+        senders.send_all(WORKER, "a", fates.outgoing_messages(numbers))
     return senders, fates
 
 
@@ -126,7 +126,7 @@ def test_what_gathers_while_a_request_is_under_way_goes_in_the_next() -> None:
     senders, fates = send(peer, [0])
     assert peer.entered.wait(WAIT_S)
     for numbers in ([1, 2], [3], [4]):
-        senders.send_all(WORKER, "a", fates.letters(numbers))
+        senders.send_all(WORKER, "a", fates.outgoing_messages(numbers))
     peer.gate.set()
     assert fates.wait(5) == [(n, None) for n in range(5)]
     assert peer.requests == [[0], [1, 2, 3, 4]]
@@ -134,28 +134,28 @@ def test_what_gathers_while_a_request_is_under_way_goes_in_the_next() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "fate"),
+    ("outcome", "on_outcome"),
     [
         (mm.Refused(reason="no"), Failed("tm refused CancelTask: no", refused=True)),
         (ProtocolError("what"), Failed("CancelTask to tm failed: what")),
         (LookupError("oh"), Failed("CancelTask to tm failed: LookupError: oh")),
     ],
 )
-def test_one_that_fails_in_the_middle_fails_alone(outcome: mm.Answer | Exception, fate: Failed) -> None:
+def test_one_that_fails_in_the_middle_fails_alone(outcome: mm.Answer | Exception, on_outcome: Failed) -> None:
     peer = Peer()
     peer.fails[1] = outcome
     senders, fates = send(peer, [0, 1, 2])
-    assert fates.wait(3) == [(0, None), (1, fate), (2, None)]
+    assert fates.wait(3) == [(0, None), (1, on_outcome), (2, None)]
     assert peer.acted == [0, 1, 2]
     senders.close()
 
 
 @pytest.mark.parametrize(
-    ("outcome", "fate"),
+    ("outcome", "on_outcome"),
     [
         pytest.param(Unreachable("x"), Failed("tm did not answer CancelTask: x"), id="unknown"),
         pytest.param(
-            NobodyThere("x"), Failed("tm did not answer CancelTask: x", nobody_there=True), id="nobody"
+            NothingListens("x"), Failed("tm did not answer CancelTask: x", nobody_there=True), id="nobody"
         ),
         pytest.param(OSError("y"), Failed("CancelTask to tm failed: y"), id="whatever a transport raises"),
         pytest.param(
@@ -171,12 +171,12 @@ def test_one_that_fails_in_the_middle_fails_alone(outcome: mm.Answer | Exception
     ],
 )
 def test_a_request_that_fails_is_told_of_each_and_sent_again_by_whom_it_concerns(
-    outcome: Exception | mm.Answer, fate: Failed
+    outcome: Exception | mm.Answer, on_outcome: Failed
 ) -> None:
     peer = Peer(outcome)
     senders, fates = send(peer, [0, 1])
-    assert fates.wait(2) == [(0, fate), (1, fate)]
-    senders.send_all(WORKER, "a", fates.letters([0, 1]))
+    assert fates.wait(2) == [(0, on_outcome), (1, on_outcome)]
+    senders.send_all(WORKER, "a", fates.outgoing_messages([0, 1]))
     assert fates.wait(4)[2:] == [(0, None), (1, None)]
     assert peer.requests == [[0, 1], [0, 1]]
     senders.close()
@@ -187,14 +187,14 @@ def test_a_lost_worker_gets_nothing_of_what_has_gathered() -> None:
     peer.gate.clear()
     senders, fates = send(peer, [0])
     assert peer.entered.wait(WAIT_S)
-    senders.send_all(WORKER, "a", fates.letters([1, 2]))
+    senders.send_all(WORKER, "a", fates.outgoing_messages([1, 2]))
     senders.forget(WORKER, "killed")
     peer.gate.set()
     lost = Failed("killed", refused=True)
     assert fates.wait(3) == [(0, None), (1, lost), (2, lost)]
     assert peer.requests == [[0]]
     senders.close()
-    senders.send_all(WORKER, "a", fates.letters([3, 4]))
+    senders.send_all(WORKER, "a", fates.outgoing_messages([3, 4]))
     late = Failed("the cluster is shutting down", refused=True)
     assert fates.wait(5)[3:] == [(3, late), (4, late)]
 

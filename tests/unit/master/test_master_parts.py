@@ -124,7 +124,7 @@ class Fates:
 
 class TestSenders:
     @pytest.mark.parametrize(
-        ("outcome", "fate"),
+        ("outcome", "on_outcome"),
         [
             pytest.param(mm.Ack(), None, id="acknowledged"),
             pytest.param(
@@ -138,11 +138,13 @@ class TestSenders:
             ),
         ],
     )
-    def test_every_message_has_a_fate(self, outcome: mm.Answer | Exception, fate: Failed | None) -> None:
+    def test_every_message_has_a_fate(
+        self, outcome: mm.Answer | Exception, on_outcome: Failed | None
+    ) -> None:
         fates = Fates(1)
         senders = Senders(lambda _address: Client([outcome]))
         senders.send(WORKER, "a", CANCEL, fates)
-        assert fates.wait() == [fate]
+        assert fates.wait() == [on_outcome]
         senders.close()
 
     def test_a_connection_that_cannot_be_made_is_a_fate_too(self) -> None:

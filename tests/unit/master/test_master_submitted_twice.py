@@ -13,7 +13,7 @@ import pytest
 
 from tests.unit.master.served_cluster import WAIT_S, Api
 from unistream.base.config import Configuration
-from unistream.base.errors import ConfigError, NobodyThere, Unreachable
+from unistream.base.errors import ConfigError, NothingListens, Unreachable
 from unistream.client.rest_client import SUBMISSIONS_MAX, RestClient
 from unistream.client.submission import submit
 from unistream.master.job_setup import SubmitRequest
@@ -110,7 +110,7 @@ def test_who_never_hears_an_answer_is_told_the_id_to_submit_again_with(
 
 
 def test_nothing_is_sent_again_to_where_nobody_is(submission: Submission) -> None:
-    with RestClient("http://127.0.0.1:1") as client, pytest.raises(NobodyThere, match=r"refused"):
+    with RestClient("http://127.0.0.1:1") as client, pytest.raises(NothingListens, match=r"refused"):
         client.submit(submission())
 
 

@@ -15,7 +15,7 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
-from unistream.core.restore import Fate
+from unistream.core.restore import StateOutcome
 from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.in_flight import InFlightHandle, InFlightRun, InFlightShare
 from unistream.model.keyed_snapshot import StateKind
@@ -131,7 +131,7 @@ def test_a_job_takes_it_as_it_would_have_taken_the_old_one(
     graph, code = env.job_graph()
     found = plan(us.read_savepoint(writer.write(tmp_path / "new")), graph, code, env.config)
     [kept] = next(op.states for op in found.operators if op.uid == "op")
-    assert (kept.fate, kept.why) == (Fate.KEPT, "")
+    assert (kept.outcome, kept.why) == (StateOutcome.KEPT, "")
 
 
 @pytest.mark.parametrize(

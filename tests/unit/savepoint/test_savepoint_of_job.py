@@ -14,7 +14,7 @@ import pytest
 import unistream as us
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
-from unistream.core.restore import Fate
+from unistream.core.restore import StateOutcome
 from unistream.model.elements import SnapshotKind
 from unistream.model.state import MapStateDescriptor, ValueStateDescriptor
 from unistream.savepoint.inspection import inspection
@@ -117,8 +117,8 @@ def test_the_same_pipeline_is_kept(stopped: us.Savepoint, tmp_path: Path) -> Non
     graph, code = pipeline(tmp_path).job_graph()
     found = plan(stopped, graph, code, Configuration())
     assert not found.is_refused, found
-    fates = {(op.uid, state.state): state.fate for op in found.operators for state in op.states}
-    assert set(fates.values()) == {Fate.KEPT}
+    fates = {(op.uid, state.state): state.outcome for op in found.operators for state in op.states}
+    assert set(fates.values()) == {StateOutcome.KEPT}
     assert ("hours", "window-contents") in fates
 
 
@@ -129,7 +129,9 @@ class Wider(Seen):
 def test_a_changed_pipeline_is_refused_by_name(stopped: us.Savepoint, tmp_path: Path) -> None:
     graph, code = pipeline(tmp_path, Wider()).job_graph()
     found = plan(stopped, graph, code, Configuration())
-    [refused] = [state for op in found.operators for state in op.states if state.fate is Fate.REFUSED]
+    [refused] = [
+        state for op in found.operators for state in op.states if state.outcome is StateOutcome.REFUSED
+    ]
     assert (refused.state, refused.why) == ("count", "int64 cannot become double")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import unistream as us
 from unistream.base.config import Configuration
-from unistream.core.restore import Fate
+from unistream.core.restore import StateOutcome
 from unistream.savepoint.plan import plan
 from unistream.testing.mini_cluster import MiniCluster
 
@@ -123,9 +123,9 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[us.Savepoint]:
         yield us.read_savepoint(job.stop(target=str(folder)))
 
 
-def fates(savepoint: us.Savepoint, env: us.Environment) -> dict[tuple[str, str], tuple[Fate, str]]:
+def fates(savepoint: us.Savepoint, env: us.Environment) -> dict[tuple[str, str], tuple[StateOutcome, str]]:
     found = plan(savepoint, *env.job_graph(), Configuration())
-    return {(op.uid, one.state): (one.fate, one.why) for op in found.operators for one in op.states}
+    return {(op.uid, one.state): (one.outcome, one.why) for op in found.operators for one in op.states}
 
 
 EVERY_STATE = {
@@ -142,9 +142,9 @@ EVERY_STATE = {
 def test_every_kind_of_state_of_the_same_pipeline_is_kept(stopped: us.Savepoint) -> None:
     found = fates(stopped, pipeline())
     unknown = found.pop(("lists", "undeclared"))
-    assert unknown == (Fate.UNKNOWN, "dropped unless the operator requests it in open()")
+    assert unknown == (StateOutcome.UNKNOWN, "dropped unless the operator requests it in open()")
     assert set(found) >= EVERY_STATE
-    assert {fate for fate, _ in found.values()} == {Fate.KEPT}
+    assert {outcome for outcome, _ in found.values()} == {StateOutcome.KEPT}
 
 
 class OtherRows(ByRow):
@@ -164,17 +164,17 @@ class OtherLists(Lists):
 def test_every_kind_of_state_is_judged(stopped: us.Savepoint) -> None:
     limits = replace(LIMITS, type=pa.string())
     found = fates(stopped, pipeline(OtherLists, OtherRows, OtherColumns, limits))
-    changed = {name: fate for name, fate in found.items() if fate[0] is not Fate.KEPT}
-    text = (Fate.REFUSED, "int32 cannot become string")
+    changed = {name: outcome for name, outcome in found.items() if outcome[0] is not StateOutcome.KEPT}
+    text = (StateOutcome.REFUSED, "int32 cannot become string")
     assert changed == {
         ("lists", "undeclared"): changed["lists", "undeclared"],
         ("row", "value"): text,
         ("batch", "column"): text,
         ("rules", "limits"): text,
         ("lists", "split"): text,
-        ("lists", "union"): (Fate.MIGRATED, "int32 to int64"),
+        ("lists", "union"): (StateOutcome.MIGRATED, "int32 to int64"),
         ("lists", "broadcast"): (
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "it was stored as broadcast list, and is declared as split list",
         ),
     }

@@ -13,7 +13,7 @@ import pytest
 import unistream as us
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid, VertexId
-from unistream.core.restore import Fate, plan_restore
+from unistream.core.restore import StateOutcome, plan_restore
 from unistream.model.graph import JobGraph, JobVertex, OperatorInfo
 from unistream.operator.join import BroadcastLookupJoin, JoinKind
 from unistream.operator.window import (
@@ -74,7 +74,7 @@ def fill(harness: OperatorHarness) -> None:
         harness.process(renamed, [1_000, 12_000])
 
 
-def planned(operator: Any, savepoint: us.Savepoint) -> list[tuple[Fate, str]]:
+def planned(operator: Any, savepoint: us.Savepoint) -> list[tuple[StateOutcome, str]]:
     declared = declared_by(operator)
     assert declared is not None
     vertex = JobVertex(
@@ -94,58 +94,83 @@ def planned(operator: Any, savepoint: us.Savepoint) -> list[tuple[Fate, str]]:
         allow_non_restored=False,
         allow_pickled=False,
     ).operators
-    return [(state.fate, state.why) for state in found.states]
+    return [(state.outcome, state.why) for state in found.states]
 
 
 @pytest.mark.parametrize(
     ("before", "after", "fate"),
     [
-        pytest.param(windowed(), windowed(), Fate.KEPT, id="windows as they were"),
+        pytest.param(windowed(), windowed(), StateOutcome.KEPT, id="windows as they were"),
         pytest.param(
-            windowed(), windowed(TumblingEventTimeWindows.of("20 s")), Fate.REFUSED, id="longer windows"
+            windowed(),
+            windowed(TumblingEventTimeWindows.of("20 s")),
+            StateOutcome.REFUSED,
+            id="longer windows",
         ),
         pytest.param(
-            windowed(), windowed(SlidingEventTimeWindows.of("20 s", "10 s")), Fate.REFUSED, id="sliding now"
+            windowed(),
+            windowed(SlidingEventTimeWindows.of("20 s", "10 s")),
+            StateOutcome.REFUSED,
+            id="sliding now",
         ),
         pytest.param(
             windowed(SlidingEventTimeWindows.of("20 s", "10 s")),
             windowed(SlidingEventTimeWindows.of("20 s", "5 s")),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             id="sliding by less",
         ),
         pytest.param(
-            windowed(), windowed(TumblingEventTimeWindows.of("10 s", 20_000)), Fate.KEPT, id="an equal offset"
+            windowed(),
+            windowed(TumblingEventTimeWindows.of("10 s", 20_000)),
+            StateOutcome.KEPT,
+            id="an equal offset",
         ),
-        pytest.param(windowed(), windowed(v=pa.int64()), Fate.MIGRATED, id="a wider column"),
-        pytest.param(windowed(), windowed(v=pa.int8()), Fate.REFUSED, id="a narrower column"),
+        pytest.param(windowed(), windowed(v=pa.int64()), StateOutcome.MIGRATED, id="a wider column"),
+        pytest.param(windowed(), windowed(v=pa.int8()), StateOutcome.REFUSED, id="a narrower column"),
         pytest.param(
-            windowed(), windowed(user=pa.large_string()), Fate.MIGRATED, id="a text of another layout"
-        ),
-        pytest.param(windowed(), windowed(user=pa.binary()), Fate.REFUSED, id="a key of another type"),
-        pytest.param(windowed(), windowed(day=pa.int32()), Fate.REFUSED, id="a narrower key"),
-        pytest.param(windowed(), windowed(keys=("day", "user")), Fate.REFUSED, id="keys in another order"),
-        pytest.param(windowed(), windowed(keys=("user",)), Fate.REFUSED, id="a key less"),
-        pytest.param(
-            windowed(), windowed(aggregates={"low": agg.max("v")}), Fate.REFUSED, id="another aggregate"
+            windowed(), windowed(user=pa.large_string()), StateOutcome.MIGRATED, id="a text of another layout"
         ),
         pytest.param(
-            windowed(), windowed(aggregates={"least": agg.min("v")}), Fate.KEPT, id="a result of another name"
+            windowed(), windowed(user=pa.binary()), StateOutcome.REFUSED, id="a key of another type"
         ),
-        pytest.param(joined(), joined(), Fate.KEPT, id="a join as it was"),
-        pytest.param(joined(), joined("day"), Fate.REFUSED, id="a dimension by another key"),
-        pytest.param(joined(), joined(v=pa.int64()), Fate.MIGRATED, id="a wider column of the dimension"),
-        pytest.param(joined(), joined(v=pa.string()), Fate.REFUSED, id="another type in the dimension"),
-        pytest.param(joined(), joined(more=pa.int8()), Fate.REFUSED, id="a new column of the dimension"),
+        pytest.param(windowed(), windowed(day=pa.int32()), StateOutcome.REFUSED, id="a narrower key"),
         pytest.param(
-            joined(), joined(facts={"v": pa.int64()}), Fate.MIGRATED, id="a wider column of the facts"
+            windowed(), windowed(keys=("day", "user")), StateOutcome.REFUSED, id="keys in another order"
+        ),
+        pytest.param(windowed(), windowed(keys=("user",)), StateOutcome.REFUSED, id="a key less"),
+        pytest.param(
+            windowed(),
+            windowed(aggregates={"low": agg.max("v")}),
+            StateOutcome.REFUSED,
+            id="another aggregate",
         ),
         pytest.param(
-            joined(), joined(facts={"v": pa.string()}), Fate.REFUSED, id="another type in the facts"
+            windowed(),
+            windowed(aggregates={"least": agg.min("v")}),
+            StateOutcome.KEPT,
+            id="a result of another name",
+        ),
+        pytest.param(joined(), joined(), StateOutcome.KEPT, id="a join as it was"),
+        pytest.param(joined(), joined("day"), StateOutcome.REFUSED, id="a dimension by another key"),
+        pytest.param(
+            joined(), joined(v=pa.int64()), StateOutcome.MIGRATED, id="a wider column of the dimension"
+        ),
+        pytest.param(
+            joined(), joined(v=pa.string()), StateOutcome.REFUSED, id="another type in the dimension"
+        ),
+        pytest.param(
+            joined(), joined(more=pa.int8()), StateOutcome.REFUSED, id="a new column of the dimension"
+        ),
+        pytest.param(
+            joined(), joined(facts={"v": pa.int64()}), StateOutcome.MIGRATED, id="a wider column of the facts"
+        ),
+        pytest.param(
+            joined(), joined(facts={"v": pa.string()}), StateOutcome.REFUSED, id="another type in the facts"
         ),
     ],
 )
 def test_a_plan_is_refused_exactly_if_a_restore_is(
-    before: Any, after: Any, fate: Fate, tmp_path: Path
+    before: Any, after: Any, outcome: StateOutcome, tmp_path: Path
 ) -> None:
     with OperatorHarness(before) as harness:
         fill(harness)
@@ -156,11 +181,15 @@ def test_a_plan_is_refused_exactly_if_a_restore_is(
     for name, stored in snapshot.lists.items():
         writer.with_list(UID, name, stored.items, mode=stored.mode)
     states = planned(after, us.read_savepoint(writer.write(tmp_path / "savepoint")))
-    worst = [kind for kind in (Fate.REFUSED, Fate.MIGRATED, Fate.KEPT) if kind in {f for f, _ in states}]
-    assert worst[0] is fate, states
-    assert {kind for kind, _ in states} <= {Fate.REFUSED, Fate.MIGRATED, Fate.KEPT}
+    worst = [
+        kind
+        for kind in (StateOutcome.REFUSED, StateOutcome.MIGRATED, StateOutcome.KEPT)
+        if kind in {f for f, _ in states}
+    ]
+    assert worst[0] is outcome, states
+    assert {kind for kind, _ in states} <= {StateOutcome.REFUSED, StateOutcome.MIGRATED, StateOutcome.KEPT}
     harness = OperatorHarness(after, state=restore_state([snapshot], 1))
-    if fate is not Fate.REFUSED:
+    if outcome is not StateOutcome.REFUSED:
         with harness:
             assert harness.snapshot(2).lists.keys() == snapshot.lists.keys()
         return

@@ -11,7 +11,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError
-from unistream.core.restore import Fate
+from unistream.core.restore import StateOutcome
 from unistream.model.keyed_snapshot import StateKind
 from unistream.model.snapshot import KEY_GROUP_COLUMN
 from unistream.model.state import (
@@ -348,7 +348,7 @@ def test_timers_are_stored_as_a_job_stores_them(tmp_path: Path, write: Second, n
     rows.key_by("k").process(Waits(), returns={"k": pa.string()}).uid("op").print()
     found = plan(made, *env.job_graph(), env.config)
     [timers] = next(op.states for op in found.operators if op.uid == "op")
-    assert (timers.state, timers.fate) == (name, Fate.KEPT)
+    assert (timers.state, timers.outcome) == (name, StateOutcome.KEPT)
 
 
 @pytest.mark.parametrize(

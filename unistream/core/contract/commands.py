@@ -82,11 +82,11 @@ class Sweep:
     """Remove files in `shared` that no checkpoint names: tasks may have died before they reported them.
 
     Attributes:
-        beside: A directory next to that folder; it need not exist any more.
+        next_to: A directory next to that folder; it need not exist any more.
         before: Keep what was stored for this checkpoint or a newer one. None: nothing is being stored.
     """
 
-    beside: str
+    next_to: str
     before: CheckpointId | None = None
 
 

@@ -12,8 +12,8 @@ from unistream.core.restore.state_assignment import assign_state, assigner_state
 from unistream.core.restore.state_plan import (
     DeclaredList,
     DeclaredState,
-    Fate,
     RestorePlan,
+    StateOutcome,
     StoredState,
     key_columns,
     plan_restore,

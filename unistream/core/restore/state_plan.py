@@ -38,7 +38,7 @@ _OWN_COLUMNS: Final = frozenset(
 )
 
 
-class Fate(Enum):
+class StateOutcome(Enum):
     """The outcome of a state."""
 
     KEPT = "kept"
@@ -114,23 +114,25 @@ class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
     """`why`: how, or for what reason. `rows`: how many are stored."""
 
     state: str
-    fate: Fate
+    outcome: StateOutcome
     why: str = ""
     rows: int | None = None
 
 
 class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`fate`: of the operator; each of its states has its own."""
+    """`outcome`: of the operator; each of its states has its own."""
 
     uid: OperatorUid
     name: str
-    fate: Fate
+    outcome: StateOutcome
     why: str = ""
     states: tuple[StatePlan, ...] = ()
 
     @property
     def is_refused(self) -> bool:
-        return self.fate is Fate.REFUSED or any(state.fate is Fate.REFUSED for state in self.states)
+        return self.outcome is StateOutcome.REFUSED or any(
+            state.outcome is StateOutcome.REFUSED for state in self.states
+        )
 
 
 class RestorePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,16 +209,16 @@ def _gone(
 ) -> OperatorPlan:
     """An operator that the job does not have."""
     lost = bool(stored) or bool(vertex.finished_subtasks)
-    fate = Fate.REFUSED if lost and not allow_non_restored else Fate.DROPPED
+    outcome = StateOutcome.REFUSED if lost and not allow_non_restored else StateOutcome.DROPPED
     why = "the job has no operator with this uid"
-    if fate is Fate.REFUSED:
+    if outcome is StateOutcome.REFUSED:
         why += "; give it to the operator, or allow non-restored state"
     return OperatorPlan(
         uid=uid,
         name=vertex.name,
-        fate=fate,
+        outcome=outcome,
         why=why,
-        states=tuple(StatePlan(state=state.name, fate=fate, rows=state.rows) for state in stored),
+        states=tuple(StatePlan(state=state.name, outcome=outcome, rows=state.rows) for state in stored),
     )
 
 
@@ -235,13 +237,13 @@ class _Rules:
     ) -> OperatorPlan:
         if old is not None and old.fully_finished:
             why = "it had finished and does not run again"
-            return OperatorPlan(uid=operator.uid, name=operator.name, fate=Fate.KEPT, why=why)
+            return OperatorPlan(uid=operator.uid, name=operator.name, outcome=StateOutcome.KEPT, why=why)
         if declared is None:
             states = tuple(_unknown(state, "the operator does not declare its state") for state in stored)
         else:
             states = tuple(self._states(stored, declared))
-        fate = Fate.NEW if old is None else Fate.KEPT
-        return OperatorPlan(uid=operator.uid, name=operator.name, fate=fate, states=states)
+        outcome = StateOutcome.NEW if old is None else StateOutcome.KEPT
+        return OperatorPlan(uid=operator.uid, name=operator.name, outcome=outcome, states=states)
 
     def _states(self, stored: tuple[StoredState, ...], declared: DeclaredState) -> Iterator[StatePlan]:
         left = {state.name: state for state in stored if state.mode is None}
@@ -252,8 +254,12 @@ class _Rules:
                 left.pop(name) for name in names if name in left
             ]  # not all subtasks need have renamed it
             if not found:
-                fate = Fate.UNKNOWN if any(state.is_native for state in left.values()) else Fate.NEW
-                yield StatePlan(state=descriptor.name, fate=fate)
+                outcome = (
+                    StateOutcome.UNKNOWN
+                    if any(state.is_native for state in left.values())
+                    else StateOutcome.NEW
+                )
+                yield StatePlan(state=descriptor.name, outcome=outcome)
             for one in found:
                 yield self._declared(one, descriptor, declared.keys)
         for wanted in declared.typed_lists:
@@ -261,7 +267,7 @@ class _Rules:
         misfit = _other_settings(stored, declared)
         for state in (*left.values(), *lists.values()):
             if misfit is not None and (state.name in declared.tables or state.name in declared.settings):
-                yield StatePlan(state=state.name, fate=Fate.REFUSED, why=misfit, rows=state.rows)
+                yield StatePlan(state=state.name, outcome=StateOutcome.REFUSED, why=misfit, rows=state.rows)
             else:
                 yield self._other(state, declared)
 
@@ -296,19 +302,21 @@ class _Rules:
             return _unknown(stored, "in native files of the backend; a canonical savepoint shows its states")
         reason = self._pickled(stored) or _other_keys(stored, declared.keys)
         if reason is not None:
-            return StatePlan(state=name, fate=Fate.REFUSED, why=reason, rows=rows)
+            return StatePlan(state=name, outcome=StateOutcome.REFUSED, why=reason, rows=rows)
         if table is not None and stored.schema is not None:
             return _own_table(stored, stored.schema, table)
         read = name in declared.lists or name in declared.settings or table is not None
         if read or name.startswith(declared.list_prefixes):
-            return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
+            return StatePlan(state=name, outcome=StateOutcome.KEPT, rows=rows)
         if stored.mode is not None and not declared.has_all_lists:
             return _unknown(stored, "dropped unless the operator requests it in open()")
         if stored.mode is None and not declared.is_whole:
             if stored.kind is StateKind.TIMERS:
-                return StatePlan(state=name, fate=Fate.KEPT, rows=rows)
+                return StatePlan(state=name, outcome=StateOutcome.KEPT, rows=rows)
             return _unknown(stored, "kept until the operator requests it")
-        return StatePlan(state=name, fate=Fate.DROPPED, why="the operator does not read it", rows=rows)
+        return StatePlan(
+            state=name, outcome=StateOutcome.DROPPED, why="the operator does not read it", rows=rows
+        )
 
 
 def _other_settings(stored: tuple[StoredState, ...], declared: DeclaredState) -> str | None:
@@ -332,7 +340,7 @@ def _own_table(stored: StoredState, schema: pa.Schema, wanted: OwnTable) -> Stat
 
 def _declared_list(stored: StoredState | None, wanted: DeclaredList) -> StatePlan:
     if stored is None:
-        return StatePlan(state=wanted.name, fate=Fate.NEW)
+        return StatePlan(state=wanted.name, outcome=StateOutcome.NEW)
     if stored.mode is not wanted.mode:
         assert stored.mode is not None, "a list has a mode"
         why = f"it was stored as {stored.mode.value} list, and is declared as {wanted.mode.value} list"
@@ -346,11 +354,11 @@ def _changed(stored: StoredState, change: Migration, name: str | None = None) ->
     """The outcome of a state that is read by `name` (None: its own)."""
     name = name or stored.name
     if isinstance(change, Refused):
-        return StatePlan(state=name, fate=Fate.REFUSED, why=change.reason, rows=stored.rows)
+        return StatePlan(state=name, outcome=StateOutcome.REFUSED, why=change.reason, rows=stored.rows)
     changes = [] if stored.name == name else [f"renamed from {stored.name!r}"]
     changes += [change.what] if isinstance(change, Widened) else []
-    fate = Fate.MIGRATED if changes else Fate.KEPT
-    return StatePlan(state=name, fate=fate, why=", ".join(changes), rows=stored.rows)
+    outcome = StateOutcome.MIGRATED if changes else StateOutcome.KEPT
+    return StatePlan(state=name, outcome=outcome, why=", ".join(changes), rows=stored.rows)
 
 
 def key_columns(table: pa.Schema) -> pa.Schema:
@@ -376,4 +384,4 @@ def _described(schema: pa.Schema) -> str:
 
 
 def _unknown(stored: StoredState, why: str) -> StatePlan:
-    return StatePlan(state=stored.name, fate=Fate.UNKNOWN, why=why, rows=stored.rows)
+    return StatePlan(state=stored.name, outcome=StateOutcome.UNKNOWN, why=why, rows=stored.rows)

@@ -21,7 +21,13 @@ from unistream.core.task.barriers import (
 from unistream.core.task.barriers_alternating import AlternatingAligner
 from unistream.core.task.barriers_settings import BarrierSettings
 from unistream.core.task.barriers_tracker import PENDING_MAX, BarrierTracker
-from unistream.core.task.commit import Notice, NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
+from unistream.core.task.commit import (
+    CheckpointNotification,
+    NotifyAborted,
+    NotifyComplete,
+    StopFailed,
+    TaskCheckpoints,
+)
 from unistream.core.task.network_memory import (
     BATCH_OVERHEAD_BYTES,
     Account,

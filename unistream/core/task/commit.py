@@ -36,7 +36,7 @@ class StopFailed:
     checkpoint_id: CheckpointId
 
 
-Notice = NotifyComplete | NotifyAborted | StopFailed
+CheckpointNotification = NotifyComplete | NotifyAborted | StopFailed
 
 
 class TaskCheckpoints:
@@ -85,7 +85,7 @@ class TaskCheckpoints:
         """EndOfData was sent; the next snapshot that begins is the first that may be the last."""
         self._data_ended = True
 
-    def on_completed(self, checkpoint_id: CheckpointId) -> list[Notice]:
+    def on_completed(self, checkpoint_id: CheckpointId) -> list[CheckpointNotification]:
         if self._notified is not None and checkpoint_id <= self._notified:
             return []
         self._notified = checkpoint_id
@@ -95,7 +95,9 @@ class TaskCheckpoints:
             self._final_completed |= checkpoint_id >= self._first_after_end
         return [NotifyComplete(checkpoint_id)]
 
-    def on_aborted(self, checkpoint_id: CheckpointId, latest_completed: CheckpointId | None) -> list[Notice]:
+    def on_aborted(
+        self, checkpoint_id: CheckpointId, latest_completed: CheckpointId | None
+    ) -> list[CheckpointNotification]:
         """The master has given up `checkpoint_id`; a missed completion comes first."""
         found = [] if latest_completed is None else self.on_completed(latest_completed)
         if self._begun is None or checkpoint_id > self._begun:
@@ -104,6 +106,6 @@ class TaskCheckpoints:
             return [*found, StopFailed(checkpoint_id)]
         return [*found, NotifyAborted(checkpoint_id)]
 
-    def on_declined(self, checkpoint_id: CheckpointId) -> list[Notice]:
+    def on_declined(self, checkpoint_id: CheckpointId) -> list[CheckpointNotification]:
         """This task cannot take (or store) `checkpoint_id`."""
         return [StopFailed(checkpoint_id)] if checkpoint_id == self._stopping else []

@@ -171,8 +171,8 @@ def _no_gate() -> list[Patch]:
 def _no_order() -> list[Patch]:
     """Harmless alone; removes what hides a missing gate."""
 
-    def send(self: Any, letters: Any) -> None:
-        self._queue.extend(letters)
+    def send(self: Any, messages: Any) -> None:
+        self._queue.extend(messages)
         self._busy = False
         self._next()
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from unistream.base.ids import TaskManagerId
-from unistream.master.senders import Failed, Fate, Letter, fate_of, unanswered
+from unistream.master.senders import Failed, OnOutcome, OutgoingMessage, outcome_of, unanswered
 from unistream.model.bundle import Parcel, parcels
 from unistream.model.codec import decode_answer, encode
 from unistream.model.messages import (
@@ -184,18 +184,24 @@ class SimSenders:
         self._senders: dict[TaskManagerId, _Sender] = {}
 
     def send(
-        self, task_manager: TaskManagerId, address: str, message: ToTaskManager, fate: Fate | None = None
+        self,
+        task_manager: TaskManagerId,
+        address: str,
+        message: ToTaskManager,
+        on_outcome: OnOutcome | None = None,
     ) -> None:
         """Queues `message` for this worker."""
-        self.send_all(task_manager, address, [Letter(message, fate or (lambda _failed: None))])
+        self.send_all(task_manager, address, [OutgoingMessage(message, on_outcome or (lambda _failed: None))])
 
-    def send_all(self, task_manager: TaskManagerId, address: str, letters: Sequence[Letter]) -> None:
+    def send_all(
+        self, task_manager: TaskManagerId, address: str, messages: Sequence[OutgoingMessage]
+    ) -> None:
         """Queues these; they share requests, as far as bundles can hold them."""
         sender = self._senders.get(task_manager)
         if sender is None:
             sender = _Sender(self._network, self._process, task_manager, address)
             self._senders[task_manager] = sender
-        sender.send(letters)
+        sender.send(messages)
 
     def forget(self, task_manager: TaskManagerId, reason: str) -> None:
         """The worker is lost: messages queued for it fail with `reason`."""
@@ -216,15 +222,15 @@ class _Sender:
         self._process = process
         self._task_manager = task_manager
         self._address = address
-        self._queue: deque[Letter] = deque()
+        self._queue: deque[OutgoingMessage] = deque()
         self._busy = False
         self._given_up: str | None = None
 
-    def send(self, letters: Sequence[Letter]) -> None:
-        self._queue.extend(letters)
-        for letter in letters:
-            if isinstance(letter.message, ReleasePartitions):
-                self._network.releases.sent(self._task_manager, letter.message)
+    def send(self, messages: Sequence[OutgoingMessage]) -> None:
+        self._queue.extend(messages)
+        for outgoing in messages:
+            if isinstance(outgoing.message, ReleasePartitions):
+                self._network.releases.sent(self._task_manager, outgoing.message)
         self._next()
 
     def give_up(self, reason: str) -> None:
@@ -236,18 +242,24 @@ class _Sender:
             return
         while self._queue and self._given_up is not None:
             self._world.sometimes("a queued message was dropped with its worker")
-            self._queue.popleft().fate(Failed(self._given_up, refused=True))
+            self._queue.popleft().on_outcome(Failed(self._given_up, refused=True))
         if not self._queue or self._busy:
             return
-        parcel = self._network.first_parcel(letter.message for letter in self._queue)
-        letters = [self._queue.popleft() for _ in parcel.messages]
+        parcel = self._network.first_parcel(outgoing.message for outgoing in self._queue)
+        messages = [self._queue.popleft() for _ in parcel.messages]
         self._busy = True
         self._network.call_all(
-            self._process, self._address, parcel, lambda answer: self._answered(parcel, letters, answer)
+            self._process,
+            self._address,
+            parcel,
+            lambda answer: self._answered(parcel, messages, answer),
         )
 
     def _answered(
-        self, parcel: Parcel[ToTaskManager], letters: Sequence[Letter], answer: Answer | None
+        self,
+        parcel: Parcel[ToTaskManager],
+        messages: Sequence[OutgoingMessage],
+        answer: Answer | None,
     ) -> None:
         self._busy = False
         if answer is None:
@@ -257,18 +269,18 @@ class _Sender:
         else:
             answers = parcel.answers(answer)
             failed = [
-                fate_of(self._task_manager, *pair) for pair in zip(parcel.messages, answers, strict=True)
+                outcome_of(self._task_manager, *pair) for pair in zip(parcel.messages, answers, strict=True)
             ]
-        for letter, fate in zip(letters, failed, strict=True):
+        for outgoing, outcome in zip(messages, failed, strict=True):
             if answer is None:
-                self._world.log(f"no answer: {described(letter.message)} from {self._task_manager}")
-                if isinstance(letter.message, ReleasePartitions):
-                    self._network.releases.unanswered(self._process, self._task_manager, letter.message)
-            elif fate is not None:
-                self._world.sometimes(f"{type(letter.message).__name__} was refused")
-            elif isinstance(letter.message, ReleasePartitions):
-                self._network.releases.answered(self._task_manager, letter.message)
-            letter.fate(fate)
+                self._world.log(f"no answer: {described(outgoing.message)} from {self._task_manager}")
+                if isinstance(outgoing.message, ReleasePartitions):
+                    self._network.releases.unanswered(self._process, self._task_manager, outgoing.message)
+            elif outcome is not None:
+                self._world.sometimes(f"{type(outgoing.message).__name__} was refused")
+            elif isinstance(outgoing.message, ReleasePartitions):
+                self._network.releases.answered(self._task_manager, outgoing.message)
+            outgoing.on_outcome(outcome)
         self._next()
 
 

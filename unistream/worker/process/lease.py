@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from unistream.base.clock import Clock
-from unistream.base.errors import NobodyThere, UnistreamError
+from unistream.base.errors import NothingListens, UnistreamError
 from unistream.port.transport import ControlClient
 from unistream.worker.process.ending import Ending
 from unistream.worker.process.ports import Member
@@ -106,7 +106,7 @@ class Lease:
                 self._failures = 0
             except UnistreamError as error:
                 _log.warning("event=heartbeat_failed reason=%s", error)
-                self._failures = self._failures + 1 if isinstance(error, NobodyThere) else 0
+                self._failures = self._failures + 1 if isinstance(error, NothingListens) else 0
         silent_ms = self._clock.monotonic_ms() - self._renewed_ms
         if silent_ms > self._timeout_ms:
             return f"the master was silent for {silent_ms} ms (heartbeat.timeout)", Ending.MASTER_LOST

@@ -23,7 +23,13 @@ from unistream.base.config import INCREMENTAL_CHECKPOINTS, Configuration
 from unistream.base.errors import Transient
 from unistream.base.ids import AttemptId, CheckpointId, LeaderEpoch, LineageId, OperatorUid
 from unistream.core.contract import FailureReason
-from unistream.core.task import Notice, NotifyAborted, NotifyComplete, StopFailed, TaskCheckpoints
+from unistream.core.task import (
+    CheckpointNotification,
+    NotifyAborted,
+    NotifyComplete,
+    StopFailed,
+    TaskCheckpoints,
+)
 from unistream.model.elements import Alignment, CancelCheckpointMarker, CheckpointBarrier, SavepointFormat
 from unistream.model.in_flight import InFlightHandle
 from unistream.model.keyed_snapshot import Sharing
@@ -328,7 +334,7 @@ class TaskSnapshots:
         self._forget(mail.checkpoint_id)
         self._notify(self._machine.on_aborted(mail.checkpoint_id, mail.latest_completed), self._epoch)
 
-    def _notify(self, notifications: list[Notice], epoch: LeaderEpoch) -> None:
+    def _notify(self, notifications: list[CheckpointNotification], epoch: LeaderEpoch) -> None:
         for notification in notifications:
             match notification:
                 case NotifyComplete(checkpoint_id):

@@ -14,8 +14,8 @@ from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorU
 from unistream.core.restore import (
     DeclaredList,
     DeclaredState,
-    Fate,
     RestorePlan,
+    StateOutcome,
     StoredState,
     assign_state,
     plan_restore,
@@ -116,7 +116,7 @@ def states(
     declared: DeclaredState | None,
     *also: StoredState,
     allow_pickled: bool = False,
-) -> list[tuple[str, Fate, str]]:
+) -> list[tuple[str, StateOutcome, str]]:
     plan = plan_restore(
         manifest(UID),
         "sp",
@@ -127,7 +127,7 @@ def states(
         allow_pickled=allow_pickled,
     )
     [operator] = plan.operators
-    return [(state.state, state.fate, state.why) for state in operator.states]
+    return [(state.state, state.outcome, state.why) for state in operator.states]
 
 
 def counted(*more: tuple[str, pa.DataType], keys: pa.Schema = USER) -> OwnTable:
@@ -142,153 +142,165 @@ def says(*descriptors: StateDescriptor, keys: pa.Schema | None = USER) -> Declar
 @pytest.mark.parametrize(
     ("stored", "wanted", "fate", "why"),
     [
-        pytest.param(INT, INT, Fate.KEPT, "", id="unchanged"),
-        pytest.param(INT, value(pa.int64()), Fate.MIGRATED, "int32 to int64", id="wider"),
-        pytest.param(INT, value(pa.string()), Fate.REFUSED, "int32 cannot become string", id="another type"),
+        pytest.param(INT, INT, StateOutcome.KEPT, "", id="unchanged"),
+        pytest.param(INT, value(pa.int64()), StateOutcome.MIGRATED, "int32 to int64", id="wider"),
         pytest.param(
-            INT, value(pa.int32(), "m", renamed_from=("n",)), Fate.MIGRATED, "renamed from 'n'", id="renamed"
+            INT, value(pa.string()), StateOutcome.REFUSED, "int32 cannot become string", id="another type"
+        ),
+        pytest.param(
+            INT,
+            value(pa.int32(), "m", renamed_from=("n",)),
+            StateOutcome.MIGRATED,
+            "renamed from 'n'",
+            id="renamed",
         ),
         pytest.param(
             INT,
             value(pa.int64(), "m", renamed_from=("o", "n")),
-            Fate.MIGRATED,
+            StateOutcome.MIGRATED,
             "renamed from 'n', int32 to int64",
             id="renamed and wider",
         ),
         pytest.param(
             value(pa.struct([("a", pa.int32())])),
             value(pa.struct([("a", pa.int32()), ("b", pa.string())])),
-            Fate.MIGRATED,
+            StateOutcome.MIGRATED,
             "new field 'b'",
             id="a new field",
         ),
         pytest.param(
             value(pa.struct([("a", pa.int32()), ("b", pa.string())])),
             value(pa.struct([("a", pa.int32())])),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "field 'b' was removed, and its values would be lost",
             id="a field is gone",
         ),
         pytest.param(
             INT,
             value(pa.int32(), ttl=StateTtl("1 h")),
-            Fate.MIGRATED,
+            StateOutcome.MIGRATED,
             "now with a time to live",
             id="a time to live",
         ),
         pytest.param(
             INT,
             ListStateDescriptor("n", pa.int32()),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "it was stored as value state, and is declared as list state",
             id="another kind",
         ),
         pytest.param(
             MapStateDescriptor("n", pa.int32(), key_type=pa.string()),
             MapStateDescriptor("n", pa.int64(), key_type=pa.string()),
-            Fate.MIGRATED,
+            StateOutcome.MIGRATED,
             "int32 to int64",
             id="values of a map",
         ),
         pytest.param(
             value(pa.int64(), pickled=True),
             value(pa.int64()),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "its values were stored pickled, and are declared typed",
             id="pickled no more",
         ),
         pytest.param(
             value(pa.int64(), pickled=True),
             value(pa.int64(), pickled=True),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "its values are pickled; execution.state-recovery.allow-pickled-state allows reading them",
             id="pickled",
         ),
     ],
 )
-def test_a_declared_state(stored: StateDescriptor, wanted: StateDescriptor, fate: Fate, why: str) -> None:
-    assert states(kept(stored), says(wanted)) == [(wanted.name, fate, why)]
+def test_a_declared_state(
+    stored: StateDescriptor, wanted: StateDescriptor, outcome: StateOutcome, why: str
+) -> None:
+    assert states(kept(stored), says(wanted)) == [(wanted.name, outcome, why)]
 
 
 def test_a_state_that_some_subtasks_still_had_under_its_former_name() -> None:
     wanted = value(pa.int32(), "m", renamed_from=("n",))
     assert states(kept(INT), says(wanted), kept(wanted)) == [
-        ("m", Fate.KEPT, ""),
-        ("m", Fate.MIGRATED, "renamed from 'n'"),
+        ("m", StateOutcome.KEPT, ""),
+        ("m", StateOutcome.MIGRATED, "renamed from 'n'"),
     ]
 
 
 def test_pickled_state_that_is_allowed_is_kept() -> None:
     stored = value(pa.int64(), pickled=True)
-    assert states(kept(stored), says(stored), allow_pickled=True) == [("n", Fate.KEPT, "")]
+    assert states(kept(stored), says(stored), allow_pickled=True) == [("n", StateOutcome.KEPT, "")]
 
 
 @pytest.mark.parametrize(
     ("keys", "fate"),
     [
-        pytest.param(USER, Fate.KEPT, id="the same"),
-        pytest.param(None, Fate.KEPT, id="not known before it runs"),
+        pytest.param(USER, StateOutcome.KEPT, id="the same"),
+        pytest.param(None, StateOutcome.KEPT, id="not known before it runs"),
         pytest.param(
-            pa.schema([("user", pa.dictionary(pa.int32(), pa.string()))]), Fate.KEPT, id="as a dictionary"
+            pa.schema([("user", pa.dictionary(pa.int32(), pa.string()))]),
+            StateOutcome.KEPT,
+            id="as a dictionary",
         ),
-        pytest.param(pa.schema([("user", pa.int64())]), Fate.REFUSED, id="of another type"),
-        pytest.param(pa.schema([("account", pa.string())]), Fate.REFUSED, id="another column"),
-        pytest.param(pa.schema([*USER, ("day", pa.date32())]), Fate.REFUSED, id="one more"),
+        pytest.param(pa.schema([("user", pa.int64())]), StateOutcome.REFUSED, id="of another type"),
+        pytest.param(pa.schema([("account", pa.string())]), StateOutcome.REFUSED, id="another column"),
+        pytest.param(pa.schema([*USER, ("day", pa.date32())]), StateOutcome.REFUSED, id="one more"),
     ],
 )
-def test_key_columns(keys: pa.Schema | None, fate: Fate) -> None:
+def test_key_columns(keys: pa.Schema | None, outcome: StateOutcome) -> None:
     [(_, found, why)] = states(kept(INT), says(INT, keys=keys))
-    assert found is fate
+    assert found is outcome
     assert why.startswith(
-        "it was kept by (user string), and the key is now (" if fate is Fate.REFUSED else ""
+        "it was kept by (user string), and the key is now (" if outcome is StateOutcome.REFUSED else ""
     )
 
 
 @pytest.mark.parametrize(
     ("stored", "declared", "fate"),
     [
-        pytest.param(None, says(INT), Fate.NEW, id="nothing is stored"),
-        pytest.param(kept(INT), says(), Fate.UNKNOWN, id="an operator may ask for it when it runs"),
-        pytest.param(kept(INT), None, Fate.UNKNOWN, id="an operator that does not say"),
-        pytest.param(kept(INT), DeclaredState(), Fate.DROPPED, id="an operator without state"),
+        pytest.param(None, says(INT), StateOutcome.NEW, id="nothing is stored"),
+        pytest.param(kept(INT), says(), StateOutcome.UNKNOWN, id="an operator may ask for it when it runs"),
+        pytest.param(kept(INT), None, StateOutcome.UNKNOWN, id="an operator that does not say"),
+        pytest.param(kept(INT), DeclaredState(), StateOutcome.DROPPED, id="an operator without state"),
         pytest.param(
-            StoredState(name="t", kind=StateKind.TIMERS, schema=USER), says(), Fate.KEPT, id="timers"
+            StoredState(name="t", kind=StateKind.TIMERS, schema=USER), says(), StateOutcome.KEPT, id="timers"
         ),
         pytest.param(
             StoredState(name="splits", kind=None),
             DeclaredState(lists=frozenset({"splits"})),
-            Fate.KEPT,
+            StateOutcome.KEPT,
             id="a list that is read",
         ),
         pytest.param(
             StoredState(name="rows.001", kind=None),
             DeclaredState(list_prefixes=("rows",)),
-            Fate.KEPT,
+            StateOutcome.KEPT,
             id="a list by the beginning of its name",
         ),
         pytest.param(
             StoredState(name="w", kind=StateKind.TABLE, schema=USER),
             DeclaredState(tables={"w": counted()}),
-            Fate.KEPT,
+            StateOutcome.KEPT,
             id="an own table",
         ),
         pytest.param(
             StoredState(name="w", kind=StateKind.TABLE, schema=USER),
             DeclaredState(tables={"w": counted(("count", pa.int64()))}),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             id="an own table with other columns",
         ),
         pytest.param(
             StoredState(name="rocksdb/1", kind=None, is_native=True),
             says(),
-            Fate.UNKNOWN,
+            StateOutcome.UNKNOWN,
             id="files of a backend's own",
         ),
     ],
 )
-def test_other_states(stored: StoredState | None, declared: DeclaredState | None, fate: Fate) -> None:
+def test_other_states(
+    stored: StoredState | None, declared: DeclaredState | None, outcome: StateOutcome
+) -> None:
     [(_, found, _)] = states(stored, declared)
-    assert found is fate
+    assert found is outcome
 
 
 TOTAL = ("total", pa.int64())
@@ -303,32 +315,32 @@ def own(*columns: tuple[str, pa.DataType], keys: pa.Schema = USER) -> StoredStat
 @pytest.mark.parametrize(
     ("stored", "wanted", "fate", "why"),
     [
-        pytest.param(own(TOTAL), counted(TOTAL), Fate.KEPT, "", id="unchanged"),
+        pytest.param(own(TOTAL), counted(TOTAL), StateOutcome.KEPT, "", id="unchanged"),
         pytest.param(
             own(("total", pa.float32()), ("n", pa.int8())),
             counted(("total", pa.float64()), ("n", pa.int64())),
-            Fate.MIGRATED,
+            StateOutcome.MIGRATED,
             "column 'total': float to double, column 'n': int8 to int64",
             id="wider",
         ),
         pytest.param(
             own(TOTAL),
             counted(("total", pa.float64())),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "column 'total': int64 cannot become double; give the operator another uid",
             id="of another type",
         ),
         pytest.param(
             own(TOTAL),
             counted(("total", pa.int32())),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "column 'total': int64 cannot become int32; give the operator another uid",
             id="narrower",
         ),
         pytest.param(
             own(("total", pa.decimal128(38, 2))),
             counted(("total", pa.decimal128(38, 3))),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "column 'total': decimal128(38, 2) cannot become decimal128(38, 3); "
             "give the operator another uid",
             id="fewer digits before the point",
@@ -336,7 +348,7 @@ def own(*columns: tuple[str, pa.DataType], keys: pa.Schema = USER) -> StoredStat
         pytest.param(
             own(TOTAL),
             counted(TOTAL, keys=pa.schema([("user", pa.int64())])),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "column 'user': a key of string cannot become int64: it would belong to another key group; "
             "give the operator another uid",
             id="another key",
@@ -344,7 +356,7 @@ def own(*columns: tuple[str, pa.DataType], keys: pa.Schema = USER) -> StoredStat
         pytest.param(
             own(TOTAL, keys=pa.schema([("user", pa.int32())])),
             counted(TOTAL, keys=pa.schema([("user", pa.int64())])),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "column 'user': a key of int32 cannot become int64: it would belong to another key group; "
             "give the operator another uid",
             id="a wider key",
@@ -352,42 +364,44 @@ def own(*columns: tuple[str, pa.DataType], keys: pa.Schema = USER) -> StoredStat
         pytest.param(
             own(TOTAL),
             counted(TOTAL, keys=pa.schema([("user", pa.large_string())])),
-            Fate.MIGRATED,
+            StateOutcome.MIGRATED,
             "column 'user': string to large_string",
             id="a key in another layout",
         ),
         pytest.param(
             own(TOTAL, keys=TWO_KEYS),
             counted(TOTAL, keys=pa.schema(list(reversed(list(TWO_KEYS))))),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "it was kept by (user, day), and the key is now (day, user); give the operator another uid",
             id="the same keys in another order",
         ),
         pytest.param(
             own(TOTAL, keys=TWO_KEYS),
             counted(TOTAL),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "its columns have changed: day; give the operator another uid",
             id="a key is gone",
         ),
         pytest.param(
             own(TOTAL),
             OwnTable(keys=("user",), columns=("user", "total"), types=None),
-            Fate.UNKNOWN,
+            StateOutcome.UNKNOWN,
             "kept if its rows have the same types; declare them with returns=",
             id="of types that are not known before it runs",
         ),
         pytest.param(
             own(TOTAL),
             OwnTable(keys=("user",), columns=("user", "n"), types=None),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "its columns have changed: n, total; give the operator another uid",
             id="of other columns, whatever their types",
         ),
     ],
 )
-def test_a_table_of_an_operators_own(stored: StoredState, wanted: OwnTable, fate: Fate, why: str) -> None:
-    assert states(stored, DeclaredState(tables={"w": wanted})) == [("w", fate, why)]
+def test_a_table_of_an_operators_own(
+    stored: StoredState, wanted: OwnTable, outcome: StateOutcome, why: str
+) -> None:
+    assert states(stored, DeclaredState(tables={"w": wanted})) == [("w", outcome, why)]
 
 
 def set_up(how: str | None) -> StoredState:
@@ -397,12 +411,14 @@ def set_up(how: str | None) -> StoredState:
 @pytest.mark.parametrize(
     ("stored", "fate"),
     [
-        pytest.param([set_up("hours")], Fate.KEPT, id="the same"),
-        pytest.param([set_up("days")], Fate.REFUSED, id="another"),
-        pytest.param([], Fate.KEPT, id="none is stored"),
+        pytest.param([set_up("hours")], StateOutcome.KEPT, id="the same"),
+        pytest.param([set_up("days")], StateOutcome.REFUSED, id="another"),
+        pytest.param([], StateOutcome.KEPT, id="none is stored"),
     ],
 )
-def test_a_setting_without_which_a_table_says_nothing(stored: list[StoredState], fate: Fate) -> None:
+def test_a_setting_without_which_a_table_says_nothing(
+    stored: list[StoredState], outcome: StateOutcome
+) -> None:
     declared = DeclaredState(tables={"w": counted(TOTAL)}, settings={"how": "hours"})
     plan = plan_restore(
         manifest(UID),
@@ -414,10 +430,10 @@ def test_a_setting_without_which_a_table_says_nothing(stored: list[StoredState],
         allow_pickled=False,
     )
     [operator] = plan.operators
-    assert [(one.state, one.fate) for one in operator.states] == [
-        (one.name, fate) for one in (own(TOTAL), *stored)
+    assert [(one.state, one.outcome) for one in operator.states] == [
+        (one.name, outcome) for one in (own(TOTAL), *stored)
     ]
-    for one in operator.states if fate is Fate.REFUSED else ():
+    for one in operator.states if outcome is StateOutcome.REFUSED else ():
         assert one.why.startswith("it was made by days, and the pipeline now has hours; go back to ")
         assert "give the operator another uid and allow non-restored state" in one.why
 
@@ -433,57 +449,64 @@ def kept_list(of: pa.DataType, mode: ListMode = ListMode.SPLIT) -> StoredState:
 @pytest.mark.parametrize(
     ("stored", "declared", "fate", "why"),
     [
-        pytest.param(None, listed(pa.int64()), Fate.NEW, "", id="new"),
-        pytest.param(kept_list(pa.int64()), listed(pa.int64()), Fate.KEPT, "", id="unchanged"),
+        pytest.param(None, listed(pa.int64()), StateOutcome.NEW, "", id="new"),
+        pytest.param(kept_list(pa.int64()), listed(pa.int64()), StateOutcome.KEPT, "", id="unchanged"),
         pytest.param(
-            kept_list(pa.int32()), listed(pa.int64()), Fate.MIGRATED, "int32 to int64", id="wider elements"
+            kept_list(pa.int32()),
+            listed(pa.int64()),
+            StateOutcome.MIGRATED,
+            "int32 to int64",
+            id="wider elements",
         ),
         pytest.param(
             kept_list(pa.int64()),
             listed(pa.string()),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "int64 cannot become string",
             id="other elements",
         ),
         pytest.param(
             kept_list(pa.int64(), ListMode.UNION),
             listed(pa.int64()),
-            Fate.REFUSED,
+            StateOutcome.REFUSED,
             "it was stored as union list, and is declared as split list",
             id="dealt out in another way",
         ),
         pytest.param(
             StoredState(name="list", kind=None, mode=ListMode.BROADCAST),
             listed(pa.int64(), ListMode.BROADCAST),
-            Fate.KEPT,
+            StateOutcome.KEPT,
             "",
             id="without elements",
         ),
         pytest.param(
             kept_list(pa.int64(), ListMode.UNION),
             None,
-            Fate.UNKNOWN,
+            StateOutcome.UNKNOWN,
             "dropped unless the operator requests it in open()",
             id="not declared",
         ),
     ],
 )
 def test_lists_of_an_operator(
-    stored: StoredState | None, declared: DeclaredList | None, fate: Fate, why: str
+    stored: StoredState | None, declared: DeclaredList | None, outcome: StateOutcome, why: str
 ) -> None:
     wanted = DeclaredState(typed_lists=() if declared is None else (declared,), has_all_lists=False)
-    assert states(stored, wanted) == [("list", fate, why)]
+    assert states(stored, wanted) == [("list", outcome, why)]
 
 
 def test_a_keyed_state_is_no_list_of_the_same_name() -> None:
     keyed = kept(value(pa.int64(), "list"))
     wanted = DeclaredState(typed_lists=(listed(pa.int64()),), has_all_lists=False)
-    assert [fate for _, fate, _ in states(keyed, wanted)] == [Fate.NEW, Fate.DROPPED]
+    assert [outcome for _, outcome, _ in states(keyed, wanted)] == [StateOutcome.NEW, StateOutcome.DROPPED]
 
 
 def test_a_declared_state_may_be_in_files_of_a_backend() -> None:
     native = StoredState(name="rocksdb/1", kind=None, is_native=True)
-    assert [fate for _, fate, _ in states(native, says(INT))] == [Fate.UNKNOWN, Fate.UNKNOWN]
+    assert [outcome for _, outcome, _ in states(native, says(INT))] == [
+        StateOutcome.UNKNOWN,
+        StateOutcome.UNKNOWN,
+    ]
 
 
 # --- operators, and the job as a whole -------------------------------------------------------------
@@ -525,16 +548,19 @@ def test_a_plan_is_refused_exactly_if_a_restore_is(of: Manifest, job: JobGraph, 
 def test_state_without_an_operator_is_refused_or_dropped() -> None:
     of, job = manifest("a", "b"), graph("a")
     refused = planned(of, job).operators[1]
-    assert (refused.uid, refused.fate) == ("b", Fate.REFUSED)
+    assert (refused.uid, refused.outcome) == ("b", StateOutcome.REFUSED)
     assert "allow non-restored state" in refused.why
     dropped = planned(of, job, allow=True).operators[1]
-    assert dropped.states == (StatePlan(state="list", fate=Fate.DROPPED, rows=1),)
+    assert dropped.states == (StatePlan(state="list", outcome=StateOutcome.DROPPED, rows=1),)
     assert not dropped.is_refused
 
 
 def test_new_and_finished_operators() -> None:
     plan = planned(manifest("a", finished=("a",)), graph("a", "b"))
-    assert [(op.uid, op.fate) for op in plan.operators] == [("a", Fate.KEPT), ("b", Fate.NEW)]
+    assert [(op.uid, op.outcome) for op in plan.operators] == [
+        ("a", StateOutcome.KEPT),
+        ("b", StateOutcome.NEW),
+    ]
     assert plan.operators[0].why == "it had finished and does not run again"
 
 
