@@ -13,16 +13,3 @@ from unistream.savepoint.contents import PendingCommit, RowsInFlight, SplitPosit
 from unistream.savepoint.reading import Savepoint, read_savepoint
 from unistream.savepoint.states import OperatorContent, StateContent, WatermarkSpan
 from unistream.savepoint.writing import SavepointWriter, write_savepoint
-
-__all__ = [
-    "OperatorContent",
-    "PendingCommit",
-    "RowsInFlight",
-    "Savepoint",
-    "SavepointWriter",
-    "SplitPosition",
-    "StateContent",
-    "WatermarkSpan",
-    "read_savepoint",
-    "write_savepoint",
-]

@@ -23,28 +23,3 @@ from unistream.connector.common.splits import (
     encoded_split,
 )
 from unistream.connector.common.stage_files import OnRewind, StageFiles, absolute, check_sink_options
-
-__all__ = [
-    "ListedSplits",
-    "OnRewind",
-    "PartitionKey",
-    "PlainSink",
-    "PlainWriter",
-    "StageFiles",
-    "TargetMemory",
-    "absolute",
-    "by_partition",
-    "changed_target",
-    "check_sink_options",
-    "check_staged",
-    "check_values",
-    "decode_formatted",
-    "decoded_split",
-    "discovery_options",
-    "encoded_split",
-    "line_array",
-    "lines_of",
-    "partition_folder",
-    "rewound",
-    "uncommitted_elsewhere",
-]

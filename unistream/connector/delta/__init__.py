@@ -9,8 +9,3 @@ import: `connector.common`. Start with `sink`.
 from __future__ import annotations
 
 from unistream.connector.delta.sink import DeltaSink, committer_of
-
-__all__ = [
-    "DeltaSink",
-    "committer_of",
-]

@@ -9,10 +9,3 @@ from __future__ import annotations
 
 from unistream.connector.file.sink import FileSink, committer_of
 from unistream.connector.file.source import FileSource, create_discovery
-
-__all__ = [
-    "FileSink",
-    "FileSource",
-    "committer_of",
-    "create_discovery",
-]

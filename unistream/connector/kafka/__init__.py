@@ -9,8 +9,3 @@ names of kafka-python. May import: `connector.common`. Start with `source`.
 from __future__ import annotations
 
 from unistream.connector.kafka.source import KafkaSource, create_discovery
-
-__all__ = [
-    "KafkaSource",
-    "create_discovery",
-]

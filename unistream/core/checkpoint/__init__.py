@@ -14,12 +14,3 @@ from unistream.core.checkpoint.pending import Pending
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.split_assignment import SplitAssigner
 from unistream.core.checkpoint.store import CompletedSnapshots
-
-__all__ = [
-    "CheckpointCoordinator",
-    "CompletedSnapshots",
-    "Pending",
-    "Sample",
-    "Sources",
-    "SplitAssigner",
-]

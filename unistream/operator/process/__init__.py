@@ -33,33 +33,3 @@ from unistream.operator.process.list_state import (
 from unistream.operator.process.plain import FunctionContext, ProcessFunction, ProcessOperator
 from unistream.operator.process.process import KeyedProcessFunction, KeyedProcessOperator
 from unistream.operator.process.timer_table import EVENT_TIMERS, PROCESSING_TIMERS, TIMESTAMP_COLUMN
-
-__all__ = [
-    "BROADCAST_INPUT",
-    "EVENT_TIMERS",
-    "PROCESSING_TIMERS",
-    "TIMESTAMP_COLUMN",
-    "BatchCollector",
-    "BatchContext",
-    "BroadcastContext",
-    "BroadcastProcessFunction",
-    "BroadcastProcessOperator",
-    "Collector",
-    "FunctionContext",
-    "KeyedBatch",
-    "KeyedBatchFunction",
-    "KeyedBatchOperator",
-    "KeyedProcessFunction",
-    "KeyedProcessOperator",
-    "ProcessContext",
-    "ProcessFunction",
-    "ProcessOperator",
-    "TimerBatch",
-    "item_head",
-    "item_of",
-    "item_rows_max",
-    "item_schema",
-    "list_schema",
-    "map_schema",
-    "read_item",
-]

@@ -27,20 +27,3 @@ from unistream.operator.sink.writer import (
     SinkOperator,
     SinkWriterOperator,
 )
-
-__all__ = [
-    "COMMITTER_STATE",
-    "TARGET_STATE",
-    "WRITER_STATE",
-    "CommitRounds",
-    "CommittableStageOperator",
-    "Committables",
-    "Committed",
-    "CommitterOperator",
-    "CommittingOperator",
-    "Due",
-    "OnCommitOperator",
-    "SinkOperator",
-    "SinkWriterOperator",
-    "StageCommitter",
-]

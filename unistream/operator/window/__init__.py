@@ -18,25 +18,3 @@ from unistream.operator.window.operator import (
     stored_window_setting,
 )
 from unistream.operator.window.windows import SlidingEventTimeWindows, TumblingEventTimeWindows, Windows
-
-__all__ = [
-    "FIRED",
-    "STATE",
-    "WINDOWS",
-    "WINDOW_END",
-    "WINDOW_START",
-    "Aggregate",
-    "AggregatePlan",
-    "LocalWindowAggregate",
-    "SlidingEventTimeWindows",
-    "TumblingEventTimeWindows",
-    "WindowAggregate",
-    "Windows",
-    "count",
-    "decoded",
-    "max",
-    "mean",
-    "min",
-    "stored_window_setting",
-    "sum",
-]

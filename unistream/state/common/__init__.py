@@ -18,19 +18,3 @@ from unistream.state.common.snapshot_writer import (
     write_task_snapshot,
 )
 from unistream.state.common.uploads import Uploads
-
-__all__ = [
-    "OWN_COLUMNS",
-    "FolderWriter",
-    "UnfitState",
-    "Uploads",
-    "batches_of",
-    "described",
-    "list_handle",
-    "plain_type",
-    "read_keyed_share",
-    "read_list_items",
-    "read_operator_state",
-    "write_keyed_table",
-    "write_task_snapshot",
-]

@@ -8,7 +8,3 @@ Snapshots are by reference: `freeze` costs one copy of a dict or none. Start wit
 from __future__ import annotations
 
 from unistream.state.hashmap.backend import HashMapStateBackend
-
-__all__ = [
-    "HashMapStateBackend",
-]

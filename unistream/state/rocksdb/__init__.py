@@ -7,8 +7,3 @@ Start with `backend`, then `store` (which databases there are), `keys` and `valu
 from __future__ import annotations
 
 from unistream.state.rocksdb.backend import RocksDbStateBackend, rocksdb_tuning
-
-__all__ = [
-    "RocksDbStateBackend",
-    "rocksdb_tuning",
-]

@@ -9,13 +9,3 @@ from __future__ import annotations
 from unistream.testing.devtools.jars import cache_dir
 from unistream.testing.devtools.servers import KAFKA, ZOOKEEPER
 from unistream.testing.devtools.stack import down, log_tail, status, up
-
-__all__ = [
-    "KAFKA",
-    "ZOOKEEPER",
-    "cache_dir",
-    "down",
-    "log_tail",
-    "status",
-    "up",
-]

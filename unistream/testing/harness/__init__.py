@@ -15,15 +15,3 @@ from unistream.testing.harness.functions import (
 from unistream.testing.harness.memory_files import MemoryFiles
 from unistream.testing.harness.operators import OperatorHarness, restore_state
 from unistream.testing.harness.task import Snapshot, TaskJob
-
-__all__ = [
-    "BroadcastProcessFunctionHarness",
-    "KeyedBatchFunctionHarness",
-    "KeyedProcessFunctionHarness",
-    "MemoryFiles",
-    "OperatorHarness",
-    "ProcessFunctionHarness",
-    "Snapshot",
-    "TaskJob",
-    "restore_state",
-]

@@ -8,10 +8,3 @@ from __future__ import annotations
 
 from unistream.testing.simulation.report import Difference, SeedFailure, SimulationReport
 from unistream.testing.simulation.seeds import simulate
-
-__all__ = [
-    "Difference",
-    "SeedFailure",
-    "SimulationReport",
-    "simulate",
-]
