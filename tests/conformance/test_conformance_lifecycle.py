@@ -166,8 +166,8 @@ def test_all_operators_are_told_of_a_completion_that_one_cannot_bear(failing: st
     recorded.job.run()
     notice(recorded, "T2", 1)
     recorded.job.run()
-    told = [call for call in recorded.traces["T2"] if re.match(r"[BC] notify", call)]
-    assert told == ["C notifyCheckpointComplete(1)", "B notifyCheckpointComplete(1)"]
+    reported = [call for call in recorded.traces["T2"] if re.match(r"[BC] notify", call)]
+    assert reported == ["C notifyCheckpointComplete(1)", "B notifyCheckpointComplete(1)"]
     assert recorded.job.task("T2").state is TaskState.FAILED
 
 

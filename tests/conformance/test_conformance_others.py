@@ -1,4 +1,4 @@
-"""Cases of the shape of those beside this file, that are not among them: they are read and compared, too."""
+"""Cases of the shape of those next to this file, that are not among them: they are read and compared, too."""
 
 from __future__ import annotations
 

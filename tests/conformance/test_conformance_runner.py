@@ -1,4 +1,4 @@
-"""Every case of the files beside this one, played on our machines; and the runner that does it."""
+"""Every case of the files next to this one, played on our machines; and the runner that does it."""
 
 from __future__ import annotations
 

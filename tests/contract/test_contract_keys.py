@@ -97,7 +97,7 @@ CASES = [
         id="columns are not run together",
     ),
     pytest.param(
-        Keys([pa.array([0.0, -0.0, -0.0]), pa.array(["x", "x", None])], [0, 0, 2]), id="-0.0 beside a text"
+        Keys([pa.array([0.0, -0.0, -0.0]), pa.array(["x", "x", None])], [0, 0, 2]), id="-0.0 next to a text"
     ),
     pytest.param(
         Keys([pa.array(["é", "e\u0301", "É", "é"])], [0, 1, 2, 0]), id="texts are equal by code point"
@@ -281,8 +281,8 @@ def test_what_cannot_be_a_key_is_refused_when_the_pipeline_is_written(column: pa
 def test_values_of_unlike_types_are_not_compared(
     kind: str, one: pa.Array, other: pa.Array, tmp_path: Path
 ) -> None:
-    told = r"the key columns are \(k .*\), but the state is keyed by"
+    reported = r"the key columns are \(k .*\), but the state is keyed by"
     with OperatorHarness(KeyedProcessOperator(ByRow(), ["k"]), backend=backend(kind, tmp_path)) as harness:
         harness.process(pa.record_batch({"k": one, "n": [0]}))
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=reported):
             harness.process(pa.record_batch({"k": other, "n": [1]}))

@@ -54,7 +54,7 @@ class Driver:
 
     def start(self, restored: list[Split]) -> SourceReader:
         self.wanted = 0
-        self.told = False
+        self.reported = False
         reader = self.source.create_reader()
         context = ReaderContext(
             index=0, parallelism=1, wake=self.awake.set, request_split=self.request, metrics=Counters()
@@ -87,8 +87,8 @@ class Driver:
     def assign(self) -> None:
         if self.unassigned:
             self.reader.add_splits([self.unassigned.pop(0)])
-        elif not self.told:
-            self.told = True
+        elif not self.reported:
+            self.reported = True
             self.reader.no_more_splits()
 
     def restart(self) -> list[Split]:

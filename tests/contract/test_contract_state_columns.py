@@ -188,7 +188,7 @@ def test_what_has_expired_is_gone_and_not_in_a_snapshot(bench: Bench, kind: Kind
 def test_a_write_after_the_end_of_a_life_begins_anew(
     bench: Bench, kind: Kind, visibility: TtlVisibility
 ) -> None:
-    shown = visibility is TtlVisibility.RETURN_IF_NOT_CLEANED_UP  # one that has expired, beside the new one
+    shown = visibility is TtlVisibility.RETURN_IF_NOT_CLEANED_UP  # one that has expired, next to the new one
     keyed = bench.make()
     column = keyed.backend.column(kind.declare(ttl=StateTtl(100, visibility=visibility)))
     kind.put(column, keyed.keys(AB), [9, 5])
@@ -360,12 +360,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("declared", "write", "told"), WRONG)
+@pytest.mark.parametrize(("declared", "write", "reported"), WRONG)
 def test_what_is_not_of_the_declared_type_is_refused(
-    bench: Bench, declared: StateDescriptor, write: Callable[[Any, Any], None], told: str
+    bench: Bench, declared: StateDescriptor, write: Callable[[Any, Any], None], reported: str
 ) -> None:
     keyed = bench.make()
     column = keyed.backend.column(declared)
-    with pytest.raises(UserCodeError, match=rf"state 's'.*{told}"):
+    with pytest.raises(UserCodeError, match=rf"state 's'.*{reported}"):
         write(column, keyed.keys([("a",)]))
     assert keyed.tables() == []

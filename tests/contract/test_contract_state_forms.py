@@ -253,9 +253,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("before", "after", "told"), REFUSED)
+@pytest.mark.parametrize(("before", "after", "reported"), REFUSED)
 def test_any_other_change_is_refused_with_both_types_and_advice(
-    bench: Bench, before: StateDescriptor, after: StateDescriptor, told: str
+    bench: Bench, before: StateDescriptor, after: StateDescriptor, reported: str
 ) -> None:
     keyed = bench.make()
     state = keyed.state(before)
@@ -266,7 +266,7 @@ def test_any_other_change_is_refused_with_both_types_and_advice(
     else:
         state.update(one)
     restored = bench.make(restore=keyed.tables())
-    with pytest.raises(ConfigError, match=rf"(?s)'s' was stored.*{told}.*another name"):
+    with pytest.raises(ConfigError, match=rf"(?s)'s' was stored.*{reported}.*another name"):
         restored.state(after)
 
 
@@ -352,13 +352,13 @@ class Endless:
 def test_what_cannot_be_pickled_is_the_users_error_and_not_a_snapshot_to_try_again(
     bench: Bench, declared: StateDescriptor, write: Any, look: Any, unfit: tuple[Any, str]
 ) -> None:
-    made, told = unfit
+    made, reported = unfit
     keyed = bench.make()
     keyed.backend.declare_keys(USER)
     state = keyed.state(declared)
     keyed.at("a")
     where = r"state 's' of key \(user string\) was given an object of [a-z_.]*test_contract_state_forms\."
-    with pytest.raises(UserCodeError, match=where + told):
+    with pytest.raises(UserCodeError, match=where + reported):
         write_and_store(keyed, lambda: write(state, made()))
 
 

@@ -86,7 +86,7 @@ COMES_BACK = [
         pa.timestamp("us", tz="UTC"),
         TWICE.replace(fold=1),
         datetime.datetime(2024, 10, 27, 1, 30, tzinfo=ZoneInfo("UTC")),
-        id="moment that is told twice",
+        id="ambiguous moment",
     ),
     pytest.param(
         pa.timestamp("ns", tz="UTC"),

@@ -90,18 +90,20 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "good", "bad", "told"), REFUSED)
+@pytest.mark.parametrize(("kind", "good", "bad", "reported"), REFUSED)
 def test_what_does_not_fit_is_refused_at_once_and_changes_nothing(
-    bench: Bench, kind: pa.DataType, good: Any, bad: Any, told: str
+    bench: Bench, kind: pa.DataType, good: Any, bad: Any, reported: str
 ) -> None:
-    check_refused(bench, declared(kind), good, bad, told)
+    check_refused(bench, declared(kind), good, bad, reported)
 
 
 def test_every_kind_of_state_refuses_it(bench: Bench) -> None:
     check_refused(bench, declared_of_all_kinds(POINT), {"n": 1}, {"n": 1, "m": 2}, "has a field 'm'")
 
 
-def check_refused(bench: Bench, states: dict[str, StateDescriptor], good: Any, bad: Any, told: str) -> None:
+def check_refused(
+    bench: Bench, states: dict[str, StateDescriptor], good: Any, bad: Any, reported: str
+) -> None:
     """Each of the states takes what is good, and keeps it when it has refused what is bad."""
     keyed = bench.make()
     keyed.at("a")
@@ -112,7 +114,7 @@ def check_refused(bench: Bench, states: dict[str, StateDescriptor], good: Any, b
         with pytest.raises(UserCodeError) as refused:
             put(handle, name, bad)
         assert str(refused.value).startswith(f"state {name!r} was given a value that is not of its declared")
-        assert told in str(refused.value)
+        assert reported in str(refused.value)
         assert repr(look(handle, name)) == before
     assert {table.name for table in keyed.tables()} == set(states)
 
@@ -182,9 +184,9 @@ CASTS = [
 ]
 
 
-@pytest.mark.parametrize(("values", "kind", "told"), CASTS)
+@pytest.mark.parametrize(("values", "kind", "reported"), CASTS)
 def test_a_column_takes_what_stays_the_same_and_refuses_the_rest(
-    bench: Bench, values: pa.Array, kind: pa.DataType, told: str | None
+    bench: Bench, values: pa.Array, kind: pa.DataType, reported: str | None
 ) -> None:
     keyed = bench.make()
     keys = keyed.keys(ABC[:2])
@@ -193,13 +195,13 @@ def test_a_column_takes_what_stays_the_same_and_refuses_the_rest(
         if rows_first:
             keyed.state(declared)
         column = keyed.backend.column(declared)
-        if told is None:
+        if reported is None:
             column.put(keys, values)
             assert column.get(keys).equals(values.cast(kind))
             continue
         with pytest.raises(UserCodeError, match=f"{name}.*was given") as refused:
             column.put(keys, values)
-        assert told in str(refused.value)
+        assert reported in str(refused.value)
         assert column.get(keys).null_count == 2
 
 
@@ -246,13 +248,13 @@ NO_VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "told"), NO_VALUES)
+@pytest.mark.parametrize(("kind", "reported"), NO_VALUES)
 def test_a_type_whose_values_would_not_come_back_is_refused_where_it_is_declared(
-    kind: pa.DataType, told: str
+    kind: pa.DataType, reported: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"state 's': a value cannot be .*{told}"):
+    with pytest.raises(ConfigError, match=f"state 's': a value cannot be .*{reported}"):
         ValueStateDescriptor("s", kind)
-    with pytest.raises(ConfigError, match=f"state 's': an element cannot be .*{told}"):
+    with pytest.raises(ConfigError, match=f"state 's': an element cannot be .*{reported}"):
         OperatorListDescriptor("s", kind)
     with pytest.raises(ConfigError, match="state 's': a key cannot be"):
         MapStateDescriptor("s", pa.int64(), key_type=kind)

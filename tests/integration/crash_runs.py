@@ -109,7 +109,7 @@ class Crashes:
             self._monkeypatch.setenv(variable, value)
 
     def environment(self, *points: str, later: bool = False) -> dict[str, str]:
-        """The same for one process, which is given these variables. Each call arms its points anew."""
+        """The same for one process, which is given these variables. Each call arms its points again."""
         marks = self._marks / str(len(self._armed))
         marks.mkdir()
         self._armed += [point.partition(":")[0] for point in points]
@@ -292,7 +292,7 @@ def in_flight_bytes(directory: str | Path) -> int:
 def snapshots_in(*folders: Path) -> list[tuple[Path, Manifest]]:
     """All complete ones below these, of whichever job, in the order in which they were taken.
 
-    Those of one job are told by their numbers: the two of a drain are begun at once, and either may have the
+    Those of one job are ordered by their numbers: both of a drain are begun at once, and either may have the
     earlier time.
     """
     found = [
@@ -309,7 +309,7 @@ class Lives:
 
     Args:
         folder: Where it runs; checkpoints and savepoints are in folders of these names there.
-        pipeline: As `unistream run` takes it, of a module beside this one.
+        pipeline: As `unistream run` takes it, of a module next to this one.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ def keyed_windows(
     disorder_ms: int = 500,
     windows_in: str = "default",
 ) -> None:
-    """Rows ``id, key, value, at`` into a Delta table, and beside it what 10 s windows make of them.
+    """Rows ``id, key, value, at`` into a Delta table, and next to it what 10 s windows make of them.
     `windows_in`: the slot sharing group of the windows and their table."""
     watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(disorder_ms).with_timestamp_column("at")
     rows = env.from_source(source, watermarks, "rows").uid("rows")

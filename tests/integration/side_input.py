@@ -6,7 +6,7 @@
 
 Was the side input read again? Two things would show it: a note for each batch that was read of it, and its
 file, which `spoil` replaces by one with other teams once it was read. But no more is given out of a file that
-was read, so tasks that are begun anew although they had finished find nothing to read and end once more. A
+was read, so tasks that are begun again although they had finished find nothing to read and end once more. A
 note for each function that is opened shows them. Did a window fire before its time? Then what came later for
 it was dropped as late, and its count is too small.
 
@@ -205,18 +205,18 @@ def assert_exact(folder: Path, ids: Sequence[int]) -> pa.Table:
 
 
 def assert_resumed(
-    folder: Path, ids: Sequence[int], drained: Sequence[int], beside: Sequence[Window] = ()
+    folder: Path, ids: Sequence[int], drained: Sequence[int], in_addition: Sequence[Window] = ()
 ) -> list[Window]:
     """So it is after a drain of a job that went on from the resumable savepoint of another, but windows that
     were open at the former one are there as they were then, too.
 
-    `drained`: ids of that one. `beside`: what was there of earlier ones; returned for the next.
+    `drained`: ids of that one. `in_addition`: what was there of earlier ones; returned for the next.
     """
     rows = _exact_rows(folder, ids)
     missing, found = _differences(rows, windows_of(folder))
     assert missing == [], "the windows that were open have fired whole"
-    assert Counter(found) >= Counter(beside)
-    early = list((Counter(found) - Counter(beside)).elements())
+    assert Counter(found) >= Counter(in_addition)
+    early = list((Counter(found) - Counter(in_addition)).elements())
     assert early, "windows were open, and the drain has fired them"
     open_from = min(slot for _, _, slot, *_ in early)
     fired, _ = _differences(
@@ -235,7 +235,7 @@ def _exact_rows(folder: Path, ids: Sequence[int]) -> pa.Table:
 
 
 def _differences(rows: pa.Table, windows: pa.Table) -> tuple[list[Window], list[Window]]:
-    """Windows of `rows` that are not there, and those that are there beside."""
+    """Windows of `rows` that are not there, and those that are there in_addition."""
     with duckdb.connect() as connection:
         connection.register("rows_", rows)
         connection.register("windows_", windows)

@@ -1,6 +1,6 @@
 """A pipeline with every kind of state, whose tables show each value that was lost, doubled or mixed up.
 
-    rows (6 splits) ─┬─ key_by ─┬─ Everything (all kinds of state, both kinds of timers) ─ Delta "told"
+    rows (6 splits) ─┬─ key_by ─┬─ Everything (all kinds of state, both kinds of timers) ─ Delta "reported"
     rules ───────────┼ broadcast┘
                      ├─ key_by ─ Totals (columns) ───────────────────────────────────────── Delta "totals"
                      └─ rebalance ─ Held (SPLIT, UNION and BROADCAST lists) ─────────────── Delta "held"
@@ -100,15 +100,15 @@ class Everything(us.BroadcastProcessFunction):
     def on_timer(self, timestamp: int, context: Any, out: us.Collector) -> None:
         if context.time_domain == "processing":
             if context.state(self.count).value() is None:
-                return  # all was told before
+                return  # all was reported before
             ticks = context.state(self.ticks)
             ticks.update((ticks.value() or 0) + 1)
             out.emit({"what": "tick", "key": context.key, "at": ticks.value(), "text": ""})
             context.register_processing_time_timer(timestamp + TICK_MS)
         elif timestamp < AT_THE_END:
             windows = context.state(self.windows)
-            told = {"key": context.key, "at": timestamp, "text": str(windows.get(timestamp))}
-            out.emit({"what": "window", **told})
+            reported = {"key": context.key, "at": timestamp, "text": str(windows.get(timestamp))}
+            out.emit({"what": "window", **reported})
             windows.remove(timestamp)
         else:
             self._tell_all(context, out)
@@ -183,8 +183,10 @@ def pipeline(lake: Path, *, parallelism: int, rate: float | None) -> us.Environm
     rule_source = us.DatagenSource(RULE_COLUMNS, rows=RULES, seed=5, rows_per_second=rule_rate)
     ahead = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("at")
     rules = env.from_source(rule_source, ahead, "rules").uid("rules")
-    told = rows.key_by("key").connect(rules, RULES_OF).process(Everything(), returns=TOLD).uid("everything")
-    told.sink_to(us.DeltaSink(str(lake / "told"))).uid("told")
+    reported = (
+        rows.key_by("key").connect(rules, RULES_OF).process(Everything(), returns=TOLD).uid("everything")
+    )
+    reported.sink_to(us.DeltaSink(str(lake / "reported"))).uid("reported")
     returns = {"key": pa.int64(), "added": pa.int64(), "total": pa.int64()}
     totals = rows.key_by("key").process_batch(Totals(), returns=returns).uid("totals")
     totals.sink_to(us.DeltaSink(str(lake / "totals"))).uid("totals-table")
@@ -242,7 +244,7 @@ def truth_of(rows: pa.Table, rules: pa.Table) -> Truth:
 
 def assert_exact(lake: Path, truth: Truth, *, subtasks: int) -> int:
     """Every table is right. How often state was restored."""
-    _assert_told(_rows(lake / "told"), truth)
+    _assert_told(_rows(lake / "reported"), truth)
     totals: Counter[int] = Counter()
     last: dict[int, int] = {}
     for row in _rows(lake / "totals"):
@@ -259,9 +261,9 @@ def assert_exact(lake: Path, truth: Truth, *, subtasks: int) -> int:
     return len(starts)
 
 
-def _assert_told(told: list[dict[str, Any]], truth: Truth) -> None:
+def _assert_told(reported: list[dict[str, Any]], truth: Truth) -> None:
     def of(what: str) -> list[dict[str, Any]]:
-        return [row for row in told if row["what"] == what]
+        return [row for row in reported if row["what"] == what]
 
     assert Counter((row["key"], row["at"], row["text"]) for row in of("window")) == truth.windows
     everything = of("all")

@@ -4,7 +4,7 @@ twice comes only what had overtaken a barrier.
     fast ──────────────┐
     slow ─ rebalance ─ slow batches ─┴ union ─ key_by ─ Numbered ─ Delta "rows"
 
-`Numbered` counts the rows of each key in its state and writes the number beside each row: state and table are
+`Numbered` counts the rows of each key in its state and writes the number into each row: state and table are
 of one piece, so a key's numbers are 1, 2, 3, … without a gap, whatever came twice.
 """
 

@@ -294,8 +294,8 @@ class TestFaults:
         info = job.status()
         check(tmp_path / "lake")
         assert attempts(info, "first") == [0, 1], "the one whose file was damaged"
-        told = [(entry.kind, entry.message) for entry in info.exceptions]
-        assert any("does not match its checksum" in message for _, message in told), told
+        reported = [(entry.kind, entry.message) for entry in info.exceptions]
+        assert any("does not match its checksum" in message for _, message in reported), reported
         eventually(lambda: not cluster.stored(), "nothing is kept")
 
     @pytest.mark.timeout(150)

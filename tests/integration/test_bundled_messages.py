@@ -94,12 +94,12 @@ class TestToWorkers:
         fates: list[Failed | None] = []
         done = threading.Semaphore(0)
 
-        def told(failed: Failed | None) -> None:
+        def reported(failed: Failed | None) -> None:
             fates.append(failed)
             done.release()
 
         self.senders.send_all(
-            WORKER, self.server.address, [OutgoingMessage(message, told) for message in messages]
+            WORKER, self.server.address, [OutgoingMessage(message, reported) for message in messages]
         )
         for _ in messages:
             assert done.acquire(timeout=WAIT_S)

@@ -1,7 +1,7 @@
 """However a `unistream run` ends, soon nothing of it is left: no process, no socket, no entry.
 
-The command is a process of its own with a folder for temporary files of its own. What belongs to it is told
-by a variable of its environment, which every process that it starts inherits, whoever its parent is by now.
+The command is a process of its own with a folder for temporary files of its own. What belongs to it is known
+by a variable of its environment, which every process that it starts inherits, whatever its parent is now.
 """
 
 from __future__ import annotations

@@ -50,12 +50,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Command]]:
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "reported"),
     [(signal.SIGINT, "cancelling"), (signal.SIGTERM, "suspending")],
     ids=["Ctrl-C", "SIGTERM"],
 )
 def test_an_interrupted_run_ends_its_job(
-    start: Callable[..., Command], tmp_path: Path, number: int, told: str
+    start: Callable[..., Command], tmp_path: Path, number: int, reported: str
 ) -> None:
     run = start("run", "process_pipelines:endless", "-t", "local", "-p", "2")
     job = job_of(run.line())
@@ -63,7 +63,7 @@ def test_an_interrupted_run_ends_its_job(
         info = await_info(client, job, lambda info: info.state == "RUNNING")
         assert len({worker.pid for worker in info.task_managers} - {run.process.pid}) == 2
     assert run.end(number) == 130
-    assert f"{told} job {job}" in run.err
+    assert f"{reported} job {job}" in run.err
     run.assert_nothing_is_left()
     assert not list((tmp_path / "home" / "clusters").iterdir())
 

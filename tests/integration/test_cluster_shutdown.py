@@ -52,9 +52,9 @@ def await_checkpoints(url: str, job: JobId) -> None:
         await_info(client, job, lambda info: info.checkpoints_completed >= 2)
 
 
-def named_checkpoint(told: str, job: JobId) -> Path:
+def named_checkpoint(reported: str, job: JobId) -> Path:
     """The one checkpoint that is said to be where `job` goes on."""
-    [line] = [line for line in told.splitlines() if job in line and "suspended" in line]
+    [line] = [line for line in reported.splitlines() if job in line and "suspended" in line]
     found = re.search(r" -s (\S+/chk-\d+)", line)
     assert found is not None, line
     directory = Path(found[1].removeprefix("file://"))
@@ -85,12 +85,12 @@ def test_a_cluster_that_ends_keeps_the_checkpoints_of_its_jobs(
     checkpoint = named_checkpoint(cluster.err, job)
     store = SqlMetadataStore(f"sqlite:///{tmp_path / 'work' / 'metadata.db'}")
     record = store.job(job)
-    told = [one.message for one in store.exceptions(job) if one.kind == "JobSuspended"]
+    reported = [one.message for one in store.exceptions(job) if one.kind == "JobSuspended"]
     store.close()
     assert record is not None
     assert (record.state, record.ended_ms is not None) == ("SUSPENDED", True)
-    assert len(told) == 1
-    assert str(checkpoint) in told[0]
+    assert len(reported) == 1
+    assert str(checkpoint) in reported[0]
     assert_goes_on(start, tmp_path, checkpoint)
 
 

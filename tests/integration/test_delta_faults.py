@@ -345,7 +345,7 @@ def test_a_rewind_does_not_commit_again_what_its_checkpoint_had_pending(uri: str
 
 
 def test_an_allowed_rewind_is_remembered_before_its_first_commit(uri: str) -> None:
-    """Ids are given out anew after a rewind: that of a commit before it must not pass for one behind it."""
+    """Ids are given out again after a rewind: that of a commit before it must not pass for one behind it."""
     mine = committer(uri)
     for n in (1, 2, 3):
         commit(mine, stage(uri, n, n))

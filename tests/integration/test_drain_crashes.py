@@ -102,7 +102,7 @@ def test_a_drain_whose_savepoint_is_durable_commits_what_it_lists_and_the_job_go
     prepare(tmp_path)
     resumable: str | None = None
     drained: list[int] = []
-    beside: list[Window] = []
+    extra_windows: list[Window] = []
     for points in BEHIND:
         crashes.arm(*points)
         with running(tmp_path, resumable) as job:
@@ -112,7 +112,7 @@ def test_a_drain_whose_savepoint_is_durable_commits_what_it_lists_and_the_job_go
         ids = read_before(resumable)
         assert len(ids) > len(drained)
         if drained:
-            beside = assert_resumed(tmp_path, ids, drained, beside)
+            extra_windows = assert_resumed(tmp_path, ids, drained, extra_windows)
         else:
             assert_exact(tmp_path, ids)
         drained = ids

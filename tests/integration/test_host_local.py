@@ -90,10 +90,10 @@ def test_the_end_of_a_process_is_told_in_words(
     run: RunModule, losses: Losses, program: str, reason: str
 ) -> None:
     _, spec = run(program)
-    lost, told, *_ = losses.get(timeout=WAIT_S)
+    lost, reported, *_ = losses.get(timeout=WAIT_S)
     assert lost == spec.id
-    assert reason in told
-    assert str(log_path(spec)) in told
+    assert reason in reported
+    assert str(log_path(spec)) in reported
 
 
 def test_a_process_that_ignores_sigterm_is_killed(run: RunModule, losses: Losses) -> None:

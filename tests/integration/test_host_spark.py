@@ -54,7 +54,7 @@ def test_close_leaves_neither_jvm_nor_python_and_spark_can_start_again(tmp_path:
     for attempt in range(2):
         losses: queue.Queue[tuple[TaskManagerId, str]] = queue.Queue()
         host = SparkHost(
-            lambda *lost, told=losses: told.put(lost),
+            lambda *lost, reported=losses: reported.put(lost),
             master="local[*]",
             workers_max=2,
             config={"spark.app.name": "host-test", "parallelism.default": "1"},

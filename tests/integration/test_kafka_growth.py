@@ -119,7 +119,7 @@ def test_positions_in_a_topic_are_not_read_in_another_of_its_name(kafka, topic, 
             task.rows_until(lambda rows: len(rows) >= 60)
             ids = {Position.of(split).topic_id for split in task.reader.snapshot()}
             assert len(ids) == 1
-            assert "" not in ids, "from now on it can be told"
+            assert "" not in ids, "from now on it is known"
         return
     said = "was deleted and created again" if has_id else r"no longer has partition 1"
     with SourceDriver(given, restored) as task, pytest.raises(ConfigError, match=said):

@@ -118,7 +118,7 @@ def test_nothing_of_a_running_job_shows_a_secret(terminal: Terminal, tmp_path: P
     terminal("stop", started["job"], "-p", str(tmp_path / "savepoints"))
     terminal.until_nothing_is_left()
     found += leaks_in_files(tmp_path)
-    assert "event=job_accepted" in Path(started["log"]).read_text(), "the log is told what happens"
+    assert "event=job_accepted" in Path(started["log"]).read_text(), "the log says what happens"
     assert found == []
 
 

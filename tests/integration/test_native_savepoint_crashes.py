@@ -1,5 +1,5 @@
-"""Workers die in the middle of native savepoints: the user is told, nothing half-made is left, the job goes
-on from its checkpoint, and the savepoint that comes about is exact."""
+"""Workers die in the middle of native savepoints: the user is notified, nothing half-made is left,
+the job continues from its checkpoint, and the savepoint that comes about is exact."""
 
 from __future__ import annotations
 

@@ -60,11 +60,13 @@ def assert_native_and_whole(path: str, subtasks: int) -> None:
     assert all((folder / ref.path).stat().st_size == ref.size for ref in refs)
     (state,) = [state for state in savepoint.operator("counted").states if state.kind == NATIVE_KIND]
     assert state.files > subtasks
-    told = "take a savepoint in the canonical format, which consists of tables"
+    reported = "take a savepoint in the canonical format, which consists of tables"
     for name in (state.name, "seen"):
-        with pytest.raises(ConfigError, match=f"{path.rpartition('/')[2]} is in files of 'rocksdb.*{told}"):
+        with pytest.raises(
+            ConfigError, match=f"{path.rpartition('/')[2]} is in files of 'rocksdb.*{reported}"
+        ):
             savepoint.table("counted", name)
-    with pytest.raises(ConfigError, match=f"the state of operator uid 'counted' is in files .*{told}"):
+    with pytest.raises(ConfigError, match=f"the state of operator uid 'counted' is in files .*{reported}"):
         query(savepoint, 'SELECT * FROM "counted/seen"')
 
 
@@ -74,12 +76,12 @@ def test_a_job_goes_on_exactly_from_native_savepoints_moved_drained_and_claimed(
     lake, made = tmp_path / "lake", str(tmp_path / "made")
     first = start(cluster, pipeline(lake, parallelism=2), CONFIG)
     done = under_way(first, checkpoints=2).checkpoints_completed
-    beside = first.savepoint(made, format="native")
-    assert_native_and_whole(beside, subtasks=2)
+    in_addition = first.savepoint(made, format="native")
+    assert_native_and_whole(in_addition, subtasks=2)
     under_way(first, done + 3)  # which share files with those before the savepoint
     stopped = first.stop(target=made, format="native")
     assert_native_and_whole(stopped, subtasks=2)
-    assert_native_and_whole(beside, subtasks=2)  # outlives the job and its checkpoints
+    assert_native_and_whole(in_addition, subtasks=2)  # outlives the job and its checkpoints
 
     moved = tmp_path / "elsewhere" / "kept"
     moved.parent.mkdir()

@@ -267,7 +267,7 @@ class TestHistory:
     def test_the_history_names_task_attempt_worker_time_and_what_failed_along(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """b fails while the restart of a waits, so it is told along with it."""
+        """b fails while the restart of a waits, so it is reported along with it."""
         monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
         lake = Lake(tmp_path)
         first = lake.taps / "a.failed-2000"
@@ -285,7 +285,7 @@ class TestHistory:
             with urllib.request.urlopen(f"{cluster.rest_url}/jobs/{job.job_id}/exceptions") as answer:
                 history = json.load(answer)["exceptionHistory"]
             words = [sys.executable, "-m", "unistream.cli.main", "exceptions", job.job_id]
-            told = subprocess.run(words, capture_output=True, text=True, check=True, timeout=WAIT_S)
+            reported = subprocess.run(words, capture_output=True, text=True, check=True, timeout=WAIT_S)
             assert job.wait(WAIT_S).state == "FINISHED"
         (root,) = history["entries"]
         (along,) = root["concurrentExceptions"]
@@ -297,8 +297,8 @@ class TestHistory:
             assert entry["taskManagerId"] == worker[part]
             assert failed_ms(part, lake.taps)[0] <= entry["timestamp"] <= asked_ms
         assert (attempts(info, "a"), attempts(info, "b")) == ({1}, {1})
-        assert re.search(r"numbers a .*execution #0", " ".join(told.stdout.split())), told.stdout
-        assert "does not like row 2000" in " ".join(told.stdout.split())
+        assert re.search(r"numbers a .*execution #0", " ".join(reported.stdout.split())), reported.stdout
+        assert "does not like row 2000" in " ".join(reported.stdout.split())
 
 
 class TestNoRestart:

@@ -24,7 +24,7 @@ def build(env):
 
 @pytest.fixture
 def savepoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of an operator "gone"; beside it the module `flow`, which has none of that uid."""
+    """Of an operator "gone"; next to it the module `flow`, which has none of that uid."""
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -86,5 +86,5 @@ def test_on_the_command_line(
     planned = {0: 0, 2: 1}[code]
     assert main(["plan", flow, "--against", str(savepoint), *words]) == planned
     assert main(["run", flow, "-t", "local", "--restore-from", str(savepoint), *words]) == code
-    told = capsys.readouterr()
-    assert ("'gone'" in told.err) == (code == 2)
+    reported = capsys.readouterr()
+    assert ("'gone'" in reported.err) == (code == 2)

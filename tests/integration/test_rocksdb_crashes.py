@@ -3,7 +3,7 @@
     links made, nothing stored                  "snapshot.sync_done"
     one file stored in part                     "snapshot.half_written"
     one file stored, nobody knows its name      "snapshot.unnamed"
-    files stored, the master not told           "snapshot.uploaded"
+    files stored, the master not reported           "snapshot.uploaded"
 
 What it kept on the local disk goes with its folder when another worker starts. Files that it had stored and
 no checkpoint names are found when the job has ended.

@@ -106,7 +106,7 @@ def read_before(savepoint: us.Savepoint) -> list[int]:
     return sorted(ids)
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+def reported(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
     capsys.readouterr()
     assert main(["savepoint", *words, "--json"]) == code
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -135,14 +135,14 @@ def finalize_and_go_on(
     """Commits what `path` lists, compares, goes on from it, and compares again. The outcomes of the first."""
     wanted = read_before(us.read_savepoint(path))
     assert len(wanted) >= SLOW // 2
-    shown = told(capsys, "inspect", path)["pending_commits"]
-    found = told(capsys, "finalize", path)["commits"]
+    shown = reported(capsys, "inspect", path)["pending_commits"]
+    found = reported(capsys, "finalize", path)["commits"]
     assert {one["operator"] for one in found} == {one["uid"] for one in shown}
     assert sum(one["committables"] for one in found) == sum(one["committables"] for one in shown)
     assert rows_of(lake) == wanted
     assert files_of(lake) == wanted
 
-    again = told(capsys, "finalize", path)["commits"]
+    again = reported(capsys, "finalize", path)["commits"]
     assert {one["outcome"] for one in again} == {"already committed"}
     assert (rows_of(lake), files_of(lake)) == (wanted, wanted)
 

@@ -291,7 +291,7 @@ def test_a_drained_job_goes_on_as_if_it_had_not_been_drained(
     twice = beyond(lake.windows, truth.windows)
     open_from = min(start for _, _, start, *_ in twice)
     assert sorted(twice) == sorted(row for row in drained if row[2] >= open_from)
-    assert set(fired_early) <= set(twice), "what the drain fired, and nothing else, is there beside"
+    assert set(fired_early) <= set(twice), "what the drain fired, and nothing else, is there next to"
     assert lake.names_read == names_read, "the dimension had ended; it must not be read again"
 
 

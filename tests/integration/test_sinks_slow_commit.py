@@ -158,9 +158,9 @@ def test_a_stop_is_answered_when_its_commit_is_done(
         assert committed(tmp_path) == []
         pipes.let_go()
         savepoint = answer.result(WAIT_S)
-        told = committed(tmp_path)
-    assert len(told) > SLOW // 4
-    assert told == read_before(savepoint), "each row once, and all of them before the answer"
+        reported = committed(tmp_path)
+    assert len(reported) > SLOW // 4
+    assert reported == read_before(savepoint), "each row once, and all of them before the answer"
     result = job.wait(WAIT_S)
     assert (result.state, result.restarts) == ("FINISHED", 1 if kill else 0)
-    assert committed(tmp_path) == told
+    assert committed(tmp_path) == reported

@@ -80,11 +80,11 @@ def test_a_full_one_heals_what_was_damaged_on_the_storage(cluster: EmbeddedClust
     shared = Path(taken.removeprefix("file://")).parent / "shared"
     for name in stored:
         (shared / name).write_bytes(b"damaged")
-    anew = shared_by(first.checkpoint(type="full"))
-    assert anew
-    assert not anew & stored
+    fresh = shared_by(first.checkpoint(type="full"))
+    assert fresh
+    assert not fresh & stored
     after = first.checkpoint()
-    assert shared_by(after) & anew, "those that follow refer to its files"
+    assert shared_by(after) & fresh, "those that follow refer to its files"
     assert not shared_by(after) & stored
     ended(first)
     last = start(cluster, pipeline(lake, parallelism=4, rate=40_000), CONFIG, after)

@@ -1,6 +1,6 @@
 """User code that leaves by what is no Exception: `sys.exit()`, a cancelled future, an interrupt of its own.
-In a thread such an error would end that thread and nothing else; here it fails the task, and the user is told
-where."""
+In a thread such an error would end that thread and nothing else; here it fails the task, and the error
+says where."""
 
 from __future__ import annotations
 
@@ -87,16 +87,18 @@ def failure_of(cluster: MiniCluster, env: us.Environment) -> str:
     return result.failure.message
 
 
-@pytest.mark.parametrize(("error", "told"), LEAVING)
+@pytest.mark.parametrize(("error", "reported"), LEAVING)
 @pytest.mark.parametrize("where", DOING)
 def test_it_fails_the_task_and_is_told(
-    cluster: MiniCluster, error: BaseException, told: str, where: str
+    cluster: MiniCluster, error: BaseException, reported: str, where: str
 ) -> None:
     message = failure_of(cluster, pipeline(Leaves(error, where), us.BlackholeSink()))
-    assert f"(uid 'leaves'), subtask 1/1, {DOING[where]}: {told}" in message
+    assert f"(uid 'leaves'), subtask 1/1, {DOING[where]}: {reported}" in message
 
 
-@pytest.mark.parametrize(("error", "told"), LEAVING)
-def test_so_does_a_commit_in_the_background(cluster: MiniCluster, error: BaseException, told: str) -> None:
+@pytest.mark.parametrize(("error", "reported"), LEAVING)
+def test_so_does_a_commit_in_the_background(
+    cluster: MiniCluster, error: BaseException, reported: str
+) -> None:
     env = pipeline(Leaves(error, "nowhere"), Ledger(error))
-    assert told in failure_of(cluster, env)
+    assert reported in failure_of(cluster, env)

@@ -144,9 +144,9 @@ def test_a_change_that_does_not_fit_is_refused_once(
     cluster: MiniCluster, folder: Path, stopped: str, change: Change
 ) -> None:
     env = pipeline(folder / "refused", **change.to)
-    found, told = outcome(stopped, env)
+    found, reported = outcome(stopped, env)
     assert found is change.planned
-    assert told.startswith(change.why) or found is StateOutcome.UNKNOWN
+    assert reported.startswith(change.why) or found is StateOutcome.UNKNOWN
     job = cluster.execute(
         *env.job_graph("changed"), config=CONFIG, savepoint=stopped, allow_non_restored=True
     )

@@ -1,5 +1,5 @@
 """What users give who have pandas. All other tests do without: where it is installed, the first Arrow array
-of a process loads it. So these run by themselves, in `make test`, with pandas beside the locked packages."""
+of a process loads it. So these run by themselves, in `make test`, with pandas next to the locked packages."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def test_a_function_of_rows_may_use_frames(tmp_path: Path) -> None:
     rows.map_batches(doubled).sink_to(us.FileSink(str(tmp_path / "out"), format="json"))
     with MiniCluster(task_managers=1, slots=1) as cluster:
         assert cluster.execute(*env.job_graph("frames")).wait(30).state == "FINISHED"
-    told = [line for path in (tmp_path / "out").rglob("part-*") for line in path.read_text().splitlines()]
-    assert sorted(int(line.partition(":")[2].rstrip("}")) for line in told) == list(range(0, 200, 2))
+    reported = [line for path in (tmp_path / "out").rglob("part-*") for line in path.read_text().splitlines()]
+    assert sorted(int(line.partition(":")[2].rstrip("}")) for line in reported) == list(range(0, 200, 2))

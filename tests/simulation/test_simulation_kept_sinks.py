@@ -1,4 +1,4 @@
-"""Sinks of a user's own in `simulate`: what they show, told twice, and cut off between two of their lines."""
+"""Sinks of a user's own in `simulate`: what they show, notified twice, cut off between two lines."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class EveryOther(Ledger):
 
 
 class OnceOnly(Ledger):
-    """Fails for ever when it is told twice."""
+    """Fails for ever when it is notified twice."""
 
     def commit(self, transaction: str) -> None:
         super().commit(transaction)

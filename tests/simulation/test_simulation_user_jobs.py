@@ -110,9 +110,9 @@ def test_a_seed_that_failed_fails_again() -> None:
 
 
 class ToldInVain:
-    """A source of one's own, whose readers cannot be told of a checkpoint once one of them was killed."""
+    """A source of one's own, whose readers cannot be notified of a checkpoint once one of them was killed."""
 
-    name = "told in vain"
+    name = "notified in vain"
     schema = EVENTS.schema
 
     def info(self):
@@ -137,7 +137,7 @@ class DeafReader:
 
     def notify_checkpoint_complete(self, checkpoint_id) -> None:
         if DeafReader.opened > 2:  # not the first of either subtask
-            raise RuntimeError("cannot be told")
+            raise RuntimeError("cannot be notified")
 
 
 def deaf(env: us.Environment) -> None:
@@ -154,7 +154,7 @@ def test_a_job_that_fails_behind_each_of_its_checkpoints_is_not_watched_for_ever
     assert failure.reason.startswith(
         "the job keeps failing: 40 times, with checkpoints in between, but no input, operator "
     )
-    assert failure.reason.endswith("RuntimeError: cannot be told")
+    assert failure.reason.endswith("RuntimeError: cannot be notified")
 
 
 def test_a_side_effect_is_found_as_doubled_rows() -> None:

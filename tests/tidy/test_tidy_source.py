@@ -176,7 +176,7 @@ def undocumented(path: Path) -> Iterator[str]:
         if not isinstance(item, ast.ClassDef) or item.name.startswith("_"):
             continue
         methods = [member for member in item.body if isinstance(member, Function)]
-        if methods and ast.get_docstring(item) is None:  # a record without methods is told by its fields
+        if methods and ast.get_docstring(item) is None:  # a record without methods is described by its fields
             yield f"{shown(path, item)}: {item.name}"
         for method in methods:
             described = method.name in protocol_methods() or "overload" in ast.dump(method)

@@ -64,7 +64,7 @@ CASES: list[Any] = [
         us.FileSink, [WRITER, ("files committer", 1, "GLOBAL", "s")], id="one committer for all writers"
     ),
     pytest.param(
-        Parallel, [WRITER, ("files committer", 4, "FORWARD", "s")], id="a committer beside each writer"
+        Parallel, [WRITER, ("files committer", 4, "FORWARD", "s")], id="a committer next to each writer"
     ),
     pytest.param(
         Whole,

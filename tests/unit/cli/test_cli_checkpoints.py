@@ -114,7 +114,7 @@ def test_the_newest_and_how_figures_are_spread(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "form", "told"),
+    ("kind", "form", "reported"),
     [
         (SnapshotKind.CHECKPOINT, SavepointFormat.CANONICAL, "checkpoint"),
         (SnapshotKind.SAVEPOINT, SavepointFormat.CANONICAL, "savepoint"),
@@ -124,10 +124,10 @@ def test_the_newest_and_how_figures_are_spread(capsys: Capture) -> None:
     ],
 )
 def test_a_native_savepoint_is_called_so(
-    capsys: Capture, kind: SnapshotKind, form: SavepointFormat | None, told: str
+    capsys: Capture, kind: SnapshotKind, form: SavepointFormat | None, reported: str
 ) -> None:
     print_checkpoints(CheckpointsInfo(completed=1, latest=(figures(5, kind=kind, format=form),)))
-    assert printed(capsys)[2][:2] == ["5", told]
+    assert printed(capsys)[2][:2] == ["5", reported]
 
 
 def test_all_that_the_job_remembers_are_shown(capsys: Capture) -> None:
@@ -181,9 +181,9 @@ def test_a_running_job(start_cluster: Start, pipelines: str, capsys: Capture) ->
     assert "P99.9" in out
 
     assert main(["checkpoints", job, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["job"] == job
-    assert told["checkpoints"]["completed"] >= 1
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["job"] == job
+    assert reported["checkpoints"]["completed"] >= 1
 
     assert main(["checkpoint", job, "--full", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["checkpoint"].rpartition("/")[2].startswith("chk-")

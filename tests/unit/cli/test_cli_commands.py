@@ -211,14 +211,14 @@ class TestJobs:
 
         job = cluster.dispatcher.jobs()[0].job
         assert shell("exceptions", job, "--json") == 0
-        told = shell.json()
+        reported = shell.json()
         [failed] = [
             entry
-            for root in told["exceptions"]
+            for root in reported["exceptions"]
             for entry in (root, *root["concurrent"])
             if entry["kind"] == "UserCodeError"
         ]
-        assert told["job"] == job
+        assert reported["job"] == job
         assert failed["task_name"].endswith("(1/1) - execution #0")
         assert shell("exceptions", job[:8]) == 0
         assert "execution #0" in shell.out
@@ -232,9 +232,9 @@ class TestJobs:
         restarts = {"type": "fixed-delay", "fixed-delay.attempts": "2", "fixed-delay.delay": "1200 ms"}
         defines = [f"-Drestart-strategy.{key}={value}" for key, value in restarts.items()]
         assert shell("run", f"{pipelines}:failing", "-t", "remote", "--json", *defines) == 1
-        *told, end = shell.err.splitlines()
-        assert len(told) == 2
-        for number, line in enumerate(told):
+        *reported, end = shell.err.splitlines()
+        assert len(reported) == 2
+        for number, line in enumerate(reported):
             assert f"execution #{number} failed and restarts: UserCodeError: " in line
             assert "no such flight" in line
         assert end.startswith("error: job ")

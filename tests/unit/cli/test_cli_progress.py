@@ -1,4 +1,4 @@
-"""What is told of a job that runs attached while it keeps failing."""
+"""What is reported of a job that runs attached while it keeps failing."""
 
 from __future__ import annotations
 
@@ -34,27 +34,29 @@ MANY = [failure(at) for at in range(FAILURES_SHOWN + 5, 0, -1)]
 
 
 @pytest.mark.parametrize(
-    ("looks", "told"),
+    ("looks", "reported"),
     [
         pytest.param([info("RUNNING")], [0], id="nothing failed"),
         pytest.param([info("RESTARTING", A)], [1], id="a failure"),
-        pytest.param([info("RESTARTING", A), info("RUNNING", A)], [1, 0], id="each is told once"),
+        pytest.param([info("RESTARTING", A), info("RUNNING", A)], [1, 0], id="each is reported once"),
         pytest.param([info("RUNNING", A), info("RUNNING", B, A)], [1, 1], id="the next one, too"),
         pytest.param([info("RUNNING", B, A)], [2], id="two at once"),
         pytest.param(
             [info("RUNNING", A), info("RUNNING", *MANY)], [1, FAILURES_SHOWN + 1], id="many at once"
         ),
-        pytest.param([info("FAILED", A)], [0], id="the end is told with the result"),
+        pytest.param([info("FAILED", A)], [0], id="the end is reported with the result"),
         pytest.param([info("FAILING", A)], [0], id="so is an end that is on its way"),
-        pytest.param([info("RUNNING", A), info("FAILED", B, A)], [1, 0], id="a failure before that was told"),
-        pytest.param([info("FAILED", B, A)], [1], id="a failure before that was not told"),
+        pytest.param(
+            [info("RUNNING", A), info("FAILED", B, A)], [1, 0], id="a failure before that was reported"
+        ),
+        pytest.param([info("FAILED", B, A)], [1], id="a failure before that was not reported"),
         pytest.param([info("FINISHED", B, A)], [2], id="a good end after failures"),
     ],
 )
-def test_how_many_lines(looks: Sequence[JobInfo], told: list[int]) -> None:
+def test_how_many_lines(looks: Sequence[JobInfo], reported: list[int]) -> None:
     restarts = Restarts()
     lines = [restarts.new_lines(look) for look in looks]
-    assert [len(one) for one in lines] == told
+    assert [len(one) for one in lines] == reported
     assert not any("\n" in line for one in lines for line in one)
 
 

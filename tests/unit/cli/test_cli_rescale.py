@@ -51,8 +51,8 @@ def test_a_job_is_rescaled_and_what_cannot_be_is_said(
     assert "1 -> 3" in out
 
     assert main(["rescale", job, "numbers=2", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["job"], set(told["parallelism"].values())) == (job, {2})
+    reported = json.loads(capsys.readouterr().out)
+    assert (reported["job"], set(reported["parallelism"].values())) == (job, {2})
 
     for words, code, text in (
         ([job, "nmbers=2"], 2, "has no vertex 'nmbers'; there are"),

@@ -1,4 +1,4 @@
-"""Commands beside clusters that are silent or slow, with names that look like markup, and Ctrl-C at once."""
+"""Commands next to clusters that are silent or slow, with names that look like markup, and Ctrl-C at once."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ def test_a_silent_cluster_is_named_where_its_jobs_would_be(
     start_cluster()
     entry = home.register("00" * 16, url=silent, target="local", now_ms=0)
     assert main(["list", "--all"]) == 0
-    assert f"the cluster at {silent} does not answer" in (told := capsys.readouterr().err)
-    assert "its jobs are not listed" in told
+    assert f"the cluster at {silent} does not answer" in (reported := capsys.readouterr().err)
+    assert "its jobs are not listed" in reported
     assert main(["taskmanager", "list"]) == 0
     assert "its workers are not listed" in capsys.readouterr().err
     assert main(["info", "lost"]) == 2

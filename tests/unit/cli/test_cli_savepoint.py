@@ -73,7 +73,7 @@ def counted() -> us.SavepointWriter:
 
 @pytest.fixture
 def users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A savepoint `sp` of 100 users in the current folder, and the module of pipelines beside it."""
+    """A savepoint `sp` of 100 users in the current folder, and the module of pipelines next to it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", "")
@@ -172,8 +172,8 @@ class TestInspect:
         _rewrite(MANIFEST, **changes)
         assert shown(capsys, "savepoint", "inspect", users)["savepoint_format"] == for_programs
         assert main(["savepoint", "inspect", users]) == 0
-        told = "format       native: keyed state is in files of its backend" in capsys.readouterr().out
-        assert told is line
+        reported = "format       native: keyed state is in files of its backend" in capsys.readouterr().out
+        assert reported is line
 
     def test_the_command_to_resume_is_quoted(self, capsys: pytest.CaptureFixture[str], users: str) -> None:
         Path(users).rename("my savepoint")

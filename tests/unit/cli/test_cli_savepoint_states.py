@@ -59,7 +59,7 @@ class TestRowsOnTheirWay:
     """Every command that reads the manifest says so, and none takes them for state."""
 
     @pytest.mark.parametrize(
-        ("words", "told"),
+        ("words", "reported"),
         [
             (["inspect"], "in flight    5000 b of unprocessed rows at counts, in no state yet"),
             (
@@ -71,10 +71,10 @@ class TestRowsOnTheirWay:
         ids=lambda value: value[0] if isinstance(value, list) else "",
     )
     def test_for_people(
-        self, capsys: pytest.CaptureFixture[str], unaligned: str, words: list[str], told: str
+        self, capsys: pytest.CaptureFixture[str], unaligned: str, words: list[str], reported: str
     ) -> None:
         assert main(["savepoint", words[0], unaligned, *words[1:]]) == 0
-        assert told in " ".join(capsys.readouterr().out.split("\n"))
+        assert reported in " ".join(capsys.readouterr().out.split("\n"))
         us.SavepointWriter().with_state("counts", "count", VALUES, keys=["k"]).write("aligned")
         assert main(["savepoint", words[0], "aligned", *words[1:]]) == 0
         assert "on their way" not in capsys.readouterr().out

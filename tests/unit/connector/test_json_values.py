@@ -60,7 +60,7 @@ BAD = {
     "digits that no float can hold": (b'"single": 1e39', "field 'single' has a number"),
     "digits that no double in a list can hold": (b'"list": [1, -' + HUGE + b"]", "field 'list' has a number"),
     "or in a list of a struct": (b'"deep": {"list": [' + HUGE + b"]}", "field 'deep' has a number"),
-    "an infinity beside them": (
+    "an infinity next to them": (
         b'"double": Infinity, "single": 1e39',
         "field 'double' or 'single' has a number",
     ),

@@ -25,7 +25,7 @@ WAIT_S = 60
 
 
 class FakeJob:
-    """A job that runs until it is told to end. `while_waiting` runs once, when the step waits for it."""
+    """A job that runs until it is requested to end. `while_waiting` runs once, when the step waits for it."""
 
     def __init__(self, while_waiting: Callable[[FakeJob], None] = lambda _job: None) -> None:
         self.calls: list[str] = []
@@ -103,25 +103,25 @@ class FakeJob:
 
 @dataclass
 class Story:
-    """What the step was told, in order."""
+    """What was reported to the step, in order."""
 
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def started(self, client: JobClient) -> None:
-        self.told.append("started")
+        self.reported.append("started")
 
     def progress(self, info: JobInfo) -> None:
-        self.told.append(f"checkpoint {info.checkpoints_completed}")
+        self.reported.append(f"checkpoint {info.checkpoints_completed}")
 
     def interrupted(self) -> None:
-        self.told.append("interrupted")
+        self.reported.append("interrupted")
 
     def stopped(self, info: JobInfo, savepoint: str, *, resumable: bool) -> None:
-        self.told.append(f"stopped {info.state} {savepoint} resumable={resumable}")
+        self.reported.append(f"stopped {info.state} {savepoint} resumable={resumable}")
 
     def cancelled(self, info: JobInfo) -> None:
-        self.told.append(f"cancelled {info.state}")
+        self.reported.append(f"cancelled {info.state}")
 
     def note(self, text: str, *, is_error: bool) -> None:
         self.notes.append(text)
@@ -154,7 +154,7 @@ def test_a_job_that_ends_by_itself_is_only_closed() -> None:
     job, story = FakeJob(lambda job: job.end("FINISHED")), Story()
     assert run_attached(lambda: job, policy(), story).state == "FINISHED"
     assert job.calls == ["close"]
-    assert story.told == ["started"]
+    assert story.reported == ["started"]
 
 
 def test_a_completed_checkpoint_is_told_once() -> None:
@@ -164,11 +164,11 @@ def test_a_completed_checkpoint_is_told_once() -> None:
 
     story = Story()
     run_attached(lambda: FakeJob(checkpoint), policy(), story)
-    assert story.told == ["started", "checkpoint 3"]
+    assert story.reported == ["started", "checkpoint 3"]
 
 
 @pytest.mark.parametrize(
-    ("end", "calls", "told"),
+    ("end", "calls", "reported"),
     [
         pytest.param(
             policy(savepoint_dir="memory://there"),
@@ -190,9 +190,9 @@ def test_a_completed_checkpoint_is_told_once() -> None:
         ),
     ],
 )
-def test_a_termination_stops_the_job_first(end: EndPolicy, calls: list[str], told: str) -> None:
+def test_a_termination_stops_the_job_first(end: EndPolicy, calls: list[str], reported: str) -> None:
     job = FakeJob(interrupt)
-    assert interrupted_run(job, end).told == ["started", "interrupted", told]
+    assert interrupted_run(job, end).reported == ["started", "interrupted", reported]
     assert job.calls == calls
 
 
@@ -200,7 +200,7 @@ def test_a_termination_cancels_if_that_is_the_policy() -> None:
     job = FakeJob(interrupt)
     story = interrupted_run(job, policy("cancel"))
     assert job.calls == ["cancel", "close"]
-    assert story.told[-1] == "cancelled CANCELED"
+    assert story.reported[-1] == "cancelled CANCELED"
 
 
 @pytest.mark.parametrize("failure", [ConfigError("no room"), Unreachable("no answer")])
@@ -215,7 +215,7 @@ def test_a_job_that_cannot_be_stopped_is_cancelled(failure: UnistreamError) -> N
 def test_a_job_that_restarts_is_stopped_once_its_tasks_run() -> None:
     job = FakeJob(interrupt)
     job.restarting = 1
-    assert interrupted_run(job).told[-1] == f"stopped FINISHED {SAVEPOINT} resumable=True"
+    assert interrupted_run(job).reported[-1] == f"stopped FINISHED {SAVEPOINT} resumable=True"
     assert job.calls == ["stop drain=False target=None", "close"]
 
 
@@ -284,7 +284,7 @@ def test_an_interruption_behind_anothers_handler_counts_too() -> None:
     job, story = FakeJob(other), Story()
     with pytest.raises(KeyboardInterrupt):
         run_attached(lambda: job, policy(), story)
-    assert story.told[1:] == ["interrupted", f"stopped FINISHED {SAVEPOINT} resumable=True"]
+    assert story.reported[1:] == ["interrupted", f"stopped FINISHED {SAVEPOINT} resumable=True"]
 
 
 def test_an_error_of_the_step_stops_the_job_too_but_is_no_cancellation() -> None:
@@ -294,7 +294,7 @@ def test_an_error_of_the_step_stops_the_job_too_but_is_no_cancellation() -> None
     job, story = FakeJob(lost), Story()
     with pytest.raises(Unreachable):
         run_attached(lambda: job, policy(), story)
-    assert story.told == ["started", f"stopped FINISHED {SAVEPOINT} resumable=True"]
+    assert story.reported == ["started", f"stopped FINISHED {SAVEPOINT} resumable=True"]
     assert job.calls[-1] == "close"
 
 
@@ -305,10 +305,10 @@ def test_a_job_that_does_not_start_has_nothing_to_end() -> None:
     story = Story()
     with pytest.raises(ConfigError, match="no such savepoint"):
         run_attached(start, policy(), story)
-    assert story.told == []
+    assert story.reported == []
 
 
 def test_checkpoints_are_told_with_ten_seconds_between_them() -> None:
     pace = Pace(every_s=10)
-    told = [(n, at) for n, at in [(0, 0), (1, 5), (2, 6), (9, 14), (9, 15), (9, 40), (10, 41)]]
-    assert [pace.reports(n, now_s=at) for n, at in told] == [False, True, False, False, True, False, True]
+    reported = [(n, at) for n, at in [(0, 0), (1, 5), (2, 6), (9, 14), (9, 15), (9, 40), (10, 41)]]
+    assert [pace.reports(n, now_s=at) for n, at in reported] == [False, True, False, False, True, False, True]

@@ -115,7 +115,7 @@ def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         cluster.dispatcher.close()
     new = [t for t in threading.enumerate() if t not in before and "fsspec" not in t.name]
     for thread in new:
-        thread.join(ENDING_S)  # it was told to end, or nothing ends it
+        thread.join(ENDING_S)  # it was requested to end, or nothing ends it
     left = [thread for thread in new if thread.is_alive()]
     assert not left, f"threads are left: {left}"
 

@@ -87,21 +87,21 @@ class Fates:
     """What became of each message, by subtask."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, Failed | None]] = []
+        self.reported: list[tuple[int, Failed | None]] = []
         self._told = threading.Condition()
 
     def outgoing_messages(self, numbers: Sequence[int]) -> list[OutgoingMessage]:
-        def told(number: int, failed: Failed | None) -> None:
+        def reported(number: int, failed: Failed | None) -> None:
             with self._told:
-                self.told.append((number, failed))
+                self.reported.append((number, failed))
                 self._told.notify()
 
-        return [OutgoingMessage(cancel(n), lambda failed, n=n: told(n, failed)) for n in numbers]  # type: ignore[misc]
+        return [OutgoingMessage(cancel(n), lambda failed, n=n: reported(n, failed)) for n in numbers]  # type: ignore[misc]
 
     def wait(self, count: int) -> list[tuple[int, Failed | None]]:
         with self._told:
-            assert self._told.wait_for(lambda: len(self.told) >= count, WAIT_S)
-            return self.told
+            assert self._told.wait_for(lambda: len(self.reported) >= count, WAIT_S)
+            return self.reported
 
 
 def send(peer: Peer, *groups: Sequence[int]) -> tuple[Senders, Fates]:

@@ -45,7 +45,7 @@ def end(catalogue: Catalogue, job: JobId) -> None:
     assert catalogue.update_job(job, state="FINISHED", restarts=2, ended_ms=9).wait(WAIT_S)
 
 
-def told(url: str) -> dict[JobId, tuple[str, int, int | None]]:
+def reported(url: str) -> dict[JobId, tuple[str, int, int | None]]:
     store = SqlMetadataStore(url)
     try:
         return {job.job: (job.state, job.restarts, job.ended_ms) for job in store.jobs()}
@@ -76,7 +76,7 @@ def test_what_became_of_jobs_while_the_disk_was_full_is_written_with_the_next_st
     url: str, catalogue: Catalogue, full_disk: FullDisk
 ) -> None:
     begin_and_end_on_a_full_disk(catalogue, full_disk)
-    assert told(url) == {JOBS[0]: ("RUNNING", 0, None)}
+    assert reported(url) == {JOBS[0]: ("RUNNING", 0, None)}
     step = CheckpointFigures(
         checkpoint_id=CheckpointId(1),
         kind=SnapshotKind.CHECKPOINT,
@@ -86,7 +86,7 @@ def test_what_became_of_jobs_while_the_disk_was_full_is_written_with_the_next_st
     )
     catalogue.record_checkpoint(JOBS[1], step)
     catalogue.close(WAIT_S)
-    assert told(url) == EVERYTHING
+    assert reported(url) == EVERYTHING
     assert catalogue.failures == 4
 
 
@@ -95,7 +95,7 @@ def test_what_became_of_jobs_while_the_disk_was_full_is_written_at_the_end_of_th
 ) -> None:
     begin_and_end_on_a_full_disk(catalogue, full_disk)
     catalogue.close(WAIT_S)
-    assert told(url) == EVERYTHING
+    assert reported(url) == EVERYTHING
 
 
 def test_what_can_never_be_written_keeps_nothing_else_from_it(url: str, catalogue: Catalogue) -> None:
@@ -104,4 +104,4 @@ def test_what_can_never_be_written_keeps_nothing_else_from_it(url: str, catalogu
     catalogue.add_job(record(JOBS[1]))
     end(catalogue, JOBS[0])
     assert catalogue.failures == 1
-    assert told(url) == {JOBS[0]: ("FINISHED", 2, 9), JOBS[1]: ("CREATED", 0, None)}
+    assert reported(url) == {JOBS[0]: ("FINISHED", 2, 9), JOBS[1]: ("CREATED", 0, None)}

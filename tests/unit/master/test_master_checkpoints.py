@@ -1,4 +1,4 @@
-"""What is told of a job's snapshots: over REST in Flink's shapes, to clients, and from the catalogue."""
+"""What is reported of a job's snapshots: over REST in Flink's shapes, to clients, and from the catalogue."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class TestShapes:
     """Of single figures, with numbers that differ."""
 
     @pytest.mark.parametrize(
-        ("one", "told"),
+        ("one", "reported"),
         [
             pytest.param(
                 figures(),
@@ -171,9 +171,9 @@ class TestShapes:
             ),
         ],
     )
-    def test_a_snapshot(self, one: CheckpointFigures, told: dict[str, object]) -> None:
+    def test_a_snapshot(self, one: CheckpointFigures, reported: dict[str, object]) -> None:
         shown = item(one)
-        assert {name: shown[name] for name in told} == told
+        assert {name: shown[name] for name in reported} == reported
         assert set(shown) >= ITEM
 
     def test_its_tasks(self) -> None:
@@ -229,7 +229,7 @@ class TestShapes:
         }
 
     @pytest.mark.parametrize(
-        ("config", "told"),
+        ("config", "reported"),
         [
             pytest.param(
                 {},
@@ -267,11 +267,11 @@ class TestShapes:
         ],
     )
     def test_the_configuration(
-        self, job_graph: Make, config: dict[str, str], told: dict[str, object]
+        self, job_graph: Make, config: dict[str, str], reported: dict[str, object]
     ) -> None:
         shown = checkpoint_config(msgspec.structs.replace(job_graph(), config=config))
         assert set(shown) == CONFIG
-        assert {name: shown[name] for name in told} == told
+        assert {name: shown[name] for name in reported} == reported
 
 
 class TestOverRest:

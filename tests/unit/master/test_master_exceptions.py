@@ -60,7 +60,7 @@ def attempt(index: int, number: int = 0) -> AttemptId:
     return AttemptId(JOB, VertexId("v"), index, number)
 
 
-def told(index: int = 0, **changes: object) -> RecordException:
+def reported(index: int = 0, **changes: object) -> RecordException:
     fields = {"failure": BOOM, "attempt": attempt(index), "task_manager": TaskManagerId("tm"), **changes}
     return RecordException(**fields)  # type: ignore[arg-type]
 
@@ -80,8 +80,8 @@ def shown(journal: Journal, limit: int = 20) -> list[dict[str, object]]:
 
 
 def test_a_failure_in_flinks_shape(journal: Journal) -> None:
-    journal.exception(told(1), "grpc://127.0.0.1:4000")
-    journal.exception(told(0, is_root=False))
+    journal.exception(reported(1), "grpc://127.0.0.1:4000")
+    journal.exception(reported(0, is_root=False))
     [entry] = shown(journal)
     concurrent = entry.pop("concurrentExceptions")
     stamp = entry.pop("timestamp")
@@ -106,7 +106,7 @@ def test_a_failure_of_the_job_as_a_whole_has_no_place(journal: Journal) -> None:
 
 
 def test_the_failure_that_ended_the_job_is_below_the_decision(journal: Journal) -> None:
-    journal.exception(told(suppressed="Recovery is suppressed by none; UserCodeError: row 3"))
+    journal.exception(reported(suppressed="Recovery is suppressed by none; UserCodeError: row 3"))
     [entry] = shown(journal)
     assert "suppressed by none" in str(entry["stacktrace"])
     assert "Caused by: UserCodeError: row 3\nat map" in str(entry["stacktrace"])
@@ -116,7 +116,7 @@ def test_the_failure_that_ended_the_job_is_below_the_decision(journal: Journal) 
 
 def test_the_options_bound_what_is_kept(journal: Journal, facts: Facts) -> None:
     for _ in range(3):
-        journal.exception(told())
+        journal.exception(reported())
     assert len(shown(journal)) == 2
     assert len(shown(journal, limit=1)) == 1
     assert len(facts.exceptions) == 3
@@ -127,7 +127,7 @@ def test_former_attempts_are_kept_with_their_failure(journal: Journal) -> None:
         journal.attempt(
             RecordAttempt(attempt=attempt(0, number), vertex_name="v", state=state, task_manager=None)
         )
-    journal.exception(told(attempt=attempt(0, 1)))
+    journal.exception(reported(attempt=attempt(0, 1)))
     [past] = journal.past_attempts(SubtaskId(VertexId("v"), 0))
     assert (past.attempt.attempt, past.state, past.failure) == (1, "FAILED", BOOM)
 
@@ -146,7 +146,7 @@ def test_what_the_catalogue_knows_has_names_too() -> None:
 
 
 def test_the_picture_survives_the_wire(journal: Journal) -> None:
-    journal.exception(told(1))
-    journal.exception(told(0, is_root=False))
+    journal.exception(reported(1))
+    journal.exception(reported(0, is_root=False))
     sent = msgspec.json.encode(journal.exceptions)
     assert msgspec.json.decode(sent, type=tuple[ExceptionInfo, ...]) == journal.exceptions

@@ -29,7 +29,7 @@ Told = tuple[int, int, bool]  # attempt, its rows, whether they are its last
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("reports", "shown"),
     [
         pytest.param([], 0, id="nothing yet"),
         pytest.param([(0, 5, False), (0, 7, False)], 7, id="heartbeats"),
@@ -40,12 +40,12 @@ Told = tuple[int, int, bool]  # attempt, its rows, whether they are its last
         pytest.param([(1, 2, False), (0, 9, True)], 2, id="the last report of an older attempt"),
     ],
 )
-def test_the_newest_counters_are_shown(told: list[Told], shown: int) -> None:
+def test_the_newest_counters_are_shown(reports: list[Told], shown: int) -> None:
     journal = Journal(JOB, GRAPH, NOBODY, ManualClock())
-    for number, rows, final in told:
+    for number, rows, final in reports:
         attempt = AttemptId(JOB, VERTEX.id, 0, number)
         journal.metrics(attempt, TaskMetrics(records_out=rows), final=final)
-    newest = AttemptId(JOB, VERTEX.id, 0, max((number for number, _, _ in told), default=0))
+    newest = AttemptId(JOB, VERTEX.id, 0, max((number for number, _, _ in reports), default=0))
     view = JobView(
         graph=GRAPH,
         state="RUNNING",

@@ -50,16 +50,16 @@ class TestFlinkShapes:
         assert set(config["features"]) == {"web-submit", "web-cancel", "web-rescale", "web-history"}
         assert all(isinstance(feature, bool) for feature in config["features"].values())
 
-    @pytest.mark.parametrize(("scheduler", "told"), [("default", "Default"), ("adaptive", "Adaptive")])
+    @pytest.mark.parametrize(("scheduler", "reported"), [("default", "Default"), ("adaptive", "Adaptive")])
     def test_what_kind_of_job_it_is(
-        self, api: Api, submission: Make, checkpointed: dict[str, str], scheduler: str, told: str
+        self, api: Api, submission: Make, checkpointed: dict[str, str], scheduler: str, reported: str
     ) -> None:
         config = checkpointed | {"jobmanager.scheduler": scheduler}
         job = str(api.cluster.dispatcher.submit(submission(config=config)))
         (item,) = api.get("/jobs/overview")["jobs"]
         details = api.get(f"/jobs/{job}")
-        assert (item["jobType"], item["schedulerType"]) == ("STREAMING", told)
-        assert (details["job-type"], details["schedulerType"]) == ("STREAMING", told)
+        assert (item["jobType"], item["schedulerType"]) == ("STREAMING", reported)
+        assert (details["job-type"], details["schedulerType"]) == ("STREAMING", reported)
 
     def test_backpressure_of_a_vertex(self, api: Api, job: str) -> None:
         vertices = api.get(f"/jobs/{job}")["vertices"]
@@ -202,8 +202,8 @@ class TestChanges:
         action, more = to
         assert api.http.post(f"/jobs/{job}/{action}", json=body | more).status_code == 202
         assert api.cluster.dispatcher.wait_for(JobId(job), lambda info: info.savepoint is not None, WAIT_S)
-        told = {m.kind.is_savepoint: m.format for m in api.cluster.workers.messages(mm.TriggerCheckpoint)}
-        assert told == {False: SavepointFormat.CANONICAL, True: form}
+        reported = {m.kind.is_savepoint: m.format for m in api.cluster.workers.messages(mm.TriggerCheckpoint)}
+        assert reported == {False: SavepointFormat.CANONICAL, True: form}
         shown = api.get(f"/jobs/{job}/checkpoints")["latest"]["savepoint"]
         assert shown["savepointFormat"] == form.name
 
@@ -247,8 +247,8 @@ class TestClient:
                 job.savepoint(format="open")
             path = job.stop(drain=True, format="native")
             triggers = api.cluster.workers.messages(mm.TriggerCheckpoint)
-            told = {m.kind: m.format.value for m in triggers if m.kind.is_savepoint}
-            assert told == {SnapshotKind.SAVEPOINT: "canonical", SnapshotKind.TERMINATE: "native"}
+            reported = {m.kind: m.format.value for m in triggers if m.kind.is_savepoint}
+            assert reported == {SnapshotKind.SAVEPOINT: "canonical", SnapshotKind.TERMINATE: "native"}
             result = job.wait(WAIT_S)
             assert (result.state, result.savepoint) == ("FINISHED", path)
             with pytest.raises(AlreadyEnded):

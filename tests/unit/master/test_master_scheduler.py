@@ -42,8 +42,8 @@ def test_a_batch_job_has_the_default_scheduler(
     own = {} if where == "cluster" else ADAPTIVE
     with caplog.at_level(logging.INFO, logger="unistream"):
         job = JobId(cluster.dispatcher.submit(submission(graph, config=own)))
-    told = [record for record in caplog.records if "event=default_scheduler" in record.getMessage()]
-    assert len(told) == (scheduler == "Default")
+    reported = [record for record in caplog.records if "event=default_scheduler" in record.getMessage()]
+    assert len(reported) == (scheduler == "Default")
     found = msgspec.json.decode(cluster.dispatcher.graph_json(job), type=JobGraph)
     shown = job_details(cluster.dispatcher.job(job), found, now_ms=0)
     assert isinstance(shown, dict)

@@ -84,7 +84,7 @@ def test_a_job_that_has_ended_takes_none(api: Api, job: JobId) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "told"),
+    ("method", "path", "body", "reported"),
     [
         pytest.param("POST", f"{UNKNOWN}/checkpoints", {}, (404, "there is no job"), id="unknown job"),
         pytest.param("POST", "x/checkpoints", {}, (400, "is not a job id"), id="malformed job"),
@@ -105,7 +105,7 @@ def test_a_job_that_has_ended_takes_none(api: Api, job: JobId) -> None:
         ),
     ],
 )
-def test_bad_requests(api: Api, method: str, path: str, body: Any, told: tuple[int, str]) -> None:
+def test_bad_requests(api: Api, method: str, path: str, body: Any, reported: tuple[int, str]) -> None:
     answer = api.http.request(method, f"/jobs/{path}", json=body)
-    assert answer.status_code == told[0]
-    assert told[1] in answer.json()["errors"][0]
+    assert answer.status_code == reported[0]
+    assert reported[1] in answer.json()["errors"][0]

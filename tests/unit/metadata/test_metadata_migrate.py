@@ -124,7 +124,7 @@ def test_upgrades_at_the_same_time_do_not_meet(url: str) -> None:
 
 
 def test_a_new_file_is_opened_by_many_at_the_same_moment(tmp_path: Path) -> None:
-    """Without waiting one of 400 or so is told that the database is locked."""
+    """Without waiting one of 400 or so fails because the database is locked."""
     together = threading.Barrier(4)
 
     def journal_mode(url: str) -> str:

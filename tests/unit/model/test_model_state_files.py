@@ -1,4 +1,4 @@
-"""Folders of states: valid as storage paths, readable, and told apart."""
+"""Folders of states: valid as storage paths, readable, and distinguished."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_more_than_was_granted_is_a_protocol_error() -> None:
 @given(st.lists(st.integers(1, 120), min_size=1, max_size=60), st.integers(1, 100))
 def test_a_producer_that_waits_gets_what_there_is(batches: list[int], first: int) -> None:
     """Invariant I13: what the producer has and what is held back are what may still arrive, and where all
-    that has arrived is granted anew every batch passes."""
+    that has arrived is granted again every batch passes."""
     credit, at_producer = Credit(first), first
     window = first
     for size in batches:

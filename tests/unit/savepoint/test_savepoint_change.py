@@ -251,8 +251,8 @@ def test_the_terminal_savepoint_of_a_drain_is_refused(
     tmp_path: Path, resumable: str | None, text: str
 ) -> None:
     old = snapshot(tmp_path / "end", vertex(RUNS, [None]), kind=SnapshotKind.TERMINATE, resumable=resumable)
-    told = f"{old.path} was taken after the end of a drained job, no job can resume from it"
-    with pytest.raises(ConfigError, match=re.escape(told) + text.format(here=re.escape(str(tmp_path)))):
+    reported = f"{old.path} was taken after the end of a drained job, no job can resume from it"
+    with pytest.raises(ConfigError, match=re.escape(reported) + text.format(here=re.escape(str(tmp_path)))):
         us.SavepointWriter.change(old)
 
 

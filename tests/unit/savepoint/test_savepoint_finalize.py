@@ -344,7 +344,7 @@ def test_installed_packages_add_committers(tmp_path: Path, monkeypatch: pytest.M
 
 @dataclass
 class Own:
-    """Answers as it is told, and logs."""
+    """Answers as configured, and logs."""
 
     log: list[tuple[str, int, tuple[bytes, ...]]]
     answers: list[CommitResult | Exception] = field(default_factory=list)
@@ -440,10 +440,10 @@ class TestOwnSinks:
         first, second = Own([], list(answers)), Own([])
         lists = {f"own{n}-committer": listed({2: [b"a", b"b"]}, f"own{n}") for n in range(2)}
         found = us.finalize_savepoint(savepoint(tmp_path / "sp", lists).path, pipeline(first, second))
-        told = {commit.sink: commit for commit in found.commits}
-        assert told["own0"].outcome is outcome
-        assert reason in told["own0"].reason
-        assert told["own1"].outcome is Outcome.COMMITTED
+        reported = {commit.sink: commit for commit in found.commits}
+        assert reported["own0"].outcome is outcome
+        assert reason in reported["own0"].reason
+        assert reported["own1"].outcome is Outcome.COMMITTED
         assert found.is_complete == (outcome in {Outcome.COMMITTED, Outcome.ALREADY_COMMITTED})
         assert first.log[-1] == ("close commit", 0, ())
 

@@ -1,4 +1,4 @@
-"""A native savepoint, or a checkpoint, in files of a backend's own: what can be told of it, and what not."""
+"""A native savepoint, or a checkpoint, in files of a backend's own: what can be known of it, and what not."""
 
 from __future__ import annotations
 

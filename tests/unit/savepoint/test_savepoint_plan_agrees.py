@@ -98,7 +98,7 @@ def planned(operator: Any, savepoint: us.Savepoint) -> list[tuple[StateOutcome, 
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "fate"),
+    ("before", "after", "outcome"),
     [
         pytest.param(windowed(), windowed(), StateOutcome.KEPT, id="windows as they were"),
         pytest.param(

@@ -192,7 +192,7 @@ def test_an_operator_with_another_uid_gets_nothing(cluster: MiniCluster, tmp_pat
 
 
 def test_a_subtask_reads_its_share_of_a_large_state(tmp_path: Path) -> None:
-    """A state of several parts lies in several files, each of a range of key groups."""
+    """A state of several parts is in several files, each of a range of key groups."""
     many = 140_000
     rows = pa.table({"user": pa.array(range(many), pa.int64()), "value": pa.repeat("x" * 500, many)})
     path = us.SavepointWriter().with_state("big", "text", rows, keys=["user"]).write(tmp_path / "big")

@@ -1,4 +1,4 @@
-"""Manifests of a job with one keyed operator, for the tests of what is stored beside them."""
+"""Manifests of a job with one keyed operator, for the tests of what is stored next to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def manifest(
     at_ms: int = 7,
     is_native: bool = False,
 ) -> Manifest:
-    """Of checkpoint `n`, whose state lies in `refs`: a table each, or all files of one backend."""
+    """Of checkpoint `n`, whose state is in `refs`: a table each, or all files of one backend."""
     vertex = VertexSnapshot(
         vertex=VertexId("ab" * 16),
         name="count",

@@ -1,4 +1,4 @@
-"""Whether checkpoints can be stored somewhere: told before a job starts, and nothing stays behind."""
+"""Whether checkpoints can be stored somewhere: reported before a job starts, and nothing stays behind."""
 
 from __future__ import annotations
 

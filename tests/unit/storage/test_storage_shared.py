@@ -99,7 +99,7 @@ def test_files_stay_while_an_older_checkpoint_could_not_be_removed(job: Job) -> 
 
 
 def test_a_checkpoint_that_nobody_knows_of_keeps_its_own_files_only(job: Job) -> None:
-    """Whether 1 was written could not be told, so it stays for ever; what is newer must not stay with it."""
+    """Whether 1 was written is unknown, so it stays for ever; what is newer must not stay with it."""
     one, newer = job.upload(job.directory(1)), job.upload(job.directory(2))
     unknown = job.checkpoint(1, one)
     second, third = job.checkpoint(2, one, newer), job.checkpoint(3)
@@ -155,7 +155,7 @@ def test_cleaning_keeps_what_is_named_and_removes_what_writers_left(job: Job) ->
 
 
 def test_cleaning_while_tasks_store_leaves_alone_what_they_store(job: Job) -> None:
-    """Checkpoint 2 is complete, 3 is under way; 1 was given up, and of it nothing was told."""
+    """Checkpoint 2 is complete, 3 is under way; 1 was given up, and nothing was reported of it."""
     given_up, complete, under_way = (job.directory(number) for number in (1, 2, 3))
     orphan, old, new = job.upload(given_up), job.upload(complete), job.upload(under_way)
     hidden = Path(complete.removeprefix("file://")).parent / "shared" / f".{orphan.path}.0123.tmp"

@@ -114,7 +114,7 @@ class StatePlan(msgspec.Struct, frozen=True, kw_only=True):
     """`why`: how, or for what reason. `rows`: how many are stored."""
 
     state: str
-    outcome: StateOutcome
+    outcome: StateOutcome = msgspec.field(name="fate")  # of the JSON
     why: str = ""
     rows: int | None = None
 
@@ -124,7 +124,7 @@ class OperatorPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     uid: OperatorUid
     name: str
-    outcome: StateOutcome
+    outcome: StateOutcome = msgspec.field(name="fate")  # of the JSON
     why: str = ""
     states: tuple[StatePlan, ...] = ()
 

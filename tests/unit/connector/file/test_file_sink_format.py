@@ -98,7 +98,7 @@ def test_what_parquet_holds_comes_back(type_: pa.DataType) -> None:
             {"format": "json", "partition_by": ["n"]},
             pa.timestamp("ns"),
             "'c' is .*JSON cannot hold",
-            id="beside the column of the folders",
+            id="next to the column of the folders",
         ),
         pytest.param(
             {"bucket_by_time": "%Y", "time_column": "c"},

@@ -143,8 +143,8 @@ def test_a_task_that_finishes_before_its_trigger_comes_does_not_cost_the_snapsho
         return rig.do(lambda c: c.task_finished(source))
 
     refused_first = told_first == "that the trigger found nobody"
-    told = [*refused(), *finished()] if refused_first else [*finished(), *refused()]
-    assert "PrepareDirectory" in kinds(told)
+    reported = [*refused(), *finished()] if refused_first else [*finished(), *refused()]
+    assert "PrepareDirectory" in kinds(reported)
     assert not [c for c in rig.all if isinstance(c, contract.AnswerRequest)], "its asker still waits"
     triggered = [c.message for c in rig.ready(3) if isinstance(c, contract.Send)]
     assert source.attempt not in {m.attempt for m in triggered if isinstance(m, msg.TriggerCheckpoint)}

@@ -1,4 +1,4 @@
-"""Flink's behaviours of the checkpoint coordinator that are told in words and that no other test shows.
+"""Flink's behaviours of the checkpoint coordinator that are reported in words and that no other test shows.
 
 They are `coordinatorBehaviours` and `stopWithSavepointTermination` of tests/conformance/checkpoint_plan.json;
 which test shows each is in `unistream.testing.conformance.prose`.

@@ -36,7 +36,7 @@ def answers(rig: Rig) -> dict[str, tuple[str | None, str | None]]:
 
 
 def triggers(rig: Rig) -> dict[CheckpointId, set[bool]]:
-    """Checkpoint -> whether its tasks were told that it is a full one."""
+    """Checkpoint -> whether its tasks were notified that it is a full one."""
     found: dict[CheckpointId, set[bool]] = {}
     for command in rig.all:
         if isinstance(command, contract.Send) and isinstance(command.message, msg.TriggerCheckpoint):
@@ -150,7 +150,7 @@ def test_a_job_that_is_being_stopped_takes_none() -> None:
 
 
 @pytest.mark.parametrize(
-    "wish",
+    "requested",
     [
         pytest.param(contract.SnapshotRequest(id="r", kind=SnapshotKind.CHECKPOINT), id="checkpoint"),
         pytest.param(contract.SnapshotRequest(id="r", kind=SnapshotKind.TERMINATE), id="drain"),
@@ -158,17 +158,17 @@ def test_a_job_that_is_being_stopped_takes_none() -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("graph", "told"),
+    ("graph", "reported"),
     [
         pytest.param(job_graph(), "try again when it is RUNNING", id="a stream that starts"),
         pytest.param(stages(), "stages run one after the other", id="stages, of which one runs"),
     ],
 )
 def test_who_asks_while_not_all_tasks_run_is_told_whether_they_ever_will(
-    graph: JobGraph, told: str, wish: contract.SnapshotRequest | contract.RescaleRequested
+    graph: JobGraph, reported: str, requested: contract.SnapshotRequest | contract.RescaleRequested
 ) -> None:
     cluster = Cluster(graph)
     cluster.handle(contract.Started())
     cluster.grant()
-    cluster.handle(wish)
-    assert told in (cluster.answers["r"].error or "")
+    cluster.handle(requested)
+    assert reported in (cluster.answers["r"].error or "")

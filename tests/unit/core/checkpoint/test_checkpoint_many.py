@@ -103,7 +103,7 @@ def test_savepoints_neither_subsume_nor_are_subsumed() -> None:
     rig.ack(3)
     then = kinds(rig.durable(3))
     assert then[:5] == ["CheckpointCompleted"] * 5
-    sweep = ["DiscardSnapshot"]  # of what tasks stored for it and never told
+    sweep = ["DiscardSnapshot"]  # of what tasks stored for it and never reported
     assert then[5:] == ABORTED + sweep, "checkpoint 1 is not needed any more"
     rig.ack(2)
     assert kinds(rig.durable(2)) == ["AnswerRequest"], "savepoint 2 is its user's"

@@ -60,8 +60,8 @@ def test_a_reader_that_has_ended_well_has_got_what_was_sent_to_it() -> None:
     assert state_of(cluster, send) == "FINISHED"
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_a_task_that_has_ended_when_splits_come_is_known_by_what_it_ended_by(told: bool) -> None:
+@pytest.mark.parametrize("reported", [True, False])
+def test_a_task_that_has_ended_when_splits_come_is_known_by_what_it_ended_by(reported: bool) -> None:
     """Its worker does not have it any more, and refuses; its own report is slower."""
     cluster = Cluster(job_graph(bounded=False))
     send = with_splits_under_way(cluster)
@@ -69,14 +69,14 @@ def test_a_task_that_has_ended_when_splits_come_is_known_by_what_it_ended_by(tol
     cluster.mail[send.task_manager].remove(send)
     cluster.handle(contract.Undelivered(token=send.token or 0, reason="does not run here", refused=True))
     assert cluster.machine.view().failure is None
-    if told:
+    if reported:
         cluster.fail(cluster.tasks[attempt])
     else:
         cluster.fire(contract.TimerKind.UNDELIVERED)
     assert cluster.state == "RESTARTING"
     failure = cluster.machine.view().failure
     assert failure is not None
-    assert failure.message == "boom" if told else "does not run here" in failure.message
+    assert failure.message == "boom" if reported else "does not run here" in failure.message
     roots = [
         c.failure.message
         for c in cluster.of(contract.RecordException)

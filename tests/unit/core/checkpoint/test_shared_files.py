@@ -160,7 +160,7 @@ def test_at_the_end_all_files_go_but_those_of_a_snapshot_that_is_not_ours() -> N
     assert store.unneeded_with("chk-2").files == ("c",)
 
 
-# --- what nobody has told of --------------------------------------------------------------------------
+# --- what no task has reported --------------------------------------------------------------------------
 
 
 class TestFilesOfTasksThatDied:

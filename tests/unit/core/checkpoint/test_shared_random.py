@@ -1,4 +1,4 @@
-"""Checkpoints that share files, several at once, told late: what they name is there, in any order."""
+"""Checkpoints that share files, several at once, reported late: what they name is there, in any order."""
 
 from __future__ import annotations
 

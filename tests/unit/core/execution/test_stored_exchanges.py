@@ -119,7 +119,7 @@ def test_before_the_first_checkpoint_a_restart_reads_from_the_beginning() -> Non
     cluster.fail(victim)
     recover(cluster)
     assert attempts(cluster) == {"table": {0}, "facts": {1}, "join": {1}, "sink": {1}}
-    assert len(own(cluster.task("join", 0))) == 2, "anew, from both producers"
+    assert len(own(cluster.task("join", 0))) == 2, "again, from both producers"
 
 
 @pytest.mark.parametrize("fault", ["fail", "lose"])

@@ -140,7 +140,7 @@ def says(*descriptors: StateDescriptor, keys: pa.Schema | None = USER) -> Declar
 
 
 @pytest.mark.parametrize(
-    ("stored", "wanted", "fate", "why"),
+    ("stored", "wanted", "outcome", "why"),
     [
         pytest.param(INT, INT, StateOutcome.KEPT, "", id="unchanged"),
         pytest.param(INT, value(pa.int64()), StateOutcome.MIGRATED, "int32 to int64", id="wider"),
@@ -232,7 +232,7 @@ def test_pickled_state_that_is_allowed_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "fate"),
+    ("keys", "outcome"),
     [
         pytest.param(USER, StateOutcome.KEPT, id="the same"),
         pytest.param(None, StateOutcome.KEPT, id="not known before it runs"),
@@ -255,7 +255,7 @@ def test_key_columns(keys: pa.Schema | None, outcome: StateOutcome) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "declared", "fate"),
+    ("stored", "declared", "outcome"),
     [
         pytest.param(None, says(INT), StateOutcome.NEW, id="nothing is stored"),
         pytest.param(kept(INT), says(), StateOutcome.UNKNOWN, id="an operator may ask for it when it runs"),
@@ -313,7 +313,7 @@ def own(*columns: tuple[str, pa.DataType], keys: pa.Schema = USER) -> StoredStat
 
 
 @pytest.mark.parametrize(
-    ("stored", "wanted", "fate", "why"),
+    ("stored", "wanted", "outcome", "why"),
     [
         pytest.param(own(TOTAL), counted(TOTAL), StateOutcome.KEPT, "", id="unchanged"),
         pytest.param(
@@ -409,7 +409,7 @@ def set_up(how: str | None) -> StoredState:
 
 
 @pytest.mark.parametrize(
-    ("stored", "fate"),
+    ("stored", "outcome"),
     [
         pytest.param([set_up("hours")], StateOutcome.KEPT, id="the same"),
         pytest.param([set_up("days")], StateOutcome.REFUSED, id="another"),
@@ -447,7 +447,7 @@ def kept_list(of: pa.DataType, mode: ListMode = ListMode.SPLIT) -> StoredState:
 
 
 @pytest.mark.parametrize(
-    ("stored", "declared", "fate", "why"),
+    ("stored", "declared", "outcome", "why"),
     [
         pytest.param(None, listed(pa.int64()), StateOutcome.NEW, "", id="new"),
         pytest.param(kept_list(pa.int64()), listed(pa.int64()), StateOutcome.KEPT, "", id="unchanged"),
@@ -609,4 +609,4 @@ def test_rows_in_flight_are_refused_exactly_if_a_restore_refuses_them(
     assert planned(of, job, allow=allow).problems == refused
     bound = ship in (Ship.FORWARD, Ship.RESCALE, Ship.BROADCAST) and parallelism == 2
     assert bool(refused) == (not allow if edge == "gone" else bound)
-    assert all("is an unaligned checkpoint with in-flight rows on" in told for told in refused)
+    assert all("is an unaligned checkpoint with in-flight rows on" in reported for reported in refused)

@@ -136,7 +136,7 @@ CALLS = [f"{what}_{clock}_time_timer" for what in ("register", "delete") for clo
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
-    ("time", "told"),
+    ("time", "reported"),
     [
         pytest.param(None, r"TypeError: .*\(None\): .* for no timer, omit the call", id="none"),
         pytest.param(5.5, r"TypeError: .*\(5\.5\): .* an int, ms since the epoch; convert it", id="a part"),
@@ -153,9 +153,9 @@ CALLS = [f"{what}_{clock}_time_timer" for what in ("register", "delete") for clo
         pytest.param(np.uint64(2**63), r"ValueError: .*\(9223372036854775808\): ", id="unsigned, too great"),
     ],
 )
-def test_a_time_that_is_none_is_refused_where_it_is_given(call: str, time: Any, told: str) -> None:
+def test_a_time_that_is_none_is_refused_where_it_is_given(call: str, time: Any, reported: str) -> None:
     with OperatorHarness(operator(Told(call, time)), name="p") as harness:
-        with pytest.raises(UserCodeError, match=rf"operator 'p', .*{told}.* at row 0") as error:
+        with pytest.raises(UserCodeError, match=rf"operator 'p', .*{reported}.* at row 0") as error:
             feed(harness, ("a", 1))
         assert f"{call}(" in str(error.value)
         assert harness.snapshot(1).timers == ()

@@ -1,4 +1,4 @@
-"""Functions per batch, without keys, and beside a broadcast stream; declared state of each."""
+"""Functions per batch, without keys, and next to a broadcast stream; declared state of each."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class WrongOutput(us.KeyedBatchFunction):
 
 
 @pytest.mark.parametrize(
-    ("function", "error", "told"),
+    ("function", "error", "reported"),
     [
         (
             ColumnInOpen(),
@@ -124,8 +124,11 @@ class WrongOutput(us.KeyedBatchFunction):
         (WrongOutput(), UserCodeError, "emit takes a pyarrow.RecordBatch, not list"),
     ],
 )
-def test_what_a_function_per_batch_cannot_do(function: Any, error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told), OperatorHarness(KeyedBatchOperator(function, ["k"])) as harness:
+def test_what_a_function_per_batch_cannot_do(function: Any, error: type[Exception], reported: str) -> None:
+    with (
+        pytest.raises(error, match=reported),
+        OperatorHarness(KeyedBatchOperator(function, ["k"])) as harness,
+    ):
         harness.process({"k": [1]})
 
 
@@ -274,8 +277,8 @@ def test_a_list_cannot_be_dealt_out_in_another_way_than_it_was_stored_for(mode: 
     with OperatorHarness(ProcessOperator(Renamed(pa.int64()))) as before:
         before.process({"n": [1, 2]})
         state = restore_state([before.snapshot(1)], 1)
-    told = f"'numbers' was stored as split list, and is declared as {mode.value} list; declare the stored"
-    with pytest.raises(ConfigError, match=told):
+    reported = f"'numbers' was stored as split list, and is declared as {mode.value} list; declare the stored"
+    with pytest.raises(ConfigError, match=reported):
         OperatorHarness(ProcessOperator(Declares(mode)), state=state).open()
 
 
@@ -290,18 +293,18 @@ class Untyped(us.ProcessFunction):
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "reported"),
     [
         (Both(), r"'numbers' is declared twice, as split list of int64 and as split list of string"),
         (Untyped(), r"'numbers' needs a type, such as pa.int64\(\), or a descriptor"),
     ],
 )
-def test_what_a_list_is_must_be_said_once(function: us.ProcessFunction, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_a_list_is_must_be_said_once(function: us.ProcessFunction, reported: str) -> None:
+    with pytest.raises(ConfigError, match=reported):
         OperatorHarness(ProcessOperator(function)).open()
 
 
-# --- beside a broadcast stream --------------------------------------------------------------------
+# --- next to a broadcast stream --------------------------------------------------------------------
 
 LIMITS = us.MapStateDescriptor("limits", pa.int64(), key_type=pa.string())
 
@@ -352,17 +355,17 @@ def test_rows_read_what_the_broadcast_stream_wrote_also_after_a_restore() -> Non
 
 
 @pytest.mark.parametrize(
-    ("rows", "side", "told"),
+    ("rows", "side", "reported"),
     [
         ({"k": [1], "what": ["write"]}, 0, r"'limits' can only be changed in process_broadcast_element"),
         ({"what": ["state"], "limit": [1]}, 1, r"no current key"),
     ],
     ids=["rows do not write broadcast state", "broadcast elements have no key"],
 )
-def test_each_side_keeps_to_its_state(rows: Row, side: int, told: str) -> None:
+def test_each_side_keeps_to_its_state(rows: Row, side: int, reported: str) -> None:
     with OperatorHarness(above_limit()) as harness:
         harness.process({"k": [1], "what": ["a"]})
-        with pytest.raises(UserCodeError, match=told):
+        with pytest.raises(UserCodeError, match=reported):
             harness.process(rows, input_index=side)
 
 

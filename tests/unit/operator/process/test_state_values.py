@@ -91,12 +91,12 @@ class Misfits(us.KeyedProcessFunction):
 
 
 def test_a_refusal_names_the_function_and_the_row_or_the_timer_with_its_key() -> None:
-    told = "raised UserCodeError: state 'numbers' was given a value .* int64: 'x'"
+    reported = "raised UserCodeError: state 'numbers' was given a value .* int64: 'x'"
     with OperatorHarness(KeyedProcessOperator(Misfits(), ["k"])) as operator:
         operator.process({"k": ["ann"], "now": [False]})
         with pytest.raises(
-            UserCodeError, match=rf"'Misfits', process_element {told}.* at row 1 of the batch"
+            UserCodeError, match=rf"'Misfits', process_element {reported}.* at row 1 of the batch"
         ):
             operator.process({"k": ["ann", "bob"], "now": [False, True]})
-        with pytest.raises(UserCodeError, match=rf"'Misfits', on_timer\(5\) of key \('ann',\) {told}"):
+        with pytest.raises(UserCodeError, match=rf"'Misfits', on_timer\(5\) of key \('ann',\) {reported}"):
             operator.watermark(5)

@@ -34,7 +34,7 @@ def test_they_are_those_of_the_face_by_row(seed: int, rows_max: int, monkeypatch
     monkeypatch.setattr(timer_columns, "LOG_ROWS_MIN", 40)
     monkeypatch.setattr(timer_columns, "LOG_PIECES_MAX", 3)
     dice = random.Random(seed)
-    told, model = TimerColumns(), KeyedTimers()
+    reported, model = TimerColumns(), KeyedTimers()
     now = 0
     for _ in range(200):
         said = [
@@ -42,19 +42,19 @@ def test_they_are_those_of_the_face_by_row(seed: int, rows_max: int, monkeypatch
             for _ in range(dice.randrange(12))
         ]
         if dice.random() < 0.6:
-            told.register(*columns(said))
+            reported.register(*columns(said))
             model.restore(*(zip(*said, strict=True) if said else ([], [])))
         else:
-            told.delete(*columns(said))
+            reported.delete(*columns(said))
             for time, key in said:
                 model.delete(time, key)
-        earliest, exact = told.earliest(), model.earliest()
+        earliest, exact = reported.earliest(), model.earliest()
         assert exact is None or (earliest is not None and earliest <= exact)
         if dice.random() < 0.3:
             now += dice.randrange(10)
-            found = [pair for due in told.due(now, rows_max) for pair in pairs_of(*due)]
+            found = [pair for due in reported.due(now, rows_max) for pair in pairs_of(*due)]
             assert found == list(model.due(now))
-        stored = told.all()
+        stored = reported.all()
         there = [] if stored.is_empty else pairs_of(*stored.read())
         assert sorted(map(str, there)) == sorted(map(str, zip(*model.all(), strict=True)))
 
@@ -90,7 +90,7 @@ def test_what_is_deleted_while_timers_fire_does_not_come_any_more() -> None:
 
 
 class Says(us.KeyedBatchFunction):
-    """Registers what it is told to; emits what fires."""
+    """Registers what it is requested to; emits what fires."""
 
     def __init__(self, times: Any, groups: Any = None) -> None:
         self.times = times
@@ -145,7 +145,7 @@ class EmitsOther(Says):
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "reported"),
     [
         (Says([1]), "1 times for 2 keys of the batch"),
         (Says([1], "rows"), "1 times for 3 groups"),
@@ -171,13 +171,13 @@ class EmitsOther(Says):
         (EmitsOther(1), r"on_timers emitted columns \(k string, at int64\), wanted \(k string\)"),
     ],
 )
-def test_what_timers_refuse(function: us.KeyedBatchFunction, told: str) -> None:
+def test_what_timers_refuse(function: us.KeyedBatchFunction, reported: str) -> None:
     def run() -> None:
         with OperatorHarness(KeyedBatchOperator(function, ["k"])) as harness:
             harness.process({"k": ["a", "b", "a"]})
             harness.watermark(10)
 
-    with pytest.raises(UserCodeError, match=told):
+    with pytest.raises(UserCodeError, match=reported):
         run()
 
 

@@ -149,7 +149,7 @@ def test_a_whole_request_can_fail_for_a_known_reason() -> None:
 
 
 class Background:
-    """Runs when it is told."""
+    """Runs when it is requested."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], None], Callable[[], None]]] = []

@@ -226,7 +226,7 @@ def test_what_is_left_between_shards_gets_shards_of_its_own(tmp_path: Path) -> N
 
 
 def test_each_doubling_of_the_parallelism_reads_but_the_share_of_each(make: Make, stores: Stores) -> None:
-    """Three times: what has become one shard is divided anew on the way."""
+    """Three times: what has become one shard is divided again on the way."""
     count = 60_000
     olds = [make((0, GROUPS - 1))]
     fill(olds[0], (0, GROUPS - 1), count)
@@ -248,7 +248,7 @@ def test_each_doubling_of_the_parallelism_reads_but_the_share_of_each(make: Make
     [
         pytest.param(1, 1, [4], id="as they were"),
         pytest.param(1, 2, [2, 2], id="whole shards go apart"),
-        pytest.param(1, 4, [4, 4, 4, 4], id="one shard is divided anew"),
+        pytest.param(1, 4, [4, 4, 4, 4], id="one shard is divided again"),
         pytest.param(2, 1, [8], id="whole shards come together"),
         pytest.param(4, 1, [4], id="too many are merged"),
         pytest.param(2, 3, [3, 4, 3], id="shards at the edges are cut"),

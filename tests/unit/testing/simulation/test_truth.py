@@ -110,7 +110,7 @@ def test_equal_rows(want: Shown, have: Shown, by: str) -> None:
             Shown(("k", "t"), [("a", NOON), ("b", NOON)]),
             Shown(("k", "t"), [("a", "noon"), ("a", "noon")]),
             "('b',)",
-            id="other values beside a column that is left out",
+            id="other values next to a column that is left out",
         ),
     ],
 )

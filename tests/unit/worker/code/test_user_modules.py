@@ -93,7 +93,7 @@ def opened(content: bytes) -> object:
         pytest.param(
             {"mine.py": "from p import r", "p/__init__.py": "", "p/r.py": "", "p/unused.py": ""},
             {"mine", "p", "p.r"},
-            id="a module that is imported from its package, without those beside it",
+            id="a module that is imported from its package, without those next to it",
         ),
         pytest.param(
             {

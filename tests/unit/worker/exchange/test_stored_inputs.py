@@ -38,7 +38,7 @@ class Deployment:
         pytest.param([0], [False], id="it is not stored"),
         pytest.param([1, 2], [False, True], id="the last of two"),
         pytest.param([2, 0, 1], [False, False, True], id="in any order"),
-        pytest.param([1, 2, 2], [False, True, False], id="it is told once"),
+        pytest.param([1, 2, 2], [False, True, False], id="it is reported once"),
     ],
 )
 def test_the_end_of_the_last_stored_channel_is_told(ends: list[int], last: list[bool]) -> None:

@@ -14,7 +14,7 @@ ROWS = Batch(pa.record_batch({"n": pa.array([1, 2], pa.int64())}))
 
 
 class Meter:
-    """A meter whose clock is told what to do."""
+    """A meter whose clock is set by the test."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

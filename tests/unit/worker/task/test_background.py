@@ -1,4 +1,4 @@
-"""Commits run beside their task: rows and barriers go on, the end waits, failures are the task's."""
+"""Commits run next to their task: rows and barriers go on, the end waits, failures are the task's."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_timers_of_each_operator_fire_between_its_end_of_input_and_its_finish() 
 
 @pytest.mark.parametrize("kind", [SnapshotKind.SUSPEND, SnapshotKind.TERMINATE])
 def test_a_stop_lets_what_is_due_fire_and_nothing_later(kind: SnapshotKind) -> None:
-    """Both ways to stop; without a drain nobody is told of an end of input."""
+    """Both ways to stop; without a drain no operator is notified of an end of input."""
     trace: list[str] = []
     job, source = _job(trace)
     job.run()

@@ -144,8 +144,8 @@ def test_the_time_to_store_rows_in_flight_is_told() -> None:
     snapshot = job.trigger(SnapshotKind.CHECKPOINT)
     job.run()
     assert snapshot.completed
-    told = {ack.async_ms for ack in snapshot.acks.values() if ack.persisted_bytes}
-    assert told == {40}
+    reported = {ack.async_ms for ack in snapshot.acks.values() if ack.persisted_bytes}
+    assert reported == {40}
     assert {ack.async_ms for ack in snapshot.acks.values() if not ack.persisted_bytes} <= {0}
 
 
