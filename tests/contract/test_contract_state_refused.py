@@ -60,9 +60,9 @@ REFUSED = [
     pytest.param(pa.decimal128(4, 2), D(1), D("NaN"), "Decimal('NaN')", id="decimal NaN"),
     pytest.param(pa.decimal128(4, 2), D(1), 1.5, "1.5 (float)", id="float as decimal"),
     pytest.param(pa.timestamp("ms"), MILLIS, NOON, "declare a finer unit, or round", id="finer moment"),
-    pytest.param(pa.timestamp("us"), NOON, UTC_NOON, "time zone where the type has one", id="zone too many"),
+    pytest.param(pa.timestamp("us"), NOON, UTC_NOON, "time zone if the type has one", id="zone too many"),
     pytest.param(
-        pa.timestamp("us", tz="UTC"), UTC_NOON, NOON, "time zone where the type has one", id="zone missing"
+        pa.timestamp("us", tz="UTC"), UTC_NOON, NOON, "time zone if the type has one", id="zone missing"
     ),
     pytest.param(pa.timestamp("us"), NOON, NOON.date(), "(date)", id="date as moment"),
     pytest.param(pa.date32(), NOON.date(), NOON, "give its date()", id="moment as date"),

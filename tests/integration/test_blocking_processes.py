@@ -19,6 +19,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from tests.single_messages import decode_single
 from unistream.base.ids import (
     AllocationId,
     AttemptId,
@@ -34,7 +35,7 @@ from unistream.base.ids import (
 from unistream.base.limits import MIB
 from unistream.model import messages as mm
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode
-from unistream.model.codec import decode_for_job_manager, encode
+from unistream.model.codec import encode
 from unistream.model.elements import Batch
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.partition_type import PartitionType
@@ -136,7 +137,7 @@ class Cluster:
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
 
     def _handle(self, request: bytes) -> bytes:
-        message = decode_for_job_manager(request)
+        message = decode_single(request)
         with self.news:
             if isinstance(message, mm.Heartbeat):
                 self.metrics.update(message.metrics)

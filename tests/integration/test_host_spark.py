@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.single_messages import decode_single
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
-from unistream.model.codec import decode_for_job_manager, encode
+from unistream.model.codec import encode
 from unistream.model.messages import Ack, RegisterTaskManager
 from unistream.net.server import FlightServer
 from unistream.port.host import TaskManagerSpec
@@ -36,7 +37,7 @@ class Master:
         self.server = FlightServer("127.0.0.1", control=self.handle, partitions=None)
 
     def handle(self, body: bytes) -> bytes:
-        message = decode_for_job_manager(body)
+        message = decode_single(body)
         if isinstance(message, RegisterTaskManager):
             self.pids.put(message.pid)
         return encode(Ack())

@@ -73,7 +73,7 @@ def test_one_whose_process_ends_meanwhile_commits_no_more(
 
 def test_one_that_takes_its_entry_away_has_ended(saved: Savepoint, process: subprocess.Popen[bytes]) -> None:
     path = enter(process.pid)
-    assert "lives and does not say" in refusal(saved)
+    assert "runs and does not answer" in refusal(saved)
     path.unlink()
     assert refusal(saved) == ""
     assert process.poll() is None

@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from tests.single_messages import decode_single
 from unistream.base.errors import Unreachable
 from unistream.base.ids import (
     AllocationId,
@@ -27,7 +28,7 @@ from unistream.base.ids import (
     VertexId,
 )
 from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode
-from unistream.model.codec import decode_for_job_manager, encode
+from unistream.model.codec import encode
 from unistream.model.elements import Batch, SnapshotKind
 from unistream.model.graph import JobVertex, OperatorInfo, Ship, SourceInfo
 from unistream.model.messages import (
@@ -132,7 +133,7 @@ class Master:
         self.server = FlightServer("127.0.0.1", control=self._handle, partitions=None)
 
     def _handle(self, request: bytes) -> bytes:
-        return encode(self._answer(decode_for_job_manager(request)))
+        return encode(self._answer(decode_single(request)))
 
     def _answer(self, message: ToJobManager) -> Answer:
         self.heard.put(message)
