@@ -34,7 +34,7 @@ class SubtaskFigures(msgspec.Struct, frozen=True, kw_only=True):
         start_delay_ms: From the barrier's creation to its first arrival here.
         alignment_ms: From the first barrier to the last; 0 at a source.
         sync_ms: The task stood still.
-        async_ms: State, and rows in flight beside it, were written in the background: the longer of the two.
+        async_ms: State, and rows in flight, were written in the background: the longer of the two.
         processed_bytes: Rows taken in while the alignment lasted.
         persisted_bytes: Rows in flight that became part of the snapshot.
         state_bytes: The whole state. `new_bytes`: what of it was written for this snapshot.

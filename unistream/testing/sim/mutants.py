@@ -332,7 +332,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
         "a stored result is released when the first of its readers has finished", wide.released_too_early
     ),
     "release-never-repeated": Mutant("a lost release is never sent again", wide.never_repeated),
-    "end-never-told": Mutant(
+    "end-never-reported": Mutant(
         "a worker that has missed the last release keeps what it stores", wide.never_told_over
     ),
     "lost-while-waiting": Mutant(
@@ -342,7 +342,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "old-key-groups": Mutant("a rescaled job keeps the old key-group ranges", wide.old_key_groups),
     "above-the-maximum": Mutant("an adaptive job is wider than was requested", wide.above_the_maximum),
     "never-wider": Mutant("an adaptive job does not use workers that come back", wide.never_wider),
-    "attempts-counted-anew": Mutant("a rescaled job begins at attempt 0 again", wide.attempts_again),
+    "attempts-counted-again": Mutant("a rescaled job begins at attempt 0 again", wide.attempts_again),
     "rescaled-too-early": Mutant(
         "a rescale is answered before the job runs at that parallelism", wide.answered_too_early
     ),
