@@ -63,7 +63,7 @@ def finish(lives: Lives, life: Command, ready: Callable[[JobInfo], bool]) -> str
     """Drains the job once it is `ready`. Its resumable savepoint."""
     with lives.watch(life) as (client, job):
         await_info(client, job, lambda info: side_input_ended(info) and ready(info))
-        terminal = client.stop(job, drain=True, target=str(lives.folder / "savepoints"))
+        terminal = client.client(job).stop(drain=True, target=str(lives.folder / "savepoints"))
     assert life.wait() == 0, life.err  # it serves nobody when its job has ended
     resumable = resumable_path(us.read_savepoint(terminal))
     assert resumable is not None

@@ -85,7 +85,7 @@ def die_draining(lives: Lives, life: Command) -> None:
     with lives.watch(life) as (client, job):
         await_info(client, job, lambda info: info.metrics.get("records_in", 0) > 2_000)
         with pytest.raises(UnistreamError):
-            client.stop(job, drain=True, target=str(lives.folder / "savepoints"))
+            client.client(job).stop(drain=True, target=str(lives.folder / "savepoints"))
     lives.assert_killed(life)
 
 

@@ -57,6 +57,6 @@ def _cancel_the_job() -> None:
             continue
         with cluster:
             for found in all_jobs([cluster], lambda _silence: None):
-                cluster.cancel(found.job.job)
+                cluster.client(found.job.job).cancel()
                 return
     raise AssertionError("no job came")

@@ -333,5 +333,5 @@ def test_a_master_that_is_killed_between_a_discovery_and_its_checkpoint(
     with lives.watch(life) as (client, job):
         await_info(client, job, lambda info: info.checkpoints_completed > 1)
         expect_numbers(lives.folder, list(range(600)))
-        client.stop(job, drain=True, target=str(lives.folder / "savepoints"))
+        client.client(job).stop(drain=True, target=str(lives.folder / "savepoints"))
     assert life.wait() == 0, life.err

@@ -100,7 +100,7 @@ def test_rows_are_exact_when_masters_are_killed_under_full_backpressure(
         with lives.watch(life) as (client, job):
             await_info(client, job, lambda info: info.checkpoints_completed >= 2)
             release(tmp_path)
-            client.stop(job, drain=True, target=str(tmp_path / "savepoints"))
+            client.client(job).stop(drain=True, target=str(tmp_path / "savepoints"))
             resumable = client.info(job).resumable_savepoint
         assert life.wait() == 0, life.err
     assert resumable is not None

@@ -265,7 +265,7 @@ class TestLocal:
             assert job.wait(WAIT_S).state == "FAILED"
             failure = job.status().failure
             assert failure is not None
-            assert "it held more memory than it may" in failure.message
+            assert "it exceeded its memory limit" in failure.message
             log = (tmp_path / "logs" / f"taskmanager-{worker.id}.log").read_text()
             assert "event=out_of_memory" in log
 
