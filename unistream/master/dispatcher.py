@@ -117,9 +117,7 @@ class Dispatcher:
         """
         job = self.job_id(request.request_id)
         with self._submit_lock:
-            if request.request_id is not None and (
-                job in self._jobs or self._services.metadata.job(job) is not None
-            ):
+            if request.request_id is not None and self._exists(job):
                 return job
             self._check_capacity()
             setup = prepare(
@@ -274,6 +272,9 @@ class Dispatcher:
         if not 0 < len(request_id) <= 200:
             raise ConfigError("a request id has 1 to 200 characters")
         return JobId(hashlib.sha256(f"unistream-request:{request_id}".encode()).hexdigest()[:32])
+
+    def _exists(self, job: JobId) -> bool:
+        return job in self._jobs or self._services.metadata.job(job) is not None
 
     def _check_capacity(self) -> None:
         if self._closed:

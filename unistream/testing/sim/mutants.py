@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from unistream.base.ids import AttemptId, CheckpointId
@@ -18,6 +18,7 @@ from unistream.core.checkpoint.pending import Pending, Phase
 from unistream.core.checkpoint.pendings import PendingSnapshots
 from unistream.core.checkpoint.sources import Sources
 from unistream.core.checkpoint.split_assignment import SplitAssigner
+from unistream.core.checkpoint.start import Obstacle
 from unistream.core.checkpoint.store import CompletedSnapshots
 from unistream.core.execution.execution import ExecutionState
 from unistream.core.execution.executions import Executions
@@ -154,9 +155,8 @@ def _late_ack() -> list[Patch]:
 def _discard_unknown() -> list[Patch]:
     original = CheckpointCoordinator._abort
 
-    def abort(self: Any, *args: Any, **kwargs: Any) -> Any:
-        kwargs.pop("discard", None)
-        return original(self, *args, **kwargs)
+    def abort(self: Any, obstacle: Obstacle) -> Any:
+        return original(self, replace(obstacle, may_exist=False))
 
     return [(CheckpointCoordinator, "_abort", abort)]
 
