@@ -171,14 +171,7 @@ def test_only_committed_transactions_are_read_and_their_markers_are_passed(kafka
 
 
 def test_positions_are_reported_to_the_group_after_a_checkpoint(kafka: str, topic: str):
-    fill(kafka, topic, range(20))
-    group = f"monitor-{topic}"
-    given = source(kafka, topic, bounded=False, properties={"group.id": group})
-    with SourceDriver(given, splits(given)) as task:
-        task.rows_until(lambda rows: len(rows) >= 20)
-        task.reader.snapshot()
-        task.reader.notify_checkpoint_complete(CheckpointId(1))
-        expect_committed(kafka, group, topic, partition=0, expected=10)
+    assert_a_checkpoint_is_reported(kafka, topic, partition=0)
 
 
 def test_positions_that_could_not_be_committed_are_committed_later(
@@ -195,14 +188,7 @@ def test_positions_that_could_not_be_committed_are_committed_later(
         return await commit(self, offsets)
 
     monkeypatch.setattr(ConsumerCoordinator, "_send_offset_commit_request", refuse_first)
-    fill(kafka, topic, range(20))
-    group = f"monitor-{topic}"
-    given = source(kafka, topic, bounded=False, properties={"group.id": group})
-    with SourceDriver(given, splits(given)) as task:
-        task.rows_until(lambda rows: len(rows) >= 20)
-        task.reader.snapshot()
-        task.reader.notify_checkpoint_complete(CheckpointId(1))
-        expect_committed(kafka, group, topic, partition=1, expected=10)
+    assert_a_checkpoint_is_reported(kafka, topic, partition=1)
     assert refused
 
 
@@ -221,6 +207,18 @@ def test_rows_are_read_while_the_group_has_no_coordinator(
         task.reader.notify_checkpoint_complete(CheckpointId(1))
         fill(kafka, topic, range(20, 40))
         assert len(task.rows_until(lambda rows: len(rows) >= 20)) == 20
+
+
+def assert_a_checkpoint_is_reported(kafka: str, topic: str, partition: int) -> None:
+    """Reads 20 rows of two partitions and completes a checkpoint: the group is at 10 in `partition`."""
+    fill(kafka, topic, range(20))
+    group = f"monitor-{topic}"
+    given = source(kafka, topic, bounded=False, properties={"group.id": group})
+    with SourceDriver(given, splits(given)) as task:
+        task.rows_until(lambda rows: len(rows) >= 20)
+        task.reader.snapshot()
+        task.reader.notify_checkpoint_complete(CheckpointId(1))
+        expect_committed(kafka, group, topic, partition=partition, expected=10)
 
 
 def expect_committed(kafka: str, group: str, topic: str, partition: int, expected: int) -> None:

@@ -91,8 +91,7 @@ class KafkaClient:
         """The topic, if it is still the one whose id is `read`.
 
         `partitions`: ask their leaders. A broker has the metadata of a topic before its records, so records
-            that
-        were fetched before this call belong to the topic that the leader names.
+            that were fetched before this call belong to the topic that the leader names.
 
         Raises:
             ConfigError: it was deleted, and maybe created again.
