@@ -1,7 +1,9 @@
 """Regional failover with real processes: one part of a job fails, restarts and catches up; the other goes on.
 
 Both parts read generated rows, count them in keyed windows and write a Delta table of their own, so a row
-that is lost or read twice shows; a tap behind each source notes which rows came by, and when.
+that is lost or read twice shows; a tap behind each source notes which rows came by, and when. The rows come
+so slowly that no job ends before the test has seen what it is about: it is stopped with a savepoint then, and
+a job without faults reads the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,8 +45,9 @@ from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
 WAIT_S = 90.0
-ROWS = {"a": 7_500, "b": 12_000}  # so that b still runs whenever a fails
-RATE = 1_500  # rows/s of each part
+ROWS = 90_000  # of each part
+SLOW = 1_500  # rows/s of each part: a minute to the end, which no job comes to before its stop
+FAST = 100_000
 SEEDS = {"a": 1, "b": 2}
 FIXED = {
     "restart-strategy.type": "fixed-delay",
@@ -80,13 +83,13 @@ class Lake:
             (row["key"], round(row["window_start"].timestamp() * 1000), row["n"], row["total"])
             for row in table
         )
-        assert found == windows(ROWS[name], seed=SEEDS[name])
+        assert found == windows(ROWS, seed=SEEDS[name])
 
 
-def two_parts(env: us.Environment, lake: Lake, taps: Mapping[str, Tap]) -> None:
+def two_parts(env: us.Environment, lake: Lake, taps: Mapping[str, Tap], rate: float) -> None:
     """Parts a and b, which have nothing in common but the job; each has slots of its own."""
     for name, tap in taps.items():
-        source = us.DatagenSource(COLUMNS, rows=ROWS[name], seed=SEEDS[name], rows_per_second=RATE)
+        source = us.DatagenSource(COLUMNS, rows=ROWS, seed=SEEDS[name], rows_per_second=rate)
         watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(100).with_timestamp_column("at")
         numbers = env.from_source(source, watermarks, f"numbers {name}").uid(f"numbers-{name}")
         tapped = numbers.slot_sharing_group(name).map_batches(tap, returns=source.schema)
@@ -99,18 +102,57 @@ def two_parts(env: us.Environment, lake: Lake, taps: Mapping[str, Tap]) -> None:
         counted.sink_to(us.DeltaSink(str(lake.table(name)))).uid(f"out-{name}").name(f"out {name}")
 
 
-def submit(cluster: EmbeddedCluster, env: us.Environment, config: Mapping[str, str]) -> EmbeddedJobClient:
+def submit(
+    cluster: EmbeddedCluster,
+    env: us.Environment,
+    config: Mapping[str, str] | None = None,
+    savepoint: str | None = None,
+) -> EmbeddedJobClient:
     graph, code = env.job_graph("parts")
     artifact = pack(code, by_value=[tapped_rows])
-    return cluster.submit(SubmitRequest(graph=graph, artifact=artifact, config=CONFIG | dict(config)))
+    return cluster.submit(
+        SubmitRequest(graph=graph, artifact=artifact, config=CONFIG | dict(config or {}), savepoint=savepoint)
+    )
 
 
 def start_parts(
     cluster: EmbeddedCluster, lake: Lake, taps: Mapping[str, Tap], config: Mapping[str, str] | None = None
 ) -> EmbeddedJobClient:
     env = us.Environment()
-    two_parts(env, lake, taps)
-    return submit(cluster, env, config or {})
+    two_parts(env, lake, taps, SLOW)
+    return submit(cluster, env, config)
+
+
+def recovered(restarts: int) -> Callable[[JobInfo], bool]:
+    """All tasks run after so many restarts, and a checkpoint was triggered and completed since the last."""
+
+    def condition(info: JobInfo) -> bool:
+        up = info.state == "RUNNING" and {task.state for task in info.subtasks} == {"RUNNING"}
+        failed = max((entry.at_ms for entry in info.exceptions), default=0)
+        return up and info.restarts == restarts and completed_between(info, failed, sys.maxsize) > 0
+
+    return condition
+
+
+def stop(job: EmbeddedJobClient, folder: Path, restarts: int) -> tuple[JobInfo, str]:
+    """The last status of a job that has recovered so often, and its savepoint."""
+    job.wait_for(recovered(restarts), WAIT_S)
+    savepoint = job.stop(target=str(folder / "savepoints"))
+    assert job.wait(WAIT_S).state == "FINISHED"
+    return job.status(), savepoint
+
+
+def stop_and_finish(
+    cluster: EmbeddedCluster, job: EmbeddedJobClient, lake: Lake, *, restarts: int = 1
+) -> JobInfo:
+    """The last status of the slow job; one without faults reads the rest, and the tables are right."""
+    info, savepoint = stop(job, lake.folder, restarts)
+    env = us.Environment()
+    two_parts(env, lake, {name: Tap(name, lake.taps) for name in SEEDS}, FAST)
+    assert submit(cluster, env, savepoint=savepoint).wait(WAIT_S).state == "FINISHED"
+    lake.check("a")
+    lake.check("b")
+    return info
 
 
 def local(folder: Path, *, target: str = "local", rest: bool = False) -> EmbeddedCluster:
@@ -137,7 +179,7 @@ def check_goes_on(lake: Lake, name: str, failures_ms: list[int], other: str) -> 
     """`name` met each row once and in order, also while `other` was down."""
     batches = seen(name, lake.taps)
     ids = [row for batch in batches for row in batch.ids]
-    assert ids == list(range(ROWS[name])), "no row is read again, none is left out"
+    assert ids == list(range(ROWS)), "no row is read again, none is left out"
     for at_ms in failures_ms:
         back_ms = next(batch.at_ms for batch in seen(other, lake.taps) if batch.at_ms > at_ms)
         meanwhile = [batch for batch in batches if at_ms < batch.at_ms < back_ms]
@@ -148,23 +190,20 @@ class TestTwoParts:
     @pytest.mark.timeout(150)
     def test_a_part_that_fails_again_and_again_leaves_the_other_alone(self, tmp_path: Path) -> None:
         lake = Lake(tmp_path)
-        thresholds = (1_000, 2_500, 4_000)
+        thresholds = (1_000, 5_000, 9_000)
         taps = {"a": Tap("a", lake.taps, fail_at=thresholds), "b": Tap("b", lake.taps)}
         with local(tmp_path) as cluster:
             job = start_parts(cluster, lake, taps)
-            assert job.wait(WAIT_S).state == "FINISHED"
-            info = job.status()
-        assert (attempts(info, "a"), attempts(info, "b"), info.restarts) == ({3}, {0}, 3)
+            info = stop_and_finish(cluster, job, lake, restarts=3)
+        assert (attempts(info, "a"), attempts(info, "b")) == ({3}, {0})
         failures = failed_ms("a", lake.taps)
         check_goes_on(lake, "b", failures, "a")
         ends = [*failures[1:], info.ended_ms or 0]
         for start_ms, end_ms in zip(failures, ends, strict=True):
             assert completed_between(info, start_ms, end_ms), "checkpoints go on after each recovery"
         again = times_seen("a", lake.taps)
-        assert set(again) == set(range(ROWS["a"]))
+        assert set(again) == set(range(ROWS))
         assert max(again.values()) <= 1 + len(thresholds)
-        lake.check("a")
-        lake.check("b")
 
     @pytest.mark.timeout(150)
     def test_a_killed_worker_takes_only_its_part_along(self, tmp_path: Path) -> None:
@@ -173,14 +212,10 @@ class TestTwoParts:
         with local(tmp_path) as cluster:
             job = start_parts(cluster, lake, taps)
             killed_ms = kill_worker_of(job, "a")
-            assert job.wait(WAIT_S).state == "FINISHED"
-            info = job.status()
+            info = stop_and_finish(cluster, job, lake)
         assert attempts(info, "b") == {0}
         assert attempts(info, "a") == {1}
         check_goes_on(lake, "b", [killed_ms], "a")
-        assert completed_between(info, killed_ms, info.ended_ms or 0)
-        lake.check("a")
-        lake.check("b")
         (root,) = info.exceptions
         assert root.kind == "TaskManagerLost", "not that nobody answers there, which may be noticed before"
 
@@ -190,11 +225,8 @@ class TestTwoParts:
         taps = {"a": Tap("a", lake.taps, fail_at=[2_000]), "b": Tap("b", lake.taps)}
         with local(tmp_path) as cluster:
             job = start_parts(cluster, lake, taps, {"jobmanager.execution.failover-strategy": "full"})
-            assert job.wait(WAIT_S).state == "FINISHED"
-            info = job.status()
-        assert (attempts(info, "a"), attempts(info, "b"), info.restarts) == ({1}, {1}, 1)
-        lake.check("a")
-        lake.check("b")
+            info = stop_and_finish(cluster, job, lake)
+        assert (attempts(info, "a"), attempts(info, "b")) == ({1}, {1})
 
     @pytest.mark.spark
     @pytest.mark.timeout(240)
@@ -204,14 +236,11 @@ class TestTwoParts:
         with local(tmp_path, target="spark") as cluster:
             job = start_parts(cluster, lake, taps)
             killed_ms = kill_worker_of(job, "a")
-            assert job.wait(WAIT_S * 2).state == "FINISHED"
-            info = job.status()
+            info = stop_and_finish(cluster, job, lake)
         assert (attempts(info, "a"), attempts(info, "b")) == ({1}, {0}), [
             (entry.kind, entry.message, entry.task_name) for entry in info.exceptions
         ]
         check_goes_on(lake, "b", [killed_ms], "a")
-        lake.check("a")
-        lake.check("b")
 
 
 class TestSlices:
@@ -224,42 +253,50 @@ class TestSlices:
         self, tmp_path: Path, kind: str, fault: str
     ) -> None:
         taps = tmp_path / "taps"
-        count = 9_000
-        pause_ms = 300 if kind == "pull" else 5  # ten files for each slice must outlast two checkpoints
-        fail_at = [count // 3] if fault == "error" else []
-        tap = Tap("slice", taps, fail_at=fail_at, pause_ms=pause_ms)
-        env = us.Environment({"parallelism.default": "3"})
-        numbers = slices_of(env, kind, tmp_path, count)
-        tapped = numbers.uid("numbers").map_batches(tap, returns=numbers.schema).uid("tap")
-        tapped.sink_to(SliceSink(tmp_path / "out")).uid("out")
+        pause_ms = 300 if kind == "pull" else 5
+        tap = Tap("slice", taps, fail_at=[3_000] if fault == "error" else [], pause_ms=pause_ms)
+        if kind == "pull":
+            write_files(tmp_path / "files")
         with local(tmp_path) as cluster:
-            job = submit(cluster, env, {})
+            job = submit(cluster, slices(tmp_path, kind, tap, SLOW))
             if fault == "kill":
                 info = job.wait_for(lambda i: i.state == "RUNNING" and i.checkpoints_completed >= 2, WAIT_S)
                 victim = info.task_managers[0].pid
                 assert victim is not None
                 os.kill(victim, signal.SIGKILL)
-            assert job.wait(WAIT_S).state == "FINISHED"
-            info = job.status()
+            info, savepoint = stop(job, tmp_path, restarts=1)
+            rest = submit(cluster, slices(tmp_path, kind, Tap("rest", taps), FAST), savepoint=savepoint)
+            assert rest.wait(WAIT_S).state == "FINISHED"
         grown = {s.index for s in info.subtasks if s.attempt}
         assert len(grown) == 1, "one slice only"
         assert {s.attempt for s in info.subtasks if s.index in grown} == {1}
-        assert committed(tmp_path / "out") == list(range(count))
+        assert committed(tmp_path / "out") == list(range(ROWS))
 
 
-def slices_of(env: us.Environment, kind: str, folder: Path, count: int) -> us.DataStream:
-    """Rows 0 … count - 1 in three splits that are given out, or in 30 that are asked for."""
-    unordered = us.WatermarkStrategy.no_watermarks()
-    if kind == "push":
-        source = us.DatagenSource(COLUMNS, rows=count, seed=1, rows_per_second=3_000, splits=3)
-        return env.from_source(source, unordered, "numbers")
-    files = folder / "files"
-    files.mkdir()
-    step = count // 30
-    for start in range(0, count, step):
-        table = rows(count, seed=1).slice(start, step)
-        pq.write_table(table, files / f"{start:06d}.parquet")
-    return env.from_source(us.FileSource(str(files)), unordered, "numbers")
+FILES = 300
+
+
+def write_files(folder: Path) -> None:
+    """All rows, which 3 slices that take 300 ms for a file read in half a minute."""
+    folder.mkdir()
+    step = ROWS // FILES
+    table = rows(ROWS, seed=1)
+    for start in range(0, ROWS, step):
+        pq.write_table(table.slice(start, step), folder / f"{start:06d}.parquet")
+
+
+def slices(folder: Path, kind: str, tap: Tap, rate: float) -> us.Environment:
+    """Rows 0 … ROWS - 1 in 3 splits that are given out ("push"), or in 300 that are asked for ("pull")."""
+    env = us.Environment({"parallelism.default": "3"})
+    source = (
+        us.DatagenSource(COLUMNS, rows=ROWS, seed=1, rows_per_second=rate, splits=3)
+        if kind == "push"
+        else us.FileSource(str(folder / "files"))
+    )
+    numbers = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers")
+    tapped = numbers.map_batches(tap, returns=numbers.schema).uid("tap")
+    tapped.sink_to(SliceSink(folder / "out")).uid("out")
+    return env
 
 
 class TestHistory:
@@ -280,13 +317,13 @@ class TestHistory:
             job = start_parts(cluster, lake, taps, backoff)
             running = job.wait_for(lambda i: i.state == "RUNNING" and i.restarts == 0, WAIT_S)
             worker = {part: tasks_of(running, part)[0].task_manager for part in SEEDS}
-            info = job.wait_for(lambda i: i.state == "RUNNING" and i.restarts == 1, WAIT_S)
+            job.wait_for(recovered(1), WAIT_S)
             asked_ms = int(time.time() * 1000)
             with urllib.request.urlopen(f"{cluster.rest_url}/jobs/{job.job_id}/exceptions") as answer:
                 history = json.load(answer)["exceptionHistory"]
             words = [sys.executable, "-m", "unistream.cli.main", "exceptions", job.job_id]
             reported = subprocess.run(words, capture_output=True, text=True, check=True, timeout=WAIT_S)
-            assert job.wait(WAIT_S).state == "FINISHED"
+            info, _ = stop(job, tmp_path, restarts=1)
         (root,) = history["entries"]
         (along,) = root["concurrentExceptions"]
         for part, entry, text in (("a", root, "does not like row 2000"), ("b", along, "fails too")):

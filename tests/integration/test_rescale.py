@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rescaled_windows import RATE, ROWS, assert_exact, pipeline
+from tests.integration.rescaled_windows import FAST, SLOW, WAIT_S, all_running, pipeline, stop_and_finish
 from unistream.base.config import Configuration
 from unistream.base.crash_points import DIRECTORY_VARIABLE, POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.base.errors import ConfigError
@@ -19,8 +19,7 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-WAIT_S = 60.0
-FAST = {
+CONFIG = {
     "execution.checkpointing.interval": "300 ms",
     "restart-strategy.type": "fixed-delay",
     "restart-strategy.fixed-delay.attempts": "10",
@@ -29,10 +28,17 @@ FAST = {
 
 
 def submit(
-    cluster: EmbeddedCluster, lake: Path, *, parallelism: int = 2, rows: int = ROWS, **config: str
+    cluster: EmbeddedCluster,
+    lake: Path,
+    *,
+    rate: float = SLOW,
+    savepoint: str | None = None,
+    **config: str,
 ) -> EmbeddedJobClient:
-    graph, code = pipeline(lake, parallelism, rows).job_graph("rescaled")
-    return cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=FAST | config))
+    graph, code = pipeline(lake, 2, rate=rate).job_graph("rescaled")
+    return cluster.submit(
+        SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG | config, savepoint=savepoint)
+    )
 
 
 def widths(info: JobInfo) -> dict[str, int]:
@@ -40,14 +46,13 @@ def widths(info: JobInfo) -> dict[str, int]:
     return dict(Counter(subtask.vertex for subtask in info.subtasks))
 
 
-def finish(job: EmbeddedJobClient) -> JobInfo:
-    result = job.wait(WAIT_S)
-    assert result.state == "FINISHED", result.failure
-    return job.status()
+def finish(cluster: EmbeddedCluster, job: EmbeddedJobClient, lake: Path) -> JobInfo:
+    """The last status of the job, whose rows are all there, each once."""
+    return stop_and_finish(job, lake, lambda path: submit(cluster, lake, rate=FAST, savepoint=path))
 
 
 def runs(info: JobInfo) -> bool:
-    return info.state == "RUNNING" and info.checkpoints_completed >= 1
+    return all_running(info) and info.checkpoints_completed >= 1
 
 
 def everything(info: JobInfo, width: int) -> dict[str, int]:
@@ -85,9 +90,8 @@ def rescale_twice(job: EmbeddedJobClient) -> None:
 def test_a_running_job_is_made_wider_and_narrower(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     job = submit(cluster, tmp_path)
     rescale_twice(job)
-    info = finish(job)
+    info = finish(cluster, job, tmp_path)
     assert (info.restarts, info.exceptions) == (0, ()), "a change that was asked for is no failure"
-    assert_exact(tmp_path)
     catalogue = cluster.dispatcher.graph_json(job.job_id)
     assert catalogue.count(b'"parallelism":1,') == len(widths(info))
 
@@ -98,26 +102,24 @@ def test_the_same_on_spark(tmp_path: Path) -> None:
     with EmbeddedCluster("spark", config, workdir=tmp_path / "work", rest=False) as cluster:
         job = submit(cluster, tmp_path)
         rescale_twice(job)
-        assert finish(job).restarts == 0
-    assert_exact(tmp_path)
+        assert finish(cluster, job, tmp_path).restarts == 0
 
 
 def test_one_vertex_by_the_uid_of_an_operator_in_it(cluster: EmbeddedCluster, tmp_path: Path) -> None:
-    job = submit(cluster, tmp_path, rows=20_000)
+    job = submit(cluster, tmp_path)
     before = widths(job.wait_for(runs, WAIT_S))
     job.rescale({"window": 3})
     graph = cluster.dispatcher.wanted_graph(job.job_id)
     changed = {vertex.id for vertex in graph.vertices if any(o.uid == "window" for o in vertex.operators)}
     assert widths(job.status()) == before | dict.fromkeys(changed, 3)
-    finish(job)
-    assert_exact(tmp_path, 20_000)
+    finish(cluster, job, tmp_path)
 
 
 class TestRefused:
     """The job goes on as it was."""
 
     def test_names_and_numbers_that_cannot_be(self, cluster: EmbeddedCluster, tmp_path: Path) -> None:
-        job = submit(cluster, tmp_path, rows=30_000)
+        job = submit(cluster, tmp_path)
         before = widths(job.wait_for(runs, WAIT_S))
         for parallelism, text in (
             ({"windw": 3}, r"has no vertex 'windw'; there are '.*\(uid rows"),
@@ -131,13 +133,12 @@ class TestRefused:
         job.rescale({"window": 2})
         info = job.status()
         assert (widths(info), newest_attempts(info)) == (before, {0}), "nothing was to be changed"
-        finish(job)
+        finish(cluster, job, tmp_path)
         with pytest.raises(ConfigError, match=r"already ended as FINISHED: it cannot be rescaled"):
             job.rescale({"window": 3})
-        assert_exact(tmp_path, 30_000)
 
     def test_while_another_is_under_way(self, cluster: EmbeddedCluster, tmp_path: Path) -> None:
-        job = submit(cluster, tmp_path, rows=30_000)
+        job = submit(cluster, tmp_path)
         job.wait_for(runs, WAIT_S)
         first = cluster.dispatcher.rescale(job.job_id, {"window": 3})
         second = cluster.dispatcher.rescale(job.job_id, {"window": 1})
@@ -145,19 +146,17 @@ class TestRefused:
             second.result(WAIT_S)
         assert first.result(WAIT_S) == ""
         assert 3 in widths(job.status()).values()
-        finish(job)
-        assert_exact(tmp_path, 30_000)
+        finish(cluster, job, tmp_path)
 
     def test_of_a_job_that_restarts(self, cluster: EmbeddedCluster, tmp_path: Path) -> None:
-        config = {"restart-strategy.fixed-delay.delay": "2 s"}
-        job = submit(cluster, tmp_path, rows=30_000, **config)
+        config = {"restart-strategy.fixed-delay.delay": "5 s"}
+        job = submit(cluster, tmp_path, **config)
         info = job.wait_for(runs, WAIT_S)
         kill(info, 0)
         job.wait_for(lambda i: i.state == "RESTARTING", WAIT_S)
         with pytest.raises(ConfigError, match="not all tasks are running; try again when it is RUNNING"):
             job.rescale({"window": 3})
-        assert widths(finish(job)) == widths(info)
-        assert_exact(tmp_path, 30_000)
+        assert widths(finish(cluster, job, tmp_path)) == widths(info)
 
 
 def kill(info: JobInfo, place: int) -> None:
@@ -195,7 +194,7 @@ def test_a_worker_that_dies_in_the_middle_loses_and_doubles_nothing(
 ) -> None:
     with crashing(point) as cluster:
         job = submit(cluster, tmp_path, **ONLY_THE_RESCALE)
-        job.wait_for(lambda i: i.state == "RUNNING" and i.metrics.get("records_in", 0) > RATE, WAIT_S)
+        job.wait_for(lambda i: i.state == "RUNNING" and i.metrics.get("records_in", 0) > SLOW, WAIT_S)
         if succeeds:
             job.rescale({"window": 3, "rows": 3})
         else:
@@ -204,9 +203,8 @@ def test_a_worker_that_dies_in_the_middle_loses_and_doubles_nothing(
             job.wait_for(lambda i: i.state == "RUNNING" and i.restarts == 1, WAIT_S)
             job.rescale({"window": 3, "rows": 3})
         assert 3 in widths(job.status()).values()
-        finish(job)
+        finish(cluster, job, tmp_path)
     assert [mark.name for mark in (tmp_path / "crashed").iterdir()] == [point]
-    assert_exact(tmp_path)
 
 
 def test_a_worker_is_killed_while_tasks_move(cluster: EmbeddedCluster, tmp_path: Path) -> None:
@@ -217,5 +215,4 @@ def test_a_worker_is_killed_while_tasks_move(cluster: EmbeddedCluster, tmp_path:
     kill(info, 1)
     assert answer.result(WAIT_S) == ""
     assert set(widths(job.status()).values()) == {3}
-    finish(job)
-    assert_exact(tmp_path)
+    finish(cluster, job, tmp_path)

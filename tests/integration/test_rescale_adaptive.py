@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rescaled_windows import assert_exact, pipeline
+from tests.integration.rescaled_windows import FAST, SLOW, WAIT_S, pipeline, stop_and_finish
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.rest_client import Poll
@@ -20,10 +20,6 @@ from unistream.master.job_info import JobInfo
 from unistream.master.job_setup import SubmitRequest
 from unistream.worker.code import pack
 
-WAIT_S = 60.0
-ROWS = 120_000
-SLOW = 2_000  # rows/s: a minute to the end, which no job comes to before its stop
-FAST = 150_000
 EXECUTING = "jobmanager.adaptive-scheduler.executing"
 SUBMISSION = "jobmanager.adaptive-scheduler.submission"
 CONFIG = {
@@ -91,7 +87,7 @@ def submit(
     rate: float = SLOW,
     savepoint: str | None = None,
 ) -> EmbeddedJobClient:
-    graph, code = pipeline(lake, parallelism, ROWS, windows_in, rate).job_graph("adaptive")
+    graph, code = pipeline(lake, parallelism, windows_in=windows_in, rate=rate).job_graph("adaptive")
     return cluster.submit(SubmitRequest(graph=graph, artifact=pack(code), config=CONFIG, savepoint=savepoint))
 
 
@@ -99,12 +95,11 @@ def check_rest(
     cluster: EmbeddedCluster, job: EmbeddedJobClient, lake: Path, restarts: int, windows_in: str = "default"
 ) -> None:
     """A stop in the middle, with no restarts but these, and then the other rows: each is there once."""
-    savepoint = job.stop(target=str(lake / "savepoints"))
-    result = job.wait(WAIT_S)
-    assert (result.state, result.restarts) == ("FINISHED", restarts), "growing is none"
-    again = submit(cluster, lake, 1, windows_in=windows_in, rate=FAST, savepoint=savepoint)
-    assert again.wait(WAIT_S).state == "FINISHED"
-    assert_exact(lake, ROWS)
+
+    def go_on(savepoint: str) -> EmbeddedJobClient:
+        return submit(cluster, lake, 1, windows_in=windows_in, rate=FAST, savepoint=savepoint)
+
+    assert stop_and_finish(job, lake, go_on).restarts == restarts, "growing is none"
 
 
 def widest(info: JobInfo) -> int:
@@ -154,7 +149,7 @@ def test_slot_sharing_groups_share_what_is_left(
 ) -> None:
     """The only worker of the windows dies; one that had a slot of the rows takes their place."""
     job = submit(cluster, tmp_path, parallelism=2, windows_in="windows")
-    graph, _ = pipeline(tmp_path, 2, ROWS, "windows").job_graph("adaptive")
+    graph, _ = pipeline(tmp_path, 2, windows_in="windows").job_graph("adaptive")
     groups = {vertex.id: vertex.slot_sharing_group for vertex in graph.vertices}
     assert set(groups.values()) == {"default", "windows"}
 
