@@ -18,7 +18,7 @@ from unistream.testing.sim.faults import NONE, Faults
 Action = Callable[[], None]
 
 WALL_MS: Final = 1_700_000_000_000  # any date: only differences mean something
-EVENTS_MAX: Final = 30_000  # the longest of some thousand runs had 14,000; more is a loop without progress
+EVENTS_MAX: Final = 60_000  # the longest of 100,000 runs had 31,589; more is a loop without progress
 
 
 class Violation(AssertionError):
