@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 
 from unistream.api.collections import collected
@@ -153,6 +154,10 @@ class Environment:
             name, SourceOperatorSpec(source=source, watermarks=watermark_strategy), stateful=True
         )
         node.source = source.info()
+        if column is not None:
+            node.source = msgspec.structs.replace(
+                node.source, timestamp_column=column, timestamp_type=str(schema.field(column).type)
+            )
         if isinstance(source, SendsDeadLetters) and source.dead_letter_schema is not None:
             self._builder.side_schemas[node.id, DEAD_LETTERS_TAG] = source.dead_letter_schema
         return DataStream(self._builder, (Port(node.id),), schema)

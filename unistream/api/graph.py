@@ -178,6 +178,11 @@ class GraphBuilder:
                     "WatermarkStrategy.no_watermarks(), so that event time waits until it is read"
                 )
 
+    def reads_splits_in_turn(self, ports: Sequence[Port]) -> bool:
+        """A source of the stream reads its splits in turn, in an order that is not that of time."""
+        sources = [node.source for node in self._upstream(ports) if node.source is not None]
+        return any(source.bounded and source.pull and not source.in_order for source in sources)
+
     def _upstream(self, ports: Sequence[Port]) -> list[StreamNode]:
         found: dict[int, StreamNode] = {}
         waiting = [port.node for port in ports]

@@ -203,8 +203,15 @@ class DataStream(Exchanges):
     # --- time ------------------------------------------------------------------------------------
 
     def assign_timestamps_and_watermarks(self, strategy: WatermarkStrategy) -> DataStream:
-        """Assigns event times and watermarks, for a source that has none."""
-        operator = AssignTimestampsAndWatermarks(strategy)
+        """Assigns event times and watermarks, for a source that has none.
+
+        Behind a bounded source that reads its splits in turn (files, unless they are `in_order`) there is no
+        watermark before the end, because here it is not known which rows are still to come. Pass the strategy
+        to `Environment.from_source` where the column is there already.
+        """
+        operator = AssignTimestampsAndWatermarks(
+            strategy, only_at_end=self._builder.reads_splits_in_turn(self._ports)
+        )
         column = strategy.timestamp_column or ""
         check_timestamp_column(self.schema, column, "assign_timestamps_and_watermarks")
         return self._then("timestamps and watermarks", operator, self.schema)

@@ -121,6 +121,10 @@ def _facts(info: JobInfo) -> list[tuple[str, str]]:
         for operator, rows in info.late_rows.items()
     ]
     facts += [
+        ("out of order", f"{escape(split)}: {_out_of_order(rows, info.restarts)}")
+        for split, rows in info.out_of_order_rows.items()
+    ]
+    facts += [
         ("worker", f"{escape(worker.id)} pid {worker.pid} on {worker.host}") for worker in info.task_managers
     ]
     return facts
@@ -154,6 +158,8 @@ def print_result(result: JobResult) -> None:
         out.print(f"{uid}: {sink.rows:,} rows committed{_version(sink)}", markup=False)
     for operator, rows in result.late_rows.items():
         out.print(f"{operator}: {_dropped(rows, result.restarts)}", markup=False)
+    for split, rows in result.out_of_order_rows.items():
+        out.print(f"{split}: {_out_of_order(rows, result.restarts)}", markup=False)
     if result.savepoint:
         out.print(f"savepoint: {result.savepoint}", markup=False)
     if result.resumable_savepoint != result.savepoint:
@@ -161,12 +167,22 @@ def print_result(result: JobResult) -> None:
 
 
 def _dropped(rows: int, restarts: int) -> str:
-    """After a restart the number is not exact; see `unistream.master.late_rows`.
+    """After a restart the number is not exact; see `unistream.master.row_counts`.
 
     >>> _dropped(1_200, 0), _dropped(1, 2)
     ('1,200 late rows dropped', 'about 1 late row dropped')
     """
     return f"{'about ' if restarts else ''}{rows:,} late row{'' if rows == 1 else 's'} dropped"
+
+
+def _out_of_order(rows: int, restarts: int) -> str:
+    """As exact as `_dropped`.
+
+    >>> _out_of_order(3, 0)
+    '3 rows earlier than in_order=True allows'
+    """
+    number = f"{'about ' if restarts else ''}{rows:,} row{'' if rows == 1 else 's'}"
+    return f"{number} earlier than in_order=True allows"
 
 
 def moment(at_ms: int) -> str:

@@ -38,7 +38,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
         state: FINISHED, CANCELED, FAILED, or SUSPENDED: its cluster was shut down, and `failure` says how to
             resume it.
         metrics: See `JobInfo.metrics`; `rows_committed` counts the rows visible in sinks.
-        late_rows: See `JobInfo.late_rows`.
+        late_rows, out_of_order_rows: See `JobInfo`.
         savepoint: Directory of the last savepoint, if any. After a drain it is the terminal one, which proves
             that everything is committed.
         resumable_savepoint: Directory of the last savepoint that a job can resume from.
@@ -52,6 +52,7 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int = 0
     metrics: dict[str, int] = {}
     late_rows: dict[str, int] = {}
+    out_of_order_rows: dict[str, int] = {}
     sinks: dict[str, SinkInfo] = {}
     savepoint: str | None = None
     resumable_savepoint: str | None = None
@@ -74,6 +75,7 @@ def result_of(info: JobInfo) -> JobResult:
         duration_ms=(info.ended_ms or info.submitted_ms) - info.submitted_ms,
         metrics=info.metrics,
         late_rows=info.late_rows,
+        out_of_order_rows=info.out_of_order_rows,
         sinks=info.sinks,
         savepoint=info.savepoint,
         resumable_savepoint=info.resumable_savepoint,

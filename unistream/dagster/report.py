@@ -138,6 +138,8 @@ def job_metadata(info: JobInfo) -> dict[str, Any]:
     }
     if info.late_rows:
         metadata["unistream/late_rows_by_operator"] = dg.MetadataValue.json(info.late_rows)
+    if info.out_of_order_rows:
+        metadata["unistream/out_of_order_rows"] = dg.MetadataValue.json(info.out_of_order_rows)
     if info.savepoint:
         metadata["unistream/savepoint"] = dg.MetadataValue.path(info.savepoint)
     watermark_ms = info.metrics.get("watermark", MIN_WATERMARK)

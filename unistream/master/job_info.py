@@ -136,8 +136,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
             `records_out`, …, and user counters by name; `rows_committed` over all sinks;
             `watermark` is the smallest one.
         late_rows: Rows dropped since they came after the watermark, by name of the operators that dropped
-            any. Exact while `restarts` is 0, else approximate (see `unistream.master.late_rows`). Empty for
+            any. Exact while `restarts` is 0, else approximate (see `unistream.master.row_counts`). Empty for
             jobs that are only in the database.
+        out_of_order_rows: Rows of sources with ``in_order=True`` that are earlier than the rows before them
+            allow, by source and split. As exact as `late_rows`.
         task_managers: The workers that the job's tasks run on.
     """
 
@@ -160,6 +162,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     sinks: dict[str, SinkInfo] = {}
     metrics: dict[str, int] = {}
     late_rows: dict[str, int] = {}
+    out_of_order_rows: dict[str, int] = {}
     task_managers: tuple[TaskManagerInfo, ...] = ()
     failure: TaskFailure | None = None
 

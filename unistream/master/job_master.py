@@ -178,6 +178,7 @@ class JobMaster:
             sinks=sinks,
             metrics=summed(subtasks, sinks),
             late_rows=self.journal.late_rows,
+            out_of_order_rows=self.journal.out_of_order_rows,
             task_managers=tuple(w for w in workers if w.id in used),
             failure=ended.failure if ended else view.failure,
         )

@@ -16,8 +16,8 @@ from unistream.core.execution import ExecutionState
 from unistream.core.job import AttemptsHistory, ExceptionEntry, ExceptionHistory, PastAttempt
 from unistream.master.exceptions import exception_info, named_task, past_attempt_info
 from unistream.master.job_info import CheckpointInfo, ExceptionInfo, SinkInfo, SubtaskInfo
-from unistream.master.late_rows import LateRows
 from unistream.master.ports import Records
+from unistream.master.row_counts import late_rows, out_of_order_rows
 from unistream.model.checkpoint_figures import CheckpointFigures, SnapshotStatus
 from unistream.model.graph import JobGraph, shown
 from unistream.model.messages import CommitReported, TaskFailure, TaskMetrics
@@ -64,7 +64,8 @@ class Journal:
         self._attempts = AttemptsHistory(config.get(ATTEMPTS_HISTORY_SIZE))
         self._metrics: dict[SubtaskId, _Known] = {}
         self._restored = restored
-        self._late = LateRows(job)
+        self._late = late_rows(job)
+        self._out_of_order = out_of_order_rows(job)
         self._commits: OrderedDict[tuple[str, CheckpointId], int] = OrderedDict()
         self._sinks: dict[str, SinkInfo] = {}
         self._latest: str | None = None
@@ -104,7 +105,7 @@ class Journal:
         with self._lock:
             self._graph = graph
             for subtask in [s for s in self._metrics if s.index >= widths.get(s.vertex, 0)]:
-                self._late.over(self._metrics.pop(subtask).metrics.user)
+                self._ended_attempt(self._metrics.pop(subtask))
             self._note()
         self._catalogue.update_graph(self._job, msgspec.json.encode(shown(graph)).decode())
 
@@ -241,10 +242,15 @@ class Journal:
             known = self._metrics.get(attempt.subtask)
             if known is None or (known.attempt, known.final) <= (attempt.attempt, final):
                 if known is not None and known.attempt != attempt.attempt:
-                    self._late.over(known.metrics.user)
+                    self._ended_attempt(known)
                 self._late.reported(metrics.user)
+                self._out_of_order.reported(metrics.user)
                 self._metrics[attempt.subtask] = _Known(attempt.attempt, final, metrics)
                 self._note()
+
+    def _ended_attempt(self, known: _Known) -> None:
+        self._late.over(known.metrics.user)
+        self._out_of_order.over(known.metrics.user)
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -281,6 +287,12 @@ class Journal:
         """See `JobInfo.late_rows`."""
         with self._lock:
             return self._late.total(known.metrics.user for known in self._metrics.values())
+
+    @property
+    def out_of_order_rows(self) -> dict[str, int]:
+        """See `JobInfo.out_of_order_rows`."""
+        with self._lock:
+            return self._out_of_order.total(known.metrics.user for known in self._metrics.values())
 
     @property
     def latest_checkpoint(self) -> str | None:

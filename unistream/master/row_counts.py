@@ -1,20 +1,21 @@
-"""Rows that were dropped since they came after the watermark, by operator name, over all attempts of a job.
+"""Rows that users must hear of, over all attempts of a job: dropped behind the watermark, or out of order.
 
 Counters of an attempt begin at zero, as in Flink. The last counters of former attempts are kept, so that a
 job that dropped rows and then restarted still shows them. After a restart the sum is not exact: rows that are
-read again may be dropped again, and rows that a killed worker dropped since its last heartbeat are missing.
+read again may be counted again, and rows that a killed worker counted since its last heartbeat are missing.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from unistream.base.ids import JobId
-from unistream.port.metrics import LATE_RECORDS_DROPPED
+from unistream.port.metrics import LATE_RECORDS_DROPPED, RECORDS_OUT_OF_ORDER
 
-_SUFFIX = f".{LATE_RECORDS_DROPPED}"
+_LATE = f".{LATE_RECORDS_DROPPED}"
+_OUT_OF_ORDER = f".{RECORDS_OUT_OF_ORDER}."
 
 logger = logging.getLogger(__name__)
 
@@ -26,36 +27,72 @@ def late_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
     {'per shop': 3}
     """
     return {
-        name.removesuffix(_SUFFIX): rows for name, rows in counters.items() if rows and name.endswith(_SUFFIX)
+        name.removesuffix(_LATE): rows for name, rows in counters.items() if rows and name.endswith(_LATE)
     }
 
 
-class LateRows:
-    """Rows dropped by former attempts of a job. Not thread-safe."""
+def out_of_order_rows_of(counters: Mapping[str, int]) -> dict[str, int]:
+    """Rows that a source with ``in_order=True`` read out of order, by its name and the split.
 
-    def __init__(self, job: JobId) -> None:
+    >>> out_of_order_rows_of({"file.numRecordsOutOfOrder./in/b.json:0-90": 3, "file.rows": 8})
+    {'file: /in/b.json:0-90': 3}
+    """
+    found = {}
+    for name, rows in counters.items():
+        operator, separator, split = name.partition(_OUT_OF_ORDER)
+        if rows and separator:
+            found[f"{operator}: {split}"] = rows
+    return found
+
+
+class RowCounts:
+    """Rows of one kind. Not thread-safe.
+
+    Args:
+        of: The rows by name, from the counters of an attempt.
+        warning: Logged once per name.
+    """
+
+    def __init__(self, job: JobId, of: Callable[[Mapping[str, int]], dict[str, int]], warning: str) -> None:
         self._job = job
+        self._of = of
+        self._warning = warning
         self._former: Counter[str] = Counter()
         self._warned: set[str] = set()
 
     def over(self, counters: Mapping[str, int]) -> None:
         """An attempt with these counters has ended, and another one counts from zero."""
-        self._former.update(late_rows_of(counters))
+        self._former.update(self._of(counters))
 
     def reported(self, counters: Mapping[str, int]) -> None:
-        """Logs a warning once per operator."""
-        for operator in late_rows_of(counters).keys() - self._warned:
-            self._warned.add(operator)
-            logger.warning(
-                "event=late_rows_dropped job=%s operator=%r: rows came after the watermark had closed their "
-                "windows; allow more out-of-orderness, or keep them with side_output_late_data(tag)",
-                self._job,
-                operator,
-            )
+        """Logs the warning if there are rows with a new name."""
+        for name in self._of(counters).keys() - self._warned:
+            self._warned.add(name)
+            logger.warning(self._warning, self._job, name)
 
     def total(self, current: Iterable[Mapping[str, int]]) -> dict[str, int]:
         """Including the `current` attempts; sorted by name."""
         total = self._former.copy()
         for counters in current:
-            total.update(late_rows_of(counters))
+            total.update(self._of(counters))
         return dict(sorted(total.items()))
+
+
+def late_rows(job: JobId) -> RowCounts:
+    """Rows dropped since they came after the watermark, by operator."""
+    return RowCounts(
+        job,
+        late_rows_of,
+        "event=late_rows_dropped job=%s operator=%r: rows came after the watermark had closed their "
+        "windows; allow more out-of-orderness, or keep them with side_output_late_data(tag)",
+    )
+
+
+def out_of_order_rows(job: JobId) -> RowCounts:
+    """Rows of sources that are not in order although they are declared to be, by source and split."""
+    return RowCounts(
+        job,
+        out_of_order_rows_of,
+        "event=rows_out_of_order job=%s split=%r: rows are earlier than rows before them allow, so "
+        "they may be late; allow more out-of-orderness, or do without in_order=True",
+    )

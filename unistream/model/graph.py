@@ -64,6 +64,10 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
         bounded: The source ends by itself.
         pull: True: splits are assigned on request, one by one (files); False: all at once, to subtask
             hash(split id) mod parallelism (Kafka).
+        timestamp_column, timestamp_type: The column of the event times and its Arrow type, by whose least
+            value a connector may order splits; empty: the time is not in a column.
+        in_order: The rows follow event time in the order of the split ids and of the positions in a split, up
+            to the disorder that the watermark strategy allows. Otherwise each split has an order of its own.
         discovery_interval_ms: Time between discoveries of splits while the job runs; 0 or less: only when the
             job starts or restarts. A bounded source has one discovery.
     """
@@ -72,6 +76,9 @@ class SourceInfo(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, object]
     bounded: bool
     pull: bool
+    timestamp_column: str = ""
+    timestamp_type: str = ""
+    in_order: bool = False
     discovery_interval_ms: int = 0
 
     __repr__ = redacted_repr

@@ -22,7 +22,7 @@ from unistream.base.ids import (
     PartitionId,
     TaskManagerId,
 )
-from unistream.base.limits import BUNDLE_MESSAGES_MAX
+from unistream.base.limits import BUNDLE_MESSAGES_MAX, MAX_WATERMARK
 from unistream.base.secrets import redacted_repr
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.graph import JobVertex, Ship
@@ -37,12 +37,18 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base: the class name is the tag on the wire."""
 
 
-class Split(msgspec.Struct, frozen=True, kw_only=True):
+class Split(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of a source (a Kafka partition, a row group). `data` belongs to the connector and holds the
-    position to start from; a reader's snapshot is a list of splits with newer positions."""
+    position to start from; a reader's snapshot is a list of splits with newer positions.
+
+    Attributes:
+        min_timestamp: A lower bound of the event times of its rows (ms), as from the statistics of a Parquet
+            file; None: not known.
+    """
 
     id: str
     data: bytes
+    min_timestamp: int | None = None
 
 
 class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,11 +170,18 @@ class CheckpointAborted(_Message, frozen=True, kw_only=True):
 
 
 class AssignSplits(_Message, frozen=True, kw_only=True):
-    """`no_more`: nothing follows for this subtask; a bounded reader ends when these are read."""
+    """Splits that a subtask reads from now on.
+
+    Attributes:
+        no_more: Nothing follows for this subtask; a bounded reader ends when these are read.
+        watermark_limit: The most that the subtask's watermark may be (ms) before the next message, because
+            splits with later rows may follow.
+    """
 
     attempt: AttemptId
     splits: tuple[Split, ...]
     no_more: bool = False
+    watermark_limit: int = MAX_WATERMARK
 
 
 class ReleasePartitions(_Message, frozen=True, kw_only=True):

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from unistream.model.messages import Split
+
+
+def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorts numbers inside a text by value.
+
+    >>> sorted(["t-10", "t-9", "s-1"], key=natural_key)
+    ['s-1', 't-9', 't-10']
+    """
+    return tuple(
+        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part
+    )
 
 
 class KnownSplits(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,9 @@ def test_the_guide_runs() -> None:
     assert "hash by origin, carrier" in printed.getvalue()
 
 
-@pytest.mark.parametrize("page", ["dead-letters.md", "failures.md", "kafka.md", "secrets.md", "state.md"])
+@pytest.mark.parametrize(
+    "page", ["dead-letters.md", "failures.md", "files.md", "kafka.md", "secrets.md", "state.md"]
+)
 def test_pages_without_a_result_can_be_put_together(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

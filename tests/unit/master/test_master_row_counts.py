@@ -1,4 +1,4 @@
-"""How many rows a job has dropped as late: over restarts and rescalings, and once in the log."""
+"""How many rows a job has dropped as late or read out of order: over restarts, and once in the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.unit.master.test_master_journal import GRAPH, JOB, NOBODY, VERTEX
 from unistream.base.ids import AttemptId
 from unistream.master.journal import Journal
-from unistream.master.late_rows import LateRows
+from unistream.master.row_counts import late_rows
 from unistream.model.messages import TaskMetrics
 from unistream.testing.harness.operators import ManualClock
 
@@ -38,8 +38,17 @@ def test_late_rows_of_all_attempts(reports: list[Report], total: dict[str, int])
     assert journal.late_rows == total
 
 
+def test_rows_out_of_order_by_source_and_split() -> None:
+    journal = Journal(JOB, GRAPH, NOBODY, ManualClock())
+    for attempt, rows in ((0, 2), (1, 3)):
+        counters = {"files, old.numRecordsOutOfOrder./in/a.json:0-9": rows, "files, old.rows": 8}
+        journal.metrics(AttemptId(JOB, VERTEX.id, 0, attempt), TaskMetrics(user=counters))
+    assert journal.out_of_order_rows == {"files, old: /in/a.json:0-9": 5}
+    assert journal.late_rows == {}
+
+
 def test_the_log_warns_once_for_each_operator(caplog: pytest.LogCaptureFixture) -> None:
-    late = LateRows(JOB)
+    late = late_rows(JOB)
     with caplog.at_level(logging.WARNING):
         for rows in range(3):
             late.reported({"a window.numLateRecordsDropped": rows, "b.numLateRecordsDropped": 1})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, get_args
 
 import msgspec
@@ -29,6 +30,7 @@ from unistream.connector.file.folders import (
 from unistream.connector.file.format import FORMATS, FileFormat, FileSpec, infer_schema
 from unistream.connector.file.reader import FileReader
 from unistream.connector.file.split import FileSplit, encode_split, file_system, open_file
+from unistream.connector.file.statistics import TimeRange, time_ranges
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.port.source import SourceReader, SplitDiscovery
@@ -58,6 +60,12 @@ class FileSource:
         split_bytes: Minimum size of a part that one subtask reads; also the most that is read again after a
             restart.
         block_bytes: Text is parsed in pieces of about this size, at least one line.
+        in_order: The rows follow event time, up to the disorder that the watermark strategy allows: files by
+            their names (numbers in them by value), rows by their positions. Then results come while the
+            files are read, and windows need no more memory than for a stream. Without it each split has an
+            order of its own, and a split that is not yet read holds back the watermark of the source: by the
+            least event time in the statistics of a Parquet file, or entirely. Rows that show the declaration
+            to be wrong are counted by file (`JobResult.out_of_order_rows`).
         options: Options of the fsspec file system (credentials, endpoint). Text may be ``${env:NAME}`` or
             ``${file:PATH}``, or a `Secret`.
 
@@ -80,6 +88,7 @@ class FileSource:
         quoted_newlines: bool = True,
         split_bytes: int = SPLIT_BYTES,
         block_bytes: int = BLOCK_BYTES,
+        in_order: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         paths = [path] if isinstance(path, str) else list(path)
@@ -99,6 +108,7 @@ class FileSource:
         self._quoted_newlines = quoted_newlines
         self._split_bytes = split_bytes
         self._block_bytes = block_bytes
+        self._in_order = in_order
         self._options = dict(options or {})
 
     @property
@@ -146,7 +156,7 @@ class FileSource:
             options=self._options,
         )
         options: dict[str, object] = msgspec.to_builtins(listing)
-        return SourceInfo(connector="file", options=options, bounded=True, pull=True)
+        return SourceInfo(connector="file", options=options, bounded=True, pull=True, in_order=self._in_order)
 
     def create_reader(self) -> SourceReader:
         spec = FileSpec(
@@ -175,12 +185,12 @@ class _Listing(msgspec.Struct, frozen=True, kw_only=True):
 def create_discovery(info: SourceInfo) -> SplitDiscovery:
     """Raises ConfigError if the options are not those of `FileSource.info`."""
     listing = discovery_options(info, _Listing, "file")
-    return ListedSplits(lambda: _list_splits(listing))
+    return ListedSplits(lambda: _list_splits(listing, info))
 
 
-def _list_splits(listing: _Listing) -> list[Split]:
+def _list_splits(listing: _Listing, info: SourceInfo) -> list[Split]:
     splits: list[Split] = []
-    divide = _row_group_parts if listing.format == "parquet" else _byte_parts
+    divide = partial(_row_group_parts, info=info) if listing.format == "parquet" else _byte_parts
     for path, size in list_files(listing.paths, listing.options):
         if listing.format != "parquet" and path.endswith(COMPRESSED):
             raise ConfigError(f"file {path}: compressed text cannot be split; decompress it first")
@@ -230,24 +240,45 @@ def _list_path(path: str, options: Mapping[str, Any]) -> dict[str, int]:
         raise Unreachable(f"path {path!r} could not be listed: {error}") from error
 
 
-def _row_group_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:
-    """Adjacent row groups of at least `split_bytes` (compressed) together."""
+def _row_group_parts(path: str, size: int, listing: _Listing, info: SourceInfo) -> list[FileSplit]:
+    """Adjacent row groups of at least `split_bytes` (compressed) together. If the rows have event times, but
+    are not declared to be in order, only groups that are known to follow each other in time are together."""
     try:
         with open_file(path, listing.options, size) as file:
             metadata = pq.read_metadata(file)
     except pa.ArrowInvalid as error:
         raise ConfigError(f"file {path} is no Parquet file: {error}") from error
+    any_order = info.in_order or not info.timestamp_column
+    ranges = time_ranges(metadata, "" if any_order else info.timestamp_column, info.timestamp_type)
     parts: list[FileSplit] = []
     start = collected = 0
     for group in range(metadata.num_row_groups):
-        row_group = metadata.row_group(group)
-        collected += sum(
-            row_group.column(column).total_compressed_size for column in range(row_group.num_columns)
-        )
-        if collected >= listing.split_bytes or group + 1 == metadata.num_row_groups:
-            parts.append(FileSplit(path=path, size=size, start=start, stop=group + 1, unit=start))
+        collected += _compressed_size(metadata.row_group(group))
+        is_last = group + 1 == metadata.num_row_groups
+        if collected >= listing.split_bytes or is_last or not (any_order or _follows(ranges, group)):
+            first = ranges[start]
+            parts.append(
+                FileSplit(
+                    path=path,
+                    size=size,
+                    start=start,
+                    stop=group + 1,
+                    unit=start,
+                    min_timestamp=None if first is None else first.least,
+                )
+            )
             start, collected = group + 1, 0
     return parts
+
+
+def _compressed_size(row_group: pq.RowGroupMetaData) -> int:
+    return sum(row_group.column(column).total_compressed_size for column in range(row_group.num_columns))
+
+
+def _follows(ranges: list[TimeRange | None], group: int) -> bool:
+    """The row group after `group` has no earlier rows."""
+    one, following = ranges[group], ranges[group + 1]
+    return one is not None and following is not None and one.greatest <= following.least
 
 
 def _byte_parts(path: str, size: int, listing: _Listing) -> list[FileSplit]:

@@ -173,7 +173,10 @@ class Sources:
                 if execution.place is None or execution.state is not ExecutionState.RUNNING:
                     continue  # it is being cancelled: its restart gives the splits back
                 message = AssignSplits(
-                    attempt=execution.attempt, splits=assignment.splits, no_more=assignment.no_more
+                    attempt=execution.attempt,
+                    splits=assignment.splits,
+                    no_more=assignment.no_more,
+                    watermark_limit=assignment.watermark_limit,
                 )
                 token = self._outbox.send_tracked(execution.place.task_manager, message)
                 self._undelivered[token] = subtask

@@ -6,7 +6,14 @@ call `take`, and a split is always in exactly one place: here, or (once taken) w
 
 Push: the split at position k of all ids ever seen goes to subtask k mod parallelism. Positions are given in
 the natural order of the ids of each discovery and never change, so that partition p of a topic goes to p mod
-parallelism and a restart deals them out alike. Pull: first come, first served.
+parallelism and a restart deals them out alike. Pull: first come, first served, in the order of event time as
+far as that is known: by position if the source is declared to be in order, else by `Split.min_timestamp`.
+
+Each assignment limits the watermark of its subtask, so that rows of splits that are not assigned yet are not
+late when they are read. Pull: any subtask may get such a split, so the limit is the least of their
+`min_timestamp` (minus 1); a split without one allows no watermark at all. In a source that is in order, what
+follows is not earlier than what the subtask has read. Push: a subtask is limited until it has all splits that
+the first discovery since the start has found.
 
 What was given out since the last completed checkpoint is remembered (as Flink does): a reader
 that restarts alone goes back to that checkpoint, whose state does not have those splits, so they return here.
@@ -14,7 +21,6 @@ that restarts alone goes back to that checkpoint, whose state does not have thos
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,9 +28,10 @@ from dataclasses import dataclass
 import msgspec
 
 from unistream.base.errors import CorruptSnapshot
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
-from unistream.model.splits import KnownSplits
+from unistream.model.splits import KnownSplits, natural_key
 
 ASSIGNER_FORMAT = 1
 
@@ -55,11 +62,12 @@ class _Given:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """Splits for subtask `index`; `no_more`: nothing follows for it."""
+    """Splits for subtask `index`. `no_more` and `watermark_limit`: see `AssignSplits`."""
 
     index: int
     splits: tuple[Split, ...]
     no_more: bool
+    watermark_limit: int = MAX_WATERMARK
 
 
 class SplitAssigner:
@@ -71,10 +79,12 @@ class SplitAssigner:
         self._positions: dict[str, int] = {}
         self._unassigned: deque[Split] = deque()
         self._discovered = False
+        self._is_current = False  # there was a discovery since the start
         self._origin = ""
         self._ready: list[int] = []  # push: subtasks that run and were not sent `no_more`
         self._waiting: deque[int] = deque()  # pull: subtasks with an open request, oldest first
         self._notified: set[int] = set()  # pull: subtasks that were sent `no_more`
+        self._limits: dict[int, int] = {}  # the watermark limit that each subtask was sent
         self._given: list[_Given] = []  # since the last completed checkpoint
         self._mark = 0  # id of the last snapshot that was begun
 
@@ -98,6 +108,7 @@ class SplitAssigner:
         assigner._unassigned = deque(decoded.unassigned)
         assigner._discovered = decoded.discovered
         assigner._origin = decoded.origin
+        assigner._sort()
         return assigner
 
     def snapshot(self, mark: int) -> bytes:
@@ -141,7 +152,16 @@ class SplitAssigner:
             if split.id not in self._positions:
                 self._positions[split.id] = len(self._positions)
                 self._unassigned.append(split)
-        self._discovered = True
+        self._sort()
+        self._discovered = self._is_current = True
+
+    def _sort(self) -> None:
+        self._unassigned = deque(sorted(self._unassigned, key=self._rank))
+
+    def _rank(self, split: Split) -> tuple[int, int]:
+        """What allows no watermark comes first."""
+        by_time = MIN_WATERMARK if self._info.in_order else _watermark_before(split)
+        return by_time, self._positions[split.id]
 
     def ready(self, index: int) -> None:
         """Subtask `index` runs (a new attempt). One that pulls requests splits itself."""
@@ -170,7 +190,9 @@ class SplitAssigner:
         """Subtask `index` goes back to the last completed checkpoint (or to the start)."""
         back = [given.split for given in self._given if given.index == index]
         self._given = [given for given in self._given if given.index != index]
-        self._unassigned.extendleft(reversed(back))
+        self._unassigned.extend(back)
+        self._sort()
+        self._limits.pop(index, None)
         if index in self._ready:
             self._ready.remove(index)
         if index in self._waiting:
@@ -181,32 +203,47 @@ class SplitAssigner:
         given = []
         while self._waiting and (self._unassigned or self._info.bounded):
             splits = (self._unassigned.popleft(),) if self._unassigned else ()
-            given.append(Assignment(index=self._waiting.popleft(), splits=splits, no_more=not splits))
+            given.append(self._assignment(self._waiting.popleft(), splits, no_more=not splits))
         self._notified.update(assignment.index for assignment in given if assignment.no_more)
-        return given
+        return given + self._raised_limits(self._waiting)
 
     def _take_pushed(self) -> list[Assignment]:
         given = []
         for index in self._ready:
             splits = tuple(split for split in self._unassigned if self._owner(split) == index)
             if splits or self._info.bounded:
-                given.append(Assignment(index=index, splits=splits, no_more=self._info.bounded))
+                given.append(self._assignment(index, splits, no_more=self._info.bounded))
         taken = {split.id for assignment in given for split in assignment.splits}
         self._unassigned = deque(split for split in self._unassigned if split.id not in taken)
         if self._info.bounded:
             self._ready = []
-        return given
+        return given + self._raised_limits(self._ready)
+
+    def _assignment(self, index: int, splits: tuple[Split, ...], *, no_more: bool) -> Assignment:
+        self._limits[index] = self._watermark_limit
+        return Assignment(index=index, splits=splits, no_more=no_more, watermark_limit=self._watermark_limit)
+
+    def _raised_limits(self, indexes: Iterable[int]) -> list[Assignment]:
+        """For subtasks that wait while the source is unbounded."""
+        limit = self._watermark_limit
+        return [
+            self._assignment(index, (), no_more=False)
+            for index in indexes
+            if limit > self._limits.get(index, MIN_WATERMARK)
+        ]
+
+    @property
+    def _watermark_limit(self) -> int:
+        if not self._info.bounded and not self._is_current:
+            return MIN_WATERMARK  # there may be splits that were added while the job was stopped
+        if not self._info.pull or self._info.in_order or not self._unassigned:
+            return MAX_WATERMARK
+        return _watermark_before(self._unassigned[0])
 
     def _owner(self, split: Split) -> int:
         return self._positions[split.id] % self._parallelism
 
 
-def natural_key(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Sorts numbers inside a text by value.
-
-    >>> sorted(["t-10", "t-9", "s-1"], key=natural_key)
-    ['s-1', 't-9', 't-10']
-    """
-    return tuple(
-        (0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", text) if part
-    )
+def _watermark_before(split: Split) -> int:
+    """The greatest watermark behind which no row of the split is late."""
+    return MIN_WATERMARK if split.min_timestamp is None else max(MIN_WATERMARK, split.min_timestamp - 1)

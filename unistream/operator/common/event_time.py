@@ -40,21 +40,25 @@ def timestamps_of(operator: BaseOperator, records: pa.RecordBatch, column: str) 
 
 class AssignTimestampsAndWatermarks(BaseOperator):
     """Sets event times from a column, and emits watermarks every `pipeline.auto-watermark-interval`. Its
-    input must not have watermarks, except for the last one (checked by the API)."""
+    input must not have watermarks, except for the last one (checked by the API).
 
-    def __init__(self, strategy: WatermarkStrategy) -> None:
+    Args:
+        only_at_end: It emits none, so there is only the one at the end of the input.
+    """
+
+    def __init__(self, strategy: WatermarkStrategy, *, only_at_end: bool = False) -> None:
         if strategy.timestamp_column is None:
             raise ConfigError("assign_timestamps_and_watermarks needs a strategy with a timestamp column")
         if strategy.idle_ms is not None:
             raise ConfigError("only sources detect idleness: pass with_idleness to from_source")
-        self._strategy = strategy
+        self._bound_ms = None if only_at_end else strategy.out_of_orderness_ms
         self._column = strategy.timestamp_column
         self._newest: int | None = None
         self._emitted = MIN_WATERMARK
         self._interval_ms = 0
 
     def open(self) -> None:
-        if self._strategy.out_of_orderness_ms is None:
+        if self._bound_ms is None:
             return
         default = AUTO_WATERMARK_INTERVAL.default or "200 ms"
         self._interval_ms = parse_duration_ms(self.context.config.get(AUTO_WATERMARK_INTERVAL.key, default))
@@ -71,7 +75,7 @@ class AssignTimestampsAndWatermarks(BaseOperator):
         timers.register(timers.now_ms() + max(1, self._interval_ms), self._on_interval)
 
     def _on_interval(self, at_ms: int) -> None:
-        bound = self._strategy.out_of_orderness_ms
+        bound = self._bound_ms
         if self._newest is not None and bound is not None and self._newest - bound - 1 > self._emitted:
             self._emitted = self._newest - bound - 1
             self.output.emit_watermark(self._emitted)

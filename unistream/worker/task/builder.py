@@ -82,8 +82,11 @@ def build_task(
     else:
         head, *others = (node.operator for node in chain.nodes)
         if isinstance(head, SourceOperatorSpec):
+            info = deployment.vertex.source
+            assert info is not None, "the vertex of a source has its SourceInfo"
             source = SourceOperator(
                 head,
+                info,
                 wake_task=mailbox.wake,
                 request_split=lambda: environment.report(SplitRequested(attempt=deployment.attempt)),
                 counters=counters,

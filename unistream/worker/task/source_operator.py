@@ -18,9 +18,12 @@ from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import CheckpointId
 from unistream.model import event_time
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
+from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
 from unistream.model.snapshot import ListMode, ListState, OperatorSnapshot, OperatorState
+from unistream.model.splits import natural_key
 from unistream.operator.common import BaseOperator
+from unistream.port.metrics import out_of_order_counter
 from unistream.port.operator import CommitPermit, SourceOperatorSpec
 from unistream.port.source import (
     DEAD_LETTERS_TAG,
@@ -35,12 +38,14 @@ from unistream.worker.task.environment import TaskCounters
 from unistream.worker.task.split_watermarks import SplitWatermarks
 
 SPLITS_STATE = "splits"
+SPLITS_NAMED_MAX = 3  # in counters of rows that are out of order; one shows what is wrong
 
 
 class SourceOperator(BaseOperator):
     """`port.operator.Operator` without inputs; the task calls `poll` instead of `process_batch`.
 
     Args:
+        info: Of the source, as in the job graph.
         wake_task: From any thread: polling may return rows.
         request_split: Requests a split from the master.
 
@@ -52,6 +57,7 @@ class SourceOperator(BaseOperator):
     def __init__(
         self,
         spec: SourceOperatorSpec,
+        info: SourceInfo,
         *,
         wake_task: Callable[[], None],
         request_split: Callable[[], None],
@@ -62,10 +68,12 @@ class SourceOperator(BaseOperator):
         self._request_split = request_split
         self._counters = counters
         self._woken = threading.Event()
-        self._watermarks = SplitWatermarks(spec.watermarks)
+        self._watermarks = SplitWatermarks(spec.watermarks, bounded=info.bounded, in_order=info.in_order)
+        self._in_order = info.in_order
         self._reader: SourceReader | None = None
         self._restored: list[Split] = []
         self._given: set[str] = set()
+        self._out_of_order: set[str] = set()
         self.is_exhausted = False
         self.resume_at_ms: int | None = None
         self._waiting = False
@@ -93,7 +101,7 @@ class SourceOperator(BaseOperator):
             )
         )
         if self._restored:
-            self.add_splits(self._restored)
+            self.add_splits(sorted(self._restored, key=lambda split: natural_key(split.id)))
         self._interval_ms = max(1, Configuration(context.config).get(AUTO_WATERMARK_INTERVAL))
         self._next_interval()
 
@@ -111,9 +119,13 @@ class SourceOperator(BaseOperator):
         new = [split for split in splits if split.id not in self._given]
         self._given.update(split.id for split in new)
         for split in new:
-            self._watermarks.add(split.id, now_ms)
+            self._watermarks.add(split, now_ms)
         self._reader.add_splits(new)
         self._waiting = False
+
+    def limit_watermark(self, limit: int) -> None:
+        """See `AssignSplits.watermark_limit`."""
+        self._watermarks.limit(limit)
 
     def no_more_splits(self) -> None:
         assert self._reader is not None, "open comes first"
@@ -172,6 +184,8 @@ class SourceOperator(BaseOperator):
             timestamps = event_times(rows.records, column, rows.split_id)
         if rows.records.num_rows and timestamps is not None:
             newest = pc.max(timestamps).as_py()
+            if self._in_order:
+                self._count_out_of_order(rows.split_id, timestamps)
             self._emit_signals(
                 self._watermarks.on_rows(rows.split_id, newest, self.context.clock.monotonic_ms())
             )
@@ -180,6 +194,20 @@ class SourceOperator(BaseOperator):
         if rows.dead_letters is not None and rows.dead_letters.num_rows:
             self.context.metrics.add("dead_letters", rows.dead_letters.num_rows)
             self.output.emit_side(DEAD_LETTERS_TAG, Batch(rows.dead_letters))
+
+    def _count_out_of_order(self, split_id: str, timestamps: pa.Int64Array) -> None:
+        """Rows behind those before this batch, against what the source is declared to be."""
+        earliest = self._watermarks.earliest_in_order()
+        if earliest is None or pc.min(timestamps).as_py() >= earliest:
+            return
+        found = pc.sum(pc.less(timestamps, earliest)).as_py()
+        self.context.metrics.add(out_of_order_counter(self._blamed(split_id)), found)
+
+    def _blamed(self, split_id: str) -> str:
+        """The split to name: of many, only the first ones."""
+        if len(self._out_of_order) < SPLITS_NAMED_MAX:
+            self._out_of_order.add(split_id)
+        return split_id if split_id in self._out_of_order else "other splits"
 
     # --- watermarks -------------------------------------------------------------------------------
 

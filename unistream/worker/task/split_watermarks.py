@@ -1,32 +1,49 @@
 """Watermarks of one source subtask, generated per split and combined; pure.
 
-A split that lags behind holds back the others (its rows are not late), unless it has been idle for
-longer than the strategy allows. A split that is read to its end leaves. A subtask without any split (more
-subtasks than splits) is idle after the same time, or it would hold back all others for ever.
+Rows are not late because of the order in which splits are read:
+
+    unassigned splits   the master's limit holds back the watermark until they are assigned (`AssignSplits`)
+    assigned, unread    the split's `min_timestamp` does, or the split allows no watermark at all
+    read                the newest row of the split minus the allowed disorder
+    finished            the split is removed
+
+In a source that is in order all splits of a subtask are one sequence. A split of an unbounded source that has
+been idle for longer than the strategy allows does not hold back the others. A subtask without any split (more
+subtasks than splits) is idle after the same time, or it would hold back all others for ever; but not while
+it may still get one. What a bounded source has not read is certain to come, so it is never idle.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from unistream.base.limits import MIN_WATERMARK
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Watermark, WatermarkStatus
+from unistream.model.messages import Split
 from unistream.model.watermarks import WatermarkStrategy
 
 
 @dataclass(slots=True)
 class _Split:
-    newest: int | None
+    floor: int  # no row allows less
     active_ms: int
+    newest: int | None = None
     idle: bool = False
 
 
 class SplitWatermarks:
-    """Event times in, watermarks out. `now_ms` is monotonic."""
+    """Event times in, watermarks out. `now_ms` is monotonic.
 
-    def __init__(self, strategy: WatermarkStrategy) -> None:
+    Args:
+        bounded, in_order: Of the source; see `SourceInfo`.
+    """
+
+    def __init__(self, strategy: WatermarkStrategy, *, bounded: bool = False, in_order: bool = False) -> None:
         self._strategy = strategy
+        self._idle_ms = None if bounded else strategy.idle_ms
+        self._in_order = in_order
         self._splits: dict[str, _Split] = {}
+        self._limit = MIN_WATERMARK
         self._watermark = MIN_WATERMARK
         self._idle = False
         self._empty_since_ms: int | None = None
@@ -36,20 +53,28 @@ class SplitWatermarks:
         """The last one that came out."""
         return self._watermark
 
-    def add(self, split_id: str, now_ms: int) -> None:
+    def limit(self, limit: int) -> None:
+        """Splits that are not assigned yet allow no more than this (see `AssignSplits.watermark_limit`)."""
+        self._limit = limit
+
+    def add(self, split: Split, now_ms: int) -> None:
         """A split was assigned: it counts from now on."""
-        self._splits.setdefault(split_id, _Split(None, now_ms))
+        floor = MIN_WATERMARK
+        if split.min_timestamp is not None and not self._in_order:
+            floor = max(MIN_WATERMARK, split.min_timestamp - 1)
+        self._splits.setdefault(self._key(split.id), _Split(floor, now_ms))
         self._empty_since_ms = None
 
     def remove(self, split_id: str) -> None:
-        """A split was read to its end."""
-        self._splits.pop(split_id, None)
+        """A split was read to its end. The next one of a source that is in order continues it."""
+        if not self._in_order:
+            self._splits.pop(split_id, None)
 
     def on_rows(self, split_id: str, newest: int, now_ms: int) -> list[WatermarkStatus]:
         """Rows of a split whose largest event time is `newest` (ms). They make an idle source active at
         once, so that the status precedes the rows."""
-        self.add(split_id, now_ms)
-        split = self._splits[split_id]
+        split = self._splits.setdefault(self._key(split_id), _Split(MIN_WATERMARK, now_ms))
+        self._empty_since_ms = None
         split.newest = newest if split.newest is None else max(split.newest, newest)
         split.active_ms = now_ms
         split.idle = False
@@ -58,12 +83,19 @@ class SplitWatermarks:
         self._idle = False
         return [WatermarkStatus(idle=False)]
 
+    def earliest_in_order(self) -> int | None:
+        """The least event time (ms) that the next row may have in a source that is in order; None: any."""
+        split = self._splits.get(self._key(""))
+        bound = self._strategy.out_of_orderness_ms
+        if not self._in_order or split is None or split.newest is None or bound is None:
+            return None
+        return split.newest - bound
+
     def on_interval(self, now_ms: int) -> list[Watermark | WatermarkStatus]:
         """The signals to emit: a watermark if it advanced, then the status if it changed."""
-        idle_ms = self._strategy.idle_ms
-        if idle_ms is not None:
+        if self._idle_ms is not None:
             for split in self._splits.values():
-                split.idle = split.idle or now_ms - split.active_ms >= idle_ms
+                split.idle = split.idle or now_ms - split.active_ms >= self._idle_ms
         active = [s for s in self._splits.values() if not s.idle]
         out: list[Watermark | WatermarkStatus] = []
         reached = self._reached(active or list(self._splits.values()), furthest=not active)
@@ -76,15 +108,19 @@ class SplitWatermarks:
             out.append(WatermarkStatus(idle))
         return out
 
+    def _key(self, split_id: str) -> str:
+        return "" if self._in_order else split_id
+
     def _idle_without_splits(self, now_ms: int) -> bool:
+        if self._limit != MAX_WATERMARK:
+            return False
         if self._empty_since_ms is None:
             self._empty_since_ms = now_ms
-        idle_ms = self._strategy.idle_ms
-        return idle_ms is not None and now_ms - self._empty_since_ms >= idle_ms
+        return self._idle_ms is not None and now_ms - self._empty_since_ms >= self._idle_ms
 
     def _reached(self, splits: list[_Split], *, furthest: bool) -> int:
         bound = self._strategy.out_of_orderness_ms
         if bound is None or not splits:
             return MIN_WATERMARK
-        times = [MIN_WATERMARK if s.newest is None else s.newest - bound - 1 for s in splits]
-        return max(times) if furthest else min(times)
+        times = [s.floor if s.newest is None else max(s.floor, s.newest - bound - 1) for s in splits]
+        return min(self._limit, max(times) if furthest else min(times))

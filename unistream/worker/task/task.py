@@ -335,6 +335,7 @@ class StreamTask:
             return
         if mail.splits:
             self._source.add_splits(list(mail.splits))
+        self._source.limit_watermark(mail.watermark_limit)
         if mail.no_more:
             self._source.no_more_splits()
 

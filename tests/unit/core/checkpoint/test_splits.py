@@ -8,6 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from unistream.base.errors import CorruptSnapshot
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.core.checkpoint import SplitAssigner
 from unistream.core.checkpoint.split_assignment import Assignment
 from unistream.model.graph import SourceInfo
@@ -99,6 +100,7 @@ def test_an_unbounded_pulled_source_waits_for_more() -> None:
     assigner = SplitAssigner(info(pull=True), 1)
     assigner.discovered([])
     assigner.request(0)
+    assert short(assigner.take()) == [(0, [], False)], "for its watermark: there is no split before it"
     assert assigner.take() == []
     assigner.discovered(splits("f"))
     assert short(assigner.take()) == [(0, ["f"], False)]
@@ -114,7 +116,7 @@ def test_after_a_restore_readers_keep_theirs_and_new_ids_are_added() -> None:
     after.discovered(splits("t-0", "t-1", "t-2", "t-3"))
     for index in range(3):
         after.ready(index)
-    assert short(after.take()) == [(0, ["t-3"], False), (1, ["t-1"], False)]
+    assert short(after.take()) == [(0, ["t-3"], False), (1, ["t-1"], False), (2, [], False)]
 
 
 def test_a_bounded_source_is_discovered_once() -> None:
@@ -173,3 +175,102 @@ def test_every_split_is_given_exactly_once(
         assigner.request(0)
         take()
     assert sorted(given_out) == sorted(ids)
+
+
+# --- event time -----------------------------------------------------------------------------------
+
+
+def timed(**least: int | None) -> list[Split]:
+    return [Split(id=name, data=b"", min_timestamp=time) for name, time in least.items()]
+
+
+def limits(given: list[Assignment]) -> list[tuple[int, list[str], int]]:
+    return [(a.index, [split.id for split in a.splits], a.watermark_limit) for a in given]
+
+
+def requested(assigner: SplitAssigner, *indexes: int) -> list[tuple[int, list[str], int]]:
+    for index in indexes:
+        assigner.request(index)
+    return limits(assigner.take())
+
+
+@pytest.mark.parametrize(
+    ("in_order", "expected"),
+    [
+        pytest.param(
+            False,
+            [
+                (0, ["d"], MIN_WATERMARK),  # nothing is known of e
+                (1, ["e"], 19),
+                (0, ["b"], 29),
+                (1, ["c"], 39),
+                (0, ["a"], MAX_WATERMARK),
+                (1, [], MAX_WATERMARK),
+            ],
+            id="by the least event time, those without one first",
+        ),
+        pytest.param(
+            True,
+            [
+                (0, ["a"], MAX_WATERMARK),
+                (1, ["b"], MAX_WATERMARK),
+                (0, ["c"], MAX_WATERMARK),
+                (1, ["d"], MAX_WATERMARK),
+                (0, ["e"], MAX_WATERMARK),
+                (1, [], MAX_WATERMARK),
+            ],
+            id="declared to be in order: by name",
+        ),
+    ],
+)
+def test_pulled_splits_come_in_the_order_of_time(
+    in_order: bool, expected: list[tuple[int, list[str], int]]
+) -> None:
+    source = SourceInfo(connector="file", options={}, bounded=True, pull=True, in_order=in_order)
+    assigner = SplitAssigner(source, 2)
+    assigner.discovered(timed(a=40, b=20, c=30, d=None, e=None))
+    assert [given for turn in range(6) for given in requested(assigner, turn % 2)] == expected
+
+
+def test_splits_that_come_back_are_given_out_in_their_order_again() -> None:
+    assigner = SplitAssigner(info(bounded=True, pull=True), 3)
+    assigner.discovered(timed(a=10, b=20, c=30, d=40))
+    assert requested(assigner, 0, 1, 2) == [(0, ["a"], 19), (1, ["b"], 29), (2, ["c"], 39)]
+    assigner.reader_reset(1)
+    assigner.reader_reset(0)
+    assert requested(assigner, 1, 0) == [(1, ["a"], 19), (0, ["b"], 39)]
+
+
+def test_the_order_and_the_limits_survive_a_snapshot() -> None:
+    before = SplitAssigner(info(bounded=True, pull=True), 1)
+    before.discovered(timed(a=40, b=20, c=None))
+    assert requested(before, 0) == [(0, ["c"], 19)]
+    after = SplitAssigner.restore(info(bounded=True, pull=True), 2, before.snapshot(1))
+    assert requested(after, 0, 1) == [(0, ["b"], 39), (1, ["a"], MAX_WATERMARK)]
+
+
+def test_after_a_restore_no_watermark_comes_before_the_first_discovery() -> None:
+    """A partition that was added while the job was stopped may have older rows than the others by then."""
+    before = SplitAssigner(info(), 1)
+    before.discovered(splits("t-0"))
+    before.ready(0)
+    assert limits(before.take()) == [(0, ["t-0"], MAX_WATERMARK)]
+    before.discovered(splits("t-0", "t-1"))
+    after = SplitAssigner.restore(info(), 2, before.snapshot(1))
+    after.ready(0)
+    after.ready(1)
+    assert limits(after.take()) == [(1, ["t-1"], MIN_WATERMARK)]
+    after.discovered(splits("t-0", "t-1", "t-2"))
+    assert limits(after.take()) == [(0, ["t-2"], MAX_WATERMARK), (1, [], MAX_WATERMARK)]
+    assert after.take() == []
+    after.reader_reset(1)
+    after.ready(1)
+    assert limits(after.take()) == [(1, ["t-1"], MAX_WATERMARK)], "its next attempt has to be sent it again"
+
+
+def test_readers_of_an_unbounded_source_that_wait_get_the_new_limit() -> None:
+    assigner = SplitAssigner(info(pull=True), 2)
+    assigner.discovered(timed(a=10, b=20))
+    assert requested(assigner, 0) == [(0, ["a"], 19)]
+    assert requested(assigner, 0, 1) == [(0, ["b"], MAX_WATERMARK), (1, [], MAX_WATERMARK)]
+    assert assigner.take() == []

@@ -11,6 +11,7 @@ import pytest
 
 from unistream.base.errors import ConfigError, CorruptSnapshot, UserCodeError
 from unistream.base.ids import AttemptId, CheckpointId, JobId, LeaderEpoch, LineageId, OperatorUid, VertexId
+from unistream.base.limits import MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.elements import Batch, Watermark, WatermarkStatus
 from unistream.model.graph import SourceInfo
 from unistream.model.messages import Split
@@ -71,16 +72,23 @@ class _Source:
 
 
 class _Opened:
-    def __init__(self, strategy: WatermarkStrategy = BOUNDED, state: OperatorState | None = None) -> None:
+    def __init__(
+        self,
+        strategy: WatermarkStrategy = BOUNDED,
+        state: OperatorState | None = None,
+        info: SourceInfo | None = None,
+    ) -> None:
         source = _Source()
         self.reader = source.reader
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
+        self.metrics = CountingMetrics()
         self.output = CollectedOutput()
         self.counters = TaskCounters()
         self.wakes = 0
         self.operator = SourceOperator(
             SourceOperatorSpec(source=source, watermarks=strategy),
+            info or source.info(),
             wake_task=self._woken,
             request_split=lambda: None,
             counters=self.counters,
@@ -88,6 +96,7 @@ class _Opened:
         self.operator.setup(self._context(), self.output)
         self.operator.initialize_state(state or OperatorState())
         self.operator.open()
+        self.operator.limit_watermark(MAX_WATERMARK)
 
     def _woken(self) -> None:
         self.wakes += 1
@@ -109,7 +118,7 @@ class _Opened:
             checkpointing=True,
             clock=self.clock,
             timers=self.timers,
-            metrics=CountingMetrics(),
+            metrics=self.metrics,
             make_state=lambda: HashMapStateBackend(
                 key_groups=(0, 127), max_parallelism=128, clock=self.clock
             ),
@@ -182,6 +191,15 @@ def test_the_sources_own_times_are_used_when_no_column_is_named() -> None:
 # --- watermarks -----------------------------------------------------------------------------------
 
 
+def split(name: str, min_timestamp: int | None = None) -> Split:
+    return Split(id=name, data=b"", min_timestamp=min_timestamp)
+
+
+def all_assigned(machine: SplitWatermarks) -> SplitWatermarks:
+    machine.limit(MAX_WATERMARK)
+    return machine
+
+
 def test_watermarks_are_said_at_the_interval_and_the_slowest_split_decides() -> None:
     opened = _Opened()
     opened.operator.add_splits([Split(id="a", data=b""), Split(id="b", data=b"")])
@@ -200,9 +218,9 @@ def test_watermarks_are_said_at_the_interval_and_the_slowest_split_decides() -> 
 
 
 def test_an_idle_split_does_not_hold_back_and_all_idle_is_said_once() -> None:
-    machine = SplitWatermarks(BOUNDED.with_idleness(100))
-    machine.add("a", 0)
-    machine.add("b", 0)
+    machine = all_assigned(SplitWatermarks(BOUNDED.with_idleness(100)))
+    machine.add(split("a"), 0)
+    machine.add(split("b"), 0)
     assert machine.on_rows("a", 50, 60) == []
     assert machine.on_interval(100) == [Watermark(39)]
     assert machine.on_interval(160) == [WatermarkStatus(idle=True)]
@@ -214,12 +232,12 @@ def test_an_idle_split_does_not_hold_back_and_all_idle_is_said_once() -> None:
 
 
 def test_a_subtask_without_splits_is_idle_after_a_while_until_it_gets_one() -> None:
-    machine = SplitWatermarks(BOUNDED.with_idleness(100))
+    machine = all_assigned(SplitWatermarks(BOUNDED.with_idleness(100)))
     assert machine.on_interval(0) == []
     assert machine.on_interval(99) == []
     assert machine.on_interval(100) == [WatermarkStatus(idle=True)]
     assert machine.on_interval(500) == []
-    machine.add("a", 510)
+    machine.add(split("a"), 510)
     assert machine.on_interval(520) == [WatermarkStatus(idle=False)]
     assert machine.on_rows("a", 50, 530) == []
     assert machine.on_interval(540) == [Watermark(39)]
@@ -229,18 +247,96 @@ def test_a_subtask_without_splits_is_idle_after_a_while_until_it_gets_one() -> N
 
 
 def test_without_idleness_a_subtask_without_splits_is_never_idle() -> None:
-    machine = SplitWatermarks(BOUNDED)
+    machine = all_assigned(SplitWatermarks(BOUNDED))
     assert [machine.on_interval(now_ms) for now_ms in (0, 10**9)] == [[], []]
 
 
 def test_a_new_split_never_takes_the_watermark_back() -> None:
-    machine = SplitWatermarks(BOUNDED)
+    machine = all_assigned(SplitWatermarks(BOUNDED))
     machine.on_rows("a", 100, 0)
     assert machine.on_interval(0) == [Watermark(89)]
-    machine.add("b", 1)
+    machine.add(split("b"), 1)
     machine.on_rows("b", 20, 1)
     assert machine.on_interval(2) == []
     assert machine.watermark == 89
+
+
+def test_splits_that_are_not_read_hold_back_the_watermark() -> None:
+    machine = SplitWatermarks(BOUNDED)
+    machine.add(split("a"), 0)
+    machine.on_rows("a", 100, 0)
+    assert machine.on_interval(0) == [], "the master has not said yet what else there is"
+    machine.limit(MIN_WATERMARK)
+    assert machine.on_interval(1) == [], "a split that is not assigned may have any rows"
+    machine.limit(59)
+    assert machine.on_interval(2) == [Watermark(59)], "one that is not assigned begins at 60"
+    machine.add(split("b", 80), 3)
+    machine.limit(MAX_WATERMARK)
+    assert machine.on_interval(3) == [Watermark(79)], "one that is not read begins at 80"
+    machine.on_rows("b", 85, 4)
+    assert machine.on_interval(4) == [], "a row may be 10 older than the newest, but not than 80"
+    machine.add(split("c"), 5)
+    machine.remove("b")
+    machine.on_rows("a", 200, 5)
+    assert machine.on_interval(5) == [], "c may have any rows"
+    machine.remove("c")
+    assert machine.on_interval(6) == [Watermark(189)]
+
+
+def test_splits_of_a_source_in_order_are_one_sequence() -> None:
+    machine = all_assigned(SplitWatermarks(BOUNDED, bounded=True, in_order=True))
+    assert machine.earliest_in_order() is None
+    machine.add(split("a"), 0)
+    machine.add(split("b"), 0)
+    assert machine.on_interval(0) == [], "nothing was read"
+    machine.on_rows("a", 100, 0)
+    assert machine.on_interval(1) == [Watermark(89)], "b, which is not read, has no older rows"
+    machine.remove("a")
+    machine.on_rows("b", 95, 2)
+    assert machine.on_interval(2) == []
+    machine.on_rows("b", 120, 3)
+    assert machine.on_interval(3) == [Watermark(109)]
+    assert machine.earliest_in_order() == 110
+
+
+@pytest.mark.parametrize(
+    ("bounded", "limit", "idle"),
+    [
+        pytest.param(False, MAX_WATERMARK, True, id="more subtasks than splits"),
+        pytest.param(False, 50, False, id="it may still get a split"),
+        pytest.param(True, MAX_WATERMARK, False, id="a bounded source is not idle: the rest is to come"),
+    ],
+)
+def test_idleness_without_splits(bounded: bool, limit: int, idle: bool) -> None:
+    machine = SplitWatermarks(BOUNDED.with_idleness(100), bounded=bounded)
+    machine.limit(limit)
+    machine.on_interval(0)
+    assert machine.on_interval(1_000) == ([WatermarkStatus(idle=True)] if idle else [])
+
+
+def test_a_split_of_a_bounded_source_is_not_idle_while_it_is_not_read() -> None:
+    machine = all_assigned(SplitWatermarks(BOUNDED.with_idleness(100), bounded=True))
+    machine.add(split("a"), 0)
+    machine.add(split("b", 30), 0)
+    machine.on_rows("a", 100, 0)
+    assert machine.on_interval(1_000) == [Watermark(29)]
+
+
+def test_rows_against_a_declared_order_are_counted_by_split() -> None:
+    info = SourceInfo(connector="s", options={}, bounded=True, pull=True, in_order=True)
+    opened = _Opened(info=info)
+    opened.operator.add_splits([split("a"), split("b")])
+    opened.rows("a", 100, 40)  # in one batch, so no watermark is between them
+    opened.rows("a", 95, 90, 89, 1)  # 10 older than 100 is allowed
+    opened.rows("b", 120, 89)
+    assert opened.metrics.counts == {"numRecordsOutOfOrder.a": 2, "numRecordsOutOfOrder.b": 1}
+
+
+def test_restored_splits_of_a_source_in_order_are_read_in_order() -> None:
+    names = ["part-10:0-9", "part-9:0-9", "part-9:10-19"]  # of readers with other numbers of splits
+    items = [msgspec.msgpack.encode(Split(id=name, data=b"")) for name in names]
+    opened = _Opened(state=OperatorState(checkpoint_id=CheckpointId(1), lists={"splits": items}))
+    assert opened.reader.added == ["part-9:0-9", "part-9:10-19", "part-10:0-9"]
 
 
 # --- splits ---------------------------------------------------------------------------------------
