@@ -105,7 +105,7 @@ class PacedDiscovery:
 
 
 def _encode(split: Split, skip: int) -> Split:
-    return Split(id=split.id, data=msgspec.msgpack.encode((split.data, skip)))
+    return msgspec.structs.replace(split, data=msgspec.msgpack.encode((split.data, skip)))
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class PacedReader:
         for split in splits:
             data, skip = msgspec.msgpack.decode(split.data, type=tuple[bytes, int])
             self._skips[split.id] = skip
-            inner.append(Split(id=split.id, data=data))
+            inner.append(msgspec.structs.replace(split, data=data))
         self._reader.add_splits(inner)
 
     def no_more_splits(self) -> None:
