@@ -17,7 +17,8 @@ class WatermarkStrategy:
             Kafka record), if any.
         out_of_orderness_ms: The watermark is (largest event time) - this - 1; None: no watermarks until the
             end of the data.
-        idle_ms: A split without rows for this long does not hold back the watermark; None: never idle.
+        idle_ms: A split of an unbounded source without rows for this long does not hold back the watermark;
+            None: never idle.
 
     >>> WatermarkStrategy.for_bounded_out_of_orderness("30 min").with_timestamp_column("at")
     WatermarkStrategy(timestamp_column='at', out_of_orderness_ms=1800000, idle_ms=None)
@@ -50,5 +51,5 @@ class WatermarkStrategy:
         return replace(self, timestamp_column=column)
 
     def with_idleness(self, timeout: str | int) -> WatermarkStrategy:
-        """A split without rows for `timeout` is idle."""
+        """A split of an unbounded source without rows for `timeout` is idle."""
         return replace(self, idle_ms=parse_duration_ms(str(timeout)))

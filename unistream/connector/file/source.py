@@ -61,7 +61,7 @@ class FileSource:
             restart.
         block_bytes: Text is parsed in pieces of about this size, at least one line.
         in_order: The rows follow event time, up to the disorder that the watermark strategy allows: files by
-            their names (numbers in them by value), rows by their positions. Then results come while the
+            their paths (numbers in them by value), rows by their positions. Then results come while the
             files are read, and windows need no more memory than for a stream. Without it each split has an
             order of its own, and a split that is not yet read holds back the watermark of the source: by the
             least event time in the statistics of a Parquet file, or entirely. Rows that show the declaration
