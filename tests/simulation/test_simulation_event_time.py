@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
-from unistream.testing import simulate
+from unistream.connector.file.decode import Chunk, decode
+from unistream.connector.file.format import FileSpec
+from unistream.connector.file.split import FileSplit
+from unistream.testing import Faults, simulate
 
 ROWS = 240
 FILES = 6
@@ -50,6 +54,25 @@ def counts(env: us.Environment, folder: Path, format: str, in_order: bool) -> No
     stream = env.from_source(source, at, "files").uid("files")
     windows = stream.key_by("key").window(us.TumblingEventTimeWindows.of(200)).aggregate(rows=us.count())
     windows.uid("windows").sink_to(us.CollectSink("out")).uid("out")
+
+
+def test_a_slow_disk_takes_no_virtual_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader's own thread is slower than hours of virtual time."""
+
+    slept: list[str] = []
+
+    def slowly(split: FileSplit, spec: FileSpec) -> Iterator[Chunk]:
+        if not slept:
+            slept.append(split.path)
+            time.sleep(3.0)
+        yield from decode(split, spec)
+
+    monkeypatch.setattr("unistream.connector.file.reader.decode", slowly)
+    write(tmp_path, "parquet", in_order=True)
+    pipeline = partial(counts, folder=tmp_path, format="parquet", in_order=True)
+    report = simulate(pipeline, seeds=[0], faults=Faults(), check=complete())
+    report.raise_for_failures()
+    assert slept
 
 
 def complete() -> Callable[[dict[str, pa.Table]], None]:

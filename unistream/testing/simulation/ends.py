@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, cast
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +20,8 @@ from unistream.port.sink import Committer, SinkWriter
 from unistream.port.source import Idle, Polled, ReaderContext, Rows, SourceReader
 from unistream.testing.sim.table import Table, TableCommitter, TableWriter
 from unistream.testing.sim.world import World
+
+READ_AHEAD_S: Final = 10.0  # for a reader's own thread, in real time
 
 
 @dataclass(slots=True)
@@ -128,9 +131,14 @@ class PacedReader:
         self._skips: dict[str, int] = {}  # rows after the split's position that an earlier attempt emitted
         self._batch: _Batch | None = None
         self._pause = False
+        self._woken = threading.Event()
 
     def open(self, context: ReaderContext) -> None:
-        self._reader.open(context)
+        def wake() -> None:
+            self._woken.set()
+            context.wake()
+
+        self._reader.open(replace(context, wake=wake))
 
     def add_splits(self, splits: Sequence[Split]) -> None:
         inner = []
@@ -149,13 +157,22 @@ class PacedReader:
             return Idle(retry_ms=1 + int(self._world.between(0, 2 * self._pace.pause_ms)))
         if self._batch is None:
             positions = {split.id: split for split in self._reader.snapshot()}
-            polled = self._reader.poll()
+            polled = self._read()
             if not isinstance(polled, Rows):
                 return polled
             self._batch = self._begun(polled, positions[polled.split_id])
             if self._batch is None:
                 return Idle(retry_ms=1)
         return self._piece(self._batch)
+
+    def _read(self) -> Polled:
+        """Waits for a thread of the reader: on virtual time it would never be fast enough."""
+        while True:
+            self._woken.clear()
+            polled = self._reader.poll()
+            reads_ahead = isinstance(polled, Idle) and polled.retry_ms is None and self._reader.snapshot()
+            if not reads_ahead or not self._woken.wait(READ_AHEAD_S):
+                return polled
 
     def _begun(self, rows: Rows, base: Split) -> _Batch | None:
         """None: an earlier attempt has emitted all of them."""
