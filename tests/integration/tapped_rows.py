@@ -196,7 +196,8 @@ def seen(name: str, folder: Path) -> list[Seen]:
     """All batches that came through the tap of that name, in all attempts, oldest first."""
     batches = []
     for log in folder.glob(f"{name}-*.log"):
-        for line in log.read_text().splitlines():
+        complete = log.read_text().split("\n")[:-1]  # a line may be half written
+        for line in complete:
             at_ms, ids = json.loads(line)
             batches.append(Seen(at_ms, tuple(ids)))
     return sorted(batches, key=lambda batch: batch.at_ms)

@@ -42,7 +42,7 @@ from unistream.worker.exchange import STATE_FOLDER_PREFIX
 from unistream.worker.task.operator_context import RESTORED_BYTES
 
 WAIT_S = 60.0
-SLOW = 1_000  # rows/s: 45 s to the end, which no life but the last comes to
+SLOW = 400  # rows/s: two minutes to the end, which no life but the last comes to
 FASTER = 4_000
 FAST = 40_000
 OTHER = {"hashmap": "rocksdb", "rocksdb": "hashmap"}
@@ -171,7 +171,8 @@ def test_all_state_survives_deaths_other_widths_and_another_backend(
         shared = cluster.workdir / "checkpoints" / wide.job_id / "shared"
         assert next(shared.glob("chk-*"), None) is not None, "checkpoints share files of the database"
     second = stop(wide, tmp_path)
-    assert 0 < DeltaTable(str(lake / "held")).to_pyarrow_table().num_rows < ROWS, "it was in the middle"
+    held = DeltaTable(str(lake / "held")).to_pyarrow_table()["what"].to_pylist()
+    assert 0 < held.count("id") < ROWS, "it was in the middle"
     narrow = submit(cluster, lake, OTHER[backend], parallelism=1, rate=FASTER, savepoint=second)
     kill_one(narrow, recovered=0)
     finish(narrow)
