@@ -19,6 +19,7 @@ the storage, rows per second, seconds from the (first) kill until all tasks ran 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -226,7 +227,11 @@ def await_told(job: EmbeddedJobClient, keys: int, places: NamedPlaces) -> None:
 def stored_by(job: EmbeddedJobClient, folder: Path) -> int:
     """Bytes of the files that its checkpoints share."""
     shared = folder / "checkpoints" / job.job_id / "shared"
-    return sum(path.stat().st_size for path in shared.glob("*"))
+    total = 0
+    for path in shared.glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a checkpoint that is no longer kept takes it along
+            total += path.stat().st_size
+    return total
 
 
 def rows_before(savepoint: str) -> np.ndarray[Any, np.dtype[np.int64]]:
