@@ -33,4 +33,5 @@ from unistream.worker.exchange.partition import ResultPartition
 from unistream.worker.exchange.partition_registry import PartitionRegistry
 from unistream.worker.exchange.remote_channel import RemoteInputChannel
 from unistream.worker.exchange.remote_queue import Announcement
+from unistream.worker.exchange.spill_file import FrameEncoder, append_frames, spill_reader
 from unistream.worker.exchange.stored_inputs import EndedPartitions, StoredInputs

@@ -23,7 +23,7 @@ from unistream.model.elements import Batch, CancelCheckpointMarker, CheckpointBa
 from unistream.model.messages import PartitionDescriptor
 from unistream.worker.exchange.in_flight import Run
 from unistream.worker.exchange.shipping import Router
-from unistream.worker.exchange.spill_file import FrameEncoder, append
+from unistream.worker.exchange.spill_file import FrameEncoder, append_frames
 
 SPILL_BYTES: Final = 8 * MIB  # 32 KiB, a buffer of Flink's, for each of 256 consumers; a spill takes 30 MB
 EVENT_BYTES: Final = 64  # size that an event counts as
@@ -162,7 +162,7 @@ class BlockingPartition:
             return
         encode = self._encoders[target].encode
         frames = itertools.chain.from_iterable(encode(element) for element in elements)
-        self._sizes[target] += append(self._partial / str(target), frames)
+        self._sizes[target] += append_frames(self._partial / str(target), frames)
 
     def _seal(self) -> None:
         self._spill()

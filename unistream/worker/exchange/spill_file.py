@@ -171,7 +171,7 @@ class FrameReader:
 
 
 def spill_reader(path: Path, size: int) -> FrameReader:
-    """Reads one file of `size` bytes, whose last element is EndOfPartition.
+    """Reads one file of `size` bytes.
 
     No file handle is held between reads, so that thousands can be read at once. The file is not mapped, so
     that a disk error is an exception and not a signal that ends the process.
@@ -196,7 +196,7 @@ def _read(path: Path, at: int, count: int) -> pa.Buffer:
     return chunk.slice(0, done)
 
 
-def append(path: Path, buffers: Iterable[bytes | pa.Buffer]) -> int:
+def append_frames(path: Path, buffers: Iterable[bytes | pa.Buffer]) -> int:
     """Appends `buffers` and returns their bytes. After an OSError any part of them may be in the file."""
     count = 0
     with path.open("ab") as file:

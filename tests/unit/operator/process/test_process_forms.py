@@ -12,6 +12,7 @@ import pytest
 
 import unistream as us
 from unistream.base.errors import ConfigError, UserCodeError
+from unistream.model.key_codes import distinct
 from unistream.model.snapshot import ListMode, OperatorState
 from unistream.operator.process import (
     BroadcastProcessOperator,
@@ -19,7 +20,6 @@ from unistream.operator.process import (
     KeyedProcessOperator,
     ProcessOperator,
 )
-from unistream.operator.process.timer_columns import distinct
 from unistream.testing.harness import OperatorHarness, restore_state
 
 Row = dict[str, Any]

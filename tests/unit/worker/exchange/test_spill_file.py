@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from unistream.base.errors import ProtocolError
 from unistream.base.limits import MIB
 from unistream.model.elements import Batch, Element, EndOfData, EndOfPartition, Watermark, WatermarkStatus
-from unistream.worker.exchange.spill_file import READ_BYTES, FrameEncoder, append, spill_reader
+from unistream.worker.exchange.spill_file import READ_BYTES, FrameEncoder, append_frames, spill_reader
 
 
 def _write(path: Path, elements: Sequence[Element]) -> int:
     encoder = FrameEncoder()
-    return sum(append(path, encoder.encode(element)) for element in elements)
+    return sum(append_frames(path, encoder.encode(element)) for element in elements)
 
 
 def _read(path: Path, size: int) -> list[Element]:

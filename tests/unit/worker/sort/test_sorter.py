@@ -1,0 +1,180 @@
+"""Rows come back once, key by key and in the order of time, whatever memory there is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unistream.base.errors import ProtocolError
+from unistream.model.elements import Batch
+from unistream.port.sorting import KeyedRows
+from unistream.worker.sort import KeySorter
+from unistream.worker.sort.order import sorted_order
+
+Rows = list[tuple[Any, int]]  # key, time
+LARGE = 2**40
+
+
+def batches(rows: Rows, size: int, kind: pa.DataType, *, timed: bool = True) -> list[Batch]:
+    """`n`: the position of a row among all."""
+    made = []
+    for start in range(0, len(rows), size):
+        part = rows[start : start + size]
+        records = pa.record_batch(
+            {"k": pa.array([key for key, _ in part], kind), "n": np.arange(start, start + len(part))}
+        )
+        times = pa.array([time for _, time in part], pa.int64()) if timed else None
+        made.append(Batch(records, times))
+    return made
+
+
+def grouped(
+    added: Sequence[Batch], folder: Path, memory: int, keys: Sequence[str] = ("k",), batch_rows: int = 50
+) -> tuple[list[KeyedRows], int]:
+    sorter = KeySorter(keys, folder / "sort", memory, batch_rows)
+    for batch in added:
+        sorter.add(batch)
+    found = list(sorter.sorted())
+    assert not (folder / "sort").exists() or not list((folder / "sort").iterdir()), "files are removed"
+    sorter.close()
+    assert not (folder / "sort").exists()
+    return found, sorter.spilled_bytes
+
+
+def check(found: Sequence[KeyedRows], rows: Rows, batch_rows: int = 50) -> None:
+    """Each row once; a key once, its rows together and in order; `ends_key` as it says."""
+    numbers = [n for part in found for n in part.batch.records.column("n").to_pylist()]
+    assert sorted(numbers) == list(range(len(rows)))
+    keys = [rows[n][0] for n in numbers]
+    runs = [key for place, key in enumerate(keys) if place == 0 or keys[place - 1] != key]
+    assert len(runs) == len(set(runs)), "the rows of a key are together"
+    for place in range(1, len(numbers)):
+        if keys[place] == keys[place - 1]:
+            assert rows[numbers[place]][1] >= rows[numbers[place - 1]][1]
+    at = 0
+    for part in found:
+        assert 0 < part.batch.num_rows <= batch_rows
+        of_part = keys[at : at + part.batch.num_rows]
+        begins = [place for place in range(1, len(of_part)) if of_part[place] != of_part[place - 1]]
+        assert part.starts.tolist() == [0, *begins]
+        at += part.batch.num_rows
+        assert part.ends_key == (at == len(keys) or keys[at] != keys[at - 1])
+        if part.batch.timestamps is not None:
+            places = part.batch.records.column("n").to_pylist()
+            assert part.batch.timestamps.to_pylist() == [rows[n][1] for n in places]
+
+
+times = st.one_of(st.integers(-5, 5), st.integers(-(2**62), 2**62))
+some_rows = st.lists(st.tuples(st.integers(-3, 3), times), max_size=200)
+
+
+@settings(deadline=None)
+@given(rows=some_rows, size=st.integers(1, 40), memory=st.sampled_from([1, 300, 3_000, LARGE]))
+def test_any_rows(rows: Rows, size: int, memory: int) -> None:
+    with TemporaryDirectory() as folder:
+        found, _ = grouped(batches(rows, size, pa.int64()), Path(folder), memory)
+    check(found, rows)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        pytest.param(pa.string(), ["a", None, "", "b"], id="text and null"),
+        pytest.param(pa.float64(), [0.0, float("inf"), None], id="floats"),
+        pytest.param(pa.string(), ["Aa", "BB"], id="the same hash"),
+        pytest.param(pa.dictionary(pa.int32(), pa.string()), ["x", "y", None], id="dictionaries"),
+        pytest.param(pa.timestamp("us"), [1, 2**40, None], id="times"),
+    ],
+)
+@pytest.mark.parametrize("memory", [1, 4_000, LARGE])
+def test_keys_of_all_types(kind: pa.DataType, keys: list[Any], memory: int, tmp_path: Path) -> None:
+    rows = [(keys[n % len(keys)], (n * 7) % 90) for n in range(400)]
+    found, spilled = grouped(batches(rows, 30, kind), tmp_path, memory)
+    check(found, rows)
+    assert (spilled > 0) == (memory < LARGE)
+
+
+def test_keys_of_several_columns(tmp_path: Path) -> None:
+    records = pa.record_batch({"a": [1, 1, 2, 2, 1], "b": ["x", "y", "x", "x", "x"], "n": [0, 1, 2, 3, 4]})
+    rows = list(zip([(1, "x"), (1, "y"), (2, "x"), (2, "x"), (1, "x")], [5, 4, 3, 2, 1], strict=True))
+    for memory in (1, LARGE):
+        batch = Batch(records, pa.array([time for _, time in rows], pa.int64()))
+        found, _ = grouped([batch], tmp_path, memory, ("a", "b"))
+        check(found, rows)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_key_with_more_rows_than_the_memory(timed: bool, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    rows = [(7 if n % 10 else n, int(rng.integers(0, 1000)) if timed else 0) for n in range(3_000)]
+    found, spilled = grouped(batches(rows, 100, pa.int64(), timed=timed), tmp_path, 6_000)
+    check(found, rows)
+    assert spilled > 3_000 * 24
+    assert any(not part.ends_key for part in found)
+
+
+def test_equal_times_of_one_key_may_be_more_than_the_memory(tmp_path: Path) -> None:
+    rows = [(7, 5)] * 500
+    found, _ = grouped(batches(rows, 50, pa.int64()), tmp_path, 3_000)
+    check(found, rows)
+
+
+def test_many_keys_with_one_hash(tmp_path: Path) -> None:
+    """More than there are buckets, and more than the memory."""
+    pairs = ["Aa", "BB"]
+    keys = [a + b + c + d + e + f + g for a in pairs for b in pairs for c in pairs for d in pairs
+            for e in pairs for f in pairs for g in pairs]  # fmt: skip
+    rows = [(keys[n % len(keys)], -n) for n in range(1_000)]
+    found, _ = grouped(batches(rows, 100, pa.string()), tmp_path, 2_000)
+    check(found, rows)
+
+
+def test_nothing(tmp_path: Path) -> None:
+    assert grouped([Batch(pa.record_batch({"k": pa.array([], pa.int64())}))], tmp_path, 1) == ([], 0)
+
+
+def test_close_in_the_middle_leaves_no_file(tmp_path: Path) -> None:
+    sorter = KeySorter(["k"], tmp_path / "sort", 1)
+    for batch in batches([(n, n) for n in range(100)], 10, pa.int64()):
+        sorter.add(batch)
+    next(sorter.sorted())
+    assert list((tmp_path / "sort").iterdir())
+    sorter.close()
+    sorter.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_changes_is_found(tmp_path: Path) -> None:
+    sorter = KeySorter(["k"], tmp_path / "sort", 1)
+    for batch in batches([(n % 2, n) for n in range(100)], 10, pa.int64()):
+        sorter.add(batch)
+    for file in (tmp_path / "sort").iterdir():
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    with pytest.raises(ProtocolError, match="checksum"):
+        list(sorter.sorted())
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**20), st.one_of(st.integers(0, 9), st.integers(-(2**63), 2**63 - 1))),
+        max_size=60,
+    )
+)
+def test_the_order_is_that_of_a_stable_sort(pairs: list[tuple[int, int]]) -> None:
+    codes = np.array([code for code, _ in pairs], np.int64)
+    at = np.array([time for _, time in pairs], np.int64)
+    expected = sorted(range(len(pairs)), key=lambda n: pairs[n])
+    assert sorted_order(codes, at).tolist() == expected
+    by_code = sorted(range(len(pairs)), key=lambda n: pairs[n][0])
+    assert sorted_order(codes, None).tolist() == by_code

@@ -1,0 +1,45 @@
+"""Rows of a keyed input that come back key by key, in a bounded job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from unistream.model.elements import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRows:
+    """Rows in the order of keys and times; there is at least one.
+
+    Attributes:
+        starts: The first row of each key, in order; the first is 0.
+        ends_key: All rows of the last key are there; otherwise the next rows continue it. All keys before it
+            are complete.
+    """
+
+    batch: Batch
+    starts: npt.NDArray[np.int64]
+    ends_key: bool
+
+
+class RowSorter(Protocol):
+    """Groups rows by key."""
+
+    def add(self, batch: Batch) -> None:
+        """More rows. Raises OSError if they could not be written."""
+
+    def sorted(self) -> Iterator[KeyedRows]:
+        """All rows, once; none may be added afterwards.
+
+        Raises:
+            OSError: a file could not be written or read.
+            ProtocolError: a file is not what was written.
+        """
+
+    def close(self) -> None:
+        """Removes all files. May be called again."""

@@ -1,0 +1,208 @@
+"""Groups the rows of a keyed input by key, in bounded memory.
+
+    rows ─► memory ──(full)──► 64 buckets by hash of the key, each a file
+                                  │ at the end, one after the other
+                                  ├─ fits into memory ─► sorted there ─► key by key
+                                  ├─ does not ─► 64 buckets by the next bits of the hash
+                                  └─ has one key ─► 64 buckets by event time, in their order
+
+No order among keys is needed, so nothing is merged: every row is written once for each level of buckets, and
+sorted in memory. One key may have more rows than the memory: its rows are divided by their times. (Hash
+partitioning after G. Graefe, "Query Evaluation Techniques for Large Databases", 1993, 4.3.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from unistream.base.limits import BATCH_ROWS_MAX
+from unistream.model.elements import Batch
+from unistream.model.key_codes import key_codes
+from unistream.port.sorting import KeyedRows
+from unistream.worker.sort.bucket import Bucket, Buckets, Rule, by_hash, by_key, by_time
+from unistream.worker.sort.order import Numbers, sorted_order, starts_of
+
+COPIES: Final = 3  # of the rows while they are sorted: as they came, in one piece, and in order
+
+
+class KeySorter:
+    """`port.sorting.RowSorter`: the rows of one input of one subtask.
+
+    Args:
+        keys: The key columns; equal keys are in their canonical form (`canonical_keys`).
+        folder: An empty folder of its own, for the files; it is created when the first is written.
+        memory_bytes: About what rows take up in memory, including the copies while they are sorted.
+        batch_rows: Most rows of a batch that comes out.
+
+    Attributes:
+        spilled_bytes: Written to files, at all levels.
+    """
+
+    def __init__(
+        self, keys: Sequence[str], folder: Path, memory_bytes: int, batch_rows: int = BATCH_ROWS_MAX
+    ) -> None:
+        self._keys = list(keys)
+        self._folder = folder
+        self._room = max(1, memory_bytes // COPIES)
+        self._batch_rows = batch_rows
+        self._rows: list[Batch] = []
+        self._bytes = 0
+        self._buckets: Buckets | None = None
+        self._number = 0
+        self.spilled_bytes = 0
+
+    def add(self, batch: Batch) -> None:
+        if not batch.num_rows:
+            return
+        self._rows.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes > self._room:
+            self._spill()
+
+    def sorted(self) -> Iterator[KeyedRows]:
+        """Files are removed as they are read."""
+        if self._buckets is None:
+            rows, self._rows = self._rows, []
+            yield from self._in_memory(rows)
+            return
+        self._spill()
+        buckets, self._buckets = self._buckets, None
+        yield from self._all_of(buckets)
+
+    def close(self) -> None:
+        self._rows = []
+        self._buckets = None
+        if self._folder.exists():
+            for file in self._folder.iterdir():
+                file.unlink()
+            self._folder.rmdir()
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def _spill(self) -> None:
+        if self._buckets is None:
+            self._buckets = self._new_buckets()
+        rows, self._rows, self._bytes = self._rows, [], 0
+        if rows:
+            self._divide(rows, self._buckets, by_hash(self._keys, level=0))
+
+    def _new_buckets(self) -> Buckets:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._number += 1
+        return Buckets(self._folder, self._number, self._keys)
+
+    def _divide(self, rows: list[Batch], buckets: Buckets, rule: Rule) -> None:
+        batch = _together(rows)
+        self.spilled_bytes += buckets.add(batch, rule(batch))
+
+    def _all_of(self, buckets: Buckets, level: int = 0) -> Iterator[KeyedRows]:
+        for bucket in buckets.take():
+            yield from self._one(bucket, level)
+
+    def _one(self, bucket: Bucket, level: int) -> Iterator[KeyedRows]:
+        if bucket.nbytes <= self._room:
+            rows = list(bucket.read())
+            bucket.remove()
+            yield from self._in_memory(rows)
+        elif bucket.hash_is_one:
+            yield from self._of_one_hash(bucket)
+        else:
+            yield from self._all_of(self._redivide(bucket, by_hash(self._keys, level + 1)), level + 1)
+
+    def _of_one_hash(self, bucket: Bucket) -> Iterator[KeyedRows]:
+        """More rows than fit, of one key most likely; of few others, whose hash is the same, otherwise."""
+        rule = by_key(self._keys, bucket)
+        if rule is None:
+            yield from self._of_one_key(bucket, is_last=True)
+            return
+        for part in self._redivide(bucket, rule).take():
+            yield from self._of_one_hash(part) if part.nbytes > self._room else self._one(part, 0)
+
+    def _of_one_key(self, bucket: Bucket, *, is_last: bool) -> Iterator[KeyedRows]:
+        """`is_last`: no rows of the key follow."""
+        if bucket.nbytes <= self._room:
+            rows = list(bucket.read())
+            bucket.remove()
+            for found in self._in_memory(rows):
+                yield replace(found, ends_key=found.ends_key and is_last)
+        elif bucket.earliest is None or bucket.latest is None or bucket.earliest == bucket.latest:
+            # any order is right
+            left = bucket.rows
+            for batch in bucket.read():
+                for piece in _pieces(batch, self._batch_rows):
+                    left -= piece.num_rows
+                    yield KeyedRows(piece, np.zeros(1, np.int64), ends_key=is_last and not left)
+            bucket.remove()
+        else:
+            parts = list(self._redivide(bucket, by_time(bucket.earliest, bucket.latest)).take())
+            for number, part in enumerate(parts, 1):
+                yield from self._of_one_key(part, is_last=is_last and number == len(parts))
+
+    def _redivide(self, bucket: Bucket, rule: Rule) -> Buckets:
+        buckets = self._new_buckets()
+        rows: list[Batch] = []
+        size = 0
+        for batch in bucket.read():
+            rows.append(batch)
+            size += batch.nbytes
+            if size > self._room:
+                self._divide(rows, buckets, rule)
+                rows, size = [], 0
+        if rows:
+            self._divide(rows, buckets, rule)
+        bucket.remove()
+        return buckets
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def _in_memory(self, rows: list[Batch]) -> Iterator[KeyedRows]:
+        if not rows:
+            return
+        batch = _together(rows)
+        rows.clear()
+        codes = key_codes([batch.records.column(name) for name in self._keys])
+        times = None if batch.timestamps is None else batch.timestamps.to_numpy()
+        order = sorted_order(codes, times)
+        starts = starts_of(codes[order])
+        for start, stop, ends_key in _cuts(starts, len(order), self._batch_rows):
+            yield KeyedRows(batch.take(pa.array(order[start:stop])), _within(starts, start, stop), ends_key)
+
+
+def _cuts(starts: Numbers, rows: int, most: int) -> Iterator[tuple[int, int, bool]]:
+    """Ranges of at most so many rows, that end with a key where one begins within them."""
+    at = 0
+    while at < rows:
+        stop = min(at + most, rows)
+        if stop < rows:
+            key = int(starts[np.searchsorted(starts, stop, side="right") - 1])
+            stop = key if key > at else stop
+        following = int(np.searchsorted(starts, stop))
+        ends_key = stop == rows or (following < len(starts) and int(starts[following]) == stop)
+        yield at, stop, ends_key
+        at = stop
+
+
+def _within(starts: Numbers, start: int, stop: int) -> Numbers:
+    """Where keys begin in that range; the first may have begun before it."""
+    found = starts[np.searchsorted(starts, start, side="right") : np.searchsorted(starts, stop)] - start
+    return np.concatenate(([0], found))
+
+
+def _pieces(batch: Batch, most: int) -> Iterator[Batch]:
+    for start in range(0, batch.num_rows, most):
+        yield batch.slice(start, min(most, batch.num_rows - start))
+
+
+def _together(rows: list[Batch]) -> Batch:
+    if len(rows) == 1:
+        return rows[0]
+    records = pa.concat_batches([batch.records for batch in rows])
+    if rows[0].timestamps is None:
+        return Batch(records)
+    return Batch(records, pa.concat_arrays([batch.timestamps for batch in rows]))
