@@ -57,6 +57,7 @@ class ProcessContext(Clocks):
         self._event = event
         self._processing = processing
         self._handles: dict[str, tuple[object, Any]] = {}
+        self._known: dict[int, Any] = {}  # by identity of the descriptors in _handles
 
     @property
     def key_tuple(self) -> tuple[object, ...]:
@@ -86,6 +87,8 @@ class ProcessContext(Clocks):
             ConfigError: the name is declared twice, with different types; or the stored type cannot be
                 converted.
         """
+        if value_type is None and (known := self._known.get(id(descriptor))) is not None:
+            return known
         name = descriptor if isinstance(descriptor, str) else descriptor.name
         found = self._handles.get(name)
         if found is not None and found[0] is (value_type if value_type is not None else descriptor):
@@ -129,6 +132,8 @@ class ProcessContext(Clocks):
             descriptor = ValueStateDescriptor(descriptor, value_type)
         handle = self._backend.state(descriptor)
         self._handles[descriptor.name] = (declared_as, handle)
+        if declared_as is descriptor:
+            self._known = {id(one): opened for one, opened in self._handles.values()}
         return handle
 
 
