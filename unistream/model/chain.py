@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 from unistream.base.ids import EdgeId, OperatorUid, VertexId
 
@@ -26,6 +27,14 @@ class EdgeOutput:
 
     edge: EdgeId
     tag: str | None = None
+
+
+@runtime_checkable
+class HasBatchForm(Protocol):
+    """An operator, or the specification of a source, that is another one in a bounded job."""
+
+    def batch_form(self) -> object:
+        """The other one; `self` is not changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

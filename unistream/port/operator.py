@@ -7,8 +7,8 @@ snapshot_state, notify_*, close). An operator object is picklable until `setup`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from unistream.base.clock import Clock
@@ -19,6 +19,7 @@ from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
 from unistream.model.watermarks import WatermarkStrategy
 from unistream.port.metrics import Metrics
+from unistream.port.sorting import RowSorter
 from unistream.port.source import Source
 from unistream.port.state import KeyedStateBackend
 
@@ -71,6 +72,10 @@ class ProcessingTimers(Protocol):
         input has ended fire before `finish`; none fires after `finish` began."""
 
 
+def _no_sorter(_keys: Sequence[str]) -> RowSorter:
+    raise AssertionError("rows are sorted in tasks of bounded jobs only")
+
+
 def _no_wait() -> None:
     """With one thread for all tasks, waiting would make no room."""
 
@@ -105,6 +110,7 @@ class OperatorContext:
         key_groups: (first, last), inclusive: the key groups of this subtask.
         restored: Any operator of this task has restored state.
         checkpointing: False: committables are committed at the end of input.
+        make_sorter: Key columns -> what groups rows by key, in a bounded job.
         make_state: The operator's keyed state backend, made at the first call; see `state`.
         managed_memory_bytes: The limit for rows or state before the operator spills, or merges.
         tmp_dir: Local folder for spilled data; None: the system's.
@@ -133,6 +139,7 @@ class OperatorContext:
     timers: ProcessingTimers
     metrics: Metrics
     make_state: Callable[[], KeyedStateBackend]
+    make_sorter: Callable[[Sequence[str]], RowSorter] = _no_sorter
     report_commit: ReportCommit
     config: dict[str, str] = field(default_factory=dict)
     managed_memory_bytes: int = 64 * MIB
@@ -208,3 +215,8 @@ class SourceOperatorSpec:
 
     source: Source
     watermarks: WatermarkStrategy
+
+    def batch_form(self) -> SourceOperatorSpec:
+        """See `port.batch`: event times, and no watermark before the end."""
+        times = WatermarkStrategy(timestamp_column=self.watermarks.timestamp_column)
+        return replace(self, watermarks=times)

@@ -21,7 +21,7 @@ of kind TIMERS, read in the background); they are restored in `OperatorState.key
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -189,6 +189,14 @@ class MapColumnState(Protocol):
         those of one key in no defined order."""
 
     def clear(self, keys: Sequence[object]) -> None: ...
+
+
+@runtime_checkable
+class ForgetsKeys(Protocol):
+    """A backend that holds a few keys of a bounded job at a time."""
+
+    def forget_keys(self) -> None:
+        """Removes the values of all keys, in all states. Handles stay as they are."""
 
 
 class KeyedStateBackend(Protocol):

@@ -20,7 +20,7 @@ from unistream.core.graph.chaining import ChainingRules, Chains, ResolvedEdge, R
 from unistream.core.graph.exchange_modes import ExchangePlan, exchange_plan, why_no_checkpoints
 from unistream.core.graph.graph_check import check, check_parallelism, topological
 from unistream.core.graph.slot_sharing import colocations, group_profiles, resolve_groups, split_by_region
-from unistream.model.chain import Chain, ChainNode, EdgeOutput, JobCode, LocalOutput
+from unistream.model.chain import Chain, ChainNode, EdgeOutput, HasBatchForm, JobCode, LocalOutput
 from unistream.model.graph import JobEdge, JobGraph, JobType, JobVertex, OperatorInfo, Ship
 from unistream.model.key_groups import default_max_parallelism
 from unistream.model.stream_graph import StreamEdge, StreamGraph, StreamNode
@@ -182,8 +182,7 @@ def _job_graph(resolved: Resolved, config: dict[str, str]) -> JobGraph:
         for place, edge in enumerate(resolved.edges)
         if resolved.chains.obstacles[place] is not None
     )
-    batch = exchanges.job_type is JobType.BATCH
-    if batch:
+    if exchanges.job_type is JobType.BATCH:
         vertices = split_by_region(vertices, edges)
     dropped = set[str]() if why_no_checkpoints(exchanges) is None else {CHECKPOINT_INTERVAL.key}
     members = resolved.members
@@ -226,6 +225,13 @@ def _vertex(members: Sequence[ResolvedNode]) -> JobVertex:
     )
 
 
+def _form(operator: object, job_type: JobType) -> object:
+    """The operator as it is in a job of this type."""
+    if job_type is JobType.BATCH and isinstance(operator, HasBatchForm):
+        return operator.batch_form()
+    return operator
+
+
 def _code(resolved: Resolved) -> JobCode:
     """The operators of every vertex; edges inside a chain become calls, the others exchanges."""
     places = {node: place for nodes in resolved.members.values() for place, node in enumerate(nodes)}
@@ -241,7 +247,10 @@ def _code(resolved: Resolved) -> JobCode:
     def chained(node: int) -> ChainNode:
         found = resolved.nodes[node]
         return ChainNode(
-            uid=found.uid, name=found.node.name, operator=found.node.operator, outputs=tuple(outputs[node])
+            uid=found.uid,
+            name=found.node.name,
+            operator=_form(found.node.operator, resolved.exchanges.job_type),
+            outputs=tuple(outputs[node]),
         )
 
     return JobCode(

@@ -51,11 +51,16 @@ class AssignTimestampsAndWatermarks(BaseOperator):
             raise ConfigError("assign_timestamps_and_watermarks needs a strategy with a timestamp column")
         if strategy.idle_ms is not None:
             raise ConfigError("only sources detect idleness: pass with_idleness to from_source")
+        self._strategy = strategy
         self._bound_ms = None if only_at_end else strategy.out_of_orderness_ms
         self._column = strategy.timestamp_column
         self._newest: int | None = None
         self._emitted = MIN_WATERMARK
         self._interval_ms = 0
+
+    def batch_form(self) -> AssignTimestampsAndWatermarks:
+        """See `port.batch`: the only watermark of a bounded job is that of the end."""
+        return AssignTimestampsAndWatermarks(self._strategy, only_at_end=True)
 
     def open(self) -> None:
         if self._bound_ms is None:

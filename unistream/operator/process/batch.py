@@ -15,6 +15,7 @@ import pyarrow as pa
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.limits import BATCH_ROWS_MAX
 from unistream.model.elements import Batch
+from unistream.model.key_codes import distinct
 from unistream.model.key_groups import canonical_keys
 from unistream.operator.common import (
     addresses,
@@ -25,8 +26,9 @@ from unistream.operator.common import (
     owned_array,
 )
 from unistream.operator.process.batch_context import BatchContext
+from unistream.operator.process.context import Clocks
 from unistream.operator.process.process import KeyedOperator
-from unistream.operator.process.timer_columns import TimerColumns, Times, distinct
+from unistream.operator.process.timer_columns import TimerColumns, Times
 from unistream.operator.process.timer_table import Piece, column_pieces
 
 
@@ -198,6 +200,9 @@ class KeyedBatchOperator(KeyedOperator):
         context.watermark = timestamp
         self._fire(context.event.due(timestamp, BATCH_ROWS_MAX), "event")
         self._arm()
+
+    def _clock(self) -> Clocks:
+        return self._known_context()
 
     def _clocks(self) -> tuple[TimerColumns, TimerColumns]:
         context = self._known_context()

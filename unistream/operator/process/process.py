@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from contextlib import contextmanager
+from copy import copy
+from itertools import count, islice, repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from unistream.base.errors import ConfigError, UserCodeError
 from unistream.base.ids import CheckpointId
+from unistream.base.limits import BATCH_ROWS_MAX, MAX_WATERMARK, MIN_WATERMARK
 from unistream.model.column_values import column_values, row_values
 from unistream.model.elements import Batch
 from unistream.model.snapshot import OperatorSnapshot, OperatorState
@@ -28,7 +32,8 @@ from unistream.operator.common import (
     check_returned_nothing,
     function_name,
 )
-from unistream.operator.process.context import Collector, ProcessContext, declarations, declared
+from unistream.operator.in_key_order import KEYED_INPUT, InKeyOrder
+from unistream.operator.process.context import Clocks, Collector, ProcessContext, declarations, declared
 from unistream.operator.process.timer_table import (
     EVENT_TIMERS,
     PROCESSING_TIMERS,
@@ -39,8 +44,10 @@ from unistream.operator.process.timer_table import (
     timer_table,
 )
 from unistream.port.operator import CommitPermit
-from unistream.port.state import KeyedStateBackend
+from unistream.port.sorting import KeyedRows
+from unistream.port.state import ForgetsKeys, KeyedStateBackend
 
+KEYS_ROWS = BATCH_ROWS_MAX  # of keys that end together in a bounded job
 CLOCKS = (EVENT_TIMERS, PROCESSING_TIMERS)
 USER_METHODS = (
     "open",
@@ -92,6 +99,7 @@ class KeyedOperator(BaseOperator, ABC):
         self._key_schema = None if key_schema is None else _without_dictionaries(key_schema)
         self._backend: KeyedStateBackend | None = None
         self._armed: int | None = None
+        self._in_batch = False
 
     def declared_states(self) -> tuple[StateDescriptor, ...]:
         """Keyed state that is declared as attributes of the function."""
@@ -131,6 +139,25 @@ class KeyedOperator(BaseOperator, ABC):
             if self._backend is not None:
                 self._backend.close()
 
+    def batch_form(self) -> InKeyOrder:
+        """See `port.batch`. Timers of processing time are not armed: there they fire at the end of a key."""
+        form = copy(self)
+        form._in_batch = True
+        return InKeyOrder(form, self._keys, KEYS_ROWS)
+
+    def process_keys(self, rows: KeyedRows) -> None:
+        """See `port.batch.KeyedInput`."""
+        self.process_batch(rows.batch, KEYED_INPUT)
+
+    def end_keys(self) -> None:
+        """See `port.batch.KeyedInput`. As Flink does, timers of both clocks fire at the end of a key."""
+        self.process_watermark(MAX_WATERMARK)
+        self._fire_processing(MAX_WATERMARK)
+        backend = self.backend
+        assert isinstance(backend, ForgetsKeys), "bounded jobs have their state in memory"
+        backend.forget_keys()
+        self._clock().watermark = MIN_WATERMARK
+
     def keys_of(self, records: pa.RecordBatch) -> Sequence[Any]:
         """The key of each row."""
         missing = [key for key in self._keys if key not in records.schema.names]
@@ -145,7 +172,7 @@ class KeyedOperator(BaseOperator, ABC):
     def fire_at(self, earliest: int | None, fire: Callable[[int], None]) -> None:
         """Registers a timer of the task for our earliest one. `fire` may be called too often, but not
         late."""
-        if earliest is None or (self._armed is not None and self._armed <= earliest):
+        if earliest is None or self._in_batch or (self._armed is not None and self._armed <= earliest):
             return
 
         def fired(at_ms: int) -> None:
@@ -163,6 +190,14 @@ class KeyedOperator(BaseOperator, ABC):
         for name, timers in zip(CLOCKS, self._clocks(), strict=True):
             for times, keys in stored_timers(state.keyed.get(name, []), self._keys):
                 self._restore_timers(timers, times, keys)
+
+    @abstractmethod
+    def _clock(self) -> Clocks:
+        """The current times of the function; after `open`."""
+
+    @abstractmethod
+    def _fire_processing(self, at_ms: int) -> None:
+        """Fires timers of processing time that are due."""
 
     @abstractmethod
     def _clocks(self) -> tuple[Any, Any]:
@@ -222,24 +257,41 @@ class KeyedProcessOperator(KeyedOperator):
         self._arm()
 
     def process_batch(self, batch: Batch, input_index: int) -> None:
-        context, out, process = self._ready(), Collector(self._schemas), self._function.process_element
-        keys = self.keys_of(batch.records)
-        times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
-        set_current = self.backend.set_current
-        context.has_key, context.time_domain = True, None
-        position = 0
-        try:
-            for position, (row, key, timestamp) in enumerate(
-                zip(row_values(batch.records), keys, times, strict=False)
-            ):
-                set_current(key)
-                context.current, context.timestamp, out.position = key, timestamp, position
+        keys, set_current, process = (
+            self.keys_of(batch.records),
+            self.backend.set_current,
+            self._function.process_element,
+        )
+        with self._elements(batch) as (context, out, rows):
+            for (out.position, row, context.timestamp), context.current in zip(rows, keys, strict=False):
+                set_current(context.current)
                 if (returned := process(row, context, out)) is not None:
                     check_returned_nothing(returned)
+
+    def process_keys(self, rows: KeyedRows) -> None:
+        """See `port.batch.KeyedInput`."""
+        batch, set_current, process = rows.batch, self.backend.set_current, self._function.process_element
+        keys = self.keys_of(batch.records.take(pa.array(rows.starts)))
+        sizes = np.diff(rows.starts, append=batch.num_rows).tolist()
+        with self._elements(batch) as (context, out, elements):
+            for context.current, size in zip(keys, sizes, strict=True):
+                set_current(context.current)
+                for out.position, row, context.timestamp in islice(elements, size):
+                    if (returned := process(row, context, out)) is not None:
+                        check_returned_nothing(returned)
+
+    @contextmanager
+    def _elements(self, batch: Batch) -> Iterator[tuple[ProcessContext, Collector, Iterator[Any]]]:
+        """Position, row and event time of each row, for `process_element`; emits what that has emitted."""
+        context, out = self._ready(), Collector(self._schemas)
+        times = repeat(None) if batch.timestamps is None else column_values(batch.timestamps)
+        context.has_key, context.time_domain = True, None
+        try:
+            yield context, out, zip(count(), row_values(batch.records), times, strict=False)
         except ConfigError:
             raise
         except Exception as error:
-            raise self.user_error(self._what("process_element"), error, position) from error
+            raise self.user_error(self._what("process_element"), error, out.position) from error
         self._emit(out, batch.timestamps)
         self._arm()
 
@@ -250,6 +302,9 @@ class KeyedProcessOperator(KeyedOperator):
             self._fire(out, at, key, "event")
         self._emit(out, pa.array(out.fired, pa.int64()))
         self._arm()
+
+    def _clock(self) -> Clocks:
+        return self._ready()
 
     def _make_context(self) -> ProcessContext:
         return ProcessContext(self.backend, self._event, self._processing)

@@ -45,10 +45,12 @@ from unistream.model.own_state import (
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, ListState, OperatorSnapshot, OperatorState
 from unistream.model.state_types import Refused
 from unistream.operator.common import BaseOperator
+from unistream.operator.in_key_order import InKeyOrder
 from unistream.operator.window.aggregates import ROW_COUNT, AggregatePlan
 from unistream.operator.window.local import PANE, pane_ends_of
 from unistream.operator.window.windows import Ends, Windows
 from unistream.port.metrics import LATE_RECORDS_DROPPED
+from unistream.port.sorting import KeyedRows
 
 WINDOW_START: Final = "window_start"
 WINDOW_END: Final = "window_end"
@@ -57,6 +59,7 @@ FIRED: Final = "fired-until"
 WINDOWS: Final = "windows"
 
 MERGE_ROWS_MIN: Final = 4 * BATCH_ROWS_MAX  # below it, merging early costs more than it saves
+KEYS_ROWS: Final = 1_048_576  # of keys that end together in a bounded job: firing costs by window, too
 PANES_BY_MASK: Final = 4
 _TIME: Final = pa.timestamp("ms", tz="UTC")
 
@@ -158,6 +161,19 @@ class WindowAggregate(BaseOperator):
             for end in [end for end in self._panes if self._windows.last_end(end) <= due]:
                 del self._panes[end]
         self._watermark = max(self._watermark, timestamp)
+
+    def batch_form(self) -> InKeyOrder:
+        """See `port.batch`."""
+        return InKeyOrder(self, self._plan.keys, KEYS_ROWS)
+
+    def process_keys(self, rows: KeyedRows) -> None:
+        """See `port.batch.KeyedInput`."""
+        self.process_batch(rows.batch, 0)
+
+    def end_keys(self) -> None:
+        """See `port.batch.KeyedInput`."""
+        self.process_watermark(MAX_WATERMARK)
+        self._watermark = MIN_WATERMARK
 
     def snapshot_state(self, checkpoint_id: CheckpointId) -> OperatorSnapshot:
         groups = self.context.max_parallelism

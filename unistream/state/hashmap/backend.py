@@ -166,6 +166,16 @@ class HashMapStateBackend:
             found += [without_groups(part, known) for part in self._restored.get(name, [])]
         return found
 
+    def forget_keys(self) -> None:
+        """See `port.state.ForgetsKeys`. A bounded job takes no snapshots, so nothing refers to the rows."""
+        nothing = np.zeros(len(self._index), np.bool_)
+        for state in self._states.values():
+            if isinstance(state.store, Rows):
+                state.store.rows.clear()
+            else:
+                state.store.keep(nothing)
+        self._index.keep(nothing)
+
     # --- snapshots -------------------------------------------------------------------------------
 
     def snapshot(self, checkpoint_id: CheckpointId) -> HashMapSnapshot:

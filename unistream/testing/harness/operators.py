@@ -11,9 +11,12 @@
 from __future__ import annotations
 
 import heapq
+import tempfile
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
@@ -27,6 +30,7 @@ from unistream.model.key_groups import key_group_range
 from unistream.model.keyed_snapshot import FileSet, RestoredFiles, StateTable
 from unistream.model.snapshot import KEY_GROUP_COLUMN, ListMode, OperatorSnapshot, OperatorState
 from unistream.port.operator import CommitPermit, Operator, OperatorContext
+from unistream.port.sorting import RowSorter
 from unistream.port.state import KeyedStateBackend
 
 Rows: TypeAlias = pa.RecordBatch | Mapping[str, Sequence[Any]]
@@ -158,6 +162,7 @@ class OperatorHarness(Closing):
             clock=self.clock,
             timers=self.timers,
             metrics=self.metrics,
+            make_sorter=self._make_sorter,
             make_state=self._make_state,
             report_commit=self._commit,
             config=dict(config or {}),
@@ -170,6 +175,12 @@ class OperatorHarness(Closing):
         self, _sink: OperatorUid, checkpoint_id: int, rows: int, version: int | None, /, *, already: bool
     ) -> None:
         self.commits.append((checkpoint_id, 0 if already else rows, version))
+
+    def _make_sorter(self, keys: Sequence[str]) -> RowSorter:
+        from unistream.worker.sort import KeySorter
+
+        folder = Path(self.context.tmp_dir or tempfile.gettempdir()) / f"sort-{uuid.uuid4().hex}"
+        return KeySorter(keys, folder, self.context.managed_memory_bytes)
 
     def _make_state(self) -> KeyedStateBackend:
         if self._backend is None:

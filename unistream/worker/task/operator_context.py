@@ -22,11 +22,13 @@ from unistream.model.key_groups import key_group_range
 from unistream.model.messages import CommitReported, TaskDeployment
 from unistream.model.snapshot import OperatorRestore, OperatorState
 from unistream.port.operator import OperatorContext
+from unistream.port.sorting import RowSorter
 from unistream.port.state import KeyedStateBackend
 from unistream.port.storage import StateReader
 from unistream.state.backends import ON_DISK, make_backend
 from unistream.state.common import read_operator_state
 from unistream.worker.exchange import InputGates, LocalInputChannel, OutputPartition
+from unistream.worker.sort import KeySorter
 from unistream.worker.task.background import BackgroundWork
 from unistream.worker.task.chain import Fence
 from unistream.worker.task.environment import Doing, OperatorMetrics, TaskCounters, TaskEnvironment
@@ -99,6 +101,7 @@ class ContextFactory:
             clock=self._environment.clock,
             timers=FencedTimers(self.timers, uid, call),
             metrics=OperatorMetrics(self.counters, name),
+            make_sorter=partial(self._make_sorter, uid),
             make_state=cache(partial(self._make_state, uid)),
             managed_memory_bytes=self._managed_bytes,
             tmp_dir=self._environment.tmp_dir,
@@ -150,6 +153,10 @@ class ContextFactory:
             parallelism=vertex.parallelism,
         )
 
+    def _make_sorter(self, uid: OperatorUid, keys: Sequence[str]) -> RowSorter:
+        place = hashlib.sha256(f"{self._deployment.attempt}/{uid}/sort".encode()).hexdigest()[:32]
+        return KeySorter(keys, self._local_folder() / place, self._managed_bytes)
+
     def _local_folder(self) -> Path:
         if self._environment.state_folder is not None:
             return self._environment.state_folder()
@@ -175,6 +182,8 @@ class ContextFactory:
         Raises:
             Transient: the task is cancelled.
         """
+        if self._mailbox.is_cancelled:
+            raise Transient("cancelled while it processed its rows")
         if not self._environment.may_block or all(p.has_room for p in self._partitions):
             return
         clock = self._environment.clock

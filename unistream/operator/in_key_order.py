@@ -1,0 +1,118 @@
+"""A keyed operator in a bounded job: it gets its rows when all are there, one key after the other.
+
+So it has state and timers of a few keys at a time, whatever the number of keys, and no row is late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unistream.base.errors import Transient
+from unistream.base.limits import MAX_WATERMARK
+from unistream.model.elements import Batch
+from unistream.model.snapshot import OperatorState
+from unistream.operator.common import BaseOperator, describe
+from unistream.port.batch import KeyedInput
+from unistream.port.operator import OperatorContext, Output
+from unistream.port.sorting import RowSorter
+
+KEYED_INPUT = 0
+
+
+class InKeyOrder(BaseOperator):
+    """Groups the rows of the first input of `inner` by key; rows of other inputs (broadcast) pass at once.
+
+    Args:
+        keys: The key columns.
+        rows_together: Keys are ended together as soon as they have so many rows.
+    """
+
+    def __init__(self, inner: KeyedInput, keys: Sequence[str], rows_together: int) -> None:
+        self._inner = inner
+        self._keys = list(keys)
+        self._rows_together = rows_together
+        self._sorter: RowSorter | None = None
+        self._first: Batch | None = None
+        self.forwards_watermarks = inner.forwards_watermarks
+
+    def setup(self, context: OperatorContext, output: Output) -> None:
+        super().setup(context, output)
+        self._inner.setup(context, output)
+
+    def initialize_state(self, state: OperatorState) -> None:
+        self._inner.initialize_state(state)
+
+    def open(self) -> None:
+        self._sorter = self.context.make_sorter(self._keys)
+        self._inner.open()
+
+    def process_batch(self, batch: Batch, input_index: int) -> None:
+        if input_index != KEYED_INPUT:
+            self._inner.process_batch(batch, input_index)
+            return
+        self._check_alike(batch)
+        assert self._sorter is not None, "open comes first"
+        try:
+            self._sorter.add(batch)
+        except OSError as error:
+            raise self._spill_failed(error) from error
+
+    def _check_alike(self, batch: Batch) -> None:
+        """Rows of the same key are put into one order, so all need the same columns, and event times or
+        none."""
+        if self._first is None:
+            self._first = batch.slice(0, 0)
+        first, schema = self._first, batch.records.schema
+        if schema is not first.records.schema and not schema.equals(first.records.schema):
+            raise self.user_error(
+                f"a BATCH job sorts rows of one kind, and gets columns {describe(schema)} after "
+                f"{describe(first.records.schema)}; give the operator before it returns="
+            )
+        if (batch.timestamps is None) != (first.timestamps is None):
+            raise self.user_error(
+                "a BATCH job sorts rows by time, and gets some with and some without an event time; give all "
+                "sources before it a watermark strategy with a timestamp column, or none"
+            )
+
+    def process_watermark(self, timestamp: int) -> None:
+        """In a bounded job the only one is that of the end."""
+        assert timestamp == MAX_WATERMARK, "a watermark before the end of a bounded job"
+        self._process_all()
+        self._inner.process_watermark(timestamp)
+
+    def process_watermark_status(self, idle: bool) -> None:
+        self._inner.process_watermark_status(idle)
+
+    def end_input(self, input_index: int) -> None:
+        self._inner.end_input(input_index)
+
+    def finish(self) -> None:
+        self._inner.finish()
+
+    def close(self) -> None:
+        try:
+            self._inner.close()
+        finally:
+            if self._sorter is not None:
+                self._sorter.close()
+
+    def _process_all(self) -> None:
+        assert self._sorter is not None, "open comes first"
+        rows = 0
+        try:
+            for part in self._sorter.sorted():
+                self._inner.process_keys(part)
+                rows += part.batch.num_rows
+                if part.ends_key and rows >= self._rows_together:
+                    self._inner.end_keys()
+                    rows = 0
+                self.context.await_room()
+        except OSError as error:
+            raise self._spill_failed(error) from error
+        if rows:
+            self._inner.end_keys()
+
+    def _spill_failed(self, error: OSError) -> Transient:
+        return Transient(
+            f"operator {self.context.name!r}: its rows could not be sorted in the temporary folder: {error}"
+        )
