@@ -27,6 +27,7 @@ from unistream.base.errors import AlreadyEnded, ConfigError, UnistreamError
 from unistream.client.background import in_background
 from unistream.client.job_client import JobClient
 from unistream.master.job_info import JobInfo
+from unistream.model.graph import JobType
 
 POLL_S: Final = 0.5
 OBSERVE_EVERY_S: Final = 10.0  # Dagster's event log grows with each event and is never trimmed
@@ -160,7 +161,7 @@ def _started(starting: Future[JobClient]) -> JobClient | None:
 
 
 def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) -> None:
-    if policy.on_terminate == "cancel":
+    if policy.on_terminate == "cancel" or _takes_no_savepoint(client):
         _cancel(client, listener)
         return
     drain = policy.on_terminate == "drain"
@@ -179,6 +180,14 @@ def _end_in_order(client: JobClient, policy: EndPolicy, listener: StepListener) 
         listener.stopped(client.status(), savepoint, resumable=not drain)
     finally:
         given_up.set()
+
+
+def _takes_no_savepoint(client: JobClient) -> bool:
+    """A BATCH job starts again from its inputs."""
+    try:
+        return client.status().job_type == JobType.BATCH.value
+    except UnistreamError:
+        return False
 
 
 def _stop(client: JobClient, policy: EndPolicy, given_up: threading.Event) -> str:

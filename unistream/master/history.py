@@ -12,7 +12,7 @@ from unistream.master.exceptions import recorded_exceptions
 from unistream.master.job_info import CheckpointInfo, JobInfo, JobSummary, SinkInfo
 from unistream.master.journal import CHECKPOINTS_KEPT_MAX
 from unistream.model.checkpoint_figures import CheckpointFigures, CheckpointsInfo, SnapshotStatus
-from unistream.model.graph import JobGraph
+from unistream.model.graph import JobGraph, JobType
 from unistream.port.metadata import CommitRecord, JobRecord, MetadataStore
 
 
@@ -46,6 +46,7 @@ def info_from_records(record: JobRecord, store: MetadataStore) -> JobInfo:
         state=record.state,
         target=record.target,
         submitted_ms=record.submitted_ms,
+        job_type=(JobType.STREAMING if graph is None else graph.job_type).value,
         ended_ms=record.ended_ms,
         restarts=record.restarts,
         checkpoints_completed=len(completed),

@@ -129,6 +129,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one job.
 
     Attributes:
+        job_type: STREAMING or BATCH: a BATCH job takes no snapshots.
         state_times: First time at which the job was in a state.
         latest_checkpoint: Directory of the newest completed checkpoint or savepoint.
         savepoint: Directory of the newest completed savepoint, also of a stop.
@@ -149,6 +150,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     state: str
     target: str
     submitted_ms: int
+    job_type: str = "STREAMING"
     ended_ms: int | None = None
     state_times: dict[str, int] = {}
     restarts: int = 0

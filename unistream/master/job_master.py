@@ -165,6 +165,7 @@ class JobMaster:
             state=view.state if ended is None else ended.state,
             target=self._services.target,
             submitted_ms=self.journal.submitted_ms,
+            job_type=self.setup.graph.job_type.value,
             ended_ms=self._ended_ms,
             state_times=self.journal.state_times,
             restarts=view.restarts,

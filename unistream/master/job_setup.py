@@ -32,13 +32,14 @@ from unistream.core.graph import (
     check,
     check_measures,
     check_profiles,
+    check_restores,
     why_interval_is_idle,
 )
 from unistream.core.job import job_settings, why_not_adaptive
 from unistream.core.memory import slot_profile
 from unistream.master.ports import Machine
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import JobGraph
+from unistream.model.graph import JobGraph, JobType
 from unistream.model.snapshot import Manifest
 from unistream.port.storage import CheckpointStorage
 
@@ -112,6 +113,8 @@ def prepare(
         check_measures(request.graph, cluster, share)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
+    if request.savepoint is not None:
+        check_restores(request.graph, request.savepoint)
     restore = _restore_point(storage, request.savepoint, claimed=config.get(CLAIM_MODE) == "CLAIM")
     lineage = LineageId(services.new_id()) if restore is None else restore.manifest.lineage
     graph = structs.replace(request.graph, config=config.to_dict())
@@ -126,6 +129,7 @@ def prepare(
         artifact=artifact,
         checkpoint_root=checkpoint_root,
         draw=services.draw,
+        batch=request.graph.job_type is JobType.BATCH,
         allow_non_restored=request.allow_non_restored,
     )
     machine = services.create_machine(graph, settings, restore)
@@ -144,9 +148,10 @@ def prepare(
 
 
 def _without_idle_options(graph: JobGraph, config: Configuration) -> Configuration:
-    """Without checkpoints where they could never complete (a task would wait for its last one for ever), and
-    without the adaptive scheduler where it cannot run the job."""
-    idle: set[str] = set()
+    """Without checkpoints where they could never complete (a task would wait for its last one for ever),
+    without the adaptive scheduler where it cannot run the job, and without a state backend on disk for a
+    BATCH job, which has state of few keys at a time and takes no snapshots."""
+    idle: set[str] = {STATE_BACKEND.key} if graph.job_type is JobType.BATCH else set()
     reason = why_interval_is_idle(graph, config)
     if reason is not None:
         idle.add(CHECKPOINT_INTERVAL.key)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from unistream.base.config import Configuration
 from unistream.base.config.state import ALLOW_PICKLED_STATE, IGNORE_UNCLAIMED_STATE
 from unistream.base.ids import OperatorUid
+from unistream.core.graph import check_restores
 from unistream.core.restore import DeclaredList, DeclaredState, RestorePlan, StoredState, plan_restore
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph
@@ -61,7 +62,8 @@ def plan(
     *,
     allow_non_restored: bool = False,
 ) -> RestorePlan:
-    """The state of `savepoint` in a job of `graph`. Raises CorruptSnapshot."""
+    """The state of `savepoint` in a job of `graph`. Raises CorruptSnapshot, or ConfigError: a BATCH job."""
+    check_restores(graph, savepoint.path)
     declared = declared_states(code)
     return plan_restore(
         savepoint.manifest,

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.errors import CorruptSnapshot
 from unistream.base.ids import OperatorUid
 from unistream.cli.main import main
@@ -61,6 +62,8 @@ def heirs(env):
     source = env.from_source(rows, us.WatermarkStrategy.no_watermarks(), "users").uid("users")
     source.key_by("user").process(TwoHeirs(ValueStateDescriptor("count", pa.int32()))).uid("counts").print()
 """
+
+STREAM = ("-D", "execution.runtime-mode=STREAMING")
 
 
 def counted() -> us.SavepointWriter:
@@ -307,15 +310,21 @@ class TestPlan:
         self, capsys: pytest.CaptureFixture[str], users: str, module: str,
         function: str, code: int, fate: str, why: str,
     ) -> None:  # fmt: skip
-        assert main(["plan", f"{module}:{function}", "--against", users, "--json"]) == code
+        assert main(["plan", f"{module}:{function}", "--against", users, "--json", *STREAM]) == code
         found = json.loads(capsys.readouterr().out)
         assert found["refused"] is bool(code)
         [state] = next(op for op in found["operators"] if op["uid"] == "counts")["states"]
         assert (state["fate"], state["why"]) == (fate, why)
         assert next(op for op in found["operators"] if op["uid"] == "users")["states"][0]["fate"] == "kept"
 
+    def test_a_batch_job_starts_from_none(
+        self, capsys: pytest.CaptureFixture[str], users: str, module: str
+    ) -> None:
+        assert main(["plan", f"{module}:same", "--against", users]) == 2
+        assert "a BATCH job reads its inputs from their beginning" in capsys.readouterr().err
+
     def test_for_people(self, capsys: pytest.CaptureFixture[str], users: str, module: str) -> None:
-        words = ["plan", f"{module}:elsewhere", "--against", users]
+        words = ["plan", f"{module}:elsewhere", "--against", users, *STREAM]
         assert main(words) == 1
         out = capsys.readouterr().out
         assert "operator uid 'counts'" in out
@@ -326,7 +335,7 @@ class TestPlan:
     def test_declarations_that_contradict_each_other(
         self, capsys: pytest.CaptureFixture[str], users: str, module: str
     ) -> None:
-        assert main(["plan", f"{module}:heirs", "--against", users]) == 2
+        assert main(["plan", f"{module}:heirs", "--against", users, *STREAM]) == 2
         err = capsys.readouterr().err
         assert "'TwoHeirs': state 'total' is renamed from 'count', which is still declared" in err
         assert err.count("\n") == 1
@@ -388,8 +397,8 @@ def test_damage_names_the_file(  # noqa: PLR0917
     words = {
         "inspect": ["savepoint", "inspect", users],
         "query": ["savepoint", "query", users, "SELECT * FROM counts_count"],
-        "plan": ["plan", f"{module}:same", "--against", users],
-        "run": ["run", f"{module}:same", "-t", "local", "-s", users],
+        "plan": ["plan", f"{module}:same", "--against", users, *STREAM],
+        "run": ["run", f"{module}:same", "-t", "local", "-s", users, *STREAM],
     }[command]
     assert main(words) == 2
     err = capsys.readouterr().err
@@ -471,7 +480,7 @@ def test_a_job_with_a_flipped_bit_fails_and_names_the_file(users: str, module: s
     shutil.rmtree(users)
     counted().write(users)  # without the positions of a source that is none of ours
     _flip(_state_file())
-    env = us.Environment()
+    env = us.Environment(STREAMING)
     importlib.import_module(module).same(env)
     graph, code = env.job_graph()
     with MiniCluster(task_managers=1) as cluster:

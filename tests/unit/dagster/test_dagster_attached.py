@@ -34,6 +34,7 @@ class FakeJob:
         self.on_stop: Callable[[], object] = lambda: None
         self.checkpoints = 0
         self.restarting = 0  # pictures of the job in which not all tasks run
+        self.job_type = "STREAMING"
         self._while_waiting = while_waiting
         self._state = "RUNNING"
         self._savepoint: str | None = None
@@ -56,6 +57,7 @@ class FakeJob:
             state="RESTARTING" if self.restarting >= 0 else self._state,
             target="fake",
             submitted_ms=0,
+            job_type=self.job_type,
             checkpoints_completed=self.checkpoints,
             savepoint=self._savepoint,
         )
@@ -199,6 +201,15 @@ def test_a_termination_stops_the_job_first(end: EndPolicy, calls: list[str], rep
 def test_a_termination_cancels_if_that_is_the_policy() -> None:
     job = FakeJob(interrupt)
     story = interrupted_run(job, policy("cancel"))
+    assert job.calls == ["cancel", "close"]
+    assert story.reported[-1] == "cancelled CANCELED"
+
+
+def test_a_batch_job_is_cancelled_at_once_whatever_the_policy() -> None:
+    """It never has a savepoint, and there may be no time when all its tasks run."""
+    job = FakeJob(interrupt)
+    job.job_type = "BATCH"
+    story = interrupted_run(job, policy("stop_with_savepoint"))
     assert job.calls == ["cancel", "close"]
     assert story.reported[-1] == "cancelled CANCELED"
 

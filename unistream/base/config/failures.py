@@ -33,8 +33,8 @@ RESTART_STRATEGY: Final = ConfigOption(
         "disable",
     ),
     None,
-    "Whether and when a failed job restarts. Unset: exponential-delay if checkpointing is enabled, otherwise "
-    "none.",
+    "Whether and when a failed job restarts. Unset: exponential-delay if checkpointing is enabled; in a "
+    "BATCH job three restarts, none after an error of a user's function; otherwise none.",
 )
 RESTART_BACKOFF_INITIAL: Final = ConfigOption(
     "restart-strategy.exponential-delay.initial-backoff", Duration(1), "1 s", "Wait before the first restart."

@@ -124,7 +124,7 @@ class CheckpointCoordinator:
 
     def activate(self) -> TaskFailure | None:
         """All tasks run: periodic checkpoints begin, with the first after the least pause."""
-        self._active = True
+        self._active = not self._run.is_batch
         if self._settings.checkpointing:
             self._queue.schedule.begin()
         return self._go_on()

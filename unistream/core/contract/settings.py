@@ -80,6 +80,7 @@ class JobSettings:
         allow_non_restored: State without an operator is dropped instead of refused.
         first_checkpoint_id: No lower id is used; one past the highest directory of an earlier leader.
         create_backoff: Makes the job's restart strategy.
+        restarts_user_errors: False: the job fails at the first error of a user's function.
         adaptive: None: the job has the default scheduler.
     """
 
@@ -106,6 +107,7 @@ class JobSettings:
     adaptive: AdaptiveSettings | None
     cancellation_timeout_ms: int
     allow_non_restored: bool = False
+    restarts_user_errors: bool = True
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT
 
     @property

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from unistream.base.config import RESTART_STRATEGY
+from unistream.base.errors import UserCodeError
 from unistream.base.ids import SubtaskId
 from unistream.core.contract import RestartBackoff
 from unistream.core.execution.failover import FailoverStrategy, FailoverView
@@ -39,16 +41,25 @@ class FailureDecision:
 class FailureHandler:
     """Decides on the failures of one job.
 
+    Args:
+        restarts_user_errors: False: an error of a user's function is final, as it would come again.
+
     Attributes:
         number_of_restarts: Decisions to restart so far; merged failures count once.
     """
 
     def __init__(
-        self, strategy: FailoverStrategy, backoff: RestartBackoff, all_tasks: Iterable[SubtaskId]
+        self,
+        strategy: FailoverStrategy,
+        backoff: RestartBackoff,
+        all_tasks: Iterable[SubtaskId],
+        *,
+        restarts_user_errors: bool = True,
     ) -> None:
         self._strategy = strategy
         self._backoff = backoff
         self._all_tasks = frozenset(all_tasks)
+        self._restarts_user_errors = restarts_user_errors
         self.number_of_restarts = 0
 
     def handle(
@@ -59,6 +70,11 @@ class FailureHandler:
         is_new_attempt, error = True, None
         if not failure.recoverable:
             error = f"{UNRECOVERABLE}; {failure.kind}: {failure.message}"
+        elif failure.kind == UserCodeError.__name__ and not self._restarts_user_errors:
+            error = (
+                f"Without {RESTART_STRATEGY.key} a BATCH job does not restart after an error of a function; "
+                f"{failure.kind}: {failure.message}"
+            )
         else:
             is_new_attempt = self._backoff.notify_failure(now_ms)
             if not self._backoff.can_restart:

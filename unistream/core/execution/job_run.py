@@ -17,7 +17,7 @@ from unistream.core.execution.failover import FailoverStrategy, create_failover
 from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.execution.scheduling_strategy import SchedulingStrategy, create_strategy
 from unistream.core.execution.stored_exchanges import StoredExchanges
-from unistream.core.graph import ExecutionPlan, build_regions
+from unistream.core.graph import ExecutionPlan, build_regions, why_no_checkpoints
 from unistream.model.graph import JobGraph
 
 
@@ -25,6 +25,7 @@ class JobRun:
     """Implements the views of the scheduling and failover strategies.
 
     Attributes:
+        is_batch: It takes no snapshots; a failed region starts from its inputs.
         tracker: Which blocking partitions exist, and where.
         has_blocking: Some exchange is read when it is complete: regions run one after the other.
         stored: Effects of those exchanges on checkpoints.
@@ -39,6 +40,7 @@ class JobRun:
     ) -> None:
         _check_strategy(settings.scheduling_strategy, graph)
         self.graph = graph
+        self.is_batch = why_no_checkpoints(graph) is not None
         self.plan = ExecutionPlan(graph)
         self.topology = self.plan.topology
         self.regions = build_regions(self.topology)
@@ -54,11 +56,15 @@ class JobRun:
     @property
     def why_inactive(self) -> str:
         """Why a request that needs all tasks is refused, for people."""
+        if self.is_batch:
+            return (
+                "it is a BATCH job, which takes no snapshots and keeps its parallelism; cancel it, or start "
+                f"it with {options.RUNTIME_MODE.key}=STREAMING"
+            )
         if self.has_blocking:
             return (
                 "not all tasks are running: the job's stages run one after the other and store what they "
-                "exchange (execution.runtime-mode BATCH, or a blocking exchange); there may be no time when "
-                "all of them run"
+                "exchange (a blocking exchange); there may be no time when all of them run"
             )
         return "not all tasks are running; try again when it is RUNNING"
 

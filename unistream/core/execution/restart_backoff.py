@@ -179,23 +179,29 @@ class NoRestart:
 
 # --- from the configuration -----------------------------------------------------------------------
 
+BATCH_ATTEMPTS: Final = 3  # after the first, as Spark's tasks have them
+BATCH_DELAY_MS: Final = 1_000
 EXPONENTIAL_DELAY: Final = frozenset({"exponential-delay", "exponentialdelay"})
 FIXED_DELAY: Final = frozenset({"fixed-delay", "fixeddelay"})
 FAILURE_RATE: Final = frozenset({"failure-rate", "failurerate"})
 NONE: Final = frozenset({"none", "off", "disable"})
 
 
-def restart_backoff_from_config(config: Configuration, draw: Draw) -> RestartBackoff:
-    """`restart-strategy.*`; when no type is set: exponential-delay if checkpoints are taken, else none.
+def restart_backoff_from_config(config: Configuration, draw: Draw, *, batch: bool = False) -> RestartBackoff:
+    """`restart-strategy.*`; when no type is set: exponential-delay if checkpoints are taken, three restarts
+    in a BATCH job, else none.
 
     Args:
         config: The cluster's configuration with the job's own merged on top.
         draw: For the jitter, so that jobs that failed together do not come back together.
+        batch: It is a BATCH job.
 
     Raises:
         ConfigError: a value is out of its range; names the key, the value and what is allowed.
     """
     name = config.find(options.RESTART_STRATEGY)
+    if name is None and batch:
+        return FixedDelay(attempts_max=BATCH_ATTEMPTS, delay_ms=BATCH_DELAY_MS)
     if name is None:
         checkpointing = config.find(options.CHECKPOINT_INTERVAL) is not None
         name = "exponential-delay" if checkpointing else "none"

@@ -79,6 +79,15 @@ def why_interval_is_idle(graph: JobGraph, config: Configuration) -> str | None:
     return None if config.find(CHECKPOINT_INTERVAL) is None else why_no_checkpoints(graph)
 
 
+def check_restores(graph: JobGraph, savepoint: str) -> None:
+    """Raises ConfigError if the job can start from no savepoint."""
+    if why_no_checkpoints(graph) is not None:
+        raise ConfigError(
+            f"{savepoint}: a BATCH job reads its inputs from their beginning and restores nothing; set "
+            f"{RUNTIME_MODE.key}=STREAMING to continue from a savepoint"
+        )
+
+
 def why_no_checkpoints(job: JobGraph | ExchangePlan) -> str | None:
     """Why a job cannot take checkpoints, for people; None: it can. A streaming job with a stored exchange
     takes them when that is read (`unistream.core.execution.stored_exchanges`)."""

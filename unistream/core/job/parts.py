@@ -80,7 +80,7 @@ class JobParts:
         self.sources = Sources(graph, self.executions, self.outbox)
         self.scheduler = RegionScheduler(self.run, self.slots.pool, settings, self.outbox)
         self._backoff = settings.create_backoff()
-        self.failures = FailureHandler(self.run.failover, self._backoff, self.run.plan.subtasks)
+        self.failures = self._failure_handler()
         self.recoveries = Recoveries()
         self._attempts: dict[SubtaskId, int] = {}  # unused numbers, after all former graphs
         self.coordinator = CheckpointCoordinator(
@@ -93,6 +93,14 @@ class JobParts:
         self.failure: TaskFailure | None = None
         self.failed_starts = 0
         self.suspended_because = ""
+
+    def _failure_handler(self) -> FailureHandler:
+        return FailureHandler(
+            self.run.failover,
+            self._backoff,
+            self.run.plan.subtasks,
+            restarts_user_errors=self._settings.restarts_user_errors,
+        )
 
     def _create_scheduling(self, graph: JobGraph) -> Scheduling:
         adaptive = self._settings.adaptive
@@ -176,7 +184,7 @@ class JobParts:
         self.sources = Sources(graph, self.executions, self.outbox, self.sources)
         self.scheduler = RegionScheduler(self.run, self.slots.pool, self._settings, self.outbox)
         count = self.failures.number_of_restarts
-        self.failures = FailureHandler(self.run.failover, self._backoff, self.run.plan.subtasks)
+        self.failures = self._failure_handler()
         self.failures.number_of_restarts = count
         self.coordinator.rebind(self.run, self.sources)
 

@@ -24,10 +24,12 @@ def job_settings(
     artifact: str,
     checkpoint_root: str,
     draw: Draw,
+    batch: bool = False,
     allow_non_restored: bool = False,
     first_checkpoint_id: CheckpointId = FIRST_CHECKPOINT,
 ) -> JobSettings:
-    """Reads the job's options (cluster configuration with the job's own merged on top).
+    """Reads the job's options (cluster configuration with the job's own merged on top). `batch`: of a BATCH
+    job.
 
     Raises:
         ConfigError: a value is out of its range; names the key.
@@ -43,7 +45,8 @@ def job_settings(
         epoch=epoch,
         artifact=artifact,
         checkpoint_root=checkpoint_root,
-        create_backoff=lambda: restart_backoff_from_config(config, draw),
+        create_backoff=lambda: restart_backoff_from_config(config, draw, batch=batch),
+        restarts_user_errors=not batch or config.find(options.RESTART_STRATEGY) is not None,
         checkpoint_interval_ms=interval,
         checkpoint_timeout_ms=_at_least(config, options.CHECKPOINT_TIMEOUT, 1),
         checkpoint_min_pause_ms=config.get(options.CHECKPOINT_MIN_PAUSE),

@@ -28,7 +28,7 @@ class AllRun:
         return True
 
 
-def handler(backoff: RestartBackoff) -> FailureHandler:
+def handler(backoff: RestartBackoff, *, restarts_user_errors: bool = True) -> FailureHandler:
     """a -blocking-> b, and c by itself."""
     link = Link(
         id=EdgeId("ab"),
@@ -39,7 +39,9 @@ def handler(backoff: RestartBackoff) -> FailureHandler:
     )
     topology = Topology([(s.vertex, 1) for s in (A, B, C)], [link])
     strategy = RestartPipelinedRegion(build_regions(topology))
-    return FailureHandler(strategy, backoff, topology.all_subtasks())
+    return FailureHandler(
+        strategy, backoff, topology.all_subtasks(), restarts_user_errors=restarts_user_errors
+    )
 
 
 def thrice() -> FixedDelay:
@@ -63,6 +65,15 @@ def test_restart_suppressed_by_strategy() -> None:
     assert decision.error == "Recovery is suppressed by none; UserCodeError: division by zero"
     assert handling.number_of_restarts == 0
     assert decision.tasks == frozenset()
+
+
+def test_an_error_of_a_function_may_be_final() -> None:
+    handling = handler(thrice(), restarts_user_errors=False)
+    decision = handling.handle(B, BOOM, 10, AllRun())
+    assert decision.error is not None
+    assert "not restart after an error of a function; UserCodeError: division by zero" in decision.error
+    lost = TaskFailure(kind="TaskManagerLost", message="it is gone")
+    assert handling.handle(B, lost, 10, AllRun()).error is None
 
 
 def test_the_strategy_is_named_with_its_parameters() -> None:

@@ -137,6 +137,10 @@ def test_a_job_with_checkpoints_restarts_by_itself() -> None:
         "attempt 0)"
     )
     assert type(restart_backoff_from_config(Configuration(), middle)) is NoRestart
+    of_batch = restart_backoff_from_config(Configuration(), middle, batch=True)
+    assert of_batch.describe() == "fixed-delay (attempts 3, delay 1000 ms)"
+    none = restart_backoff_from_config(Configuration({"restart-strategy.type": "none"}), middle, batch=True)
+    assert type(none) is NoRestart
 
 
 def test_the_jobs_own_options_win() -> None:
