@@ -32,7 +32,7 @@ def job(keys: int, rows: int, interval: str | None, window: str) -> None:
     import unistream as us
 
     with tempfile.TemporaryDirectory() as folder:
-        config = {"parallelism.default": "2"}
+        config = {"execution.runtime-mode": "STREAMING", "parallelism.default": "2"}
         if interval is not None:
             config |= {
                 "execution.checkpointing.interval": interval,

@@ -1,7 +1,8 @@
 """Measures a command as a user would see it: whole process trees, by slope, peak memory included.
 
 Throughput by slope: the same job over N and over 4N rows; rows_per_s = 3N / (t(4N) - t(N)), so that what
-is paid once (imports, start of workers, deployment) does not count; startup_s is what is left of t(N). Each
+is paid once (imports, start of workers, deployment) does not count; startup_s is what is left of t(N), and
+cpu_s the processor time of the 3N rows. Each
 time is the smallest of REPEATS runs: whatever else the machine does can only add to it.
 """
 
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -26,11 +27,13 @@ CACHE = Path(os.environ.get("UNISTREAM_CACHE", Path.home() / ".cache/unistream")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: wall seconds, and the largest sum of resident memory over its processes."""
+    """One run: wall seconds, and the largest sum of resident memory over its processes; `cpu_s`: their
+    processor time, up to SAMPLE_S less for each."""
 
     seconds: float
     peak_rss_mb: int
     output: str
+    cpu_s: float
 
 
 def measure(module: Sequence[str], *, timeout_s: float = 900.0) -> Run:
@@ -54,7 +57,7 @@ def measure(module: Sequence[str], *, timeout_s: float = 900.0) -> Run:
     if process.returncode != 0:
         sys.stderr.write(errors[-4000:])
         raise SystemExit(f"{' '.join(module)} ended with exit code {process.returncode}")
-    return Run(seconds, peak.mb, output)
+    return Run(seconds, peak.mb, output, peak.cpu_s)
 
 
 def by_slope(
@@ -73,6 +76,7 @@ def by_slope(
         **labels,
         "rows": 4 * rows,
         "rows_per_s": round(rate),
+        "cpu_s": round(large.cpu_s - small.cpu_s, 1),
         "startup_s": round(small.seconds - rows / rate, 2),
         "peak_rss_mb": large.peak_rss_mb,
         "peak_rss_mb_quarter": small.peak_rss_mb,
@@ -85,17 +89,22 @@ def _best(runs: Iterable[Run]) -> Run:
     """The fastest; the memory is the largest that any of them took."""
     all_runs = list(runs)
     fastest = min(all_runs, key=lambda run: run.seconds)
-    return Run(fastest.seconds, max(run.peak_rss_mb for run in all_runs), fastest.output)
+    return replace(fastest, peak_rss_mb=max(run.peak_rss_mb for run in all_runs))
 
 
 class _PeakMemory(threading.Thread):
-    """Samples the resident memory of a process and all its descendants."""
+    """Samples resident memory and processor time of a process and all its descendants."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
         self._root = psutil.Process(pid)
         self._stopped = threading.Event()
         self._peak = 0
+        self._cpu: dict[int, float] = {}
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self._cpu.values())
 
     @property
     def mb(self) -> int:
@@ -108,6 +117,8 @@ class _PeakMemory(threading.Thread):
                 for process in (self._root, *self._root.children(recursive=True)):
                     try:
                         total += process.memory_info().rss
+                        times = process.cpu_times()
+                        self._cpu[process.pid] = times.user + times.system
                     except psutil.NoSuchProcess:
                         continue  # it ended between the two looks
             except psutil.NoSuchProcess:

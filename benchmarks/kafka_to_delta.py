@@ -30,6 +30,7 @@ def job(bootstrap: str, topic: str, parallelism: int, target: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         env = us.Environment(
             {
+                "execution.runtime-mode": "STREAMING",
                 "parallelism.default": str(parallelism),
                 "execution.checkpointing.interval": "2 s",
                 "execution.checkpointing.dir": f"{folder}/checkpoints",

@@ -104,7 +104,7 @@ class Remembered(us.KeyedBatchFunction):
 
 def request(lake: Path, keys: int, interval_ms: int, points: Sequence[str]) -> SubmitRequest:
     """The job. It may begin anew once for each kill."""
-    env = us.Environment({})
+    env = us.Environment({"execution.runtime-mode": "STREAMING"})
     columns = {"n": us.datagen.Sequential()}
     rows_max = None if points else 2 * keys
     source = us.DatagenSource(columns, rows=rows_max, bounded=not points, rows_per_second=RATE)

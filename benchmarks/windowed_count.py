@@ -72,7 +72,8 @@ def job(form: str, keys: int, rows: int, parallelism: int, target: str) -> None:
     """One run, to its end."""
     import unistream as us
 
-    env = us.Environment({"parallelism.default": str(parallelism)}, target=target)
+    config = {"execution.runtime-mode": "STREAMING", "parallelism.default": str(parallelism)}
+    env = us.Environment(config, target=target)
     source = us.FileSource(str(data_file(form, keys, rows)), format=form, schema=SCHEMA)
     watermarks = us.WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("ts")
     env.from_source(source, watermarks, name="bids").uid("bids").key_by("auction").window(

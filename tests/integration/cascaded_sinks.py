@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.connector.delta.table import CHECKPOINT_KEY
 
 ROWS = 40_000
@@ -28,6 +29,7 @@ COLUMNS = {
 }
 RECOVERING = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.delay": "100 ms"}
 ONLY_THE_FINAL = {  # the first periodic one comes after the least pause; the final one waits for nothing
+    **STREAMING,
     "execution.checkpointing.interval": "10 min",
     "execution.checkpointing.min-pause": "10 min",
     **RECOVERING,

@@ -66,7 +66,8 @@ class Terminal:
 
     def run(self, function: str, target: str, *words: str) -> Any:
         command = ("run", f"pipeline:{function}", "-t", target, "--detached", *words)
-        return self.json(*command, "-D", "execution.checkpointing.interval=500 ms")
+        stream = ("-D", "execution.runtime-mode=STREAMING", "-D", "execution.checkpointing.interval=500 ms")
+        return self.json(*command, *stream)
 
     def processes(self) -> list[psutil.Process]:
         """Those that inherited our environment."""

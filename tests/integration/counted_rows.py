@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.integration.crash_runs import submit
+from tests.modes import STREAMING
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 
 CONFIG = {"execution.checkpointing.incremental": "true", "state.backend.type": "rocksdb"}
@@ -38,7 +39,7 @@ def counted(
     table: Path, *, rows: int, keys: int, rate: float, parallelism: int = 2, splits: int = 2
 ) -> us.Environment:
     """`rows` rows of `keys` keys, `rate` in a second, into `table`."""
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     columns: dict[str, Any] = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(0, keys)}
     source = us.DatagenSource(columns, rows=rows, rows_per_second=rate, seed=3, splits=splits)
     read = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")

@@ -31,6 +31,7 @@ import pytest
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.crash_points import (
     AFTER_VARIABLE,
     DIRECTORY_VARIABLE,
@@ -153,7 +154,7 @@ def run_to_end(
     target: str = "local",
 ) -> JobResult:
     """Runs `pipeline` into ``lake`` to its end; with `crashes`, all that are armed must come."""
-    values = {"parallelism.default": "2", **config}
+    values = {**STREAMING, "parallelism.default": "2", **config}
     values["execution.checkpointing.dir"] = (tmp_path / "checkpoints").as_uri()
     env = us.Environment(values, target=target)
     pipeline(env, tmp_path / "lake")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import unistream as us
 from tests.integration import crash_runs
+from tests.modes import STREAMING
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.master.job_info import JobInfo
 
@@ -33,7 +34,9 @@ COLUMNS = {
 def pipeline(
     lake: Path, parallelism: int, *, windows_in: str = "default", rate: float = SLOW
 ) -> us.Environment:
-    env = us.Environment({"parallelism.default": str(parallelism), "pipeline.max-parallelism": "16"})
+    env = us.Environment(
+        {**STREAMING, "parallelism.default": str(parallelism), "pipeline.max-parallelism": "16"}
+    )
     source = us.DatagenSource(COLUMNS, rows=ROWS, seed=7, rows_per_second=rate, splits=SPLITS)
     crash_runs.keyed_windows(env, lake, source, windows_in=windows_in)
     return env

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.model.snapshot import ListMode
 from unistream.worker.code import pack
 
@@ -175,7 +176,7 @@ class Held(us.ProcessFunction):
 
 
 def pipeline(lake: Path, *, parallelism: int, rate: float | None) -> us.Environment:
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     source = us.DatagenSource(COLUMNS, rows=ROWS, seed=7, rows_per_second=rate, splits=SPLITS)
     times = us.WatermarkStrategy.for_bounded_out_of_orderness(500).with_timestamp_column("at")
     rows = env.from_source(source, times, "rows").uid("rows")

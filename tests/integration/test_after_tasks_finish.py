@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
 from unistream.master.job_info import JobInfo
 from unistream.testing.mini_cluster import MiniCluster
@@ -18,7 +19,7 @@ OFF = {"execution.checkpointing.checkpoints-after-tasks-finish": "false"}
 
 def two_sources(config: Mapping[str, str]) -> tuple:
     """One ends after ten rows, one never."""
-    env = us.Environment({"execution.checkpointing.interval": "50 ms", **config})
+    env = us.Environment({**STREAMING, "execution.checkpointing.interval": "50 ms", **config})
     numbers = {"n": us.datagen.Sequential()}
     for name, rows in (("short", 10), ("long", None)):
         source = us.DatagenSource(

@@ -24,6 +24,7 @@ import unistream as us
 from tests.integration import slow_batches
 from tests.integration.crash_runs import RECOVERING, WAIT_S, submit
 from tests.integration.slow_batches import Slow
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 from unistream.connector.delta.table import CHECKPOINT_KEY
@@ -64,7 +65,7 @@ def source(start: int, rate: int) -> us.DatagenSource:
 
 
 def pipeline(lake: Path) -> us.Environment:
-    env = us.Environment({"parallelism.default": "2"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2"})
     never = us.WatermarkStrategy.no_watermarks()
     fast = env.from_source(source(0, FAST_RATE), never, "fast").uid("fast")
     slow = env.from_source(source(SLOW_FROM, SLOW_RATE), never, "slow").uid("slow")

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.limits import MIB
 from unistream.client.job_client import JobClient
 from unistream.client.rest_client import Poll
@@ -100,7 +101,7 @@ def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @contextmanager
 def _running(config: dict[str, str], build: object) -> Iterator[JobClient]:
-    env = us.Environment({**CONFIG, **config}, target="local")
+    env = us.Environment({**STREAMING, **CONFIG, **config}, target="local")
     build(env)  # type: ignore[operator]
     with env.execute_async("backpressure") as job:
         try:

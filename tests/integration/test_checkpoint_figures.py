@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
@@ -47,7 +48,7 @@ class Count(us.KeyedProcessFunction):
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[EmbeddedJobClient]:
     """Rows counted by key into a table, by two workers, until it is cancelled."""
-    env = us.Environment({"parallelism.default": "2", "pipeline.max-parallelism": "16"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2", "pipeline.max-parallelism": "16"})
     columns = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(0, KEYS)}
     source = us.DatagenSource(columns, rows=None, bounded=False, rows_per_second=RATE, splits=2)
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")

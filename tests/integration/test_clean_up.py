@@ -140,7 +140,11 @@ class Run:
         return [sys.executable, "-m", "unistream.cli.main", *words]
 
     def _options(self) -> list[str]:
-        values = ["execution.checkpointing.interval=250ms", "state.backend.type=rocksdb"]  # state on the disk
+        values = [
+            "execution.runtime-mode=STREAMING",
+            "execution.checkpointing.interval=250ms",
+            "state.backend.type=rocksdb",  # state on the disk
+        ]
         return [word for value in values for word in ("-D", value)]
 
     def _environment(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.errors import AlreadyEnded, ConfigError
 from unistream.client.embedded import EmbeddedJobClient
 from unistream.connector.collect import CollectSink, read_collected
@@ -35,7 +36,7 @@ class Count(us.KeyedProcessFunction):
 
 def counted(out: Path, *, rows: int | None, rate: float | None = None, parallelism: int = 2) -> tuple:
     """datagen -> key_by -> count -> collect"""
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     source = DatagenSource(
         {"n": Sequential(), "k": RandomInt(0, KEYS)},
         rows=rows,
@@ -173,7 +174,7 @@ def test_user_code_that_raises_fails_the_job_and_names_the_operator(tmp_path: Pa
     def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError("no such flight")
 
-    env = us.Environment()
+    env = us.Environment(STREAMING)
     env.from_source(
         DatagenSource({"n": Sequential()}, rows=10), us.WatermarkStrategy.no_watermarks(), "numbers"
     ).map_batches(explode).sink_to(CollectSink(str(tmp_path / "out")))
@@ -199,7 +200,7 @@ def test_a_cluster_that_is_too_small_says_so(tmp_path: Path) -> None:
 
 
 def test_a_savepoint_of_another_pipeline_is_refused_before_the_job_exists(tmp_path: Path) -> None:
-    env = us.Environment()
+    env = us.Environment(STREAMING)
     source = DatagenSource({"n": Sequential()}, rows=None, bounded=False, rows_per_second=100)
     env.from_source(source, us.WatermarkStrategy.no_watermarks(), "other").uid("other").sink_to(
         CollectSink(str(tmp_path / "other"))
@@ -235,7 +236,7 @@ def test_a_folder_has_one_cluster_at_a_time(tmp_path: Path) -> None:
     ],
 )
 def test_a_slot_that_no_worker_has_is_refused_at_submission(cores: float, memory: str, named: str) -> None:
-    env = us.Environment()
+    env = us.Environment(STREAMING)
     env.register_slot_sharing_group(us.SlotSharingGroup("heavy", cpu_cores=cores, task_memory=memory))
     numbers = env.from_source(
         DatagenSource({"n": Sequential()}, rows=10), us.WatermarkStrategy.no_watermarks(), "numbers"

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.integration.crash_runs import Command, await_info, commands_in, entry_of, job_of
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.crash_points import POINTS_VARIABLE, TESTING_VARIABLE
 from unistream.client.embedded import EmbeddedCluster
@@ -38,7 +39,7 @@ def collected(env):
 
 COLLECTED = (
     *("run", "process_pipelines:collected", "-t", "local", "-p", "2"),
-    *("-D", "execution.checkpointing.interval=200ms"),
+    *("-D", "execution.runtime-mode=STREAMING", "-D", "execution.checkpointing.interval=200ms"),
 )
 
 
@@ -172,7 +173,9 @@ def test_a_killed_worker_in_a_spark_task_is_replaced(tmp_path: Path, monkeypatch
     from unistream.worker.code import pack
 
     monkeypatch.setenv("UNISTREAM_HOME", str(tmp_path / "home"))
-    env = us.Environment({"parallelism.default": "2", "execution.checkpointing.interval": "200 ms"})
+    env = us.Environment(
+        {**STREAMING, "parallelism.default": "2", "execution.checkpointing.interval": "200 ms"}
+    )
     source = DatagenSource({"n": Sequential()}, rows=9000, rows_per_second=1500, splits=2)
     env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").sink_to(
         CollectSink(str(tmp_path / "out"))

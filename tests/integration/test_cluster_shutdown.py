@@ -30,13 +30,14 @@ def slow(env):
     rows.sink_to(CollectSink("out")).uid("out")
 
 if __name__ == "__main__":
-    env = us.Environment({"execution.checkpointing.interval": "100 ms"}, target="local")
+    stream = {"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "100 ms"}
+    env = us.Environment(stream, target="local")
     slow(env)
     with env.execute_async("slow") as job:
         print("job", job.job_id, flush=True)
         job.result()
 """
-INTERVAL = ("-D", "execution.checkpointing.interval=100ms")
+INTERVAL = ("-D", "execution.runtime-mode=STREAMING", "-D", "execution.checkpointing.interval=100ms")
 SLOW = ("run", "shutdown_pipelines:slow", "-p", "2", *INTERVAL)
 
 

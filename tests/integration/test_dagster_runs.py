@@ -15,13 +15,14 @@ import psutil
 import pytest
 from deltalake import DeltaTable
 
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client import home
 from unistream.client.embedded import EmbeddedCluster
 
 PIPELINES = Path(__file__).parent / "pipelines"
 ROWS = 6_000
-_NO_RESTART = {"execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}
+_NO_RESTART = {**STREAMING, "execution.checkpointing.interval": "300 ms", "restart-strategy.type": "none"}
 NO_RESTART = {"resources": {"unistream": {"config": {"config": _NO_RESTART}}}}
 
 

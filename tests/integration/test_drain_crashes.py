@@ -27,6 +27,7 @@ from tests.integration.side_input import (
     prepare,
     read_before,
 )
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -55,7 +56,7 @@ def running(folder: Path, savepoint: str | None = None) -> Iterator[EmbeddedJobC
     """A job that has read rows, on workers of its own."""
     values = Configuration(ONLY_THE_DRAIN)
     with EmbeddedCluster("local", values, workdir=folder / "work", rest=False) as cluster:
-        env = us.Environment({"parallelism.default": "2"})
+        env = us.Environment({**STREAMING, "parallelism.default": "2"})
         pipeline(env, folder, side_input.generated())
         job = submit(cluster, env, ONLY_THE_DRAIN | RECOVERING, savepoint)
         job.wait_for(reading, WAIT_S)

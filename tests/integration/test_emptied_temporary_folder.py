@@ -51,7 +51,8 @@ def test_a_lost_worker_is_replaced_after_the_folder_was_emptied(
 ) -> None:
     run = start(
         *("run", "emptied_pipeline:counted", "-t", "local", "-p", "2"),
-        *("-D", "execution.checkpointing.interval=200ms", "-D", "state.backend.type=rocksdb"),
+        *("-D", "execution.runtime-mode=STREAMING", "-D", "execution.checkpointing.interval=200ms"),
+        *("-D", "state.backend.type=rocksdb"),
         env={"TMPDIR": str(temporary)},
     )
     job = job_of(run.line())

@@ -17,6 +17,7 @@ from tests.eventually import eventually
 from tests.integration import tapped_rows
 from tests.integration.spark_cluster import SparkCluster
 from tests.integration.tapped_rows import SliceSink, Tap, committed
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo, TaskManagerInfo
@@ -71,7 +72,7 @@ def submit(
     each: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
 ) -> EmbeddedJobClient:
     """Numbered rows, each subtask's own, from a source through a function to a sink; `rows` None: endless."""
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     source = us.DatagenSource(
         {"id": us.datagen.Sequential()},
         rows=rows,

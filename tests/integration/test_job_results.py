@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import Unreachable
 from unistream.client.lookup import all_jobs, running_clusters
@@ -23,7 +24,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def endless() -> us.Environment:
-    env = us.Environment(target="local")
+    env = us.Environment(STREAMING, target="local")
     numbers = {"n": us.datagen.Sequential()}
     source = us.DatagenSource(numbers, rows=None, rows_per_second=10, bounded=False)
     env.from_source(source, us.WatermarkStrategy.no_watermarks(), "numbers").sink_to(us.BlackholeSink())

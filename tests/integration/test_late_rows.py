@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.cli.main import main
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -24,7 +25,7 @@ from unistream.worker.code import pack
 
 WAIT_S = 60.0
 HOUR_MS = 3_600_000
-TICKS = {"pipeline.auto-watermark-interval": "1 ms", "heartbeat.interval": "100 ms"}
+TICKS = {**STREAMING, "pipeline.auto-watermark-interval": "1 ms", "heartbeat.interval": "100 ms"}
 
 
 def one_in_three_is_late(batch: pa.RecordBatch) -> pa.RecordBatch:

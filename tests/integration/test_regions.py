@@ -37,6 +37,7 @@ from tests.integration.tapped_rows import (
     times_seen,
     windows,
 )
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.job_client import checked
@@ -118,7 +119,7 @@ def submit(
 def start_parts(
     cluster: EmbeddedCluster, lake: Lake, taps: Mapping[str, Tap], config: Mapping[str, str] | None = None
 ) -> EmbeddedJobClient:
-    env = us.Environment()
+    env = us.Environment(STREAMING)
     two_parts(env, lake, taps, SLOW)
     return submit(cluster, env, config)
 
@@ -147,7 +148,7 @@ def stop_and_finish(
 ) -> JobInfo:
     """The last status of the slow job; one without faults reads the rest, and the tables are right."""
     info, savepoint = stop(job, lake.folder, restarts)
-    env = us.Environment()
+    env = us.Environment(STREAMING)
     two_parts(env, lake, {name: Tap(name, lake.taps) for name in SEEDS}, FAST)
     assert submit(cluster, env, savepoint=savepoint).wait(WAIT_S).state == "FINISHED"
     lake.check("a")
@@ -287,7 +288,7 @@ def write_files(folder: Path) -> None:
 
 def slices(folder: Path, kind: str, tap: Tap, rate: float) -> us.Environment:
     """Rows 0 … ROWS - 1 in 3 splits that are given out ("push"), or in 300 that are asked for ("pull")."""
-    env = us.Environment({"parallelism.default": "3"})
+    env = us.Environment({**STREAMING, "parallelism.default": "3"})
     source = (
         us.DatagenSource(COLUMNS, rows=ROWS, seed=1, rows_per_second=rate, splits=3)
         if kind == "push"

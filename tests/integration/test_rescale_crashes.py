@@ -52,6 +52,7 @@ from tests.integration.side_input_crashes import (
     checkpoint_without_side_input,
     finish,
 )
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
@@ -115,7 +116,7 @@ def saved(saved_once: Saved) -> Saved:
 def start(
     cluster: EmbeddedCluster, folder: Path, width: int, config: dict[str, str], savepoint: str | None = None
 ) -> EmbeddedJobClient:
-    env = us.Environment({"parallelism.default": str(width)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(width)})
     pipeline(env, folder, side_input.generated())
     return submit(cluster, env, config, savepoint)
 

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
 from unistream.cli.main import main
 
 KEY = "execution.state-recovery.ignore-unclaimed-state"
+STREAM = ("-D", "execution.runtime-mode=STREAMING")
 PIPELINE = """
 import unistream as us
 def build(env):
@@ -38,7 +40,7 @@ def savepoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pipeline(config: dict[str, bool] | None = None) -> us.Environment:
     import restored_flow
 
-    env = us.Environment(config, target="local")
+    env = us.Environment({**STREAMING, **(config or {})}, target="local")
     restored_flow.build(env)
     return env
 
@@ -84,7 +86,7 @@ def test_on_the_command_line(
 ) -> None:
     flow = "restored_flow:build"
     planned = {0: 0, 2: 1}[code]
-    assert main(["plan", flow, "--against", str(savepoint), *words]) == planned
-    assert main(["run", flow, "-t", "local", "--restore-from", str(savepoint), *words]) == code
+    assert main(["plan", flow, "--against", str(savepoint), *STREAM, *words]) == planned
+    assert main(["run", flow, "-t", "local", "--restore-from", str(savepoint), *STREAM, *words]) == code
     reported = capsys.readouterr()
     assert ("'gone'" in reported.err) == (code == 2)

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.integration.crash_runs import Crashes
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.cli.main import main
@@ -47,7 +48,7 @@ GO_ON = {"parallelism.default": "2", "execution.checkpointing.interval": "400 ms
 
 
 def pipeline(lake: Path, rate: int | None) -> us.Environment:
-    env = us.Environment({"parallelism.default": "2"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2"})
     source = us.DatagenSource(COLUMNS, rows=ROWS, seed=7, rows_per_second=rate, splits=SPLITS)
     watermarks = us.WatermarkStrategy.for_bounded_out_of_orderness(500).with_timestamp_column("at")
     rows = env.from_source(source, watermarks, "rows").uid("rows")

@@ -20,6 +20,7 @@ from deltalake import DeltaTable
 
 import unistream as us
 from tests.integration.crash_runs import Crashes
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
@@ -67,7 +68,7 @@ class Lake:
 def pipeline(
     lake: Lake, *, parallelism: int = 2, rate: float | None = SLOW, on_rewind: OnRewind = "refuse"
 ) -> us.Environment:
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     notes = lake.folder / "names_read"
     notes.mkdir(parents=True, exist_ok=True)
 

@@ -49,6 +49,7 @@ from tests.integration.side_input_crashes import (
     checkpoint_without_side_input,
     finish,
 )
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.client.rest_client import Poll
@@ -76,7 +77,7 @@ def test_every_named_place_has_a_row_here() -> None:
 def start(cluster: EmbeddedCluster, folder: Path, facts: Source) -> EmbeddedJobClient:
     """A job whose checkpoints hold finished tasks by now, and whose side input nobody may read any more."""
     prepare(folder)
-    env = us.Environment({"parallelism.default": "2"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2"})
     pipeline(env, folder, facts)
     job = submit(cluster, env, CONFIG | RECOVERING)
     job.wait_for(checkpoint_without_side_input, WAIT_S)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_setup import SubmitRequest
@@ -29,6 +30,7 @@ WAIT_S = 60.0
 UNANSWERED_S = 0.5  # how long nothing is said while the commit waits
 SLOW = 2_000  # rows/s
 CONFIG = {
+    **STREAMING,
     "parallelism.default": "1",
     "execution.checkpointing.interval": "250 ms",
     "execution.checkpointing.min-pause": "1 h",  # no snapshot but those of the stop

@@ -33,6 +33,7 @@ from tests.integration.stateful_rows import (
     pipeline,
     truth_of,
 )
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
@@ -114,7 +115,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluste
 @pytest.fixture(scope="module")
 def truth(cluster: EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Truth:
     lake = tmp_path_factory.mktemp("truth")
-    env = us.Environment({"parallelism.default": "1"})
+    env = us.Environment({**STREAMING, "parallelism.default": "1"})
     for name, columns, rows, seed in (("rows", COLUMNS, ROWS, 7), ("rules", RULE_COLUMNS, RULES, 5)):
         source = us.DatagenSource(columns, rows=rows, seed=seed)
         stream = env.from_source(source, us.WatermarkStrategy.no_watermarks(), name).uid(name)
@@ -207,7 +208,7 @@ def restored_bytes(info: JobInfo) -> list[int]:
 
 def counted_keys(keys: int, *, parallelism: int, savepoint: str | None = None) -> SubmitRequest:
     """An endless job that sums by key."""
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     columns = {"key": us.datagen.RandomInt(0, keys), "value": us.datagen.RandomInt(0, 9)}
     source = us.DatagenSource(columns, rows=None, bounded=False, rows_per_second=4 * keys, splits=2)
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")

@@ -16,6 +16,7 @@ import pytest
 import unistream as us
 from tests.integration import tapped_rows
 from tests.integration.tapped_rows import SliceSink, Tap, committed, times_seen
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
@@ -37,7 +38,7 @@ CONFIG = {
 
 def table_and_facts(cluster: EmbeddedCluster, folder: Path) -> EmbeddedJobClient:
     """Rows -1 … of a table, stored, and rows 0 … of facts go through one function to a sink."""
-    env = us.Environment({"parallelism.default": "2"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2"})
 
     def numbers(name: str, rows: int, rate: int | None) -> us.DataStream:
         source = us.DatagenSource(

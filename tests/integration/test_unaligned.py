@@ -14,6 +14,7 @@ import unistream as us
 from tests.integration import slow_batches
 from tests.integration.crash_runs import in_flight_bytes, snapshots_in, submit
 from tests.integration.slow_batches import Slow
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster, EmbeddedJobClient
 from unistream.master.job_info import JobInfo
@@ -44,7 +45,9 @@ def _submit(
     savepoint: str | None = None,
 ) -> EmbeddedJobClient:
     """Small batches of a fast source, dealt out to slow tasks, into a table."""
-    env = us.Environment({"parallelism.default": str(parallelism), "pipeline.max-parallelism": "16"})
+    env = us.Environment(
+        {**STREAMING, "parallelism.default": str(parallelism), "pipeline.max-parallelism": "16"}
+    )
     columns = {"id": us.datagen.Sequential(), "key": us.datagen.RandomInt(0, 40)}
     source = us.DatagenSource(columns, rows=ROWS, rows_per_second=rate, splits=4)
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")

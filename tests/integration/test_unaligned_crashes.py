@@ -26,6 +26,7 @@ from tests.integration.crash_runs import (
 )
 from tests.integration.side_input import assert_exact, read_before
 from tests.integration.slow_rows import CONFIG, pipeline, queues_are_full, release
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.client.embedded import EmbeddedCluster
 
@@ -56,7 +57,7 @@ def test_rows_are_exact_when_workers_are_killed_under_full_backpressure(
 ) -> None:
     crashes.arm(*points, later=True)
     with EmbeddedCluster("local", Configuration(CONFIG), workdir=tmp_path / "work", rest=False) as cluster:
-        env = us.Environment({"parallelism.default": "2"})
+        env = us.Environment({**STREAMING, "parallelism.default": "2"})
         pipeline(env, tmp_path)
         job = submit(cluster, env, CONFIG | RECOVERING)
         job.wait_for(queues_are_full, WAIT_S)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.testing.mini_cluster import MiniCluster
 
 WAIT_S = 60.0
@@ -72,7 +73,7 @@ def cluster() -> Iterator[MiniCluster]:
 
 
 def pipeline(function: us.KeyedProcessFunction, sink: Any) -> us.Environment:
-    env = us.Environment({"parallelism.default": "1", "restart-strategy.type": "none"})
+    env = us.Environment({**STREAMING, "parallelism.default": "1", "restart-strategy.type": "none"})
     source = us.DatagenSource({"k": us.datagen.RandomInt(0, 3)}, rows=200, rows_per_second=2_000)
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     rows.key_by("k").process(function, returns={"k": pa.int64()}).uid("leaves").sink_to(sink).uid("sink")

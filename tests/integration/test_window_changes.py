@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.connector.collect import read_collected
 from unistream.core.restore import StateOutcome
@@ -48,7 +49,7 @@ def pipeline(
     uid: str = "windows",
 ) -> us.Environment:
     """Counts and highest numbers by user, in windows of 1,000 rows if they are of 10 s."""
-    env = us.Environment({"parallelism.default": "2", "pipeline.max-parallelism": "16"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2", "pipeline.max-parallelism": "16"})
     columns = {
         "user": us.datagen.RandomInt(0, KEYS),
         "n": us.datagen.Sequential(),

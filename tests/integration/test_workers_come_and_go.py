@@ -19,6 +19,7 @@ from msgspec import structs
 
 import unistream as us
 from tests.eventually import eventually
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.errors import ConfigError
 from unistream.base.ids import TaskManagerId
@@ -49,7 +50,7 @@ def endless(
     each: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
     **config: str,
 ) -> EmbeddedJobClient:
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     source = DatagenSource(
         {"n": Sequential()}, rows=rows, bounded=rows is not None, rows_per_second=500, splits=parallelism
     )

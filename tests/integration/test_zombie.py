@@ -17,6 +17,7 @@ import pytest
 
 import unistream as us
 from tests.integration.crash_runs import assert_exact, keyed_windows
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.base.ids import TaskManagerId
 from unistream.client.embedded import EmbeddedCluster
@@ -80,7 +81,7 @@ class UnreachableMachines:
 
 
 def pipeline(lake: Path, rate: float) -> us.Environment:
-    env = us.Environment({"parallelism.default": "2"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2"})
     source = us.DatagenSource(COLUMNS, rows=ROWS, seed=7, rows_per_second=rate, splits=2)
     keyed_windows(env, lake, source)
     return env

@@ -241,7 +241,7 @@ class Environment:
           1: print  (parallelism 1, slots default)
           0 -> 1 forward: chained
         <BLANKLINE>
-        job graph 'unistream job': 1 vertex, 0 exchanges, STREAMING
+        job graph 'unistream job': 1 vertex, 0 exchanges, BATCH
         [1] numbers -> print  (parallelism 1 of 128, slots default)
             source datagen, bounded
             numbers-0: numbers  (stateful, generated uid)

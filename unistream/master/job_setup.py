@@ -101,8 +101,7 @@ def prepare(
         CorruptSnapshot: the savepoint is damaged.
         Unreachable: the checkpoint storage does not answer.
     """
-    _check_sizes(request)
-    check(request.graph)
+    _check_request(request)
     config = _without_idle_options(request.graph, cluster.merged(request.graph.config).merged(request.config))
     slots = cluster.get(TASK_SLOTS)
     if services.traits.active:  # else workers of any size and with other libraries may register
@@ -113,8 +112,6 @@ def prepare(
         check_measures(request.graph, cluster, share)
     checkpoint_root = config.find(CHECKPOINT_DIR) or services.checkpoint_root
     storage = services.create_storage(checkpoint_root)
-    if request.savepoint is not None:
-        check_restores(request.graph, request.savepoint)
     restore = _restore_point(storage, request.savepoint, claimed=config.get(CLAIM_MODE) == "CLAIM")
     lineage = LineageId(services.new_id()) if restore is None else restore.manifest.lineage
     graph = structs.replace(request.graph, config=config.to_dict())
@@ -173,7 +170,7 @@ def _without_idle_options(graph: JobGraph, config: Configuration) -> Configurati
     return Configuration({key: value for key, value in config.to_dict().items() if key not in idle})
 
 
-def _check_sizes(request: SubmitRequest) -> None:
+def _check_request(request: SubmitRequest) -> None:
     if not request.artifact:
         raise ConfigError("the job has no code: its artifact is empty")
     if len(request.artifact) > ARTIFACT_BYTES_MAX:
@@ -186,6 +183,9 @@ def _check_sizes(request: SubmitRequest) -> None:
         raise ConfigError(
             f"a job's name has 1 to {JOB_NAME_CHARS_MAX} printable characters, not {name[:80]!r}"
         )
+    check(request.graph)
+    if request.savepoint is not None:
+        check_restores(request.graph, request.savepoint)
 
 
 def _check_writable(storage: CheckpointStorage) -> None:

@@ -86,7 +86,7 @@ def unbuildable(
 def resource(**options: Any) -> UnistreamResource:
     return UnistreamResource(
         target=os.environ.get("TARGET", "local"),
-        config={"execution.checkpointing.interval": "300 ms"},
+        config={"execution.runtime-mode": "STREAMING", "execution.checkpointing.interval": "300 ms"},
         **options,
     )
 

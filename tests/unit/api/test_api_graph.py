@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.api.stream import DataStream
 from unistream.base.errors import ConfigError
 from unistream.model.graph import Ship
@@ -72,7 +73,7 @@ def test_a_pipeline_becomes_chains_and_exchanges(tmp_path: Any) -> None:
 
 
 def test_explain_shows_chains_and_where_rows_go() -> None:
-    env = us.Environment()
+    env = us.Environment(STREAMING)
     hourly(flights(env)).name("hourly").print()
     text = env.explain()
     assert "  1 -> 2 hash by origin, carrier: exchange, the edge is hash\n" in text

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.api.stream import DataStream
 from unistream.base.errors import ConfigError
 from unistream.model.graph import JobType
@@ -96,7 +97,7 @@ def test_a_pre_aggregation_stays_before_a_stored_exchange() -> None:
 
 
 def test_exchange_mode_and_shipping_are_said_in_any_order() -> None:
-    env = us.Environment()
+    env = us.Environment(STREAMING)
     rows(env).rebalance().exchange_mode(BATCH).print()
     rows(env).exchange_mode(BATCH).rebalance().print()
     rows(env).exchange_mode(BATCH).exchange_mode(us.StreamExchangeMode.UNDEFINED).rebalance().print()
@@ -116,7 +117,7 @@ def test_checkpoints_that_could_never_complete_are_off_and_that_is_said(
 
 
 def test_a_streaming_job_with_a_blocking_exchange_has_checkpoints(caplog: pytest.LogCaptureFixture) -> None:
-    env = us.Environment({"execution.checkpointing.interval": "2 s"})
+    env = us.Environment({**STREAMING, "execution.checkpointing.interval": "2 s"})
     rows(env).exchange_mode(BATCH).rebalance().print()
     with caplog.at_level(logging.WARNING):
         graph, _ = env.job_graph()

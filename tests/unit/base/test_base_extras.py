@@ -45,7 +45,8 @@ print("result", code)
 """
 
 KAFKA = "us.KafkaSource(bootstrap_servers='127.0.0.1:1', topic='t')"
-ROCKSDB = "pipeline(target='local', **{'state.backend.type': 'rocksdb'}).execute()"
+STREAM = "'execution.runtime-mode': 'STREAMING'"  # a BATCH job needs no state on disk
+ROCKSDB = f"pipeline(target='local', **{{{STREAM}, 'state.backend.type': 'rocksdb'}}).execute()"
 NEEDS = [
     pytest.param("delta", "us.DeltaSink('table')", "DeltaSink needs deltalake, which is", id="a Delta sink"),
     pytest.param("kafka", KAFKA, "KafkaSource needs kafka-python and numba, which are", id="a Kafka source"),

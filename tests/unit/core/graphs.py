@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.modes import STREAMING
 from unistream.core.graph import Resolved, resolve, translate_resolved
 from unistream.model.chain import JobCode
 from unistream.model.graph import JobGraph, Ship, SourceInfo
@@ -58,4 +59,5 @@ def names(graph: StreamGraph, **how: Any) -> list[str]:
 
 
 def _arguments(how: dict[str, Any]) -> dict[str, Any]:
-    return {"parallelism": 2, "max_parallelism": None, "chaining": True, "config": {}} | how
+    """Without a `config` it is a stream, though its source is bounded."""
+    return {"parallelism": 2, "max_parallelism": None, "chaining": True, "config": STREAMING} | how

@@ -16,6 +16,7 @@ from unistream.master.job_info import JobInfo
 from unistream.model import messages as mm
 from unistream.model.codec import decode_answer, decode_manifest
 from unistream.model.elements import SnapshotKind
+from unistream.model.graph import JobType
 
 SAVEPOINT = SnapshotRequest(kind=SnapshotKind.SAVEPOINT)
 STOP = SnapshotRequest(kind=SnapshotKind.SUSPEND)
@@ -119,6 +120,16 @@ class TestRefusals:
         cluster = make_cluster()
         with pytest.raises(ConfigError, match="nowhere"):
             cluster.dispatcher.submit(submission(savepoint=str(tmp_path / "nowhere")))
+        assert cluster.dispatcher.jobs() == []
+
+    def test_a_batch_job_starts_from_no_savepoint(
+        self, make_cluster: Make, submission: Make, job_graph: Make
+    ) -> None:
+        """It would read what the savepoint says was read."""
+        cluster = make_cluster()
+        batch = structs.replace(job_graph(), job_type=JobType.BATCH)
+        with pytest.raises(ConfigError, match=r"/s: a BATCH job.*execution.runtime-mode=STREAMING"):
+            cluster.dispatcher.submit(submission(batch, savepoint="/s"))
         assert cluster.dispatcher.jobs() == []
 
     def test_a_truncated_savepoint(self, make_cluster: Make, submission: Make, checkpointed: dict) -> None:

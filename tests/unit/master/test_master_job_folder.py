@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.testing.mini_cluster import MiniCluster
 
 WAIT_S = 60.0
@@ -34,6 +35,7 @@ class Count(us.KeyedProcessFunction):
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_an_empty_folder_is_removed(tmp_path: Path, backend: str, end: str, kept: str, left: bool) -> None:
     env = us.Environment({
+        **STREAMING,
         "state.backend.type": backend,
         "execution.checkpointing.incremental": True,
         "execution.checkpointing.interval": "50 ms",

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
 from unistream.base.ids import CheckpointId, EdgeId, JobId, LineageId, OperatorUid, VertexId
 from unistream.core.restore import StateOutcome
@@ -124,7 +125,7 @@ def test_a_job_takes_it_as_it_would_have_taken_the_old_one(
 ) -> None:
     old = old_with(tmp_path, state, rows)
     writer = us.SavepointWriter.change(old).with_state("op", "s", old.table("op", "s"), keys=["k"])
-    env = us.Environment({"execution.state-recovery.allow-pickled-state": "true"})
+    env = us.Environment({**STREAMING, "execution.state-recovery.allow-pickled-state": "true"})
     source = us.StaticSource(pa.table({"k": ["a"]}))
     stream = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     stream.key_by("k").process(Reads(state), returns={"k": pa.string()}).uid("op").print()

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.errors import ConfigError, CorruptSnapshot
 from unistream.cli.main import main
 from unistream.connector.collect import read_collected
@@ -45,7 +46,7 @@ class Keeps(us.ProcessFunction):
 
 
 def run(cluster: MiniCluster, results: Path, savepoint: str, parallelism: int) -> list[dict[str, int]]:
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     rows = us.StaticSource(pa.table({"n": pa.array(range(parallelism), pa.int64())}))
     source = env.from_source(rows, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     returns = {"mine": pa.int64(), "every": pa.int64()}

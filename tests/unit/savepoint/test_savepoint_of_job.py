@@ -12,6 +12,7 @@ import pyarrow.dataset as ds
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.clock import SystemClock
 from unistream.base.config import Configuration
 from unistream.core.restore import StateOutcome
@@ -43,7 +44,7 @@ class Seen(us.KeyedProcessFunction):
 
 
 def pipeline(results: Path, function: us.KeyedProcessFunction | None = None) -> us.Environment:
-    env = us.Environment({"parallelism.default": "2", "pipeline.max-parallelism": "16"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2", "pipeline.max-parallelism": "16"})
     columns = {
         "user": us.datagen.RandomInt(0, KEYS),
         "n": us.datagen.Sequential(),

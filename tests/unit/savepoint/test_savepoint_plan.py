@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.config import Configuration
 from unistream.core.restore import StateOutcome
 from unistream.savepoint.plan import plan
@@ -97,7 +98,7 @@ def pipeline(
     by_batch: type[ByBatch] = ByBatch,
     limits: us.MapStateDescriptor = LIMITS,
 ) -> us.Environment:
-    env = us.Environment({"parallelism.default": "2", "pipeline.max-parallelism": "16"})
+    env = us.Environment({**STREAMING, "parallelism.default": "2", "pipeline.max-parallelism": "16"})
     columns = {"user": us.datagen.RandomInt(0, 9), "n": us.datagen.Sequential()}
     source = us.DatagenSource(columns, rows=None, bounded=False, rows_per_second=2_000)
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
 from unistream.connector.collect import read_collected
 from unistream.model.state import (
@@ -82,7 +83,7 @@ def users() -> pa.Table:
 def pipeline(
     results: Path, function: us.KeyedProcessFunction, *, parallelism: int = 1, uid: str = "counts"
 ) -> us.Environment:
-    env = us.Environment({"parallelism.default": str(parallelism)})
+    env = us.Environment({**STREAMING, "parallelism.default": str(parallelism)})
     rows = pa.table({"user": pa.array(range(KEYS), pa.int64())})
     source = env.from_source(us.StaticSource(rows), us.WatermarkStrategy.no_watermarks(), "users").uid(
         "users"

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import unistream as us
+from tests.modes import STREAMING
 from unistream.base.errors import ConfigError
 from unistream.core.restore import StateOutcome
 from unistream.model.keyed_snapshot import StateKind
@@ -342,7 +343,7 @@ def test_timers_are_stored_as_a_job_stores_them(tmp_path: Path, write: Second, n
     [state] = made.operator("op").states
     assert (state.name, state.kind, state.rows) == (name, "timers", 3)
     assert made.table("op", name).schema.names == [KEY_GROUP_COLUMN, "k", "__timestamp"]
-    env = us.Environment({})
+    env = us.Environment(STREAMING)
     source = us.StaticSource(pa.table({"k": ["a"]}))
     rows = env.from_source(source, us.WatermarkStrategy.no_watermarks(), "rows").uid("rows")
     rows.key_by("k").process(Waits(), returns={"k": pa.string()}).uid("op").print()

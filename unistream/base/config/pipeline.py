@@ -31,9 +31,10 @@ CHAINING_ACROSS_MAX_PARALLELISM: Final = ConfigOption(
 RUNTIME_MODE: Final = ConfigOption(
     "execution.runtime-mode",
     one_of("STREAMING", "BATCH", "AUTOMATIC"),
-    "STREAMING",
-    "How exchanges work: STREAMING pipelines them, BATCH needs bounded sources and stores results between "
-    "stages; AUTOMATIC: BATCH if all sources are bounded.",
+    "AUTOMATIC",
+    "STREAMING: rows flow as they come, with watermarks and checkpoints; BATCH: all sources are bounded, "
+    "stages run one after the other and get their rows by key and time; AUTOMATIC: BATCH if all sources are "
+    "bounded.",
 )
 BATCH_SHUFFLE_MODE: Final = ConfigOption(
     "execution.batch-shuffle-mode",

@@ -138,9 +138,8 @@ class OperatorHarness(Closing):
     ) -> None:
         self.operator = operator
         self.output = CollectedOutput()
-        self.clock = ManualClock()
+        self.clock, self.metrics = ManualClock(), CountingMetrics()
         self.timers = ManualTimers(self.clock)
-        self.metrics = CountingMetrics()
         self.commits: list[tuple[int, int, int | None]] = []
         self._state, self._backend = state or OperatorState(), backend
         self._watermarks: dict[int, int] = {}

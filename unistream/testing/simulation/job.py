@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from unistream.api.environment import Environment
 from unistream.api.sinks import sinks_replaced
-from unistream.base.config import CHAINING, MAX_PARALLELISM
+from unistream.base.config import CHAINING, MAX_PARALLELISM, RUNTIME_MODE
 from unistream.base.errors import ConfigError
 from unistream.base.ids import OperatorUid
 from unistream.connector.datagen import DatagenSource
@@ -88,14 +88,19 @@ def user_job(
         replaced += sentences
     values = environment.config
     most = values.get(MAX_PARALLELISM)
+    options = values.to_dict()
+    if values.get(RUNTIME_MODE) == "AUTOMATIC":
+        options[RUNTIME_MODE.key] = (
+            "STREAMING"  # every input here is bounded, also where it stands for a stream
+        )
     resolved = resolve(
         graph,
         parallelism=environment.parallelism,
         max_parallelism=None if most == -1 else most,
         chaining=values.get(CHAINING),
-        config=values.to_dict(),
+        config=options,
     )
-    job_graph, code = translate_resolved(resolved, values.to_dict())
+    job_graph, code = translate_resolved(resolved, options)
     packed = {vertex: pack(JobCode(chains={vertex: chain})) for vertex, chain in code.chains.items()}
     return UserJob(graph=job_graph, code=packed, replaced=tuple(replaced), sinks=sinks)
 

@@ -47,7 +47,8 @@ def simulate(
     Args:
         pipeline: A function that takes an `Environment`, or makes and returns one; or the environment itself.
         seeds: The runs.
-        config: Options of the pipeline's environment. The simulation sets intervals, timeouts and restarts.
+        config: Options of the pipeline's environment. The simulation sets intervals, timeouts and restarts;
+            it runs a stream unless `execution.runtime-mode` is BATCH.
         faults: The faults of all runs, instead of those that each seed draws.
         inputs: Rows of sources by uid (or name), as a table or dicts: required for each unbounded source,
             such as Kafka; for others they replace its rows.

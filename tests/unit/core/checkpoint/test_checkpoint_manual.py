@@ -10,7 +10,7 @@ from unistream.base.ids import CheckpointId
 from unistream.core import contract
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
-from unistream.model.graph import JobGraph
+from unistream.model.graph import JobGraph, JobType
 
 SOURCE = job_graph().vertices[0].id
 ONE_AT_A_TIME = {"execution.checkpointing.max-concurrent-checkpoints": "1"}
@@ -161,7 +161,12 @@ def test_a_job_that_is_being_stopped_takes_none() -> None:
     ("graph", "reported"),
     [
         pytest.param(job_graph(), "try again when it is RUNNING", id="a stream that starts"),
-        pytest.param(stages(), "stages run one after the other", id="stages, of which one runs"),
+        pytest.param(
+            stages(job_type=JobType.STREAMING),
+            "stages run one after the other",
+            id="stages, of which one runs",
+        ),
+        pytest.param(stages(), "it is a BATCH job, which takes no snapshots", id="a batch job"),
     ],
 )
 def test_who_asks_while_not_all_tasks_run_is_told_whether_they_ever_will(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.modes import STREAMING
 from tests.unit.core.graphs import UNBOUNDED, edges, job_of, line
 from unistream.base.errors import ConfigError
 from unistream.core.graph import why_no_checkpoints
@@ -24,7 +25,8 @@ BATCH = {MODE: "BATCH"}
 @pytest.mark.parametrize(
     ("config", "source", "job_type", "partition"),
     [
-        pytest.param({}, {}, JobType.STREAMING, PIPELINED, id="streaming is the default"),
+        pytest.param({}, {}, JobType.BATCH, BLOCKING, id="automatic is the default"),
+        pytest.param(STREAMING, {}, JobType.STREAMING, PIPELINED, id="a stream although it is bounded"),
         pytest.param(BATCH, {}, JobType.BATCH, BLOCKING, id="batch stores results"),
         pytest.param({MODE: "batch"}, {}, JobType.BATCH, BLOCKING, id="in any case"),
         pytest.param(
@@ -39,10 +41,18 @@ BATCH = {MODE: "BATCH"}
             id="automatic, unbounded",
         ),
         pytest.param(
-            {SHUFFLE: "ALL_EXCHANGES_BLOCKING"}, {}, JobType.STREAMING, PIPELINED, id="not asked in streaming"
+            {**STREAMING, SHUFFLE: "ALL_EXCHANGES_BLOCKING"},
+            {},
+            JobType.STREAMING,
+            PIPELINED,
+            id="not asked in streaming",
         ),
         pytest.param(
-            {SHUFFLE: "ALL_EXCHANGES_HYBRID_FULL"}, {}, JobType.STREAMING, PIPELINED, id="hybrid not asked"
+            {**STREAMING, SHUFFLE: "ALL_EXCHANGES_HYBRID_FULL"},
+            {},
+            JobType.STREAMING,
+            PIPELINED,
+            id="hybrid not asked",
         ),
     ],
 )
@@ -74,7 +84,7 @@ def test_global_exchange_modes(mode: GlobalStreamExchangeMode) -> None:
     [
         (StreamExchangeMode.BATCH, {}, BLOCKING),
         (StreamExchangeMode.PIPELINED, BATCH, PIPELINED),
-        (StreamExchangeMode.UNDEFINED, {}, PIPELINED),
+        (StreamExchangeMode.UNDEFINED, STREAMING, PIPELINED),
         (StreamExchangeMode.UNDEFINED, BATCH, BLOCKING),
     ],
 )
