@@ -39,12 +39,8 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 class Split(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of a source (a Kafka partition, a row group). `data` belongs to the connector and holds the
-    position to start from; a reader's snapshot is a list of splits with newer positions.
-
-    Attributes:
-        min_timestamp: A lower bound of the event times of its rows (ms), as from the statistics of a Parquet
-            file; None: not known.
-    """
+    position to start from; a reader's snapshot is a list of splits with newer positions. `min_timestamp`: a
+    lower bound of the event times of its rows (ms), if one is known."""
 
     id: str
     data: bytes
@@ -52,13 +48,9 @@ class Split(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):
-    """One subpartition that a consumer reads: `address` is the Flight location of its TaskManager.
-
-    Attributes:
-        stored: It was written in full before the consumer was deployed.
-        ended: It is stored, and all its rows are in the state from which the consumer is restored: it is not
-            read again, and `address` may be empty.
-    """
+    """One subpartition that a consumer reads: `address` is the Flight location of its TaskManager. `stored`:
+    it was written in full before the consumer was deployed. `ended`: it is stored, and all its rows are in
+    the state from which the consumer is restored: it is not read again, and `address` may be empty."""
 
     producer: AttemptId
     edge: EdgeId
@@ -170,13 +162,8 @@ class CheckpointAborted(_Message, frozen=True, kw_only=True):
 
 
 class AssignSplits(_Message, frozen=True, kw_only=True):
-    """Splits that a subtask reads from now on.
-
-    Attributes:
-        no_more: Nothing follows for this subtask; a bounded reader ends when these are read.
-        watermark_limit: The most that the subtask's watermark may be (ms) before the next message, because
-            splits with later rows may follow.
-    """
+    """Splits that a subtask reads from now on. `no_more`: none follows for it; a bounded reader ends when
+    these are read. `watermark_limit`: the most that its watermark may be (ms) before the next message."""
 
     attempt: AttemptId
     splits: tuple[Split, ...]
