@@ -12,7 +12,6 @@ from unistream.core.graph.components import joined
 from unistream.core.graph.exchange_modes import (
     check_restores,
     checkpoint_interval_ms,
-    exchange_plan,
     why_interval_is_idle,
     why_no_checkpoints,
 )

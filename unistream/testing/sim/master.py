@@ -17,7 +17,7 @@ from unistream.master.dispatcher import Dispatcher
 from unistream.master.job_master import JobMaster
 from unistream.master.job_setup import JobSetup, SubmitRequest
 from unistream.master.ports import MasterPorts
-from unistream.model.graph import JobGraph
+from unistream.model.graph import JobGraph, JobType
 from unistream.port.metadata import MetadataStore
 from unistream.port.transport import ControlClient
 from unistream.testing.sim.checkers import Lives
@@ -68,6 +68,7 @@ class SimMaster:
             artifact="",
             checkpoint_root="sim://",
             draw=lambda: 0.5,
+            batch=request.graph.job_type is JobType.BATCH,
             first_checkpoint_id=first_id(store, job),
         )
         setup = JobSetup(
