@@ -40,11 +40,12 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Split(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of a source (a Kafka partition, a row group). `data` belongs to the connector and holds the
     position to start from; a reader's snapshot is a list of splits with newer positions. `min_timestamp`: a
-    lower bound of the event times of its rows (ms), if one is known."""
+    lower bound of the event times of its rows (ms), if one is known. `size`: bytes to read; 0: not known."""
 
     id: str
     data: bytes
     min_timestamp: int | None = None
+    size: int = 0
 
 
 class ChannelDescriptor(msgspec.Struct, frozen=True, kw_only=True):

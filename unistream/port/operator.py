@@ -110,6 +110,8 @@ class OperatorContext:
         key_groups: (first, last), inclusive: the key groups of this subtask.
         restored: Any operator of this task has restored state.
         checkpointing: False: committables are committed at the end of input.
+        exclusive: False: other attempts of this subtask may run at the same time, as Spark's copies of slow
+            tasks do.
         make_sorter: Key columns -> what groups rows by key, in a bounded job.
         make_state: The operator's keyed state backend, made at the first call; see `state`.
         managed_memory_bytes: The limit for rows or state before the operator spills, or merges.
@@ -135,6 +137,7 @@ class OperatorContext:
     key_groups: tuple[int, int]
     restored: bool
     checkpointing: bool
+    exclusive: bool = True
     clock: Clock
     timers: ProcessingTimers
     metrics: Metrics

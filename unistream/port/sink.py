@@ -32,6 +32,9 @@ class SinkContext:
     Attributes:
         restored: The checkpoint it was restored from, or None.
         checkpointing: False: everything is committed at the end of input, under the id after `restored`.
+        exclusive: False: other attempts of the same subtask may run at the same time, and one of them may
+            win. So a writer removes nothing of theirs; what is left of them the committer may remove, after
+            it has committed.
         finalizing: A savepoint's pending commits are made outside of a job, and nothing follows.
     """
 
@@ -44,6 +47,7 @@ class SinkContext:
     restored: CheckpointId | None
     metrics: Metrics
     checkpointing: bool = True
+    exclusive: bool = True
     finalizing: bool = False
 
     @property

@@ -47,6 +47,13 @@ BATCH_SHUFFLE_MODE: Final = ConfigOption(
     "ALL_EXCHANGES_BLOCKING",
     "Exchanges of a BATCH job; the hybrid modes are not supported and are refused.",
 )
+BATCH_ENGINE: Final = ConfigOption(
+    "execution.batch.engine",
+    one_of("spark", "native"),
+    None,
+    "What runs a BATCH job: Spark's own engine as one Spark job, or the built-in runtime (native). Unset: "
+    "spark if the target is Spark, otherwise native.",
+)
 AUTO_WATERMARK_INTERVAL: Final = ConfigOption(
     "pipeline.auto-watermark-interval", parse_duration_ms, "200 ms", "How often sources emit watermarks."
 )

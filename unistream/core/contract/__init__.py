@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from unistream.core.contract.commands import (
     AnswerRequest,
+    CancelRun,
     CancelTimer,
     Command,
+    CommitStaged,
     DiscardSnapshot,
     DiscoverSplits,
     JobEnded,
@@ -22,6 +24,7 @@ from unistream.core.contract.commands import (
     RecordJobState,
     ReleaseSlots,
     RequestSlots,
+    RunStages,
     Send,
     SetTimer,
     Sweep,

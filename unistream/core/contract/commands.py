@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from unistream.base.ids import AttemptId, CheckpointId, TaskManagerId, VertexId
@@ -9,7 +10,7 @@ from unistream.core.contract.messages import SlotRequest, Timer
 from unistream.model.checkpoint_figures import CheckpointFigures
 from unistream.model.elements import SnapshotKind
 from unistream.model.graph import JobGraph, SourceInfo
-from unistream.model.messages import TaskFailure, ToTaskManager
+from unistream.model.messages import Split, TaskFailure, ToTaskManager
 from unistream.model.snapshot import Manifest
 from unistream.model.splits import KnownSplits
 
@@ -164,6 +165,35 @@ class JobEnded:
     failure: TaskFailure | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStages:
+    """The engine runs all stages of the job -> `StagesRan` or `RunFailed`; `AttemptsChanged` meanwhile.
+
+    Attributes:
+        first_attempt: Number of each subtask's first attempt in this run.
+        splits: All splits of each source.
+    """
+
+    run: int
+    first_attempt: int
+    splits: Mapping[VertexId, tuple[Split, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitStaged:
+    """The engine commits what a run has staged -> `StagedCommitted` or `RunFailed`."""
+
+    run: int
+    first_attempt: int
+    splits: Mapping[VertexId, tuple[Split, ...]]
+    staged: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CancelRun:
+    """The engine ends what runs -> `RunFailed`, or what had just happened otherwise."""
+
+
 Command = (
     RequestSlots
     | ReleaseSlots
@@ -179,6 +209,9 @@ Command = (
     | RecordException
     | RecordGraph
     | RecordCheckpoint
+    | RunStages
+    | CommitStaged
+    | CancelRun
     | AnswerRequest
     | JobEnded
 )

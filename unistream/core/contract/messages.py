@@ -2,7 +2,8 @@
 
 The shell (`unistream.master.job_master`) turns everything that happens into an `Event`, passes it to
 `unistream.core.job.machine.JobMachine.handle`, and performs the returned commands (`commands`) in order. Task
-reports (`ToJobManager` messages about an attempt) are events, too.
+reports (`ToJobManager` messages about an attempt) are events, too, and for a job that an engine runs
+(`BoundedJobMachine`) the reports of the engine.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from unistream.base.ids import AllocationId, CheckpointId, TaskManagerId, VertexId
+from unistream.model.bounded import EngineReport
 from unistream.model.elements import SavepointFormat, SnapshotKind
 from unistream.model.messages import (
     CheckpointAcked,
@@ -261,4 +263,5 @@ Event = (
     | EndOfDataReached
     | StoredInputsRead
     | SplitRequested
+    | EngineReport
 )

@@ -16,7 +16,7 @@ from unistream.core.execution.execution import (
 )
 from unistream.core.execution.executions import Execution, Executions
 from unistream.core.execution.failover import create_failover
-from unistream.core.execution.failure_handler import FailureDecision, FailureHandler
+from unistream.core.execution.failure_handler import FailureDecision, FailureHandler, restart_verdict
 from unistream.core.execution.job_run import JobRun
 from unistream.core.execution.partition_tracker import PartitionTracker
 from unistream.core.execution.recoveries import Recoveries, Recovery

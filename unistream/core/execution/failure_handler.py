@@ -38,6 +38,25 @@ class FailureDecision:
     delay_ms: int = 0
 
 
+def restart_verdict(
+    failure: TaskFailure, backoff: RestartBackoff, now_ms: int, *, restarts_user_errors: bool
+) -> tuple[bool, str | None]:
+    """`FailureDecision.is_new_attempt` and `.error`. The backoff is notified of failures that a restart may
+    mend."""
+    if not failure.recoverable:
+        return True, f"{UNRECOVERABLE}; {failure.kind}: {failure.message}"
+    if failure.kind == UserCodeError.__name__ and not restarts_user_errors:
+        return True, (
+            f"Without {RESTART_STRATEGY.key} a BATCH job does not restart after an error of a function; "
+            f"{failure.kind}: {failure.message}"
+        )
+    is_new_attempt = backoff.notify_failure(now_ms)
+    if backoff.can_restart:
+        return is_new_attempt, None
+    by = backoff.describe()
+    return is_new_attempt, f"Recovery is suppressed by {by}; {failure.kind}: {failure.message}"
+
+
 class FailureHandler:
     """Decides on the failures of one job.
 
@@ -67,19 +86,9 @@ class FailureHandler:
     ) -> FailureDecision:
         """Decides on one failure. `failed` None: the job as a whole failed. `view`: the job before anything
         is done about the failure."""
-        is_new_attempt, error = True, None
-        if not failure.recoverable:
-            error = f"{UNRECOVERABLE}; {failure.kind}: {failure.message}"
-        elif failure.kind == UserCodeError.__name__ and not self._restarts_user_errors:
-            error = (
-                f"Without {RESTART_STRATEGY.key} a BATCH job does not restart after an error of a function; "
-                f"{failure.kind}: {failure.message}"
-            )
-        else:
-            is_new_attempt = self._backoff.notify_failure(now_ms)
-            if not self._backoff.can_restart:
-                by = self._backoff.describe()
-                error = f"Recovery is suppressed by {by}; {failure.kind}: {failure.message}"
+        is_new_attempt, error = restart_verdict(
+            failure, self._backoff, now_ms, restarts_user_errors=self._restarts_user_errors
+        )
         is_global = failed is None
         if error is not None:
             return FailureDecision(is_global=is_global, is_new_attempt=is_new_attempt, error=error)

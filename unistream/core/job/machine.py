@@ -50,6 +50,7 @@ from unistream.core.execution import Execution, ExecutionState, parse_reported
 from unistream.core.graph import check
 from unistream.core.job.deliveries import ALIVE, Deliveries
 from unistream.core.job.life import JobLife
+from unistream.model.bounded import AttemptsChanged, RunFailed, StagedCommitted, StagesRan
 from unistream.model.checkpoint_figures import CheckpointsInfo
 from unistream.model.graph import JobGraph
 from unistream.model.messages import (
@@ -179,6 +180,8 @@ class JobMachine:
             case SplitRequested(attempt=attempt):
                 if self._parts.executions.find(attempt) is not None:
                     self._parts.sources.requested(attempt.subtask)
+            case AttemptsChanged() | StagesRan() | StagedCommitted() | RunFailed():
+                pass  # of an engine, which this job does not have
             case _:
                 return self._on_checkpoint_event(event)
         return None

@@ -11,6 +11,7 @@ from tests.unit.core.cluster import EVERY_2_S, Cluster, job_graph, settings
 from unistream.base.ids import AttemptId, CheckpointId, JobId, TaskManagerId, VertexId
 from unistream.core import contract
 from unistream.core.contract import JobState, JobStatus, Timer, TimerKind
+from unistream.model import bounded
 from unistream.model import messages as msg
 from unistream.model.elements import SnapshotKind
 from unistream.model.snapshot import TaskSnapshot
@@ -151,6 +152,10 @@ EVENTS: list[contract.Event] = [
         attempt=NOBODY, checkpoint_id=CheckpointId(9), snapshot=TaskSnapshot(), state_bytes=1
     ),
     msg.CheckpointDeclined(attempt=NOBODY, checkpoint_id=CheckpointId(99), reason="x"),
+    bounded.AttemptsChanged(run=1, attempts=()),
+    bounded.StagesRan(run=1, staged=()),
+    bounded.StagedCommitted(run=1),
+    bounded.RunFailed(run=1, failure=BOOM),
 ]
 
 

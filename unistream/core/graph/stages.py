@@ -1,0 +1,98 @@
+"""The stages of a BATCH job for an engine that runs all tasks of one stage, moves their output to the tasks
+of the next, and so on, as Spark does.
+
+    stage 0   sources ───────────────┐ pieces of rows, each addressed to a place of the next stage
+    stage 1   tasks, relays ◄────────┘
+      …
+    commit    committers and what is behind them: they run once, over what the attempts that won have staged
+
+A vertex is placed as late as its consumers allow. Where an edge passes a stage by, a relay there sends its
+pieces on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from unistream.base.ids import EdgeId, SubtaskId, VertexId
+from unistream.model.graph import JobEdge, JobGraph, JobVertex
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Sends on the pieces of one edge for one consumer."""
+
+    edge: EdgeId
+    consumer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What runs at the places of one stage, numbered from 0."""
+
+    vertices: tuple[VertexId, ...]
+    places: tuple[SubtaskId | Relay, ...]
+
+
+class StagePlan:
+    """Where each vertex runs, and where each piece goes.
+
+    Attributes:
+        stages: In the order in which they run; each has a place at least.
+        committers: Committers and what is behind them, producers first: they run when all stages have.
+    """
+
+    def __init__(self, graph: JobGraph) -> None:
+        self._edges = {edge.id: edge for edge in graph.edges}
+        vertices = {vertex.id: vertex for vertex in graph.vertices}
+        self.committers = _behind_committables(graph)
+        in_stages = [vertex for vertex in graph.vertices if vertex.id not in self.committers]
+        heights = _heights(in_stages, graph.edges)
+        depth = max(heights.values()) + 1
+        self._stage_of = {vertex: depth - 1 - height for vertex, height in heights.items()}
+        self._stage_of |= dict.fromkeys(self.committers, depth)
+        self.stages = tuple(self._stage(number, in_stages, vertices) for number in range(depth))
+        self._places = [{found: place for place, found in enumerate(stage.places)} for stage in self.stages]
+
+    def place(self, stage: int, edge: EdgeId, consumer: int) -> int | None:
+        """Where stage number `stage` gets the pieces of `edge` for `consumer`; None: a committer does."""
+        if stage == len(self.stages):
+            return None
+        target = self._edges[edge].target
+        here = self._places[stage]
+        return here[SubtaskId(target, consumer) if self._stage_of[target] == stage else Relay(edge, consumer)]
+
+    def _stage(
+        self, number: int, in_stages: Sequence[JobVertex], vertices: Mapping[VertexId, JobVertex]
+    ) -> Stage:
+        here = tuple(vertex.id for vertex in in_stages if self._stage_of[vertex.id] == number)
+        tasks = [SubtaskId(vertex, index) for vertex in here for index in range(vertices[vertex].parallelism)]
+        relays = [
+            Relay(edge.id, consumer)
+            for edge in self._edges.values()
+            if self._stage_of[edge.source] < number < self._stage_of[edge.target]
+            for consumer in range(vertices[edge.target].parallelism)
+        ]
+        return Stage(here, (*tasks, *relays))
+
+
+def _behind_committables(graph: JobGraph) -> tuple[VertexId, ...]:
+    found: set[VertexId] = set()
+    for vertex in graph.vertices:  # topological
+        inputs = [edge for edge in graph.edges if edge.target == vertex.id]
+        if any(edge.committables or edge.source in found for edge in inputs):
+            found.add(vertex.id)
+    return tuple(vertex.id for vertex in graph.vertices if vertex.id in found)
+
+
+def _heights(vertices: Sequence[JobVertex], edges: Sequence[JobEdge]) -> dict[VertexId, int]:
+    """How many stages follow each vertex."""
+    heights = {vertex.id: 0 for vertex in vertices}
+    for vertex in reversed(vertices):
+        following = [
+            heights[edge.target] for edge in edges if edge.source == vertex.id and edge.target in heights
+        ]
+        if following:
+            heights[vertex.id] = max(following) + 1
+    return heights

@@ -1,0 +1,334 @@
+"""A BATCH job that an engine runs (Spark): events in, commands out.
+
+    splits of all sources ─► stages ─► commit ─► FINISHED
+                               ▲  │       ▲ │
+                               └──┴───────┴─┴── a failure with a restart: after the delay, the same again
+
+The engine repeats tasks by itself; what it gives up is a failure here, on which the job's restart strategy
+decides. Splits are found once, so that every run reads the same. What the stages have staged is kept, so that
+a commit that fails is repeated with the same output, and the stages are not.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from unistream.base.ids import AttemptId, SubtaskId, TaskManagerId, VertexId
+from unistream.core.contract import (
+    AnswerRequest,
+    AttemptView,
+    CancelRequested,
+    CancelRun,
+    Command,
+    CommitStaged,
+    DiscoverSplits,
+    DiscoveryFailed,
+    Event,
+    JobCause,
+    JobEnded,
+    JobLog,
+    JobSettings,
+    JobStatus,
+    JobView,
+    LeadershipLost,
+    Outbox,
+    RecordAttempt,
+    RecordException,
+    RecordJobState,
+    RescaleRequested,
+    RunStages,
+    SnapshotRequest,
+    SplitsDiscovered,
+    Started,
+    SuspendRequested,
+    Timer,
+    TimerFired,
+    TimerKind,
+)
+from unistream.core.execution import ExecutionState, restart_verdict
+from unistream.core.graph import ExecutionPlan, StagePlan, check, why_no_checkpoints
+from unistream.core.job.suspension import suspension
+from unistream.model.bounded import AttemptsChanged, AttemptState, RunFailed, StagedCommitted, StagesRan
+from unistream.model.checkpoint_figures import CheckpointsInfo
+from unistream.model.graph import JobGraph
+from unistream.model.messages import Split, TaskFailure
+
+_DELAY: Final = Timer(TimerKind.RESTART_DELAY)
+
+
+class _Next(Enum):
+    """What is done next for the job, or is being done."""
+
+    DISCOVER = "find the splits of all sources"
+    STAGES = "run the stages"
+    COMMIT = "commit what they have staged"
+
+
+class BoundedJobMachine:
+    """One job, from its start to its end; see `JobMachine` for the methods.
+
+    Raises:
+        ConfigError: the graph is not valid.
+    """
+
+    def __init__(self, graph: JobGraph, settings: JobSettings) -> None:
+        check(graph)
+        assert why_no_checkpoints(graph) is not None, "only a BATCH job is run by an engine"
+        self._graph = graph
+        self._settings = settings
+        self._outbox = Outbox()
+        self._log = JobLog(settings.job)
+        self._backoff = settings.create_backoff()
+        self._restarts = 0
+        self._failure: TaskFailure | None = None
+        self._suspended_because = ""
+        self._next = _Next.DISCOVER
+        self._runs = False  # the engine runs something
+        self._run = 0
+        self._splits: dict[VertexId, tuple[Split, ...]] = {}
+        self._staged: tuple[bytes, ...] = ()
+        self._committers = frozenset(StagePlan(graph).committers)
+        self._names = {vertex.id: vertex.name for vertex in graph.vertices}
+        self._attempts = {
+            subtask: AttemptState(
+                attempt=AttemptId(settings.job, subtask.vertex, subtask.index, 0), state="CREATED"
+            )
+            for subtask in ExecutionPlan(graph).subtasks
+        }
+
+    def handle(self, event: Event, now_ms: int) -> list[Command]:  # noqa: C901  one case for each event
+        """The commands that follow from `event`, in order. `now_ms`: of any clock that never goes back."""
+        match event:
+            case SnapshotRequest(id=request):
+                self._refuse(request, f"no snapshot can be taken: {why_no_checkpoints(self._graph)}")
+            case RescaleRequested(request=request):
+                self._refuse(request, "a BATCH job that Spark runs keeps its parallelism")
+            case _ if self._log.is_terminal:
+                pass
+            case Started():
+                self._go(JobCause.START, "started")
+                self._discover()
+            case SplitsDiscovered(vertex=vertex, splits=splits):
+                self._discovered(vertex, splits)
+            case DiscoveryFailed(failure=failure):
+                if self._next is _Next.DISCOVER and not self._waits:
+                    self._fail(failure, None, now_ms)
+            case TimerFired(timer) if timer == _DELAY:
+                if self._waits:
+                    self._proceed()
+            case AttemptsChanged(run=run) if run == self._run:
+                self._changed(event.attempts)
+            case StagesRan() | StagedCommitted() | RunFailed() if event.run == self._run and self._runs:
+                self._ran(event, now_ms)
+            case CancelRequested():
+                self._end(JobCause.CANCEL, "a user cancelled it")
+            case SuspendRequested(reason=reason):
+                self._suspended_because = reason
+                self._end(JobCause.SUSPEND, reason)
+            case LeadershipLost(reason=reason):
+                self._step_down(reason)
+            case _:
+                pass  # of workers, which the job does not have, or of an earlier run
+        return self._outbox.take()
+
+    def view(self) -> JobView:
+        return JobView(
+            graph=self._graph,
+            state=self._log.state.status.value,
+            restarts=self._restarts,
+            attempts=tuple(
+                AttemptView(
+                    attempt=one.attempt,
+                    state=one.state,
+                    task_manager=TaskManagerId(one.executor) if one.executor else None,
+                )
+                for one in self._attempts.values()
+            ),
+            failure=self._failure,
+            wanted=self._graph,
+        )
+
+    def checkpoints(self, now_ms: int, wall_ms: int) -> CheckpointsInfo:
+        """It takes none."""
+        return CheckpointsInfo()
+
+    def validate(self) -> None:
+        """Invariants that hold between any two events; an AssertionError is a bug."""
+        alive = [one for one in self._attempts.values() if one.state == ExecutionState.RUNNING.value]
+        assert not (alive and not self._runs), f"{alive[:1]} is running, but the engine runs nothing"
+        assert not (self._runs and self._log.is_terminal), "the job has ended, but the engine runs it"
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    @property
+    def _waits(self) -> bool:
+        """For a restart."""
+        return self._log.state.is_waiting and self._log.state.status is JobStatus.RESTARTING
+
+    def _discover(self) -> None:
+        for number, vertex in enumerate(self._graph.vertices):
+            if vertex.source is not None and vertex.id not in self._splits:
+                self._outbox.add(
+                    DiscoverSplits(vertex=vertex.id, source=vertex.source, known=None, number=number)
+                )
+
+    def _discovered(self, vertex: VertexId, splits: tuple[Split, ...]) -> None:
+        self._splits.setdefault(vertex, splits)
+        missing = [v for v in self._graph.vertices if v.source is not None and v.id not in self._splits]
+        if not missing and self._next is _Next.DISCOVER and self._log.state.is_active:
+            self._next = _Next.STAGES
+            if not self._waits:
+                self._proceed()
+
+    def _proceed(self) -> None:
+        """Starts what is next."""
+        if self._next is _Next.DISCOVER:
+            self._go(JobCause.SLOTS, "its restart is due")
+            self._discover()
+            return
+        if self._log.allows(JobCause.SLOTS):
+            self._go(JobCause.SLOTS, "all splits are known")
+        if self._next is _Next.STAGES:
+            self._run += 1
+        commits = self._next is _Next.COMMIT
+        again = {s: one for s, one in self._attempts.items() if (s.vertex in self._committers) is commits}
+        first = 1 + max((one.attempt.attempt for one in again.values() if one.state != "CREATED"), default=-1)
+        self._attempts |= {subtask: self._scheduled(subtask, first) for subtask in again}
+        self._runs = True
+        if self._next is _Next.STAGES:
+            self._outbox.add(RunStages(run=self._run, first_attempt=first, splits=self._splits))
+        else:
+            self._outbox.add(
+                CommitStaged(run=self._run, first_attempt=first, splits=self._splits, staged=self._staged)
+            )
+
+    def _scheduled(self, subtask: SubtaskId, number: int) -> AttemptState:
+        attempt = AttemptId(self._settings.job, subtask.vertex, subtask.index, number)
+        return self._recorded(AttemptState(attempt=attempt, state="SCHEDULED"))
+
+    def _changed(self, attempts: tuple[AttemptState, ...]) -> None:
+        if not self._runs:
+            return
+        self._up()
+        for one in attempts:
+            self._recorded(one)
+            known = self._attempts[one.attempt.subtask]
+            is_newer = one.attempt.attempt >= known.attempt.attempt and known.state != "FINISHED"
+            if one.state == "FINISHED" or is_newer:  # of a slow attempt and its copy the faster one counts
+                self._attempts[one.attempt.subtask] = one
+
+    def _recorded(self, one: AttemptState) -> AttemptState:
+        self._outbox.add(
+            RecordAttempt(
+                attempt=one.attempt,
+                vertex_name=self._names[one.attempt.vertex],
+                state=one.state,
+                task_manager=TaskManagerId(one.executor) if one.executor else None,
+            )
+        )
+        return one
+
+    def _up(self) -> None:
+        if self._log.allows(JobCause.UP):
+            self._go(JobCause.UP, "the engine runs it")
+
+    def _ran(self, event: StagesRan | StagedCommitted | RunFailed, now_ms: int) -> None:
+        self._runs = False
+        if self._log.state.is_ending:
+            self._ended()
+            return
+        match event:
+            case StagesRan(staged=staged) if self._committers:
+                self._up()
+                self._settle("FINISHED")
+                self._staged, self._next = staged, _Next.COMMIT
+                self._proceed()
+            case RunFailed(failure=failure, attempt=attempt):
+                self._settle("CANCELED", failed=attempt)
+                self._fail(failure, attempt, now_ms)
+            case _:
+                self._up()
+                self._settle("FINISHED")
+                self._go(JobCause.DONE, "all its output is visible")
+                self._ended()
+
+    def _settle(self, state: str, *, failed: AttemptId | None = None) -> None:
+        """The engine runs nothing any more: attempts whose end it has not reported are `state`."""
+        for subtask, one in self._attempts.items():
+            if not ExecutionState(one.state).is_terminal and one.state != "CREATED":
+                is_failed = failed is not None and failed.subtask == subtask
+                ended = AttemptState(
+                    attempt=one.attempt, state="FAILED" if is_failed else state, executor=one.executor
+                )
+                self._attempts[subtask] = self._recorded(ended)
+
+    # --- failures and ends ------------------------------------------------------------------------
+
+    def _fail(self, failure: TaskFailure, attempt: AttemptId | None, now_ms: int) -> None:
+        self._failure = failure
+        is_root, error = restart_verdict(
+            failure, self._backoff, now_ms, restarts_user_errors=self._settings.restarts_user_errors
+        )
+        self._outbox.add(
+            RecordException(
+                failure=failure, attempt=attempt, task_manager=None, is_root=is_root, suppressed=error
+            )
+        )
+        if error is not None:
+            self._end(JobCause.FATAL, error)
+            return
+        self._restarts += is_root
+        self._go(JobCause.FAILURE, failure.message)
+        self._go(JobCause.ENDED, "the engine runs nothing")
+        self._outbox.set_timer(_DELAY, self._backoff.backoff_ms(now_ms))
+
+    def _end(self, cause: JobCause, why: str) -> None:
+        """Ends what runs, and then the job. No effect on a job that is ending."""
+        if not self._log.allows(cause):
+            return
+        self._go(cause, why)
+        if self._runs:
+            self._outbox.add(CancelRun())
+        else:
+            self._ended()
+
+    def _step_down(self, reason: str) -> None:
+        """The engine belongs to this leader; the next one runs the job again."""
+        self._go(JobCause.STEP_DOWN, reason)
+        if self._runs:
+            self._runs = False
+            self._outbox.add(CancelRun())
+        self._settle("CANCELED")
+
+    def _ended(self) -> None:
+        self._settle("CANCELED")
+        self._go(JobCause.ENDED, "the engine runs nothing")
+        status, failure = self._log.state.status, None
+        if status is JobStatus.FAILED:
+            failure = self._failure
+        elif status is JobStatus.SUSPENDED:
+            failure = self._failure = suspension(
+                self._settings.job, self._graph.name, self._suspended_because, None, has_checkpoints=False
+            )
+        self._outbox.add(JobEnded(state=status.value, failure=failure))
+
+    def _go(self, cause: JobCause, why: str) -> None:
+        shown = self._log.state.status
+        self._log.on(cause, why)
+        status = self._log.state.status
+        if status is not shown or cause is JobCause.FAILURE:
+            failed = status in (JobStatus.RESTARTING, JobStatus.FAILING, JobStatus.FAILED)
+            self._outbox.add(
+                RecordJobState(
+                    state=status.value,
+                    restarts=self._restarts,
+                    failure=self._failure if failed else None,
+                )
+            )
+
+    def _refuse(self, request: str, why: str) -> None:
+        if self._log.is_terminal:
+            why = f"the job has ended: {self._log.state.status.value}"
+        if request:
+            self._outbox.add(AnswerRequest(request=request, error=why))
