@@ -37,6 +37,7 @@ from unistream.connector.file.sink_stage import (
     FileTarget,
     PartFile,
     decode_committable,
+    staging_owners,
 )
 from unistream.port.operator import CommitPermit
 from unistream.port.sink import CommitOutcome, CommitRequest, CommitResult, SinkContext, VisibleRows
@@ -113,6 +114,7 @@ class FileSinkCommitter:
         crash_point("file.recorded")
         self._remember(newest)
         self._finish(decided)
+        self._remove_losers()
         self._stage.forget(context.lineage, context.sink_uid, records[: 1 - RECORDS_KEPT])
         rows = sum(file.rows for file in files) if outcome is CommitOutcome.COMMITTED else 0
         return CommitResult(outcome, rows, visible=visible)
@@ -153,6 +155,13 @@ class FileSinkCommitter:
                 taken,
                 len(record.files),
             )
+
+    def _remove_losers(self) -> None:
+        """Staged files of attempts of which others have won: this commit is the only one."""
+        context = self._opened()
+        if not context.exclusive and not context.checkpointing:
+            for bucket, name in list(self._stage.staged(staging_owners(context.job, context.sink_uid))):
+                self._stage.discard(bucket, name)
 
     def _size(self, file: PartFile) -> int | None:
         """The size of the staged file, or else of the finished one; None: there is neither."""

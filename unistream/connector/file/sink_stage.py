@@ -86,7 +86,12 @@ def decode_committable(content: bytes) -> FileCommittable:
 
 def staging_owner(job: JobId, sink_uid: OperatorUid, name: int) -> str:
     """The prefix of the names of one writer's files, the same for all its attempts."""
-    return f"part-{_short(sink_uid)}-{job[:16]}-{name}-"
+    return f"{staging_owners(job, sink_uid)}{name}-"
+
+
+def staging_owners(job: JobId, sink_uid: OperatorUid) -> str:
+    """The prefix of the names of all writers' files."""
+    return f"part-{_short(sink_uid)}-{job[:16]}-"
 
 
 def part_name(owner: str, counter: int, suffix: str) -> str:
@@ -134,7 +139,7 @@ class FileStage:
         self._files.remove(self._staged(bucket, name))
 
     def staged(self, owner: str) -> Iterator[tuple[str, str]]:
-        """(bucket, name) of all staged files of one writer, by any attempt. Raises Unreachable."""
+        """(bucket, name) of all staged files of one writer, or of all, by any attempt. Raises Unreachable."""
         top = self._root if self._local else f"{self._root}/_staged"
         try:
             found = [path for path in self._system.find(top) if isinstance(path, str)]

@@ -81,7 +81,7 @@ class FileSinkWriter:
         own = min(states, key=lambda state: state.subtask)
         self._name, self._counter = own.subtask, own.counter
         self._owner = staging_owner(context.job, context.sink_uid, own.subtask)
-        if context.attempt.attempt == 0:
+        if context.attempt.attempt == 0 or not context.exclusive:
             return
         for state in states:
             self._remove_orphans(staging_owner(context.job, context.sink_uid, state.subtask), state.counter)

@@ -50,6 +50,7 @@ class SinkOperator(BaseOperator):
             restored=state.checkpoint_id,
             metrics=context.metrics,
             checkpointing=context.checkpointing,
+            exclusive=context.exclusive,
         )
 
     def _announce(self, checkpoint_id: int, payloads: list[bytes]) -> None:

@@ -26,12 +26,13 @@ from unistream.worker.exchange.blocking_store import (
 from unistream.worker.exchange.channels import InputChannel, LocalInputChannel
 from unistream.worker.exchange.gates import Gate, InputGates
 from unistream.worker.exchange.in_flight import Gathered, RestoredRows, Run, write_in_flight
-from unistream.worker.exchange.local_folder import STATE_FOLDER_PREFIX, LocalFolder
+from unistream.worker.exchange.local_folder import PLACE_FOLDER_PREFIX, STATE_FOLDER_PREFIX, LocalFolder
 from unistream.worker.exchange.network_memory import NetworkMemory, Shares, batch_cost
 from unistream.worker.exchange.output import OutputPartition, Outputs
 from unistream.worker.exchange.partition import ResultPartition
 from unistream.worker.exchange.partition_registry import PartitionRegistry
 from unistream.worker.exchange.remote_channel import RemoteInputChannel
 from unistream.worker.exchange.remote_queue import Announcement
+from unistream.worker.exchange.shipping import Router
 from unistream.worker.exchange.spill_file import FrameEncoder, append_frames, spill_reader
 from unistream.worker.exchange.stored_inputs import EndedPartitions, StoredInputs

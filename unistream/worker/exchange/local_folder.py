@@ -17,6 +17,7 @@ from unistream.base.errors import ConfigError, Transient
 from unistream.net.folder import PrivateFolder, remove_stale_folders
 
 STATE_FOLDER_PREFIX: Final = "unistream-state-"
+PLACE_FOLDER_PREFIX: Final = "unistream-place-"  # of tasks that another engine runs
 
 _PASSING: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 """Of a full disk or a busy machine: a retry may succeed, or another machine."""

@@ -8,8 +8,8 @@ May import: `worker.exchange`, `worker.code`, `core.task`. Start with `task`.
 
 from __future__ import annotations
 
-from unistream.worker.task.builder import TaskNetwork, build_task
-from unistream.worker.task.environment import TaskEnvironment
+from unistream.worker.task.builder import TaskNetwork, assemble, build_task, check_matches
+from unistream.worker.task.environment import Doing, TaskEnvironment
 from unistream.worker.task.failures import task_failure
 from unistream.worker.task.mailbox import Mail, Mailbox
 from unistream.worker.task.run import BuildTask, TaskEnded, TaskRun, TaskThread

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import cast
@@ -69,12 +69,38 @@ def build_task(
         ProtocolError: the chain is not that of the deployed vertex.
         Transient: there is not enough network memory.
     """
-    _check_matches(deployment, chain)
-    counters = TaskCounters()
+    check_matches(deployment, chain)
     with ExitStack() as undo:
         partitions = _partitions(deployment, environment, network, mailbox, undo)
-        inputs = _inputs(deployment, environment, network, mailbox, undo)
+        channels = [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates]
         undo.pop_all()
+    task = assemble(
+        deployment,
+        chain,
+        gates=channels,
+        partitions=partitions,
+        environment=environment,
+        mailbox=mailbox,
+        combine=network.combine,
+    )
+    for partition in partitions:
+        if isinstance(partition, ResultPartition):
+            network.registry.register(deployment.attempt, partition)
+    return task
+
+
+def assemble(
+    deployment: TaskDeployment,
+    chain: Chain,
+    *,
+    gates: Sequence[Gate],
+    partitions: Sequence[OutputPartition],
+    environment: TaskEnvironment,
+    mailbox: Mailbox,
+    combine: Callable[[int], CombinedWatermark] = CombinedWatermark,
+) -> StreamTask:
+    """A task in state CREATED over channels and partitions that exist."""
+    counters = TaskCounters()
     source: SourceOperator | None = None
     operators: OperatorChain
     if deployment.restore is not None and deployment.restore.finished:
@@ -94,23 +120,27 @@ def build_task(
         by_edge = {partition.edge: partition for partition in partitions}
         where = f"subtask {deployment.attempt.index + 1}/{deployment.vertex.parallelism}"
         operators = OperatorChain(chain, cast(list[Operator], [source or head, *others]), by_edge, where)
-    task = StreamTask(
+    return StreamTask(
         deployment,
         chain=operators,
         source=source,
-        inputs=inputs,
+        inputs=InputGates(
+            gates,
+            mailbox.wake,
+            clock=environment.clock,
+            new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
+            consumer=deployment.attempt.index,
+            combine=combine,
+        ),
         partitions=partitions,
         contexts=ContextFactory(deployment, environment, counters, partitions, mailbox),
         environment=environment,
         mailbox=mailbox,
     )
-    for partition in partitions:
-        if isinstance(partition, ResultPartition):
-            network.registry.register(deployment.attempt, partition)
-    return task
 
 
-def _check_matches(deployment: TaskDeployment, chain: Chain) -> None:
+def check_matches(deployment: TaskDeployment, chain: Chain) -> None:
+    """Raises ProtocolError unless the chain is that of the deployed vertex."""
     deployed = [operator.uid for operator in deployment.vertex.operators]
     packed = [node.uid for node in chain.nodes]
     if deployed != packed:
@@ -152,23 +182,6 @@ def _partitions(
             )
         )
     return partitions
-
-
-def _inputs(
-    deployment: TaskDeployment,
-    environment: TaskEnvironment,
-    network: TaskNetwork,
-    mailbox: Mailbox,
-    undo: ExitStack,
-) -> InputGates:
-    return InputGates(
-        [_gate(gate, f"{deployment.attempt}", network, undo) for gate in deployment.gates],
-        mailbox.wake,
-        clock=environment.clock,
-        new_handler=BarrierSettings.of(Configuration(deployment.config)).handler,
-        consumer=deployment.attempt.index,
-        combine=network.combine,
-    )
 
 
 def _gate(gate: GateDescriptor, reader: str, network: TaskNetwork, undo: ExitStack) -> Gate:

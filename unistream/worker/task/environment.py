@@ -27,6 +27,7 @@ class TaskEnvironment:
         managed_memory: Bytes for all operators of the task: the share of a slot.
         tmp_dir: Local folder for what operators spill; None: the system's.
         state_folder: Local folder for keyed state, this process's own; None: `tmp_dir`.
+        exclusive: No other attempt of the task's subtask runs at the same time.
         may_block: Each task has a thread of its own, which may wait for its consumers.
     """
 
@@ -39,6 +40,7 @@ class TaskEnvironment:
     managed_memory: int = 64 * MIB
     tmp_dir: str | None = None
     state_folder: Callable[[], Path] | None = None
+    exclusive: bool = True
     may_block: bool = False
     commits: Executor | None = None
 

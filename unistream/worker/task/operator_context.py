@@ -98,6 +98,7 @@ class ContextFactory:
             key_groups=key_group_range(vertex.max_parallelism, vertex.parallelism, index),
             restored=self._restored,
             checkpointing=deployment.checkpointing,
+            exclusive=self._environment.exclusive,
             clock=self._environment.clock,
             timers=FencedTimers(self.timers, uid, call),
             metrics=OperatorMetrics(self.counters, name),

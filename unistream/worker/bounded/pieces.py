@@ -1,0 +1,174 @@
+"""Rows between the subtasks of a bounded job: made by one, read by another, in whatever way they travel."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+from pyarrow import ipc
+
+from unistream.base.ids import CheckpointId, EdgeId
+from unistream.base.limits import MAX_WATERMARK, MIB
+from unistream.model.elements import (
+    Batch,
+    CheckpointBarrier,
+    Element,
+    EndOfData,
+    EndOfPartition,
+    Event,
+    Watermark,
+)
+from unistream.model.messages import ChannelDescriptor, PartitionDescriptor
+from unistream.net.wire import READ_OPTIONS, WRITE_OPTIONS, from_wire, to_wire
+from unistream.worker.exchange import Router, Run
+
+GATHERED_BYTES: Final = 8 * MIB  # of an edge, before its rows are divided among the consumers
+
+
+class Piece(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of one producer for one consumer, as an Arrow stream of one batch.
+
+    Attributes:
+        producer, consumer: Indices of the subtasks at both ends of `edge`.
+        number: Of the pieces of that producer on that edge: from 0, in the order in which they were made.
+    """
+
+    edge: EdgeId
+    producer: int
+    consumer: int
+    number: int
+    content: bytes
+
+
+def encode(batch: Batch) -> bytes:
+    """An Arrow stream: schema, dictionaries, one batch."""
+    records = to_wire(batch)
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, records.schema, options=WRITE_OPTIONS) as writer:
+        writer.write_batch(records)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def decode(content: bytes) -> Batch:
+    """What `encode` was given; its columns refer to `content`."""
+    with ipc.open_stream(content, options=READ_OPTIONS) as stream:
+        return from_wire(stream.read_next_batch())
+
+
+FAILED: Final = EdgeId("")
+"""The edge of a piece without rows, which says that its producer has failed: nothing is to be made of the
+others."""
+
+
+class PieceOutput:
+    """`worker.exchange.OutputPartition` of one edge: rows become pieces, which are taken with `take`. Events
+    are not kept: a consumer knows that all rows are there when its pieces end."""
+
+    has_room = True
+    flush_at_ms = None
+
+    def __init__(self, descriptor: PartitionDescriptor, index: int) -> None:
+        self.edge = descriptor.edge
+        self.rows_out = 0
+        self._index = index
+        self._consumers = descriptor.consumers
+        self._router = Router(descriptor, index)
+        self._gathered: deque[Batch] = deque()
+        self._bytes = 0
+        self._made: deque[Piece] = deque()
+        self._number = 0
+
+    def emit(self, batch: Batch) -> None:
+        self.rows_out += batch.num_rows
+        self._gathered.append(batch)
+        self._bytes += batch.nbytes
+        if self._bytes >= GATHERED_BYTES:
+            self._divide()
+
+    def broadcast(self, event: Event) -> None:
+        if isinstance(event, EndOfPartition):
+            self._divide()
+
+    def take(self) -> Iterator[Piece]:
+        """The pieces made since the last call."""
+        while self._made:
+            yield self._made.popleft()
+
+    def _divide(self) -> None:
+        self._bytes = 0
+        for target, batch in self._router.route(self._gathered):
+            content = encode(batch)
+            for place, consumer in enumerate(self._consumers):
+                if self._router.target_of(place) == target:
+                    self._made.append(Piece(self.edge, self._index, consumer, self._number, content))
+                    self._number += 1
+
+    def send_barrier(self, barrier: CheckpointBarrier) -> list[Run]:
+        raise AssertionError(f"{barrier} in a bounded job")
+
+    def holds_barrier(self, checkpoint_id: CheckpointId) -> bool:
+        return False
+
+    def overtake(self, checkpoint_id: CheckpointId) -> list[Run]:
+        return []
+
+    def flush(self) -> None:
+        """Nothing is due before the end."""
+
+    def abandon(self) -> None:
+        self._gathered.clear()
+        self._made.clear()
+
+
+class PieceInputs:
+    """The pieces that one subtask reads, by channel. Implements `channels.LocalPartitions`."""
+
+    def __init__(self) -> None:
+        self._channels: dict[tuple[EdgeId, int], _Channel] = {}
+
+    def add(self, piece: Piece) -> None:
+        """The next piece of its channel."""
+        self._channels[piece.edge, piece.producer].add(decode(piece.content))
+
+    def end(self) -> None:
+        """All pieces were added."""
+        for channel in self._channels.values():
+            channel.end()
+
+    def open_subpartition(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> _Channel:
+        return self._channels.setdefault((channel.edge, channel.producer.index), _Channel(listener))
+
+    def when_registered(self, channel: ChannelDescriptor, listener: Callable[[], None]) -> None:
+        listener()
+
+
+class _Channel:
+    """The rows of one producer; implements `port.transport.SubpartitionView`."""
+
+    def __init__(self, listener: Callable[[], None]) -> None:
+        self._listener = listener
+        self._elements: deque[Element] = deque()
+
+    def add(self, batch: Batch) -> None:
+        self._elements.append(batch)
+        self._listener()
+
+    def end(self) -> None:
+        self._elements += (Watermark(MAX_WATERMARK), EndOfData(True), EndOfPartition())
+        self._listener()
+
+    def poll(self) -> Element | None:
+        return self._elements.popleft() if self._elements else None
+
+    def peek(self) -> Element | None:
+        return self._elements[0] if self._elements else None
+
+    def poll_urgent(self) -> None:
+        """There are no barriers."""
+
+    def release(self, error: BaseException | None) -> None:
+        self._elements.clear()

@@ -1,0 +1,168 @@
+"""Runs one subtask from its first piece to its last."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+from unistream.base.clock import SystemClock
+from unistream.base.crash_points import crash_point
+from unistream.base.errors import ProtocolError, UnistreamError
+from unistream.model.bounded import PlaceReport
+from unistream.model.chain import Chain
+from unistream.model.messages import (
+    AssignSplits,
+    CommitReported,
+    Split,
+    TaskDeployment,
+    TaskFailure,
+    TaskStateChanged,
+    ToJobManager,
+)
+from unistream.worker.bounded.pieces import Piece, PieceInputs, PieceOutput
+from unistream.worker.exchange import Gate, LocalInputChannel
+from unistream.worker.task import (
+    Doing,
+    Done,
+    Mailbox,
+    TaskEnvironment,
+    TaskState,
+    Waiting,
+    assemble,
+    check_matches,
+)
+
+
+class SubtaskFailed(UnistreamError):
+    """The task has failed, as `failure` says."""
+
+    def __init__(self, failure: TaskFailure) -> None:
+        super().__init__(f"{failure.kind}: {failure.message}")
+        self.failure = failure
+
+
+class BoundedSubtask:
+    """One attempt of one subtask of a BATCH job.
+
+    Args:
+        deployment: As a master makes it; where its producers ran has no meaning.
+        chain: The operators of its vertex.
+        splits: All that it reads, if its vertex is a source.
+        memory_bytes: For its operators; what is more is spilled below `folder`.
+        folder: A local folder of its own.
+
+    Raises:
+        ProtocolError: the chain is not that of the vertex.
+    """
+
+    def __init__(
+        self,
+        deployment: TaskDeployment,
+        chain: Chain,
+        *,
+        splits: Sequence[Split] = (),
+        memory_bytes: int,
+        folder: Path,
+    ) -> None:
+        check_matches(deployment, chain)
+        self._deployment = deployment
+        self._clock = SystemClock()
+        self._mailbox = Mailbox()
+        self._inputs = PieceInputs()
+        self._outputs = [PieceOutput(one, deployment.attempt.index) for one in deployment.partitions]
+        self._failure: TaskFailure | None = None
+        self._commits: list[CommitReported] = []
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="commits")
+        environment = TaskEnvironment(
+            clock=self._clock,
+            report=self._on_report,
+            executor=self._executor,
+            state_writer=_no_state,
+            state_reader=_no_state,
+            crash_point=crash_point,
+            managed_memory=memory_bytes,
+            tmp_dir=str(folder),
+            exclusive=False,
+        )
+        gates = [
+            Gate(gate.input_index, tuple(LocalInputChannel(one, self._inputs) for one in gate.channels))
+            for gate in deployment.gates
+        ]
+        self._task = assemble(
+            deployment,
+            chain,
+            gates=gates,
+            partitions=self._outputs,
+            environment=environment,
+            mailbox=self._mailbox,
+        )
+        if deployment.vertex.source is not None:
+            self._mailbox.post(AssignSplits(attempt=deployment.attempt, splits=tuple(splits), no_more=True))
+
+    def run(self, pieces: Iterable[Piece]) -> Generator[Piece]:
+        """Its output, while it reads its input. To be iterated to the end, or closed.
+
+        Args:
+            pieces: Of all its producers, in any order among them, in the order of their numbers for each edge
+                and producer.
+
+        Raises:
+            SubtaskFailed: a function, a connector or an operator raised.
+        """
+        self._task.counters.turn_to(Doing.BUSY, self._clock.monotonic_ms())
+        try:
+            yield from self._steps(iter(pieces))
+        finally:
+            if not self._task.state.is_terminal:  # the reader of our output has given up
+                self._mailbox.cancel()
+                self._task.step()
+            self._executor.shutdown(wait=True)
+
+    def report(self) -> PlaceReport:
+        """How it has ended."""
+        return PlaceReport(
+            subtask=self._deployment.attempt.subtask,
+            metrics=self._task.metrics(),
+            commits=tuple(self._commits),
+            failure=self._failure,
+        )
+
+    def _steps(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        open_ended = True
+        while True:
+            self._mailbox.prepare_wait()
+            result = self._task.step()
+            for output in self._outputs:
+                yield from output.take()
+            match result:
+                case Done():
+                    break
+                case Waiting() if open_ended and self._task.state is TaskState.RUNNING:
+                    piece = next(pieces, None)
+                    if piece is None:
+                        open_ended = False
+                        self._inputs.end()
+                    else:
+                        self._inputs.add(piece)
+                case Waiting(deadline_ms=deadline_ms):
+                    left_ms = None if deadline_ms is None else deadline_ms - self._clock.monotonic_ms()
+                    self._mailbox.wait(None if left_ms is None else max(0, left_ms) / 1000)
+                case _:
+                    pass
+        if self._failure is not None:
+            raise SubtaskFailed(self._failure)
+
+    def _on_report(self, message: ToJobManager) -> None:
+        match message:
+            case TaskStateChanged(failure=TaskFailure() as failure):
+                self._failure = failure
+            case CommitReported():
+                self._commits.append(message)
+            case _:
+                pass  # progress, which only a master follows
+
+
+def _no_state(directory: str) -> NoReturn:
+    raise ProtocolError(f"state in {directory}: a bounded job has none")
